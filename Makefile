@@ -1,0 +1,113 @@
+# Every chore is a verb; `make` alone lists them. Go, Node and a C compiler (for the race detector) are all that must be
+# there: tools are built or installed on first use, at the versions pinned under tools/.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+ROUNDS   ?= 200
+FUZZTIME ?= 30s
+AGAINST  ?= main
+
+BUF     := tools/buf/node_modules/.bin/buf
+LINT    := .bin/golangci-lint
+PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
+PROTOS  := third_party/googleapis
+
+# Go files of this module, in git or about to be.
+GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do if [[ -f $$f ]]; then echo "$$f"; fi; done
+
+.PHONY: help
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/runlog, one static binary
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/runlog ./cmd/runlog
+
+.PHONY: generate
+generate: $(BUF) $(PLUGINS) $(PROTOS) ## write the code generated from proto/
+	tools/generate.sh
+
+.PHONY: check
+check: check-generated check-format check-lint check-imports ## everything short of the tests: generated code, format, vet, lint, imports
+
+.PHONY: check-generated
+check-generated: $(BUF) $(PLUGINS) $(PROTOS)
+	tools/generate.sh --check
+	$(BUF) lint
+
+.PHONY: check-format
+check-format:
+	@unformatted=$$($(GOFILES) | xargs -r gofmt -l); \
+	if [[ -n $$unformatted ]]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	go mod tidy -diff
+
+.PHONY: check-lint
+check-lint: $(LINT)
+	go vet ./...
+	$(LINT) run
+
+# -count=1: the test's result depends on files that the test cache does not see.
+.PHONY: check-imports
+check-imports:
+	go test -count=1 -run TestImportTable .
+
+.PHONY: breaking
+breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for changes that break its users
+	@base=$$(mktemp -d); trap 'rm -rf "$$base"' EXIT; \
+	git archive $(AGAINST) buf.yaml proto | tar -x -C "$$base"; \
+	mkdir "$$base/third_party"; cp -P $(PROTOS) "$$base/third_party/"; \
+	$(BUF) breaking --against "$$base"
+
+.PHONY: test
+test: ## run all tests under the race detector
+	go test -race -timeout 10m ./...
+
+.PHONY: demo
+demo: build ## start a node, append a run's events and watch them arrive
+	./tools/demo.sh
+
+.PHONY: crash
+crash: ## kill a node ROUNDS times while it takes appends, and look for lost events
+	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
+
+.PHONY: bench
+bench: build ## measure appends on this machine; ARGS are passed on
+	bin/runlog bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	@$(GOFILES) | { grep '_test\.go$$' || true; } | { xargs -r grep -Eo '^func Fuzz[A-Za-z0-9_]+' /dev/null || true; } | \
+	while IFS=: read -r file func; do \
+		target=$${func#func } package=./$$(dirname "$$file"); \
+		echo "$$target in $$package"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built and the tools
+	rm -rf bin .bin third_party tools/buf/node_modules
+
+# Tools. Each is made again when its pins change.
+
+$(PLUGINS) &: tools/protoc/go.mod tools/protoc/go.sum
+	@mkdir -p .bin
+	go -C tools/protoc build -o ../../.bin/ tool
+	@touch $(PLUGINS)
+
+$(LINT): tools/lint/go.mod tools/lint/go.sum
+	@mkdir -p .bin
+	go -C tools/lint build -o ../../.bin/ tool
+	@touch $@
+
+$(BUF): tools/buf/package.json tools/buf/package-lock.json
+	cd tools/buf && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+# grpc-gateway's first major version ships google/api and google/rpc; the second one expects them from a registry.
+$(PROTOS):
+	@mkdir -p $(@D)
+	@module=$$(go mod download -json github.com/grpc-ecosystem/grpc-gateway@v1.16.0 | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'); \
+	ln -sfn "$$module/third_party/googleapis" $@

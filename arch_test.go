@@ -1,0 +1,356 @@
+package runlog_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs to the room of its
+// nearest listed parent and has its rank.
+var ranks = map[string]int{
+	"proto/runlog/v1":       0,
+	"proto/record/v1":       0,
+	"proto/contract":        1,
+	"client":                1,
+	"storage":               2,
+	"storage/internal/keys": 2,
+	"raft":                  3,
+	"projector":             3,
+	"bench":                 3,
+	"server/batch":          4,
+	"server":                5,
+	"cmd/runlog":            6,
+}
+
+// soleImporters lists packages that exactly one other package may import.
+var soleImporters = map[string]string{
+	"storage/internal/keys": "storage",
+}
+
+// noNames lists the names that say nothing about what a package is for.
+var noNames = []string{"common", "util", "utils", "type", "types", "constant", "constants", "helper", "helpers"}
+
+const (
+	module        = "runlog"
+	hashicorpRaft = "github.com/hashicorp/raft"
+)
+
+// goPackage is what the rules need to know of a package.
+type goPackage struct {
+	path  string // Below the module; "." is the root.
+	name  string
+	files []goFile
+}
+
+type goFile struct {
+	name    string
+	imports []goImport
+}
+
+type goImport struct {
+	name string // As the file renames it, or empty.
+	path string
+}
+
+func (f goFile) isTest() bool { return strings.HasSuffix(f.name, "_test.go") }
+
+// TestImportTable holds the module to the rules of CONTRIBUTING.md: who may import whom, and what packages are called.
+func TestImportTable(t *testing.T) {
+	pkgs, err := listPackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations(pkgs) {
+		t.Error(v)
+	}
+}
+
+// violations checks every package against the rules and says, one line a fault, what breaks them.
+func violations(pkgs []goPackage) []string {
+	var out []string
+	for _, p := range pkgs {
+		for _, fault := range slices.Concat(checkName(p), checkRank(p), checkKits(p), checkTesting(p), checkRaft(p), checkSole(p)) {
+			out = append(out, p.path+": "+fault)
+		}
+	}
+	return out
+}
+
+// checkName wants a noun that says what the package is for.
+func checkName(p goPackage) []string {
+	elements := append(strings.Split(p.path, "/"), strings.TrimSuffix(p.name, "_test"))
+	for _, e := range elements {
+		if slices.Contains(noNames, e) {
+			return []string{fmt.Sprintf("%q says nothing about a package's job: name it after what it does", e)}
+		}
+	}
+	return nil
+}
+
+// checkRank wants a rank for every package, and imports of lower ranks alone. Within a room a package may import those
+// below its own folder, and a test kit anything of its room. Tests are free.
+func checkRank(p goPackage) []string {
+	if len(productionImports(p)) == 0 && p.path == "." {
+		return nil
+	}
+	home, rank, ok := room(p.path)
+	if !ok {
+		return []string{"has no rank: add it to the table in arch_test.go and CONTRIBUTING.md"}
+	}
+	var out []string
+	for _, to := range productionImports(p) {
+		target, inModule := strings.CutPrefix(to, module+"/")
+		if _, guarded := soleImporters[target]; guarded || !inModule {
+			continue // checkSole's.
+		}
+		targetHome, targetRank, ok := room(target)
+		if !ok {
+			continue // Reported for the target itself.
+		}
+		below := strings.HasPrefix(target, p.path+"/")
+		kit := isKit(p.path) && (home == targetHome || isKit(target))
+		if targetRank < rank || targetRank == rank && (below || kit) {
+			continue
+		}
+		out = append(out, fmt.Sprintf("rank %d imports %s of rank %d: only lower ranks may be imported", rank, target, targetRank))
+	}
+	return out
+}
+
+// checkKits keeps test kits out of production code.
+func checkKits(p goPackage) []string {
+	if isKit(p.path) {
+		return nil
+	}
+	var out []string
+	for _, to := range productionImports(p) {
+		if target, ok := strings.CutPrefix(to, module+"/"); ok && isKit(target) {
+			out = append(out, fmt.Sprintf("imports the test kit %s outside of tests", target))
+		}
+	}
+	return out
+}
+
+// checkTesting keeps the package testing, and those under it, out of production code.
+func checkTesting(p goPackage) []string {
+	if isKit(p.path) {
+		return nil
+	}
+	var out []string
+	for _, to := range productionImports(p) {
+		if within(to, "testing") {
+			out = append(out, fmt.Sprintf("imports %s outside of tests", to))
+		}
+	}
+	return out
+}
+
+// checkRaft keeps hashicorp's Raft, its log and whatever else belongs to it within the room raft, where the name raft is
+// ours and theirs is hraft. It holds for tests too.
+func checkRaft(p goPackage) []string {
+	var out []string
+	for _, f := range p.files {
+		for _, imp := range f.imports {
+			if !strings.HasPrefix(imp.path, hashicorpRaft) {
+				continue
+			}
+			if !within(p.path, "raft") {
+				out = append(out, fmt.Sprintf("%s imports %s: only raft may", f.name, imp.path))
+			}
+			if imp.path == hashicorpRaft && imp.name != "hraft" {
+				out = append(out, fmt.Sprintf("%s imports %s as %q: call it hraft", f.name, imp.path, imp.name))
+			}
+		}
+	}
+	return out
+}
+
+// checkSole guards the packages that have a single importer. It holds for tests too, but for the package's own.
+func checkSole(p goPackage) []string {
+	var out []string
+	for _, f := range p.files {
+		for _, imp := range f.imports {
+			target := strings.TrimPrefix(imp.path, module+"/")
+			importer, guarded := soleImporters[target]
+			if guarded && p.path != importer && p.path != target {
+				out = append(out, fmt.Sprintf("%s imports %s: only %s may", f.name, target, importer))
+			}
+		}
+	}
+	return out
+}
+
+// room returns the listed package that pkg is or lies below, and its rank.
+func room(pkg string) (home string, rank int, ok bool) {
+	for dir := pkg; dir != "."; dir = path.Dir(dir) {
+		if rank, ok := ranks[dir]; ok {
+			return dir, rank, true
+		}
+	}
+	return "", 0, false
+}
+
+// isKit reports whether pkg helps tests, as net/http/httptest does: it is called after its parent and "test", or lies
+// below such a package.
+func isKit(pkg string) bool {
+	for dir := pkg; dir != "."; dir = path.Dir(dir) {
+		if path.Base(dir) == path.Base(path.Dir(dir))+"test" {
+			return true
+		}
+	}
+	return false
+}
+
+func within(pkg, dir string) bool {
+	return pkg == dir || strings.HasPrefix(pkg, dir+"/")
+}
+
+func productionImports(p goPackage) []string {
+	var out []string
+	for _, f := range p.files {
+		if f.isTest() {
+			continue
+		}
+		for _, imp := range f.imports {
+			out = append(out, imp.path)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// listPackages reads the module's packages with go list, which leaves out the modules below it (tools/*, bench/peers), and
+// the imports of all their files, those that this platform does not build included.
+func listPackages() ([]goPackage, error) {
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", "list", "-e", "-json=Dir,Name,ImportPath,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
+	}
+	var pkgs []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(stdout)); ; {
+		var l struct {
+			Dir, Name, ImportPath                                        string
+			GoFiles, CgoFiles, IgnoredGoFiles, TestGoFiles, XTestGoFiles []string
+		}
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			return pkgs, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		p := goPackage{path: ".", name: l.Name}
+		if below, ok := strings.CutPrefix(l.ImportPath, module+"/"); ok {
+			p.path = below
+		}
+		for _, name := range slices.Concat(l.GoFiles, l.CgoFiles, l.IgnoredGoFiles, l.TestGoFiles, l.XTestGoFiles) {
+			f, err := parseImports(filepath.Join(l.Dir, name))
+			if err != nil {
+				return nil, err
+			}
+			p.files = append(p.files, f)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func parseImports(file string) (goFile, error) {
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		return goFile{}, err
+	}
+	f := goFile{name: filepath.Base(file)}
+	for _, spec := range tree.Imports {
+		to, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return goFile{}, fmt.Errorf("%s: %w", file, err)
+		}
+		imp := goImport{path: to}
+		if spec.Name != nil {
+			imp.name = spec.Name.Name
+		}
+		f.imports = append(f.imports, imp)
+	}
+	return f, nil
+}
+
+// TestImportTableFails shows that each rule can fail, and what it lets through.
+func TestImportTableFails(t *testing.T) {
+	// pkg is a package with one file; an import may be written "name path".
+	pkg := func(at, file string, imports ...string) goPackage {
+		f := goFile{name: file}
+		for _, s := range imports {
+			name, to, renamed := strings.Cut(s, " ")
+			if !renamed {
+				name, to = "", s
+			}
+			f.imports = append(f.imports, goImport{name: name, path: to})
+		}
+		return goPackage{path: at, name: path.Base(at), files: []goFile{f}}
+	}
+	tests := []struct {
+		name string
+		pkg  goPackage
+		want string // Part of the one fault; empty means none.
+	}{
+		{"lower rank", pkg("server", "a.go", "runlog/server/batch", "runlog/storage", "runlog/proto/runlog/v1", "net/http"), ""},
+		{"higher rank", pkg("storage", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
+		{"same rank, other room", pkg("raft", "a.go", "runlog/projector"), "rank 3 imports projector of rank 3"},
+		{"parent of a higher rank", pkg("server/batch", "a.go", "runlog/server"), "rank 4 imports server of rank 5"},
+		{"own sub-package", pkg("projector", "a.go", "runlog/projector/internal/fold"), ""},
+		{"sub-package to its parent", pkg("projector/internal/fold", "a.go", "runlog/projector"), "rank 3 imports projector of rank 3"},
+		{"sub-package has its parent's rank", pkg("storage/checkpoint", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
+		{"bench to client", pkg("bench", "a.go", "runlog/client", "runlog/proto/runlog/v1"), ""},
+		{"test to a higher rank", pkg("storage", "a_test.go", "runlog/server", "testing"), ""},
+		{"unknown package", pkg("queue", "a.go", "runlog/storage"), "has no rank"},
+		{"unknown package under proto", pkg("proto/event/v1", "a.go"), "has no rank"},
+		{"root with tests alone", pkg(".", "arch_test.go", "testing"), ""},
+		{"root with code", pkg(".", "a.go", "runlog/storage"), "has no rank"},
+
+		{"keys by storage", pkg("storage", "a.go", "runlog/storage/internal/keys"), ""},
+		{"keys by their own test", pkg("storage/internal/keys", "a_test.go", "runlog/storage/internal/keys"), ""},
+		{"keys by a kit", pkg("storage/storagetest", "a.go", "runlog/storage/internal/keys"), "only storage may"},
+
+		{"kit by a test", pkg("raft", "a_test.go", "runlog/raft/rafttest", "runlog/storage/storagetest"), ""},
+		{"kit by a kit", pkg("raft/rafttest/sim", "a.go", "runlog/raft", "runlog/raft/rafttest", "runlog/storage/storagetest", "testing"), ""},
+		{"kit by production code", pkg("raft", "a.go", "runlog/storage/storagetest"), "test kit storage/storagetest"},
+		{"kit of a higher room", pkg("storage/storagetest", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
+		{"testing by production code", pkg("client", "a.go", "testing"), "imports testing outside"},
+		{"testing/fstest by production code", pkg("client", "a.go", "testing/fstest"), "imports testing/fstest outside"},
+
+		{"hraft in raft", pkg("raft", "a.go", "hraft github.com/hashicorp/raft", "github.com/hashicorp/raft-wal/types"), ""},
+		{"hraft in its kit", pkg("raft/rafttest", "a.go", "hraft github.com/hashicorp/raft"), ""},
+		{"raft by its own name", pkg("raft", "a.go", "github.com/hashicorp/raft"), `as ""`},
+		{"raft by another name", pkg("raft", "a_test.go", "hc github.com/hashicorp/raft"), `as "hc"`},
+		{"hraft elsewhere", pkg("server", "a.go", "hraft github.com/hashicorp/raft"), "only raft may"},
+		{"hraft in a test elsewhere", pkg("server", "a_test.go", "hraft github.com/hashicorp/raft"), "only raft may"},
+		{"raft-wal elsewhere", pkg("storage", "a.go", "wal github.com/hashicorp/raft-wal"), "only raft may"},
+
+		{"name in the path", pkg("server/util/ring", "a.go"), `"util" says nothing`},
+		{"name of the package", goPackage{path: "server/errs", name: "common"}, `"common" says nothing`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := violations([]goPackage{tt.pkg})
+			switch {
+			case tt.want == "" && len(got) != 0:
+				t.Errorf("want no fault, got %q", got)
+			case tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)):
+				t.Errorf("want one fault that says %q, got %q", tt.want, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Makes the generated code under proto/ from the .proto files. `make generate` and `make check` call it, with the plugins
+# in .bin and google/api in third_party/googleapis.
+#
+#   tools/generate.sh          writes what changed and removes what no .proto file stands for any more
+#   tools/generate.sh --check  only compares, and fails when a file is not what would be generated
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+buf=tools/buf/node_modules/.bin/buf
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+
+# Every generated file below the folder $1, by its path from there.
+generated() {
+  (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.swagger.json') | LC_ALL=C sort
+}
+
+# The OpenAPI plugin takes the title of a merged description from its first file, whichever that is.
+api=(proto/runlog/v1/*.proto)
+cat >third_party/openapi.yaml <<EOF
+openapiOptions:
+  file:
+    - file: ${api[0]#proto/}
+      option:
+        info:
+          title: runlog
+          description: An append authority and a projection database for workflow runs.
+          version: v1
+          license:
+            name: Apache-2.0
+EOF
+
+"$buf" generate --template buf.gen.yaml --output "$fresh"
+"$buf" generate --template buf.gen.api.yaml --output "$fresh"
+
+stale=0
+while read -r file; do
+  cmp -s "$fresh/$file" "$file" && continue
+  if [[ ${1-} == --check ]]; then
+    echo "$file is not what its .proto file generates" >&2
+    stale=1
+  elif [[ -f $fresh/$file ]]; then
+    install -D -m 644 "$fresh/$file" "$file"
+  else
+    rm "$file"
+  fi
+done < <(LC_ALL=C sort -u <(generated "$fresh") <(generated .))
+if ((stale)); then
+  echo "run make generate" >&2
+  exit 1
+fi
