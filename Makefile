@@ -66,7 +66,7 @@ test: ## run all tests under the race detector
 	go test -race -timeout 10m ./...
 
 .PHONY: demo
-demo: build ## start a node, append a run's events and watch them arrive
+demo: build ## play the quickstart histories into a node of its own, twice, and show what comes of them
 	./tools/demo.sh
 
 .PHONY: crash

@@ -377,10 +377,11 @@ func (x *Watermark) GetLagMs() int64 {
 	return 0
 }
 
-// CaughtUp marks the end of the catch-up: what follows is live.
+// CaughtUp marks the end of the catch-up: what follows is live. It tells where the run is, also when
+// that is not above after_seq.
 type CaughtUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	LastEventSeq  uint64                 `protobuf:"varint,1,opt,name=last_event_seq,json=lastEventSeq,proto3" json:"last_event_seq,omitempty"`
+	Watermark     *Watermark             `protobuf:"bytes,1,opt,name=watermark,proto3" json:"watermark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,11 +416,11 @@ func (*CaughtUp) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *CaughtUp) GetLastEventSeq() uint64 {
+func (x *CaughtUp) GetWatermark() *Watermark {
 	if x != nil {
-		return x.LastEventSeq
+		return x.Watermark
 	}
-	return 0
+	return nil
 }
 
 // Heartbeat is sent on an idle stream (WATCH-4).
@@ -603,9 +604,9 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\fpersisted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\x15\n" +
 	"\x06lag_ms\x18\x06 \x01(\x03R\x05lagMsB\f\n" +
 	"\n" +
-	"_substatus\"0\n" +
-	"\bCaughtUp\x12$\n" +
-	"\x0elast_event_seq\x18\x01 \x01(\x04R\flastEventSeq\"?\n" +
+	"_substatus\">\n" +
+	"\bCaughtUp\x122\n" +
+	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"?\n" +
 	"\tHeartbeat\x122\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"\xdd\x01\n" +
 	"\x10WatchRunResponse\x124\n" +
@@ -657,19 +658,20 @@ var file_runlog_v1_projection_service_proto_depIdxs = []int32{
 	0,  // 3: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
 	12, // 4: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
 	13, // 5: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
-	5,  // 6: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
-	5,  // 7: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
-	6,  // 8: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	7,  // 9: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	1,  // 10: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
-	4,  // 11: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
-	2,  // 12: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
-	8,  // 13: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	5,  // 6: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
+	5,  // 7: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
+	5,  // 8: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
+	6,  // 9: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	7,  // 10: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	1,  // 11: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
+	4,  // 12: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
+	2,  // 13: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
+	8,  // 14: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
+	13, // [13:15] is the sub-list for method output_type
+	11, // [11:13] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_projection_service_proto_init() }

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3), and answers for each in order.
+//
+// Events without an eventId get one in place before the first try, so that every try, and a later call
+// of the caller's with the same request, names the same events (APP-10).
+func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	for _, event := range req.GetEvents() {
+		if event.GetEventId() == "" {
+			event.EventId = newEventID(time.Now())
+		}
+	}
+	return call(ctx, c, c.events.AppendEvents, req)
+}
+
+// newEventID makes a UUID of version 7 (RFC 9562, section 5.7): ids made later sort later.
+func newEventID(now time.Time) string {
+	var id [16]byte
+	rand.Read(id[6:]) // never fails, see crypto/rand
+	var millis [8]byte
+	binary.BigEndian.PutUint64(millis[:], uint64(now.UnixMilli()))
+	copy(id[:6], millis[2:])
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+
+	var text [36]byte
+	hex.Encode(text[0:8], id[0:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:36], id[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return string(text[:])
+}

@@ -1,0 +1,114 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxAttempts = 10
+	DefaultMinBackoff  = 100 * time.Millisecond
+	DefaultMaxBackoff  = 5 * time.Second
+)
+
+// maxAnswerBytes bounds one answer: a page of 1,000 events of the default payload limit (64 KiB).
+const maxAnswerBytes = 64 << 20
+
+// Options of a Client. The zero value works.
+type Options struct {
+	// MaxAttempts bounds the tries of one call, the first included. 0 means DefaultMaxAttempts.
+	MaxAttempts int
+	// FirstAttempts bounds the tries for as long as no server has ever answered this client: a
+	// mistyped address does not get better by waiting. 0 means MaxAttempts.
+	FirstAttempts int
+	// MinBackoff is the wait before the second try, doubled for each further one up to MaxBackoff.
+	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
+	MinBackoff, MaxBackoff time.Duration
+	// Timeout bounds one call with all of its tries and, on a stream that reads a run, the silence
+	// between two messages. 0 means that only the context bounds them.
+	Timeout time.Duration
+	// DialOptions come after this package's own and win over them: credentials, dialers, interceptors.
+	// Without credentials the connection is plain text.
+	DialOptions []grpc.DialOption
+}
+
+// EnsureDefaults returns o with defaults in place of zero values.
+func (o Options) EnsureDefaults() Options {
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = DefaultMaxAttempts
+	}
+	if o.FirstAttempts == 0 {
+		o.FirstAttempts = o.MaxAttempts
+	}
+	if o.MinBackoff == 0 {
+		o.MinBackoff = DefaultMinBackoff
+	}
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = max(DefaultMaxBackoff, o.MinBackoff)
+	}
+	return o
+}
+
+// Validate reports every fault of o, which must have its defaults.
+func (o Options) Validate() error {
+	var faults []error
+	if o.MaxAttempts < 1 {
+		faults = append(faults, fmt.Errorf("client: MaxAttempts is %d, want at least 1", o.MaxAttempts))
+	}
+	if o.FirstAttempts < 1 {
+		faults = append(faults, fmt.Errorf("client: FirstAttempts is %d, want at least 1", o.FirstAttempts))
+	}
+	if o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff {
+		faults = append(faults, fmt.Errorf("client: backoff from %v to %v, want 0 < MinBackoff ≤ MaxBackoff", o.MinBackoff, o.MaxBackoff))
+	}
+	if o.Timeout < 0 {
+		faults = append(faults, fmt.Errorf("client: Timeout is %v, want 0 or more", o.Timeout))
+	}
+	return errors.Join(faults...)
+}
+
+// Client is a connection to one runlog cluster. It is safe for concurrent use.
+type Client struct {
+	opts        Options
+	conn        *grpc.ClientConn
+	events      runlogv1.EventServiceClient
+	projections runlogv1.ProjectionServiceClient
+	runs        runlogv1.RunServiceClient
+	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
+	reached atomic.Bool
+}
+
+// Dial prepares a client for the server at target, "host:port" or any gRPC target. It does not wait for
+// the server: the first call connects.
+func Dial(target string, opts Options) (*Client, error) {
+	opts = opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	dial := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+	}, opts.DialOptions...)
+	conn, err := grpc.NewClient(target, dial...)
+	if err != nil {
+		return nil, fmt.Errorf("client: server address %q: %w", target, err)
+	}
+	return &Client{
+		opts:        opts,
+		conn:        conn,
+		events:      runlogv1.NewEventServiceClient(conn),
+		projections: runlogv1.NewProjectionServiceClient(conn),
+		runs:        runlogv1.NewRunServiceClient(conn),
+	}, nil
+}
+
+// Close ends the connection and every call that is still on it.
+func (c *Client) Close() error { return c.conn.Close() }

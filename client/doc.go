@@ -1,0 +1,22 @@
+// Package client talks to a runlog server over gRPC for the command line and for Go programs.
+//
+//	c, err := client.Dial("127.0.0.1:7410", client.Options{})
+//	defer c.Close()
+//	res, err := c.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: events})
+//
+// # Life of a call
+//
+//	call ──▶ one try ──▶ answer
+//	           ▲   │ refused for now (UNAVAILABLE, RESOURCE_EXHAUSTED), or the outcome is unknown
+//	           │   ▼
+//	           └─ wait: the server's RetryInfo, else doubling backoff; with jitter
+//
+// Every call may be repeated: reads change nothing, and an append is deduplicated by its idempotency
+// keys, so one whose outcome is unknown is sent again as it was (APP-10). The context, Options.Timeout
+// and Options.MaxAttempts bound the repetition; whichever ends first hands back the last failure.
+//
+// Streams (ReadEvents, WatchRun) resume behind the last message they handed out, so a caller sees no
+// seam, nothing twice and nothing missing.
+//
+// Every failure is an *Error; take it with errors.As.
+package client

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// fakeServer answers with whatever the test put in; a test puts in what it calls.
+type fakeServer struct {
+	runlogv1.UnimplementedEventServiceServer
+	runlogv1.UnimplementedProjectionServiceServer
+	runlogv1.UnimplementedRunServiceServer
+
+	appendEvents func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	listEvents   func(*runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error)
+	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
+	watchRun     func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error
+	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
+}
+
+func (f *fakeServer) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	return f.appendEvents(req)
+}
+
+func (f *fakeServer) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
+	return f.listEvents(req)
+}
+
+func (f *fakeServer) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
+	return f.readEvents(req, stream)
+}
+
+func (f *fakeServer) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+	return f.watchRun(req, stream)
+}
+
+func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
+	return f.listRuns(req)
+}
+
+// dialFake starts the fake and returns a client of it; both end with the test.
+func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer()
+	runlogv1.RegisterEventServiceServer(server, fake)
+	runlogv1.RegisterProjectionServiceServer(server, fake)
+	runlogv1.RegisterRunServiceServer(server, fake)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-served
+	})
+	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(
+		func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	c, err := Dial("passthrough:///fake", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// refusal is an error as runlog's server makes it.
+func refusal(code codes.Code, reason, message string, metadata map[string]string, details ...protoadapt.MessageV1) error {
+	st := status.New(code, message)
+	info := &errdetails.ErrorInfo{Domain: "runlog", Reason: reason, Metadata: metadata}
+	st, err := st.WithDetails(append([]protoadapt.MessageV1{info}, details...)...)
+	if err != nil {
+		panic(err)
+	}
+	return st.Err()
+}
+
+func retryAfter(d time.Duration) protoadapt.MessageV1 {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// ListEvents yields a run's events in runSeq order, page by page (READ-1). req.PageSize is the size of
+// one page; 0 means the largest. An error ends the iteration.
+func (c *Client) ListEvents(ctx context.Context, req *runlogv1.ListEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
+	return func(yield func(*runlogv1.EventRecord, error) bool) {
+		req := proto.CloneOf(req)
+		for {
+			res, err := call(ctx, c, c.events.ListEvents, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, record := range res.GetEvents() {
+				if !yield(record, nil) {
+					return
+				}
+			}
+			if res.GetNextAfterSeq() == 0 {
+				return
+			}
+			req.AfterSeq = res.GetNextAfterSeq()
+		}
+	}
+}
+
+// ReadEvents yields a run's events in runSeq order from one stream (READ-1), resumed behind the last
+// event when it breaks. An error ends the iteration.
+func (c *Client) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
+	return func(yield func(*runlogv1.EventRecord, error) bool) {
+		req := proto.CloneOf(req)
+		limited, more := req.GetLimit() > 0, true
+		tries := retrier{client: c}
+		take := func(res *runlogv1.ReadEventsResponse) bool {
+			tries.answered()
+			for _, record := range res.GetEvents() {
+				if more = yield(record, nil); !more {
+					return false
+				}
+				req.AfterSeq = record.GetRunSeq()
+				if limited {
+					req.Limit--
+					more = req.Limit > 0
+				}
+			}
+			return more
+		}
+		for {
+			failure := receive(ctx, c.opts.Timeout, bind(c.events.ReadEvents, req), take)
+			if failure == nil || !more {
+				return
+			}
+			if err := tries.again(ctx, failure); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// GetSnapshot returns the fold of a run's events, never older than req asks for (READ-2).
+func (c *Client) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
+	return call(ctx, c, c.projections.GetSnapshot, req)
+}
+
+// GetRun returns a run's metadata and head.
+func (c *Client) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*runlogv1.Run, error) {
+	res, err := call(ctx, c, c.runs.GetRun, req)
+	return res.GetRun(), err
+}
+
+// ListRuns yields runs newest first, page by page, from req.PageToken on. req.PageSize is the size of
+// one page. An error ends the iteration.
+func (c *Client) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) iter.Seq2[*runlogv1.Run, error] {
+	return func(yield func(*runlogv1.Run, error) bool) {
+		req := proto.CloneOf(req)
+		for {
+			res, err := call(ctx, c, c.runs.ListRuns, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, run := range res.GetRuns() {
+				if !yield(run, nil) {
+					return
+				}
+			}
+			if res.GetNextPageToken() == "" {
+				return
+			}
+			req.PageToken = res.GetNextPageToken()
+		}
+	}
+}

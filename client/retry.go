@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// retrier counts the tries of one call or stream.
+type retrier struct {
+	client *Client
+	failed int // tries in a row that failed
+}
+
+// again waits before the next try and returns nil, or returns the error that ends the call.
+func (r *retrier) again(ctx context.Context, e *Error) error {
+	r.failed++
+	if e.Reason != "" || e.Code != codes.Unavailable {
+		r.client.reached.Store(true)
+	}
+	limit := r.client.opts.MaxAttempts
+	if !r.client.reached.Load() {
+		limit = r.client.opts.FirstAttempts
+	}
+	if !e.Retryable() || r.failed >= limit || ctx.Err() != nil {
+		return e
+	}
+	wait := r.delay(e)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		// The caller can use the time that is left better than we can by sleeping.
+		return e
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		e.causes = append(e.causes, ctx.Err())
+		return e
+	case <-timer.C:
+		return nil
+	}
+}
+
+// answered starts the count anew: the server is well.
+func (r *retrier) answered() {
+	r.failed = 0
+	r.client.reached.Store(true)
+}
+
+// delay is never shorter than the server asked for. The jitter keeps clients that failed together from
+// coming back together.
+func (r *retrier) delay(e *Error) time.Duration {
+	backoff := r.client.opts.MinBackoff
+	for i := 1; i < r.failed && backoff < r.client.opts.MaxBackoff; i++ {
+		backoff *= 2
+	}
+	backoff = min(backoff, r.client.opts.MaxBackoff)
+	if e.RetryAfter > 0 {
+		return e.RetryAfter + rand.N(e.RetryAfter/4+1)
+	}
+	return backoff/2 + rand.N(backoff/2+1)
+}
+
+// call makes a unary call until it succeeds, fails for good, or runs out of time or tries.
+func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (Res, error) {
+	if c.opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
+	tries := retrier{client: c}
+	for {
+		res, err := rpc(ctx, req)
+		if err == nil {
+			tries.answered()
+			return res, nil
+		}
+		if err := tries.again(ctx, newError(ctx, err)); err != nil {
+			return res, err
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// session is one command line and what it printed.
+type session struct {
+	args   []string
+	stdin  string
+	width  int // of a terminal on stdout
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+	code   exitCode
+}
+
+// do runs the command line against the fake.
+func (s *session) do(ctx context.Context, t *testing.T, fake *fakeServer) {
+	t.Helper()
+	a := &app{
+		stdin: strings.NewReader(s.stdin), stdout: &s.stdout, stderr: &s.stderr, stdoutWidth: s.width,
+		getenv: func(string) string { return "" }, dialOptions: fake.serve(t),
+	}
+	s.code = a.run(ctx, append([]string{"--server", "passthrough:///fake"}, s.args...))
+}
+
+var took = regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)|"seconds":[^,]+,"eventsPerSecond":[0-9]+`)
+
+// text is the session as a golden file tells it.
+func (s *session) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "$ runlog %s\n", strings.Join(s.args, " "))
+	b.WriteString(took.ReplaceAllString(s.stdout.String(), "<time>"))
+	if s.stderr.Len() > 0 {
+		b.WriteString("--- stderr\n" + s.stderr.String())
+	}
+	fmt.Fprintf(&b, "--- exit %d\n", s.code)
+	return b.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update rewrites it)\ngot:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+// TestGolden shows what users see: for each command its output in both formats, its errors, its exit code.
+func TestGolden(t *testing.T) {
+	seed := readTestdata(t, "run-1.jsonl")
+	for name, s := range map[string]*session{
+		"help-exit-codes":    {args: []string{"help", "exit-codes"}},
+		"help-append":        {args: []string{"append", "--help"}},
+		"unknown-command":    {args: []string{"apend"}},
+		"unknown-flag":       {args: []string{"events", "run-1", "--tpye", "X"}},
+		"missing-argument":   {args: []string{"snapshot"}},
+		"bad-output":         {args: []string{"runs", "-o", "yaml"}},
+		"append":             {args: []string{"append", "-"}, stdin: seed + readTestdata(t, "run-2.jsonl")},
+		"append-json":        {args: []string{"append", "testdata/run-1.jsonl", "-o", "json"}},
+		"append-twice":       {args: []string{"append", "-f", "testdata/run-1.jsonl", "testdata/run-1-diverged.jsonl"}},
+		"append-bad-lines":   {args: []string{"append", "-f", "testdata/bad.jsonl"}},
+		"append-nothing":     {args: []string{"append"}},
+		"append-no-file":     {args: []string{"append", "testdata/run-1.jsonl", "testdata/none.jsonl"}},
+		"append-directory":   {args: []string{"append", "testdata"}},
+		"events":             {args: []string{"events", "seeded"}},
+		"events-terminal":    {args: []string{"events", "seeded", "--limit", "3"}, width: 100},
+		"events-json":        {args: []string{"events", "seeded", "--after-seq", "1", "--limit", "1", "-o", "json"}},
+		"events-type":        {args: []string{"events", "seeded", "--type", "StepFailed", "--local"}},
+		"events-unknown-run": {args: []string{"events", "none"}},
+		"snapshot":           {args: []string{"snapshot", "failed"}},
+		"snapshot-json":      {args: []string{"snapshot", "failed", "-o", "json"}},
+		"snapshot-paused":    {args: []string{"snapshot", "paused"}},
+		"snapshot-unknown":   {args: []string{"snapshot", "none"}},
+		"watch":              {args: []string{"watch", "failed", "--for", "300ms"}},
+		"watch-json":         {args: []string{"watch", "failed", "--for", "300ms", "-o", "json"}},
+		"watch-until-done":   {args: []string{"watch", "failed", "--until-done"}},
+		"runs":               {args: []string{"runs"}},
+		"runs-json":          {args: []string{"runs", "--status", "failed", "-o", "json"}},
+		"runs-none":          {args: []string{"runs", "--status", "waiting"}},
+		"runs-bad-status":    {args: []string{"runs", "--status", "DONE"}},
+		"runs-get":           {args: []string{"runs", "get", "failed"}},
+		"runs-get-json":      {args: []string{"runs", "get", "failed", "-o", "json"}},
+		"runs-get-unknown":   {args: []string{"runs", "get", "none"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.do(t.Context(), t, sampleServer())
+			golden(t, name, s.text())
+		})
+	}
+}
+
+func readTestdata(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestVersion(t *testing.T) {
+	for _, format := range []string{"table", "json"} {
+		s := session{args: []string{"version", "-o", format}}
+		s.do(t.Context(), t, &fakeServer{})
+		if s.code != exitOK || !strings.Contains(s.stdout.String(), version) {
+			t.Errorf("%s: %s", format, s.text())
+		}
+	}
+}
+
+func TestServerOutOfReach(t *testing.T) {
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), []string{"runs", "--server", "127.0.0.1:1"})
+	const want = "runlog: server 127.0.0.1:1 cannot be reached (connection refused); start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER\n"
+	if code != exitUnavailable || out.Len() > 0 || errs.String() != want {
+		t.Errorf("exit %d, stdout %q, stderr %q", code, out.String(), errs.String())
+	}
+}
+
+// TestFailuresOfTheServer checks the exit code of each class of error, and that append says what it left.
+func TestFailuresOfTheServer(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		code exitCode
+	}{
+		{status.Error(codes.Internal, "broken"), exitFailed},
+		{status.Error(codes.Unimplemented, "unknown method"), exitFailed},
+		{status.Error(codes.Unauthenticated, "who are you"), exitForbidden},
+		{status.Error(codes.PermissionDenied, "not you"), exitForbidden},
+		{status.Error(codes.DeadlineExceeded, "too late"), exitTimeout},
+		{status.Error(codes.Unavailable, "closing"), exitUnavailable},
+		{status.Error(codes.InvalidArgument, "no reason given"), exitRefused},
+	} {
+		t.Run(status.Code(test.err).String(), func(t *testing.T) {
+			s := session{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "300ms"}}
+			s.do(t.Context(), t, &fakeServer{down: test.err})
+			if s.code != test.code {
+				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
+			}
+			lines := strings.Split(strings.TrimSpace(s.stderr.String()), "\n")
+			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "runlog: ") || !strings.Contains(last, "again") {
+				t.Errorf("the last line does not say what to do: %s", last)
+			}
+		})
+	}
+}
+
+func TestCtrlC(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		code exitCode
+	}{
+		"append":             {[]string{"append", "testdata/run-1.jsonl", "--timeout", "0"}, exitInterrupted},
+		"watch":              {[]string{"watch", "running"}, exitOK},
+		"watch --until-done": {[]string{"watch", "running", "--until-done"}, exitInterrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(200*time.Millisecond, cancel)
+			s := session{args: test.args}
+			s.do(ctx, t, &fakeServer{down: asStatus(unknownLeader())})
+			if s.code != test.code {
+				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
+			}
+		})
+	}
+}
+
+func TestWatchUntilDone(t *testing.T) {
+	mark := func(status runlogv1.RunStatus_Value) *runlogv1.Watermark {
+		return &runlogv1.Watermark{RunId: "r", LastEventSeq: 3, Status: status}
+	}
+	live := &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: mark(runlogv1.RunStatus_COMPLETED)}}
+	beat := &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
+		Heartbeat: &runlogv1.Heartbeat{Watermark: mark(runlogv1.RunStatus_CANCELLED)}}}
+	for name, test := range map[string]struct {
+		marks []*runlogv1.WatchRunResponse
+		code  exitCode
+	}{
+		"completed":                   {[]*runlogv1.WatchRunResponse{live}, exitOK},
+		"had ended before, by a beat": {[]*runlogv1.WatchRunResponse{beat}, exitRunNotOK},
+		"not within --for":            {nil, exitTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := session{args: []string{"watch", "r", "--until-done", "--for", "300ms"}}
+			s.do(t.Context(), t, &fakeServer{marks: test.marks})
+			if s.code != test.code {
+				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
+			}
+		})
+	}
+}
+
+// TestQuickstart appends the histories that the documentation starts with, twice.
+func TestQuickstart(t *testing.T) {
+	files, err := filepath.Glob("../../docs/quickstart/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no histories found", err)
+	}
+	s := session{args: append([]string{"append"}, append(files, files...)...)}
+	s.do(t.Context(), t, &fakeServer{})
+	if s.code != exitOK || s.stderr.Len() > 0 || !strings.Contains(s.stdout.String(), "(0 diverged), 0 refused") {
+		t.Errorf("%s", s.text())
+	}
+}

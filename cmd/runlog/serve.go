@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"runlog/server"
+)
+
+// serveCommand starts a node. Every flag is also an environment variable and a key of the
+// configuration file; a flag wins over the environment, which wins over the file.
+func (a *app) serveCommand() *cobra.Command {
+	var (
+		opts                        server.Options
+		config, logLevel, logFormat string
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Start a node",
+		Long: `Start a node. Without flags it keeps its data in ./runlog-data and listens on loopback.
+
+Every flag is also an environment variable (--grpc-listen is RUNLOG_GRPC_LISTEN) and a key of the
+configuration file (grpc-listen: 127.0.0.1:7410). Port 0 picks a free port; the addresses are logged
+and written to addresses.json in the data directory once the node serves. SIGTERM drains and stops.`,
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return a.configure(cmd.LocalNonPersistentFlags(), config)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(a.stderr, logLevel, logFormat)
+			if err != nil {
+				return err
+			}
+			opts.Logger, opts.Version = log, version
+			return serve(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.DataDir, "data-dir", "./runlog-data", "everything the node keeps")
+	f.StringVar(&opts.GRPCListen, "grpc-listen", "127.0.0.1:7410", "gRPC for clients")
+	f.StringVar(&opts.HTTPListen, "http-listen", "127.0.0.1:7411", "JSON and Server-Sent Events")
+	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "metrics, pprof, health")
+	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "node to node")
+	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
+	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
+	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	f.StringVar(&config, "config", a.getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
+	return cmd
+}
+
+// configure fills in the flags that the command line left out.
+func (a *app) configure(flags *pflag.FlagSet, config string) error {
+	file, err := readConfig(config)
+	if err != nil {
+		return err
+	}
+	for key := range file {
+		if f := flags.Lookup(key); f == nil || key == "config" {
+			return usageError("%s: unknown key %q; runlog serve --help lists them", config, key)
+		}
+	}
+	var faults []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "config" || f.Name == "help" {
+			return
+		}
+		env := "RUNLOG_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, from := a.getenv(env), env
+		if value == "" {
+			v, ok := file[f.Name]
+			if !ok {
+				return
+			}
+			value, from = fmt.Sprint(v), config+": "+f.Name
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			faults = append(faults, usageError("%s: %v", from, err))
+		}
+	})
+	return errors.Join(faults...)
+}
+
+func readConfig(path string) (map[string]any, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError("--config: %v", err)
+	}
+	var file map[string]any
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, usageError("--config %s: %v", path, err)
+	}
+	return file, nil
+}
+
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError("--log-level %q is not debug, info, warn or error", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	default:
+		return nil, usageError("--log-format %q is not text or json", format)
+	}
+}
+
+// serve runs a node until the context ends.
+func serve(ctx context.Context, opts server.Options) error {
+	log := opts.Logger
+	opts.Registry = prometheus.NewRegistry()
+	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Fail-stop: nothing may be written, answered or flushed by a node whose data is in doubt (D10).
+	opts.Fail = func(err error) {
+		log.Error("the node stops itself", "err", err)
+		os.Exit(int(exitFailed))
+	}
+	s, err := server.Start(opts)
+	if err != nil {
+		return explainStart(err)
+	}
+	addresses := s.Addresses()
+	if err := s.WaitReady(ctx); err != nil {
+		log.Info("stopping before the node was ready")
+		return s.Close()
+	}
+	log.Info("ready", "version", version, "node", s.NodeID(), "data", opts.DataDir,
+		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
+	<-ctx.Done()
+	log.Info("stopping")
+	err = s.Close()
+	log.Info("stopped")
+	return err
+}
+
+// explainStart says what to do about a node that does not start.
+func explainStart(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), isReadOnly(err):
+		return &exitError{exitFailed, err.Error() + "; make it writable for this user, or choose another with --data-dir"}
+	default:
+		return &exitError{exitFailed, err.Error()}
+	}
+}
+
+func isReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	var minSeq uint64
+	cmd := &cobra.Command{
+		Use:   "snapshot RUN",
+		Short: "Show what the events of a run add up to",
+		Long: `Show the status of a run and of its steps, as the events that are stored add up to it. ATTEMPT is
+the logical attempt, with the engine's own count in parentheses once it retried.`,
+		Example:           "  runlog snapshot run-1\n  runlog snapshot run-1 --min-seq 120 -o json | jq .status",
+		Args:              oneRun,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showSnapshot(cmd.Context(), args[0], minSeq)
+		},
+	}
+	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
+	return cmd
+}
+
+func (a *app) showSnapshot(ctx context.Context, run string, minSeq uint64) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	res, err := c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: run, MinSeq: minSeq})
+	if err != nil {
+		return err
+	}
+	if a.format == formatJSON {
+		line, err := jsonLine(res.GetSnapshot())
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s\n", line)
+		return err
+	}
+	out := bufio.NewWriter(a.stdout)
+	snapshotHeader(out, res.GetSnapshot())
+	stepTable(out, a.stdoutWidth, res.GetSnapshot().GetSteps())
+	signalTable(out, a.stdoutWidth, res.GetSnapshot().GetSignals())
+	inconsistencyTable(out, a.stdoutWidth, res.GetSnapshot())
+	return out.Flush()
+}
+
+func snapshotHeader(out *bufio.Writer, s *runlogv1.RunSnapshot) {
+	status := runStatus(s.GetStatus())
+	if s.GetSubstatus() != "" {
+		status += " (" + s.GetSubstatus() + ")"
+	}
+	failed, stale := "", ""
+	if s.GetFailedSteps() > 0 {
+		failed = strconv.FormatUint(uint64(s.GetFailedSteps()), 10)
+	}
+	if s.GetStale() {
+		stale = "yes: the projection is being rebuilt, ask again"
+	}
+	facts(out,
+		[2]string{"Run", s.GetRunId()},
+		[2]string{"Status", status},
+		[2]string{"Message", s.GetMessage()},
+		[2]string{"Stale", stale},
+		[2]string{"Scope", scope(s)},
+		[2]string{"Plan", planText(s.GetPlanRef(), s.GetPlanId(), s.GetPlanVersion())},
+		[2]string{"Engine", words(s.GetEngineType(), s.GetEngineRunRef())},
+		[2]string{"Started", stamp(s.GetStartedAt())},
+		[2]string{"Completed", stamp(s.GetCompletedAt())},
+		[2]string{"Duration", runDuration(s)},
+		[2]string{"Last seq", strconv.FormatUint(s.GetLastEventSeq(), 10)},
+		[2]string{"Failed steps", failed},
+		[2]string{"Root cause", rootCause(s.GetRootCause())},
+		[2]string{"Artifacts", artifactCount(s.GetArtifacts())},
+		[2]string{"Digest", s.GetDigest()},
+	)
+}
+
+func runDuration(s *runlogv1.RunSnapshot) string {
+	if s.TotalDurationMs == nil {
+		return ""
+	}
+	return (time.Duration(s.GetTotalDurationMs()) * time.Millisecond).String()
+}
+
+func rootCause(cause *runlogv1.RootCause) string {
+	if cause == nil {
+		return ""
+	}
+	return words(cause.GetStepId(), cause.GetCode(), cause.GetCategory(), cause.GetMessage())
+}
+
+func artifactCount(artifacts []*runlogv1.ArtifactRef) string {
+	if len(artifacts) == 0 {
+		return ""
+	}
+	return strconv.Itoa(len(artifacts))
+}
+
+// stepTable has a line for each step, with its current attempt.
+func stepTable(out *bufio.Writer, width int, steps []*runlogv1.StepSnapshot) {
+	if len(steps) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	rows := newTable(out, width, "STEP", "STATUS", "ATTEMPT", "STARTED", "DURATION", "ARTIFACTS", "DETAIL")
+	for _, step := range steps {
+		rows.row(
+			step.GetStepId(),
+			stepStatus(step.GetStatus()),
+			attempt(step.GetLogicalAttemptId(), step.GetEngineAttemptId()),
+			stamp(step.GetStartedAt()),
+			elapsed(step.GetStartedAt(), step.GetCompletedAt()),
+			artifactCount(step.GetArtifacts()),
+			stepDetail(step),
+		)
+	}
+	rows.end()
+}
+
+func stepStatus(status runlogv1.StepStatus_Value) string {
+	if status == runlogv1.StepStatus_VALUE_UNSPECIFIED {
+		return ""
+	}
+	return status.String()
+}
+
+func stepDetail(step *runlogv1.StepSnapshot) string {
+	failure := step.GetError()
+	if failure == nil {
+		return step.GetReason()
+	}
+	retry := ""
+	if failure.GetRetryable() {
+		retry = "(retryable)"
+	}
+	return words(failure.GetCode(), failure.GetMessage(), retry)
+}
+
+func signalTable(out *bufio.Writer, width int, signals []*runlogv1.SignalDecision) {
+	if len(signals) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nSignals, the newest last:")
+	rows := newTable(out, width, "SEQ", "DECISION", "SIGNAL", "STEP", "BY", "REASON")
+	for _, s := range signals {
+		decision := "rejected"
+		if s.GetAccepted() {
+			decision = "accepted"
+		}
+		rows.row(strconv.FormatUint(s.GetRunSeq(), 10), decision, words(s.GetSignalType(), s.GetSignalId()),
+			s.GetStepId(), s.GetDecidedBy(), s.GetReason())
+	}
+	rows.end()
+}
+
+func inconsistencyTable(out *bufio.Writer, width int, s *runlogv1.RunSnapshot) {
+	if s.GetInconsistencyCount() == 0 {
+		return
+	}
+	shown := ""
+	if listed := len(s.GetInconsistencies()); uint64(listed) < uint64(s.GetInconsistencyCount()) {
+		shown = ", the first " + number(listed)
+	}
+	fmt.Fprintf(out, "\n%s that the run's state did not allow%s:\n", plural(s.GetInconsistencyCount(), "event"), shown)
+	rows := newTable(out, width, "SEQ", "KIND", "STATE", "ATTEMPTED", "EVENT")
+	for _, i := range s.GetInconsistencies() {
+		rows.row(strconv.FormatUint(i.GetRunSeq(), 10), i.GetKind(), i.GetState(), i.GetAttempted(), i.GetEventId())
+	}
+	rows.end()
+}

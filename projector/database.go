@@ -1,0 +1,164 @@
+package projector
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
+)
+
+// errProjection marks trouble with the projection database, which can be made anew at any time.
+var errProjection = errors.New("projector: projection database")
+
+// databaseFormat changes with the tables below, as StoredFormat does with the snapshots; a database of
+// another format is made anew.
+const databaseFormat = 1
+
+// The projection database (D9). It has no write-ahead log: a round is one batch with its position, so
+// what survives a crash is the state after some round, and folding goes on from there.
+//
+//	l ^createdAt:8 runId   list of runs, newest first   listRow
+//	s runId                snapshot                     Snapshot.MarshalStored
+//	w                      watermark                    databaseFormat:1 StoredFormat:1 cluster:16 position:8
+const (
+	tableList      = 'l'
+	tableSnapshot  = 's'
+	tableWatermark = 'w'
+)
+
+const watermarkRow = 2 + 16 + 8
+
+type database struct {
+	db       *pebble.DB
+	cluster  storage.ClusterID
+	position storage.Position
+}
+
+func openDatabase(o *Options) (*database, error) {
+	d, err := tryDatabase(o)
+	if err == nil {
+		return d, nil
+	}
+	// Whatever is wrong with it, the log has everything (PRJ-13).
+	o.Logger.Warn("projection database is made anew", "dir", o.Dir, "reason", err)
+	if err := o.FS.RemoveAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("%w: remove %s: %w", errProjection, o.Dir, err)
+	}
+	return tryDatabase(o)
+}
+
+func tryDatabase(o *Options) (*database, error) {
+	db, err := pebble.Open(o.Dir, &pebble.Options{
+		FS:                 o.FS,
+		FormatMajorVersion: pebble.FormatValueSeparation,
+		DisableWAL:         true,
+		MemTableSize:       16 << 20,
+		Logger:             pebbleLogger{o.Logger},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: open %s: %w", errProjection, o.Dir, err)
+	}
+	d := &database{db: db, cluster: o.Cluster}
+	if err := d.readWatermark(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return d, nil
+}
+
+func (d *database) close() error {
+	if err := errors.Join(d.db.Flush(), d.db.Close()); err != nil {
+		return fmt.Errorf("%w: close: %w", errProjection, err)
+	}
+	return nil
+}
+
+func (d *database) readWatermark() error {
+	row, err := d.get([]byte{tableWatermark})
+	switch {
+	case err != nil || row == nil:
+		return err
+	case len(row) != watermarkRow || row[0] != databaseFormat || row[1] != StoredFormat:
+		return fmt.Errorf("%w: of another format", errProjection)
+	case storage.ClusterID(row[2:18]) != d.cluster:
+		return fmt.Errorf("%w: of another cluster", errProjection)
+	}
+	d.position = storage.Position(binary.BigEndian.Uint64(row[18:]))
+	return nil
+}
+
+// get returns a copy of a row, nil when there is none.
+func (d *database) get(key []byte) ([]byte, error) {
+	row, closer, err := d.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errProjection, err)
+	}
+	return bytes.Clone(row), closer.Close()
+}
+
+// load returns the stored snapshot of a run, nil when there is none.
+func (d *database) load(runID string) (*Snapshot, error) {
+	row, err := d.get(snapshotKey(runID))
+	if err != nil || row == nil {
+		return nil, err
+	}
+	s, err := UnmarshalStored(row)
+	if err != nil {
+		return nil, fmt.Errorf("%w: snapshot of run %q: %w", errProjection, runID, err)
+	}
+	return s, nil
+}
+
+// store writes a round: the snapshots that are due, the list rows that changed, and the position.
+func (d *database) store(position storage.Position, changed map[string]*folded) error {
+	batch := d.db.NewBatch()
+	defer func() { _ = batch.Close() }()
+	for _, f := range changed {
+		if f.due() {
+			if err := batch.Set(snapshotKey(f.run.RunID), f.now.MarshalStored(), nil); err != nil {
+				return err
+			}
+			f.stored = f.now.LastEventSeq
+		}
+		if err := batch.Set(listKey(f.run), listRow(f), nil); err != nil {
+			return err
+		}
+	}
+	row := append([]byte{databaseFormat, StoredFormat}, d.cluster[:]...)
+	row = binary.BigEndian.AppendUint64(row, uint64(position))
+	if err := batch.Set([]byte{tableWatermark}, row, nil); err != nil {
+		return err
+	}
+	if err := d.db.Apply(batch, pebble.NoSync); err != nil {
+		return fmt.Errorf("%w: %w", errProjection, err)
+	}
+	d.position = position
+	return nil
+}
+
+func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
+
+// pebbleLogger hands Pebble's log on. Nothing here is worth stopping for, but Pebble must not go on
+// after Fatalf either.
+type pebbleLogger struct{ log *slog.Logger }
+
+var (
+	_ pebble.Logger = pebbleLogger{}
+	_ vfs.FS        = vfs.Default
+)
+
+func (l pebbleLogger) Infof(format string, args ...any) {}
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error("projection database", "msg", fmt.Sprintf(format, args...))
+}
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf("projector: pebble: "+format, args...))
+}

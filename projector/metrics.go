@@ -1,0 +1,49 @@
+package projector
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	events          prometheus.Counter
+	inconsistencies prometheus.Counter
+	lag             prometheus.Histogram
+	position        prometheus.GaugeFunc
+	behind          prometheus.GaugeFunc
+	watchers        prometheus.GaugeFunc
+}
+
+func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "runlog", Subsystem: "projector", Name: name, Help: help})
+	}
+	gauge := func(name, help string, read func() float64) prometheus.GaugeFunc {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "runlog", Subsystem: "projector", Name: name, Help: help}, read)
+	}
+	m := &metrics{
+		events:          counter("events_total", "Events folded."),
+		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
+		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
+			Help:    "Time from persistedAt of a run's newest event to its snapshot being served (PRJ-11).",
+			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
+		}),
+		position: gauge("position", "Log index up to which everything is folded.",
+			func() float64 { return float64(p.Position()) }),
+		behind: gauge("behind_entries", "Log entries applied and not yet folded.", func() float64 {
+			applied := p.opts.Store.Applied()
+			return max(0, float64(applied.Index)-float64(p.Position()))
+		}),
+		watchers: gauge("subscriptions", "Open subscriptions.", func() float64 { return float64(p.watch.count()) }),
+	}
+	reg.MustRegister(m.collectors()...)
+	return m
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.events, m.inconsistencies, m.lag, m.position, m.behind, m.watchers}
+}
+
+func (m *metrics) unregister(reg prometheus.Registerer) {
+	for _, c := range m.collectors() {
+		reg.Unregister(c)
+	}
+}

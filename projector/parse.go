@@ -1,0 +1,265 @@
+package projector
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+)
+
+// ErrUnreadable says that bytes are no snapshot of this release. The remedy is to fold the run anew.
+var ErrUnreadable = errors.New("projector: unreadable snapshot")
+
+// ParseSnapshot is the inverse of CanonicalJSON. It takes nothing but the canonical form, so that what
+// it returns has the digest of what it was given. It keeps no reference to data. Every error is
+// ErrUnreadable.
+func ParseSnapshot(data []byte) (*Snapshot, error) {
+	s := value(data).snapshot()
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	// The reading is as lenient as that of payloads; writing it again proves that nothing was lost.
+	if !bytes.Equal(s.AppendCanonical(make([]byte, 0, len(data))), data) {
+		return nil, fmt.Errorf("%w: not in canonical form", ErrUnreadable)
+	}
+	return s, nil
+}
+
+// check makes the index and makes sure of what folding relies on.
+func (s *Snapshot) check() error {
+	if s.Status == 0 {
+		return errors.New("no run status")
+	}
+	s.byID = nil
+	for i, step := range s.Steps {
+		if err := step.check(); err != nil {
+			return fmt.Errorf("step %q: %w", step.StepID, err)
+		}
+		s.byID = append(s.byID, int32(i))
+	}
+	sort.Slice(s.byID, func(i, j int) bool {
+		return s.Steps[s.byID[i]].StepID < s.Steps[s.byID[j]].StepID
+	})
+	for i := 1; i < len(s.byID); i++ {
+		if id := s.Steps[s.byID[i]].StepID; id == s.Steps[s.byID[i-1]].StepID {
+			return fmt.Errorf("step %q is there twice", id)
+		}
+	}
+	return nil
+}
+
+func (step *StepSnapshot) check() error {
+	if step.Status == 0 {
+		return errors.New("no status")
+	}
+	above := step.LogicalAttemptID
+	for i := len(step.Attempts) - 1; i >= 0; i-- {
+		a := &step.Attempts[i]
+		if a.Status == 0 {
+			return fmt.Errorf("attempt %d has no status", a.LogicalAttemptID)
+		}
+		if a.LogicalAttemptID >= above {
+			return fmt.Errorf("attempt %d is out of order", a.LogicalAttemptID)
+		}
+		above = a.LogicalAttemptID
+	}
+	return nil
+}
+
+func (v value) snapshot() *Snapshot {
+	s := new(Snapshot)
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return s
+		}
+		switch string(key) {
+		case "artifacts":
+			s.Artifacts = list(v, value.artifact)
+		case "completedAt":
+			s.CompletedAt, _ = v.time()
+		case "engineRunRef":
+			s.EngineRunRef = v.text()
+		case "engineType":
+			s.EngineType = v.text()
+		case "environmentId":
+			s.EnvironmentID = v.text()
+		case "failedSteps":
+			s.FailedSteps = v.uint32()
+		case "inconsistencies":
+			s.Inconsistencies = list(v, value.inconsistency)
+		case "inconsistencyCount":
+			s.InconsistencyCount = v.uint32()
+		case "lastEventSeq":
+			s.LastEventSeq = v.quotedUint64()
+		case "planId":
+			s.PlanID = v.text()
+		case "planRef":
+			s.PlanRef = v.plan()
+		case "planVersion":
+			s.PlanVersion = v.text()
+		case "projectId":
+			s.ProjectID = v.text()
+		case "rootCause":
+			s.RootCause = v.rootCause()
+		case "runId":
+			s.RunID = v.text()
+		case "signals":
+			s.Signals = list(v, value.signal)
+		case "startedAt":
+			s.StartedAt, _ = v.time()
+		case "status":
+			s.Status = RunStatus(v.enum(runStatusNames[:]))
+		case "steps":
+			s.Steps = list(v, value.step)
+		case "tenantId":
+			s.TenantID = v.text()
+		case "totalDurationMs":
+			s.TotalDurationMs = v.size()
+		}
+	}
+}
+
+func (v value) step() *StepSnapshot {
+	step := new(StepSnapshot)
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return step
+		}
+		switch string(key) {
+		case "attempts":
+			step.Attempts = list(v, value.attempt)
+		case "stepId":
+			step.StepID = v.text()
+		default:
+			step.read(key, v)
+		}
+	}
+}
+
+func (v value) attempt() (a StepAttempt) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return a
+		}
+		a.read(key, v)
+	}
+}
+
+// read takes one member of an attempt.
+func (a *StepAttempt) read(key []byte, v value) {
+	switch string(key) {
+	case "artifacts":
+		a.Artifacts = list(v, value.artifact)
+	case "completedAt":
+		a.CompletedAt, _ = v.time()
+	case "engineAttemptId":
+		a.EngineAttemptID = v.uint32()
+	case "error":
+		a.Error = v.stepError()
+	case "logicalAttemptId":
+		a.LogicalAttemptID = v.uint32()
+	case "reason":
+		a.Reason = v.text()
+	case "startedAt":
+		a.StartedAt, _ = v.time()
+	case "status":
+		a.Status = StepStatus(v.enum(stepStatusNames[:]))
+	}
+}
+
+func (v value) signal() (d SignalDecision) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return d
+		}
+		switch string(key) {
+		case "accepted":
+			d.Accepted = v.isTrue()
+		case "decidedAt":
+			d.DecidedAt, _ = v.time()
+		case "decidedBy":
+			d.DecidedBy = v.text()
+		case "eventId":
+			d.EventID = v.text()
+		case "reason":
+			d.Reason = v.text()
+		case "runSeq":
+			d.RunSeq = v.quotedUint64()
+		case "signalId":
+			d.SignalID = v.text()
+		case "signalType":
+			d.SignalType = v.text()
+		case "stepId":
+			d.StepID = v.text()
+		}
+	}
+}
+
+func (v value) inconsistency() (inc Inconsistency) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return inc
+		}
+		switch string(key) {
+		case "attempted":
+			inc.Attempted = v.text()
+		case "eventId":
+			inc.EventID = v.text()
+		case "kind":
+			inc.Kind = v.text()
+		case "runSeq":
+			inc.RunSeq = v.quotedUint64()
+		case "state":
+			inc.State = v.text()
+		}
+	}
+}
+
+// list reads the elements of an array; nil when there are none.
+func list[T any](v value, read func(value) T) (all []T) {
+	e := v.elements()
+	for {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		all = append(all, read(element))
+	}
+}
+
+func (v value) uint32() uint32 {
+	n, err := strconv.ParseUint(string(v), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+func (v value) quotedUint64() uint64 {
+	if !v.isString() {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(v[1:len(v)-1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (v value) enum(names []string) uint8 {
+	if !v.isString() {
+		return 0
+	}
+	return enumNumber(names, v[1:len(v)-1])
+}

@@ -1,0 +1,350 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"runlog/storage"
+)
+
+const (
+	// storeEvery is how many events a stored snapshot may lag behind its run: a read folds no more.
+	storeEvery = 64
+	// roundEvents closes a round of folding, at the end of a proposal.
+	roundEvents = 4096
+	// retryAfter a failed round, which the log outlives.
+	retryAfter = time.Second
+)
+
+// Options of a projector.
+type Options struct {
+	// Dir holds the projection database and nothing else. Required; may be deleted while it is closed.
+	Dir string
+	// FS is the file system. Default: the machine's.
+	FS vfs.FS
+	// Store is what is folded. Required; the caller closes it after the projector.
+	Store *storage.Store
+	// Cluster is the store's. A database of another one is made anew.
+	Cluster storage.ClusterID
+	// CachedRuns bounds the snapshots kept in memory. Default: 10,000.
+	CachedRuns int
+	// MaxSubscriptions bounds the watchers. Default: 100,000.
+	MaxSubscriptions int
+	// Clock is the node's, for lag. Default: time.Now.
+	Clock func() time.Time
+	// Logger. Default: discards.
+	Logger *slog.Logger
+	// Registerer of metrics. Default: a registry that nobody reads.
+	Registerer prometheus.Registerer
+	// Fail is told about damage of the store that folding met (D10). Required.
+	Fail func(error)
+}
+
+// EnsureDefaults fills in what is left out.
+func (o *Options) EnsureDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.CachedRuns == 0 {
+		o.CachedRuns = 10_000
+	}
+	if o.MaxSubscriptions == 0 {
+		o.MaxSubscriptions = 100_000
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+}
+
+// Validate reports every fault of the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Dir == "" {
+		errs = append(errs, errors.New("projector: Options.Dir is empty"))
+	}
+	if o.Store == nil {
+		errs = append(errs, errors.New("projector: Options.Store is nil"))
+	}
+	if o.Fail == nil {
+		errs = append(errs, errors.New("projector: Options.Fail is nil"))
+	}
+	return errors.Join(errs...)
+}
+
+// Projector folds the log into snapshots and tells watchers.
+type Projector struct {
+	opts    Options
+	db      *database
+	metrics *metrics
+	watch   watchers
+
+	// live has the newest snapshot of the runs folded last.
+	live struct {
+		sync.RWMutex
+		runs *snapshotCache
+	}
+	position atomic.Uint64 // everything up to here is folded
+	// advanced is closed, and replaced, whenever position moves.
+	advanced struct {
+		sync.Mutex
+		ch chan struct{}
+	}
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// Open opens or makes the projection database and goes on folding where it ends (PRJ-13).
+func Open(opts Options) (*Projector, error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	db, err := openDatabase(&opts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &Projector{opts: opts, db: db, stop: stop}
+	p.live.runs = newSnapshotCache(opts.CachedRuns)
+	p.watch.limit = opts.MaxSubscriptions
+	p.advanced.ch = make(chan struct{})
+	p.position.Store(uint64(db.position))
+	p.metrics = newMetrics(opts.Registerer, p)
+	p.done.Go(func() { p.run(ctx) })
+	return p, nil
+}
+
+// Close stops folding. What was not stored is folded again after the next Open.
+func (p *Projector) Close() error {
+	p.stop()
+	p.done.Wait()
+	p.metrics.unregister(p.opts.Registerer)
+	return p.db.close()
+}
+
+// Position up to which everything is folded.
+func (p *Projector) Position() storage.Position { return storage.Position(p.position.Load()) }
+
+// WaitPosition returns once everything up to a position is folded, or with the context's error.
+func (p *Projector) WaitPosition(ctx context.Context, at storage.Position) error {
+	for {
+		p.advanced.Lock()
+		ch := p.advanced.ch
+		p.advanced.Unlock()
+		if p.Position() >= at {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// run pulls: it waits until the store is ahead, and reads (D9).
+func (p *Projector) run(ctx context.Context) {
+	for p.opts.Store.Wait(ctx, p.Position()) == nil {
+		err := p.round(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, errProjection):
+			// The database is disposable: trouble with it is no reason to stop taking appends.
+			p.opts.Logger.Error("projection database failed, trying again", "err", err)
+			select {
+			case <-time.After(retryAfter):
+			case <-ctx.Done():
+			}
+		default:
+			p.opts.Fail(fmt.Errorf("projector: %w", err))
+			return
+		}
+	}
+}
+
+// round folds what was committed since the last one, up to about roundEvents, and stores and publishes
+// the result. It ends where a proposal ends, so that the position is always true.
+func (p *Projector) round(ctx context.Context) error {
+	applied := p.opts.Store.Applied()
+	r := round{p: p, changed: map[string]*folded{}}
+	complete := true
+	for c, err := range p.opts.Store.Log(p.Position()) {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if r.events >= roundEvents && c.Position != r.position {
+			complete = false
+			break
+		}
+		if err := r.fold(c); err != nil {
+			return err
+		}
+	}
+	if complete {
+		// Entries without events move the position too.
+		r.position = max(r.position, applied.Position())
+	}
+	return r.finish()
+}
+
+// round is the work in progress of one round.
+type round struct {
+	p        *Projector
+	position storage.Position
+	events   int
+	changed  map[string]*folded
+}
+
+// folded is a run that a round changed.
+type folded struct {
+	run    *storage.Run
+	before *Snapshot // as the round found it
+	now    *Snapshot
+	stored uint64 // lastEventSeq of the stored snapshot
+}
+
+// due says whether the snapshot has to be stored: a read must not fold more than storeEvery events, and
+// a run that has ended is read as it is from then on.
+func (f *folded) due() bool {
+	return f.now.LastEventSeq >= f.stored+storeEvery ||
+		f.now.Status.Terminal() && f.now.LastEventSeq > f.stored
+}
+
+func (r *round) fold(c *storage.Commit) error {
+	r.position = c.Position
+	r.events += len(c.Records)
+	f, err := r.begin(c.Run)
+	if err != nil || len(c.Records) == 0 {
+		return err
+	}
+	if c.Records[0].RunSeq > f.now.LastEventSeq+1 {
+		// The stored snapshot is older than this round: catch up from the run itself.
+		f.now, err = foldRun(r.p.opts.Store, f.now, c.Run.RunID, c.Records[0].RunSeq-1)
+		if err != nil {
+			return err
+		}
+	}
+	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
+	r.p.metrics.events.Add(float64(len(c.Records)))
+	return nil
+}
+
+func (r *round) begin(run *storage.Run) (*folded, error) {
+	if f := r.changed[run.RunID]; f != nil {
+		return f, nil
+	}
+	s, stored, err := r.p.load(run)
+	if err != nil {
+		return nil, err
+	}
+	f := &folded{run: run, before: s, now: s, stored: stored}
+	r.changed[run.RunID] = f
+	return f, nil
+}
+
+// finish stores what is due, makes the new snapshots visible and tells the watchers.
+func (r *round) finish() error {
+	p := r.p
+	if err := p.db.store(r.position, r.changed); err != nil {
+		return err
+	}
+	now := p.opts.Clock()
+	p.live.Lock()
+	for id, f := range r.changed {
+		p.live.runs.put(id, f.now, f.stored)
+	}
+	p.live.Unlock()
+	p.position.Store(uint64(r.position))
+	p.advanced.Lock()
+	close(p.advanced.ch)
+	p.advanced.ch = make(chan struct{})
+	p.advanced.Unlock()
+	for id, f := range r.changed {
+		if f.now.LastEventSeq > f.before.LastEventSeq {
+			p.metrics.lag.Observe(now.Sub(f.now.PersistedAt).Seconds())
+		}
+		p.watch.publish(id, f.now)
+	}
+	return nil
+}
+
+// alert tells the operator about an event that its run's state did not allow (PRJ-8).
+func (p *Projector) alert(runID string, i Inconsistency) {
+	p.metrics.inconsistencies.Inc()
+	p.opts.Logger.Warn("event not allowed by the run's state", "alert", i.Kind, "run", runID,
+		"seq", i.RunSeq, "event", i.EventID, "state", i.State, "attempted", i.Attempted)
+}
+
+// load returns the newest snapshot known of a run, from memory, stored, or the empty start; and the
+// lastEventSeq of the stored one.
+func (p *Projector) load(run *storage.Run) (s *Snapshot, stored uint64, err error) {
+	p.live.RLock()
+	s, stored = p.live.runs.get(run.RunID)
+	p.live.RUnlock()
+	if s != nil {
+		return s, stored, nil
+	}
+	if s, err = p.db.load(run.RunID); err != nil {
+		return nil, 0, err
+	}
+	if s == nil {
+		return Empty(run), 0, nil
+	}
+	return s, s.LastEventSeq, nil
+}
+
+// Snapshot returns the fold of everything that a view shows, or of more: never of less (D9).
+func (p *Projector) Snapshot(v *storage.View) (*Snapshot, error) {
+	s, _, err := p.load(v.Run)
+	if err != nil {
+		return nil, err
+	}
+	return foldView(v, s, v.Run.LastSeq)
+}
+
+// foldRun folds a run's events from a snapshot on, up to and with runSeq last.
+func foldRun(store *storage.Store, s *Snapshot, runID string, last uint64) (_ *Snapshot, err error) {
+	v, err := store.View(runID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return foldView(v, s, last)
+}
+
+func foldView(v *storage.View, s *Snapshot, last uint64) (*Snapshot, error) {
+	if s.LastEventSeq >= last {
+		return s, nil
+	}
+	var batch []storage.Record
+	for rec, err := range v.Events(s.LastEventSeq) {
+		if err != nil {
+			return nil, err
+		}
+		if rec.RunSeq > last {
+			break
+		}
+		if batch = append(batch, *rec); len(batch) == roundEvents {
+			s, batch = ReduceAll(s, batch), batch[:0]
+		}
+	}
+	return ReduceAll(s, batch), nil
+}

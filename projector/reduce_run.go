@@ -1,0 +1,122 @@
+package projector
+
+import (
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// runEvent applies a run event where PRJ-4 allows it.
+func (f *fold) runEvent(r *storage.Record) {
+	s := f.next
+	if !runAllows(s.Status, r.Type) {
+		f.invalid(r, s.Status.String())
+		return
+	}
+	switch r.Type {
+	case contract.RunQueued:
+		// Admission control waits for a slot: still PENDING.
+	case contract.RunApproved:
+		s.Status = RunApproved
+	case contract.RunStarted:
+		s.start(r)
+	case contract.RunPaused:
+		s.Status = RunPaused
+		s.Draining = decodeDraining(r.Payload)
+		s.PausedAt = r.Persisted()
+	case contract.RunResumed:
+		s.Status = RunRunning
+		s.unpause()
+	case contract.RunCompleted:
+		s.end(r, RunCompleted, decodeCompletedAt(r.Payload))
+		s.Artifacts = gatherArtifacts(s.Steps)
+	case contract.RunFailed:
+		p := decodeRunFailed(r.Payload)
+		s.end(r, RunFailed, p.completedAt)
+		s.RootCause = p.rootCause()
+	case contract.RunCancelled:
+		s.end(r, RunCancelled, decodeCompletedAt(r.Payload))
+	}
+}
+
+// runAllows is the table of PRJ-4.
+func runAllows(from RunStatus, eventType string) bool {
+	switch eventType {
+	case contract.RunQueued, contract.RunApproved:
+		return from == RunPending
+	case contract.RunStarted:
+		return from == RunPending || from == RunApproved
+	case contract.RunPaused:
+		return from == RunRunning || from == RunWaiting
+	case contract.RunResumed:
+		return from == RunPaused || from == RunWaiting
+	case contract.RunCompleted:
+		return from == RunRunning
+	default: // RunFailed, RunCancelled
+		return !from.Terminal()
+	}
+}
+
+func (s *Snapshot) start(r *storage.Record) {
+	p := decodeRunStarted(r.Payload)
+	s.Status = RunRunning
+	s.EngineRunRef = p.engineRunRef.text()
+	s.EngineType = p.engineType.text()
+	s.PlanRef = p.planRef.plan()
+	s.StartedAt = p.startedAt.timeOr(emitted(r))
+}
+
+// end puts the run into a terminal status (PRJ-3).
+func (s *Snapshot) end(r *storage.Record, to RunStatus, completedAt value) {
+	s.Status = to
+	s.CompletedAt = completedAt.timeOr(emitted(r))
+	s.TotalDurationMs = durationMs(s.StartedAt, s.CompletedAt)
+	s.unpause()
+}
+
+func (s *Snapshot) unpause() {
+	s.Draining = false
+	s.PausedAt = time.Time{}
+}
+
+// durationMs returns whole milliseconds, or nil when the start is unknown or lies after the end. It
+// does not use time.Duration, which ends at 292 years while payload times do not.
+func durationMs(start, end time.Time) *int64 {
+	if start.IsZero() || end.Before(start) {
+		return nil
+	}
+	seconds := end.Unix() - start.Unix()
+	nanos := int64(end.Nanosecond() - start.Nanosecond())
+	if nanos < 0 {
+		seconds, nanos = seconds-1, nanos+int64(time.Second)
+	}
+	ms := seconds*1000 + nanos/int64(time.Millisecond)
+	return &ms
+}
+
+// gatherArtifacts returns the artifacts of the steps' current attempts, in the order of the steps,
+// each uri, kind and sha256 once (PRJ-3).
+func gatherArtifacts(steps []*StepSnapshot) []Artifact {
+	n := 0
+	for _, step := range steps {
+		n += len(step.Artifacts)
+	}
+	if n == 0 {
+		return nil
+	}
+	type name struct{ uri, kind, sha256 string }
+	seen := make(map[name]struct{}, n)
+	all := make([]Artifact, 0, n)
+	for _, step := range steps {
+		for _, a := range step.Artifacts {
+			key := name{a.URI, a.Kind, a.SHA256}
+			if _, twice := seen[key]; twice {
+				continue
+			}
+			seen[key] = struct{}{}
+			all = append(all, a)
+		}
+	}
+	return all
+}

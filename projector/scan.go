@@ -1,0 +1,239 @@
+package projector
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// value is one JSON value as it stands in a payload; empty means absent.
+//
+// Payloads are read by this small scanner and not by encoding/json because the reading is part of the
+// digest: which member counts (the last of equal names, in exact case) and what a wrong type does must
+// be the same on every node, also while two releases of the server, built with two releases of Go,
+// run side by side. It also keeps the fields that are right when another one is wrong, and reads a
+// StepCompleted with one artifact in 0.8 µs instead of 6.9. That the payload is valid JSON was checked
+// when it entered; of one that is broken, what stands before the break counts.
+type value []byte
+
+// members walks through a JSON object; through nothing when v is none.
+func (v value) members() cursor { return v.walk('{', '}') }
+
+// elements walks through a JSON array; through nothing when v is none.
+func (v value) elements() cursor { return v.walk('[', ']') }
+
+func (v value) isObject() bool { return len(v) > 0 && v[0] == '{' }
+
+func (v value) isString() bool { return len(v) > 1 && v[0] == '"' }
+
+func (v value) isArray() bool { return len(v) > 0 && v[0] == '[' }
+
+func (v value) walk(open, end byte) cursor {
+	if len(v) == 0 || v[0] != open {
+		return cursor{}
+	}
+	return cursor{rest: v[1:], end: end}
+}
+
+// cursor is a place between two members or elements. The zero cursor is at the end.
+type cursor struct {
+	rest  []byte
+	end   byte
+	moved bool
+}
+
+// member returns the next member of an object.
+func (c *cursor) member() (name []byte, v value, ok bool) {
+	if !c.more() {
+		return nil, nil, false
+	}
+	key := c.take()
+	if len(key) == 0 || key[0] != '"' {
+		return nil, nil, c.stop()
+	}
+	if c.skipSpace(); len(c.rest) == 0 || c.rest[0] != ':' {
+		return nil, nil, c.stop()
+	}
+	c.rest = c.rest[1:]
+	if v = c.take(); len(v) == 0 {
+		return nil, nil, c.stop()
+	}
+	name = key[1 : len(key)-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = []byte(key.text())
+	}
+	return name, v, true
+}
+
+// element returns the next element of an array.
+func (c *cursor) element() (v value, ok bool) {
+	if !c.more() {
+		return nil, false
+	}
+	if v = c.take(); len(v) == 0 {
+		return nil, c.stop()
+	}
+	return v, true
+}
+
+// more steps over the comma, and tells whether the end is not reached.
+func (c *cursor) more() bool {
+	c.skipSpace()
+	if len(c.rest) == 0 || c.rest[0] == c.end {
+		return c.stop()
+	}
+	if c.moved {
+		if c.rest[0] != ',' {
+			return c.stop()
+		}
+		c.rest = c.rest[1:]
+	}
+	c.moved = true
+	return true
+}
+
+func (c *cursor) stop() bool {
+	c.rest = nil
+	return false
+}
+
+// take cuts the next value off, and returns nothing when there is no whole one.
+func (c *cursor) take() value {
+	c.skipSpace()
+	n := valueLen(c.rest)
+	v := value(c.rest[:n])
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cursor) skipSpace() {
+	i := 0
+	for i < len(c.rest) && isSpace(c.rest[i]) {
+		i++
+	}
+	c.rest = c.rest[i:]
+}
+
+func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\r' || b == '\t' }
+
+// valueLen returns the length of the value that b begins with, or 0.
+func valueLen(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	switch b[0] {
+	case '"':
+		return stringLen(b)
+	case '{', '[':
+		return nestedLen(b)
+	}
+	for i, c := range b {
+		if c == ',' || c == '}' || c == ']' || c == ':' || isSpace(c) {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// stringLen returns the length of the string that b begins with, quotes included, or 0.
+func stringLen(b []byte) int {
+	for from := 1; ; {
+		n := bytes.IndexByte(b[from:], '"')
+		if n < 0 {
+			return 0
+		}
+		quote := from + n
+		slashes := 0
+		for quote-slashes > from && b[quote-slashes-1] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return quote + 1
+		}
+		from = quote + 1
+	}
+}
+
+// nestedLen returns the length of the object or array that b begins with, or 0. It counts depth
+// without recursion, so that no payload can exhaust the stack.
+func nestedLen(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			n := stringLen(b[i:])
+			if n == 0 {
+				return 0
+			}
+			i += n - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// text returns a string's value, and "" for anything else. Bytes and escapes that are no Unicode
+// become U+FFFD, so that what is folded is always valid UTF-8.
+func (v value) text() string {
+	if !v.isString() {
+		return ""
+	}
+	if inner := v[1 : len(v)-1]; plain(inner) && utf8.Valid(inner) {
+		return string(inner)
+	}
+	var s string
+	if json.Unmarshal(v, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func plain(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumber tells whether v is spelled with the characters of JSON numbers alone: strconv knows more.
+func (v value) isNumber() bool {
+	return len(v) > 0 && len(bytes.TrimLeft(v, "0123456789+-.eE")) == 0
+}
+
+func (v value) isTrue() bool { return string(v) == "true" }
+
+// size returns a count of bytes, nil when v is none. It may be a number in any of the spellings that
+// a double takes on its way through HTTP, such as 1e+06 (ENV-8), or a decimal string, as proto-JSON
+// writes 64-bit integers.
+func (v value) size() *int64 {
+	digits := string(v)
+	if v.isString() {
+		digits = v.text()
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil && v.isNumber() {
+		n, err = parseWhole(digits)
+	}
+	if err != nil || n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// parseWhole reads a double that is a whole number in the range of int64.
+func parseWhole(digits string) (int64, error) {
+	float, err := strconv.ParseFloat(digits, 64)
+	if err == nil && (float != math.Trunc(float) || math.Abs(float) >= 1<<63) {
+		err = strconv.ErrRange
+	}
+	return int64(float), err
+}

@@ -1,0 +1,85 @@
+package contract
+
+import (
+	"fmt"
+	"strconv"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// maxViolations bounds the answer to a request in which everything is wrong; what is beyond it shows
+// once the first ones are mended. The error then says truncated=true.
+const maxViolations = 100
+
+// Metadata keys of the errors made here.
+const (
+	metadataIndex       = "index"
+	metadataExpectedKey = "expected_key"
+	metadataMaxBytes    = "max_bytes"
+	metadataOffset      = "offset"
+	metadataTruncated   = "truncated"
+)
+
+// ValidateAll validates the 1 to 1,000 events of one request (APP-3). All of them are valid, or the
+// error is an *Error with the violations of every event, their fields prefixed as in
+// "events[3].stepId". Its reason is that of the first violation, and its metadata name the first bad
+// event as index, the derived key as expected_key, the payload limit as max_bytes, where they apply.
+func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
+	if n := len(events); n == 0 || n > MaxEvents {
+		return nil, newError([]Violation{{
+			Field:       "events",
+			Reason:      ReasonInvalidArgumentField,
+			Description: fmt.Sprintf("has %d events: send 1 to %d", n, MaxEvents),
+		}})
+	}
+	valid := make([]Event, 0, len(events))
+	var bad []Violation
+	first := -1
+	for i, w := range events {
+		e, violations := Validate(w, o)
+		if len(violations) == 0 {
+			valid = append(valid, e)
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		for _, v := range violations {
+			v.Field = "events[" + strconv.Itoa(i) + "]." + v.Field
+			bad = append(bad, v)
+		}
+		if len(bad) > maxViolations {
+			break
+		}
+	}
+	if first < 0 {
+		return valid, nil
+	}
+	err := newError(bad)
+	err.Metadata[metadataIndex] = strconv.Itoa(first)
+	if err.Reason == ReasonPayloadTooLarge {
+		err.Metadata[metadataMaxBytes] = strconv.Itoa(o.maxPayloadBytes())
+	}
+	return nil, err
+}
+
+// newError makes the error of a list of violations, which is not empty.
+func newError(bad []Violation) *Error {
+	metadata := make(map[string]string)
+	if len(bad) > maxViolations {
+		bad = bad[:maxViolations]
+		metadata[metadataTruncated] = "true"
+	}
+	v := bad[0]
+	if v.Expected != "" {
+		metadata[metadataExpectedKey] = v.Expected
+	}
+	message := v.Description
+	if v.Field != "" {
+		message = v.Field + " " + message
+	}
+	if more := len(bad) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more violations)", more)
+	}
+	return &Error{Reason: v.Reason, Message: message, Violations: bad, Metadata: metadata}
+}

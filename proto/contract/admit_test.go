@@ -1,0 +1,93 @@
+package contract
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func asError(t *testing.T, err error) *Error {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%T %v is no *Error", err, err)
+	}
+	fields(t, e.Violations)
+	if !strings.HasPrefix(e.Error(), string(e.Reason)+": ") || len(e.Message) > 600 {
+		t.Errorf("message %q", e.Error())
+	}
+	return e
+}
+
+func repeat(n int, w *runlogv1.EventWrite) []*runlogv1.EventWrite {
+	events := make([]*runlogv1.EventWrite, n)
+	for i := range events {
+		events[i] = w
+	}
+	return events
+}
+
+func TestAPP3Count(t *testing.T) {
+	for n, ok := range map[int]bool{0: false, 1: true, 1000: true, 1001: false} {
+		events, err := ValidateAll(repeat(n, benchEvent()), Options{})
+		if (err == nil) != ok || ok && len(events) != n {
+			t.Errorf("%d: %d events, %v", n, len(events), err)
+		}
+		if !ok {
+			if e := asError(t, err); e.Reason != ReasonInvalidArgumentField || e.Violations[0].Field != "events" {
+				t.Errorf("%d: %+v", n, e)
+			}
+		}
+	}
+}
+
+func TestAPP3OneBadEventFailsAll(t *testing.T) {
+	good := benchEvent()
+	wrongKey := edited(func(w *runlogv1.EventWrite) { w.IdempotencyKey = "x" })
+	tooLarge := edited(func(w *runlogv1.EventWrite) {
+		w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"a":"` + strings.Repeat("x", 1000) + `"}`)}
+	})
+	bare := &runlogv1.EventWrite{EventType: "x|y"}
+	o := Options{MaxPayloadBytes: 600, RunID: good.RunId}
+	key := DeriveKey(Line2, good.RunId, good.StepId, 1, good.EventType, good.PlanId, good.PlanVersion)
+	for _, c := range []struct {
+		name     string
+		events   []*runlogv1.EventWrite
+		reason   Reason
+		first    string
+		metadata map[string]string
+		count    int
+	}{
+		{"key", []*runlogv1.EventWrite{good, wrongKey}, ReasonKeyMismatch, "events[1].idempotencyKey", map[string]string{"index": "1", "expected_key": key}, 1},
+		{"size", []*runlogv1.EventWrite{good, good, tooLarge, wrongKey}, ReasonPayloadTooLarge, "events[2].payload", map[string]string{"index": "2", "max_bytes": "600"}, 2},
+		{"field", []*runlogv1.EventWrite{bare, good, wrongKey}, ReasonInvalidArgumentField, "events[0].eventType", map[string]string{"index": "0"}, 10},
+		{"none", []*runlogv1.EventWrite{good, nil}, ReasonInvalidArgumentField, "events[1].eventType", map[string]string{"index": "1"}, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			events, err := ValidateAll(c.events, o)
+			e := asError(t, err)
+			if events != nil || e.Reason != c.reason || e.Violations[0].Field != c.first || len(e.Violations) != c.count {
+				t.Errorf("%+v", e)
+			}
+			if len(e.Metadata) != len(c.metadata) {
+				t.Errorf("metadata %v", e.Metadata)
+			}
+			for k, v := range c.metadata {
+				if e.Metadata[k] != v {
+					t.Errorf("metadata %v, want %v", e.Metadata, c.metadata)
+				}
+			}
+		})
+	}
+}
+
+// An answer does not grow with what is wrong.
+func TestAPP3ViolationsAreBounded(t *testing.T) {
+	_, err := ValidateAll(repeat(1000, &runlogv1.EventWrite{}), Options{})
+	e := asError(t, err)
+	if len(e.Violations) != maxViolations || e.Metadata["truncated"] != "true" || e.Metadata["index"] != "0" {
+		t.Errorf("%d violations, %v", len(e.Violations), e.Metadata)
+	}
+}

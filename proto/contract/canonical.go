@@ -1,0 +1,184 @@
+package contract
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/google/uuid"
+)
+
+// Domain tags. Each hash over several parts begins with one, so that no digest of one kind can ever
+// be taken for one of another kind.
+const (
+	envelopeTag = "runlog/envelope/1\x00"
+	chainTag    = "runlog/chain/1\x00"
+	contentTag  = "runlog/content/1\x00"
+)
+
+// Numbers of the canonical fields. They are those of EventWrite on the wire, but fixed here: a change
+// of the wire would not change them.
+const (
+	fieldEventID          = 1
+	fieldEventType        = 2
+	fieldRunID            = 3
+	fieldTenantID         = 4
+	fieldProjectID        = 5
+	fieldEnvironmentID    = 6
+	fieldPlanID           = 7
+	fieldPlanVersion      = 8
+	fieldStepID           = 9
+	fieldLogicalAttemptID = 10
+	fieldEngineAttemptID  = 11
+	fieldIdempotencyKey   = 12
+	fieldEmittedAt        = 13
+	fieldEmittedBy        = 14
+	fieldCausedBySignalID = 15
+	fieldParentEventID    = 16
+	fieldContractVersion  = 17
+)
+
+// canonicalStack is enough for the canonical bytes of nearly every event; a longer one is allocated.
+const canonicalStack = 1024
+
+// AppendCanonical appends the canonical envelope bytes of the event (APP-11): the 18 bytes
+// "runlog/envelope/1\x00", then each field that is present, in the order of the field numbers, as
+//
+//	field number  1 byte
+//	length        4 bytes, big endian, of the value
+//	value         as below
+//
+//	 1 eventId           16 bytes, the UUID
+//	 2 eventType         text
+//	 3 runId             text
+//	 4 tenantId          text, unless absent
+//	 5 projectId         text, unless absent
+//	 6 environmentId     text, unless absent
+//	 7 planId            text, unless absent
+//	 8 planVersion       text, unless absent
+//	 9 stepId            text, where the event has one
+//	10 logicalAttemptId  8 bytes, big endian
+//	11 engineAttemptId   8 bytes, big endian
+//	12 idempotencyKey    text, always there, also when the server derived it
+//	13 emittedAt         8 bytes, big endian two's complement: nanoseconds since 1970-01-01T00:00:00Z
+//	14 emittedBy         text, where the event has one
+//	15 causedBySignalId  text, where the event has one
+//	16 parentEventId     text, where the event has one
+//	17 contractVersion   text, "2.0.0" or "1.1", always there
+//
+// Text is UTF-8 as the producer sent it. A field that a sparse 1.1 event left out (Absent) is skipped,
+// whether or not it has been filled in from the run since: what is inherited is no part of the record
+// (ENV-1). What the event took from its own payload is present. The payload is not part of the bytes;
+// its digest follows them in the record digest.
+func (e *Event) AppendCanonical(dst []byte) []byte {
+	dst = append(dst, envelopeTag...)
+	dst = appendField(dst, fieldEventID, e.EventID[:])
+	dst = e.appendNames(dst)
+	dst = appendNumberField(dst, fieldLogicalAttemptID, uint64(e.LogicalAttemptID))
+	dst = appendNumberField(dst, fieldEngineAttemptID, uint64(e.EngineAttemptID))
+	dst = appendField(dst, fieldIdempotencyKey, e.IdempotencyKey)
+	dst = appendNumberField(dst, fieldEmittedAt, uint64(e.EmittedAt))
+	dst = appendOptional(dst, fieldEmittedBy, e.EmittedBy)
+	return e.appendCauses(dst)
+}
+
+// PayloadDigest returns SHA-256 of the payload bytes as stored (APP-11).
+func (e *Event) PayloadDigest() Digest {
+	return sha256.Sum256(e.Payload)
+}
+
+// Digests returns the payload digest and the record digest: SHA-256 over the canonical envelope bytes
+// followed by the 32 bytes of the payload digest (APP-11).
+func (e *Event) Digests() (payload, record Digest) {
+	payload = e.PayloadDigest()
+	var stack [canonicalStack]byte
+	b := e.AppendCanonical(stack[:0])
+	return payload, sha256.Sum256(append(b, payload[:]...))
+}
+
+// ChainDigest returns the link of a record in its run's chain (APP-11): SHA-256 over the 15 bytes
+// "runlog/chain/1\x00", the run's previous chain digest (32 zero bytes before its first record), the
+// record digest, runSeq (8 bytes, big endian) and persistedAt (nanoseconds since
+// 1970-01-01T00:00:00Z, 8 bytes, big endian two's complement).
+func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
+	var stack [len(chainTag) + 2*sha256.Size + 16]byte
+	b := append(stack[:0], chainTag...)
+	b = append(b, prev[:]...)
+	b = append(b, record[:]...)
+	b = binary.BigEndian.AppendUint64(b, runSeq)
+	b = binary.BigEndian.AppendUint64(b, uint64(persistedAt))
+	return sha256.Sum256(b)
+}
+
+// ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/1\x00", the
+// canonical fields but eventId, engineAttemptId, emittedAt and emittedBy, and the raw payload bytes
+// (IDM-7). contractVersion is the last field and always there, so the payload's begin is never in
+// doubt.
+//
+// Two events of one run and one key with equal content digests have not diverged. Unequal ones may
+// still say the same in other bytes: ask SameContent.
+func (e *Event) ContentDigest() [8]byte {
+	var stack [canonicalStack]byte
+	b := append(stack[:0], contentTag...)
+	b = e.appendNames(b)
+	b = appendNumberField(b, fieldLogicalAttemptID, uint64(e.LogicalAttemptID))
+	b = appendField(b, fieldIdempotencyKey, e.IdempotencyKey)
+	b = e.appendCauses(b)
+
+	h := sha256.New()
+	h.Write(b)
+	h.Write(e.Payload)
+	var sum Digest
+	h.Sum(sum[:0])
+	return [8]byte(sum[:8])
+}
+
+// appendNames appends the fields 2 to 9: what the event is and where it belongs.
+func (e *Event) appendNames(dst []byte) []byte {
+	dst = appendField(dst, fieldEventType, e.Type)
+	dst = appendField(dst, fieldRunID, e.RunID)
+	dst = e.appendUnlessAbsent(dst, fieldTenantID, AbsentTenant, e.TenantID)
+	dst = e.appendUnlessAbsent(dst, fieldProjectID, AbsentProject, e.ProjectID)
+	dst = e.appendUnlessAbsent(dst, fieldEnvironmentID, AbsentEnvironment, e.EnvironmentID)
+	dst = e.appendUnlessAbsent(dst, fieldPlanID, AbsentPlan, e.PlanID)
+	dst = e.appendUnlessAbsent(dst, fieldPlanVersion, AbsentPlanVersion, e.PlanVersion)
+	return appendOptional(dst, fieldStepID, e.StepID)
+}
+
+// appendCauses appends the fields 15 to 17.
+func (e *Event) appendCauses(dst []byte) []byte {
+	dst = appendOptional(dst, fieldCausedBySignalID, e.CausedBySignalID)
+	dst = appendOptional(dst, fieldParentEventID, e.ParentEventID)
+	return appendField(dst, fieldContractVersion, e.Contract.String())
+}
+
+func (e *Event) appendUnlessAbsent(dst []byte, number byte, bit Absent, text string) []byte {
+	if e.Absent&bit != 0 {
+		return dst
+	}
+	return appendField(dst, number, text)
+}
+
+func appendOptional(dst []byte, number byte, text string) []byte {
+	if text == "" {
+		return dst
+	}
+	return appendField(dst, number, text)
+}
+
+func appendField[T string | []byte](dst []byte, number byte, value T) []byte {
+	dst = append(dst, number)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(value)))
+	return append(dst, value...)
+}
+
+func appendNumberField(dst []byte, number byte, value uint64) []byte {
+	dst = append(dst, number, 0, 0, 0, 8)
+	return binary.BigEndian.AppendUint64(dst, value)
+}
+
+// String returns the UUID in its plain 36-character form, lower case.
+func (id EventID) String() string { return uuid.UUID(id).String() }
+
+// String returns the digest as lower-case hex, the form in which the API shows it.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }

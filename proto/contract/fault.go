@@ -1,0 +1,49 @@
+package contract
+
+import (
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// NameFault says why s cannot be an id or a name such as runId or planId; empty when it can. A name is
+// 1 to 256 bytes of UTF-8 without a control character and without the vertical bar, which separates
+// the parts of the idempotency key (ENV-3).
+func NameFault(s string) string {
+	if s == "" {
+		return "is required"
+	}
+	for i := range len(s) {
+		if s[i] == '|' {
+			return "contains a vertical bar, which separates the parts of the idempotency key: use another character"
+		}
+	}
+	return TextFault(s)
+}
+
+// TextFault says why s cannot be a text of the envelope, which is at most 256 bytes of UTF-8 without
+// control characters; empty when it can.
+func TextFault(s string) string {
+	if len(s) > maxTextBytes {
+		return fmt.Sprintf("is %d bytes long: send at most %d", len(s), maxTextBytes)
+	}
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] >= 0x7f {
+			return unusualTextFault(s)
+		}
+	}
+	return ""
+}
+
+// unusualTextFault looks at text beyond printable ASCII character by character.
+func unusualTextFault(s string) string {
+	if !utf8.ValidString(s) {
+		return "is not valid UTF-8"
+	}
+	for i, r := range s {
+		if unicode.IsControl(r) {
+			return fmt.Sprintf("contains the control character %U at byte %d: remove it", r, i)
+		}
+	}
+	return ""
+}

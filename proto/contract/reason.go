@@ -1,0 +1,166 @@
+package contract
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Reason is why a call was refused or failed: the reason of google.rpc.ErrorInfo in domain "runlog"
+// (contract section 7). A producer may branch on it; it never changes.
+type Reason string
+
+// The reasons of the contract.
+const (
+	ReasonInvalidArgumentField   Reason = "INVALID_ARGUMENT_FIELD"
+	ReasonSchemaValidationFailed Reason = "SCHEMA_VALIDATION_FAILED"
+	ReasonKeyMismatch            Reason = "IDEMPOTENCY_KEY_MISMATCH"
+	ReasonPayloadTooLarge        Reason = "PAYLOAD_TOO_LARGE"
+	ReasonSequenceConflict       Reason = "SEQUENCE_CONFLICT"
+	ReasonRunAlreadyExists       Reason = "RUN_ALREADY_EXISTS"
+	ReasonRunScopeMismatch       Reason = "RUN_SCOPE_MISMATCH"
+	ReasonStepNotWaiting         Reason = "STEP_NOT_WAITING"
+	ReasonRunNotWaiting          Reason = "RUN_NOT_WAITING"
+	ReasonRunNotFound            Reason = "RUN_NOT_FOUND"
+	ReasonStepNotFound           Reason = "STEP_NOT_FOUND"
+	ReasonUnauthenticated        Reason = "UNAUTHENTICATED"
+	ReasonPermissionDenied       Reason = "PERMISSION_DENIED"
+	ReasonOverloaded             Reason = "OVERLOADED"
+	ReasonTenantRateLimited      Reason = "TENANT_RATE_LIMITED"
+	ReasonQuotaExceeded          Reason = "QUOTA_EXCEEDED"
+	ReasonNoLeader               Reason = "NO_LEADER"
+	ReasonNotLeader              Reason = "NOT_LEADER"
+	ReasonShuttingDown           Reason = "SHUTTING_DOWN"
+	ReasonOutcomeUnknown         Reason = "OUTCOME_UNKNOWN"
+	ReasonStorageFailed          Reason = "STORAGE_FAILED"
+	ReasonSlowConsumer           Reason = "SLOW_CONSUMER"
+	ReasonResumeTokenInvalid     Reason = "RESUME_TOKEN_INVALID"
+)
+
+// Stored tells what a producer may conclude about the events of a call that ended with a reason.
+type Stored string
+
+const (
+	// StoredNo: none of the events was stored.
+	StoredNo Stored = "no"
+	// StoredMaybe: the outcome is unknown; a retry as it is finds out (APP-10).
+	StoredMaybe Stored = "maybe"
+	// StoredNothing: the call stores nothing.
+	StoredNothing Stored = "–"
+)
+
+// ReasonInfo is one row of the contract's table of errors.
+type ReasonInfo struct {
+	Reason Reason
+	Code   codes.Code
+	HTTP   int
+	Stored Stored
+	Retry  string // whether the call may be retried as it is, and when
+	Help   string // one line on what to do
+}
+
+// reasons is the one table from which codes, HTTP statuses and help texts come.
+var reasons = [...]ReasonInfo{
+	{ReasonInvalidArgumentField, codes.InvalidArgument, 400, StoredNo, "no",
+		"Correct the fields that the violations name and send the request again."},
+	{ReasonSchemaValidationFailed, codes.InvalidArgument, 400, StoredNo, "no",
+		"Make the payload fit the JSON Schema of its event type, served under /schemas."},
+	{ReasonKeyMismatch, codes.InvalidArgument, 400, StoredNo, "no",
+		"Send the key in expected_key, or leave the key out and the server derives it."},
+	{ReasonPayloadTooLarge, codes.InvalidArgument, 400, StoredNo, "no",
+		"Store the data elsewhere and send a reference to it as an artifact."},
+	{ReasonSequenceConflict, codes.Aborted, 409, StoredNo, "after reading again",
+		"Read the run's events after your expectedLastSeq, decide again, and append with the current value."},
+	{ReasonRunAlreadyExists, codes.AlreadyExists, 409, StoredNo, "no",
+		"The run exists with other metadata: choose another runId, or send what it was created with."},
+	{ReasonRunScopeMismatch, codes.FailedPrecondition, 409, StoredNo, "no",
+		"Name the tenant, project and environment of the run's first event; a run never changes them."},
+	{ReasonStepNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",
+		"Read the snapshot: the step does not wait for an attestation."},
+	{ReasonRunNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",
+		"Read the snapshot: the run is not waiting and cannot be resumed."},
+	{ReasonRunNotFound, codes.NotFound, 404, StoredNo, "no",
+		"Check the runId and that your credentials cover its tenant."},
+	{ReasonStepNotFound, codes.NotFound, 404, StoredNo, "no",
+		"Check the stepId; a step exists from the first event that names it."},
+	{ReasonUnauthenticated, codes.Unauthenticated, 401, StoredNo, "no",
+		"Send valid credentials."},
+	{ReasonPermissionDenied, codes.PermissionDenied, 403, StoredNo, "no",
+		"Ask for the permission that the metadata names."},
+	{ReasonOverloaded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
+		"The server is full: wait for the retry delay, then send the same request."},
+	{ReasonTenantRateLimited, codes.ResourceExhausted, 429, StoredNo, "after the delay",
+		"The tenant is over its rate: wait for the retry delay, then send the same request."},
+	{ReasonQuotaExceeded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
+		"The tenant is over its quota: free some of it or have it raised, then send the same request."},
+	{ReasonNoLeader, codes.Unavailable, 503, StoredNo, "yes",
+		"The cluster is electing a leader: retry shortly, on any node."},
+	{ReasonNotLeader, codes.Unavailable, 503, StoredNo, "yes",
+		"Send the request to the leader that the metadata names."},
+	{ReasonShuttingDown, codes.Unavailable, 503, StoredNo, "yes",
+		"The node is stopping: retry on another node."},
+	{ReasonOutcomeUnknown, codes.Unavailable, 503, StoredMaybe, "yes: the key makes it safe",
+		"The events may be stored or not: send the same request again; duplicates are recognised."},
+	{ReasonStorageFailed, codes.Unavailable, 503, StoredMaybe, "yes, elsewhere",
+		"The node's disk failed and the node stops itself: retry on another node."},
+	{ReasonSlowConsumer, codes.Aborted, 409, StoredNothing, "from the token",
+		"The stream was not read fast enough: resume it from the last resume token."},
+	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
+		"Read a fresh snapshot and watch from its lastEventSeq."},
+}
+
+// Info returns the row of a reason. A reason outside the table, which is a defect of the server, is
+// INTERNAL, 500, and leaves the outcome open.
+func (r Reason) Info() ReasonInfo {
+	for i := range reasons {
+		if reasons[i].Reason == r {
+			return reasons[i]
+		}
+	}
+	return ReasonInfo{r, codes.Internal, 500, StoredMaybe, "yes: the key makes it safe", "Report the error to the operator."}
+}
+
+// Violation is one fault of one field of a request.
+type Violation struct {
+	// Field is the lowerCamel path from the event, such as "stepId", or from the request, such as
+	// "events[3].stepId". Empty means the text as a whole.
+	Field  string
+	Reason Reason
+	// Description says what is wrong and what to do. It is valid UTF-8 and quotes little of the input.
+	Description string
+	// Expected is the derived key, on ReasonKeyMismatch.
+	Expected string
+}
+
+// Error is a refusal or failure in the terms of the contract. The edge makes a gRPC status and an HTTP
+// answer of it.
+type Error struct {
+	Reason     Reason
+	Message    string
+	Violations []Violation
+	Metadata   map[string]string
+	// RetryAfter is when to try again; 0 says nothing.
+	RetryAfter time.Duration
+	// DeadlineExceeded marks the OUTCOME_UNKNOWN of a call that ran out of time, the one reason with
+	// two codes.
+	DeadlineExceeded bool
+}
+
+// Error returns the reason and the message.
+func (e *Error) Error() string { return string(e.Reason) + ": " + e.Message }
+
+// Code returns the gRPC code of the error.
+func (e *Error) Code() codes.Code {
+	if e.DeadlineExceeded {
+		return codes.DeadlineExceeded
+	}
+	return e.Reason.Info().Code
+}
+
+// HTTP returns the HTTP status of the error.
+func (e *Error) HTTP() int {
+	if e.DeadlineExceeded {
+		return 504
+	}
+	return e.Reason.Info().HTTP
+}

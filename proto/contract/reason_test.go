@@ -1,0 +1,62 @@
+package contract
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+)
+
+// TestErrorTable restates section 7 of the contract.
+func TestErrorTable(t *testing.T) {
+	rows := []struct {
+		reasons []Reason
+		code    codes.Code
+		http    int
+		stored  Stored
+	}{
+		{[]Reason{"INVALID_ARGUMENT_FIELD", "SCHEMA_VALIDATION_FAILED", "IDEMPOTENCY_KEY_MISMATCH", "PAYLOAD_TOO_LARGE"}, codes.InvalidArgument, 400, StoredNo},
+		{[]Reason{"SEQUENCE_CONFLICT"}, codes.Aborted, 409, StoredNo},
+		{[]Reason{"RUN_ALREADY_EXISTS"}, codes.AlreadyExists, 409, StoredNo},
+		{[]Reason{"RUN_SCOPE_MISMATCH", "STEP_NOT_WAITING", "RUN_NOT_WAITING"}, codes.FailedPrecondition, 409, StoredNo},
+		{[]Reason{"RUN_NOT_FOUND", "STEP_NOT_FOUND"}, codes.NotFound, 404, StoredNo},
+		{[]Reason{"UNAUTHENTICATED"}, codes.Unauthenticated, 401, StoredNo},
+		{[]Reason{"PERMISSION_DENIED"}, codes.PermissionDenied, 403, StoredNo},
+		{[]Reason{"OVERLOADED", "TENANT_RATE_LIMITED", "QUOTA_EXCEEDED"}, codes.ResourceExhausted, 429, StoredNo},
+		{[]Reason{"NO_LEADER", "NOT_LEADER", "SHUTTING_DOWN"}, codes.Unavailable, 503, StoredNo},
+		{[]Reason{"OUTCOME_UNKNOWN", "STORAGE_FAILED"}, codes.Unavailable, 503, StoredMaybe},
+		{[]Reason{"SLOW_CONSUMER"}, codes.Aborted, 409, StoredNothing},
+		{[]Reason{"RESUME_TOKEN_INVALID"}, codes.InvalidArgument, 400, StoredNothing},
+	}
+	count := 0
+	for _, row := range rows {
+		for _, r := range row.reasons {
+			count++
+			info := r.Info()
+			if info.Reason != r || info.Code != row.code || info.HTTP != row.http || info.Stored != row.stored {
+				t.Errorf("%s: %+v", r, info)
+			}
+			if info.Retry == "" || info.Help == "" {
+				t.Errorf("%s says not what to do", r)
+			}
+			if e := (&Error{Reason: r}); e.Code() != row.code || e.HTTP() != row.http {
+				t.Errorf("%s: error %v %d", r, e.Code(), e.HTTP())
+			}
+		}
+	}
+	if count != len(reasons) {
+		t.Errorf("%d reasons in the contract, %d in the table", count, len(reasons))
+	}
+}
+
+func TestErrorOutcomeUnknownByDeadline(t *testing.T) {
+	e := &Error{Reason: ReasonOutcomeUnknown, DeadlineExceeded: true}
+	if e.Code() != codes.DeadlineExceeded || e.HTTP() != 504 {
+		t.Errorf("%v %d", e.Code(), e.HTTP())
+	}
+}
+
+func TestErrorOutsideTheTable(t *testing.T) {
+	if e := (&Error{Reason: "NEW"}); e.Code() != codes.Internal || e.HTTP() != 500 || e.Reason.Info().Stored != StoredMaybe {
+		t.Errorf("%v %d", e.Code(), e.HTTP())
+	}
+}

@@ -1,0 +1,117 @@
+package contract
+
+// The event types that the contract knows (ENV-2, PRJ-3, PRJ-5). Others are accepted and kept (ENV-6).
+const (
+	RunQueued                 = "RunQueued"
+	RunApproved               = "RunApproved"
+	RunStarted                = "RunStarted"
+	RunPaused                 = "RunPaused"
+	RunResumed                = "RunResumed"
+	RunCompleted              = "RunCompleted"
+	RunFailed                 = "RunFailed"
+	RunCancelled              = "RunCancelled"
+	StepStarted               = "StepStarted"
+	StepCompleted             = "StepCompleted"
+	StepFailed                = "StepFailed"
+	StepSkipped               = "StepSkipped"
+	StepDelayed               = "StepDelayed"
+	StepWaitingForAttestation = "StepWaitingForAttestation"
+	StepAttested              = "StepAttested"
+	SignalAccepted            = "SignalAccepted"
+	SignalRejected            = "SignalRejected"
+)
+
+// typeNames maps a code to its name. The codes lie on disk: append only. Code 0 is "unknown", and a
+// type so stored carries its name.
+var typeNames = [...]string{
+	1:  RunQueued,
+	2:  RunApproved,
+	3:  RunStarted,
+	4:  RunPaused,
+	5:  RunResumed,
+	6:  RunCompleted,
+	7:  RunFailed,
+	8:  RunCancelled,
+	9:  StepStarted,
+	10: StepCompleted,
+	11: StepFailed,
+	12: StepSkipped,
+	13: StepDelayed,
+	14: StepWaitingForAttestation,
+	15: StepAttested,
+	16: SignalAccepted,
+	17: SignalRejected,
+}
+
+// TypeCode returns the persisted code of a known event type, 1 to 17, and 0 for every other name.
+func TypeCode(name string) uint32 {
+	switch name {
+	case RunQueued:
+		return 1
+	case RunApproved:
+		return 2
+	case RunStarted:
+		return 3
+	case RunPaused:
+		return 4
+	case RunResumed:
+		return 5
+	case RunCompleted:
+		return 6
+	case RunFailed:
+		return 7
+	case RunCancelled:
+		return 8
+	case StepStarted:
+		return 9
+	case StepCompleted:
+		return 10
+	case StepFailed:
+		return 11
+	case StepSkipped:
+		return 12
+	case StepDelayed:
+		return 13
+	case StepWaitingForAttestation:
+		return 14
+	case StepAttested:
+		return 15
+	case SignalAccepted:
+		return 16
+	case SignalRejected:
+		return 17
+	}
+	return 0
+}
+
+// TypeName returns the name of a known event type. It is false for 0 and for codes of a newer release.
+func TypeName(code uint32) (string, bool) {
+	if code == 0 || code >= uint32(len(typeNames)) {
+		return "", false
+	}
+	return typeNames[code], true
+}
+
+// Scope tells what an event type is about, and so whether its events carry a stepId (ENV-2).
+type Scope uint8
+
+const (
+	// ScopeAny may carry a stepId: signals and unknown types.
+	ScopeAny Scope = iota
+	// ScopeRun must not carry a stepId.
+	ScopeRun
+	// ScopeStep requires a stepId.
+	ScopeStep
+)
+
+// ScopeOf returns the scope of an event type (ENV-2).
+func ScopeOf(name string) Scope {
+	switch code := TypeCode(name); {
+	case code == 0 || code >= 16:
+		return ScopeAny
+	case code <= 8:
+		return ScopeRun
+	default:
+		return ScopeStep
+	}
+}

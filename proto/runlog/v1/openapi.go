@@ -1,0 +1,8 @@
+package runlogv1
+
+import _ "embed"
+
+// OpenAPI describes the HTTP API (OpenAPI 2.0, JSON).
+//
+//go:embed openapi.swagger.json
+var OpenAPI []byte

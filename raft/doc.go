@@ -1,0 +1,18 @@
+// Package raft replicates the log: it is all that touches hashicorp/raft, whose types, errors, logs and
+// metrics are translated here and go no further.
+//
+//	Node.Propose ──► hashicorp/raft ──► logStore (raft-wal, one fsync an entry) ──► commit
+//	                                                                                  │
+//	Future.Wait  ◄── []storage.Outcome ◄── stateMachine ◄── storage.Store.Apply ◄─────┘
+//
+// Invariants:
+//
+//   - A Future answers only after its entry is on stable storage of a majority and applied here (APP-2).
+//   - A failed write of the log, and a failed apply, stop the node: Options.Fail is called and nothing
+//     is answered any more (D10). hashicorp/raft alone would log the error and go on.
+//   - The log drops an entry only when Pebble holds its effects on stable storage (D2).
+//   - A node whose log ends before what its store has applied does not start (D2).
+//
+// One voter is the only configuration today. The transport listens all the same, with the heartbeat
+// fast path switched off (D4a), so that more nodes change nothing here.
+package raft

@@ -1,0 +1,32 @@
+package raft
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// newHCLogger hands the libraries' log to ours. Their Info is about every heartbeat's worth of detail,
+// so it becomes Debug.
+func newHCLogger(log *slog.Logger) hclog.Logger {
+	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
+	l.RegisterSink(sink{log})
+	return l
+}
+
+type sink struct{ log *slog.Logger }
+
+var _ hclog.SinkAdapter = sink{}
+
+func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
+	to := slog.LevelDebug
+	switch level {
+	case hclog.Warn:
+		to = slog.LevelWarn
+	case hclog.Error:
+		to = slog.LevelError
+	}
+	s.log.Log(context.Background(), to, msg, args...)
+}

@@ -1,0 +1,36 @@
+package raft
+
+import (
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	hraft "github.com/hashicorp/raft"
+)
+
+const (
+	transportPool    = 3
+	transportTimeout = 10 * time.Second
+)
+
+// transport is hashicorp's without the heartbeat fast path, which answers heartbeats beside the main
+// loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft issue 695).
+type transport struct {
+	*hraft.NetworkTransport
+}
+
+// SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
+func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
+
+func newTransport(l net.Listener, log hclog.Logger) transport {
+	return transport{hraft.NewNetworkTransportWithLogger(streams{l}, transportPool, transportTimeout, log)}
+}
+
+// streams makes a listener a stream layer.
+type streams struct{ net.Listener }
+
+var _ hraft.StreamLayer = streams{}
+
+func (streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", string(address), timeout)
+}

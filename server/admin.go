@@ -1,0 +1,63 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// publicHandler is what the HTTP listener serves.
+func (s *Server) publicHandler(gateway http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// No http.ServeMux here: it cleans paths, and a runId may hold escaped slashes.
+		switch r.URL.Path {
+		case "/healthz":
+			s.healthz(w, r)
+		case "/readyz":
+			s.readyz(w, r)
+		case "/openapi.json":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(runlogv1.OpenAPI)
+		default:
+			gateway.ServeHTTP(w, r)
+		}
+	})
+}
+
+// adminHandler is what the admin listener serves.
+func (s *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// healthz: the process lives.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeState(w, http.StatusOK, "ok")
+}
+
+// readyz: the node can take appends.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if !s.Ready() {
+		writeState(w, http.StatusServiceUnavailable, "not ready")
+		return
+	}
+	writeState(w, http.StatusOK, "ready")
+}
+
+func writeState(w http.ResponseWriter, code int, state string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": state})
+}

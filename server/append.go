@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+const (
+	// maxBatchRequests bounds one BatchAppend.
+	maxBatchRequests = 1000
+	// batchParallel is how many requests of one BatchAppend are encoded and waited for at a time.
+	batchParallel = 64
+)
+
+// AppendEvents stores events of one run, all or none (APP-3).
+func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	if req.RunId == "" {
+		return nil, statusOf(invalid("runId", "is required"))
+	}
+	events, err := contract.ValidateAll(req.Events, e.s.gate(req.RunId))
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	a := storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq}
+	outcome, results, err := e.s.append(ctx, &a)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &runlogv1.AppendEventsResponse{
+		Results:  results,
+		LastSeq:  outcome.LastSeq,
+		Position: formatPosition(outcome.Position),
+	}, nil
+}
+
+// BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one run
+// are appended in their order.
+func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
+	if n := len(req.Requests); n == 0 || n > maxBatchRequests {
+		return nil, statusOf(invalid("requests", fmt.Sprintf("must have 1 to %d requests, has %d", maxBatchRequests, n)))
+	}
+	out := &runlogv1.BatchAppendResponse{Outcomes: make([]*runlogv1.BatchAppendOutcome, len(req.Requests))}
+	byRun := map[string][]int{}
+	var order []string
+	for i, r := range req.Requests {
+		if byRun[r.GetRunId()] == nil {
+			order = append(order, r.GetRunId())
+		}
+		byRun[r.GetRunId()] = append(byRun[r.GetRunId()], i)
+	}
+	slots := make(chan struct{}, batchParallel)
+	var done sync.WaitGroup
+	for _, run := range order {
+		slots <- struct{}{}
+		done.Go(func() {
+			defer func() { <-slots }()
+			for _, i := range byRun[run] {
+				out.Outcomes[i] = e.batchOne(ctx, req.Requests[i])
+			}
+		})
+	}
+	done.Wait()
+	return out, nil
+}
+
+func (e *eventService) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest) *runlogv1.BatchAppendOutcome {
+	resp, err := e.AppendEvents(ctx, req)
+	if err != nil {
+		return &runlogv1.BatchAppendOutcome{Status: status.Convert(err).Proto()}
+	}
+	return &runlogv1.BatchAppendOutcome{Results: resp.Results, LastSeq: resp.LastSeq, Position: resp.Position}
+}
+
+// gate is how events of a run are let in.
+func (s *Server) gate(runID string) contract.Options {
+	return contract.Options{RunID: runID, MaxPayloadBytes: s.opts.MaxPayloadBytes}
+}
+
+// append encodes a request, puts it into the log and answers for each of its events.
+func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome, []*runlogv1.AppendResult, error) {
+	cmd, err := storage.EncodeAppend(a)
+	if err != nil {
+		return storage.Outcome{}, nil, err
+	}
+	outcome, err := s.batcher.Submit(ctx, cmd)
+	if err == nil {
+		err = outcome.Err
+	}
+	if err != nil {
+		return storage.Outcome{}, nil, err
+	}
+	results, err := s.appendResults(a, &outcome)
+	return outcome, results, err
+}
+
+func (s *Server) appendResults(a *storage.Append, outcome *storage.Outcome) ([]*runlogv1.AppendResult, error) {
+	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
+	results := make([]*runlogv1.AppendResult, len(outcome.Results))
+	rows := make([]runlogv1.AppendResult, len(outcome.Results))
+	var duplicates int
+	for i := range outcome.Results {
+		r := &outcome.Results[i]
+		rows[i].EventId = r.EventID.String()
+		rows[i].RunSeq = r.RunSeq
+		rows[i].PersistedAt = inserted
+		rows[i].Persisted = !r.Duplicate
+		rows[i].Idempotent = r.Duplicate
+		if r.Duplicate {
+			duplicates++
+			rows[i].PersistedAt = timestamp(r.PersistedAt)
+			if !r.SameContent {
+				diverged, err := s.diverged(&a.Events[i], r.RunSeq)
+				if err != nil {
+					return nil, err
+				}
+				rows[i].Diverged = diverged
+			}
+		}
+		results[i] = &rows[i]
+	}
+	s.metrics.inserted.Add(float64(len(results) - duplicates))
+	s.metrics.duplicates.Add(float64(duplicates))
+	return results, nil
+}
+
+// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7). It is
+// worked out here and not in apply, because it changes nothing and costs a read.
+func (s *Server) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
+	v, err := s.store.View(e.RunID)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	for stored, err := range v.Events(seq - 1) {
+		if err != nil {
+			return false, err
+		}
+		given := *e
+		inherit(&given, v.Run)
+		if contract.SameContent(&stored.Event, &given) {
+			return false, nil
+		}
+		s.metrics.diverged.Inc()
+		s.log.Warn("duplicate with other content, the first write stays",
+			"run", e.RunID, "seq", seq, "type", e.Type, "key", e.IdempotencyKey)
+		return true, nil
+	}
+	return false, fmt.Errorf("server: run %q has a receipt for runSeq %d and no event", e.RunID, seq)
+}
+
+// inherit fills in what a sparse event leaves out, as reading does (ENV-1).
+func inherit(e *contract.Event, r *storage.Run) {
+	for _, f := range [...]struct {
+		bit  contract.Absent
+		have *string
+		run  string
+	}{
+		{contract.AbsentTenant, &e.TenantID, r.Scope.TenantID},
+		{contract.AbsentProject, &e.ProjectID, r.Scope.ProjectID},
+		{contract.AbsentEnvironment, &e.EnvironmentID, r.Scope.EnvironmentID},
+		{contract.AbsentPlan, &e.PlanID, r.PlanID},
+		{contract.AbsentPlanVersion, &e.PlanVersion, r.PlanVersion},
+	} {
+		if e.Absent&f.bit != 0 {
+			*f.have = f.run
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const mimeEventStream = "text/event-stream"
+
+// newJSONMarshaler writes fields that are zero, so that `"idempotent": false` can be seen, and refuses
+// fields that it does not know, so that a typing error is found.
+func newJSONMarshaler() *runtime.JSONPb {
+	return &runtime.JSONPb{
+		MarshalOptions:   protojson.MarshalOptions{EmitDefaultValues: true},
+		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
+	}
+}
+
+// prepareStream makes a server stream Server-Sent Events when the request asks for them, and resumes
+// it where a browser says that it was.
+func prepareStream(w http.ResponseWriter, r *http.Request) {
+	streamed := strings.HasSuffix(r.URL.Path, ":watch") || strings.HasSuffix(r.URL.Path, ":read")
+	if !streamed || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
+		r.Header.Del("Accept")
+		return
+	}
+	r.Header.Set("Accept", mimeEventStream)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+	if token := r.Header.Get("Last-Event-ID"); token != "" {
+		q := r.URL.Query()
+		q.Del("resume_token")
+		q.Set("resumeToken", token)
+		r.URL.RawQuery = q.Encode()
+	}
+}
+
+// eventStreamMarshaler writes each message of a stream as an event: its kind as the event's name, the
+// resume token as its id, and as data the same JSON that other clients get.
+type eventStreamMarshaler struct{ json *runtime.JSONPb }
+
+var (
+	_ runtime.Marshaler = (*eventStreamMarshaler)(nil)
+	_ runtime.Delimited = (*eventStreamMarshaler)(nil)
+)
+
+// retryMillis is how long a browser waits before it connects again.
+const retryMillis = "2000"
+
+func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
+	chunk, ok := v.(map[string]any)
+	if !ok {
+		data, err := m.json.Marshal(v)
+		return event("error", "", "", data), err
+	}
+	result, ok := chunk["result"]
+	if !ok {
+		data, err := m.json.Marshal(chunk["error"])
+		return event("error", "", "", data), err
+	}
+	data, err := m.json.Marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	watch, ok := result.(*runlogv1.WatchRunResponse)
+	if !ok {
+		return event("events", "", "", data), nil
+	}
+	switch watch.Kind.(type) {
+	case *runlogv1.WatchRunResponse_CaughtUp:
+		return event("caughtUp", watch.ResumeToken, "retry: "+retryMillis+"\n", data), nil
+	case *runlogv1.WatchRunResponse_Heartbeat:
+		return event("heartbeat", watch.ResumeToken, ": ping\n", data), nil
+	default:
+		return event("watermark", watch.ResumeToken, "", data), nil
+	}
+}
+
+func event(name, id, first string, data []byte) []byte {
+	var b strings.Builder
+	b.WriteString(first)
+	b.WriteString("event: " + name + "\n")
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	// JSON of one message has no line break, so one data line holds it.
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
+	return []byte(b.String())
+}
+
+// Delimiter is empty: an event ends itself.
+func (*eventStreamMarshaler) Delimiter() []byte { return nil }
+
+// ContentType of the stream.
+func (*eventStreamMarshaler) ContentType(any) string { return mimeEventStream }
+
+func (m *eventStreamMarshaler) Unmarshal(data []byte, v any) error { return m.json.Unmarshal(data, v) }
+
+func (m *eventStreamMarshaler) NewDecoder(r io.Reader) runtime.Decoder { return m.json.NewDecoder(r) }
+
+func (m *eventStreamMarshaler) NewEncoder(w io.Writer) runtime.Encoder { return m.json.NewEncoder(w) }

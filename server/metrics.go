@@ -1,0 +1,58 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+type metrics struct {
+	calls      *prometheus.HistogramVec
+	streams    *prometheus.GaugeVec
+	inserted   prometheus.Counter
+	duplicates prometheus.Counter
+	diverged   prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "append", Name: "events_total",
+		Help: "Events answered for, by what became of them: inserted, or duplicate of a stored one (IDM-6).",
+	}, []string{"result"})
+	m := &metrics{
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "runlog", Subsystem: "rpc", Name: "seconds",
+			Help:    "Time to answer a call, by method and gRPC code.",
+			Buckets: prometheus.ExponentialBuckets(100e-6, 2, 18),
+		}, []string{"method", "code"}),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "runlog", Subsystem: "rpc", Name: "streams",
+			Help: "Open streams, by method.",
+		}, []string{"method"}),
+		inserted:   events.WithLabelValues("inserted"),
+		duplicates: events.WithLabelValues("duplicate"),
+		diverged: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "append", Name: "diverged_total",
+			Help: "Duplicates whose content differs from the stored event (IDM-7).",
+		}),
+	}
+	reg.MustRegister(m.calls, m.streams, events, m.diverged)
+	return m
+}
+
+func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := next(ctx, req)
+	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Observe(time.Since(start).Seconds())
+	return resp, err
+}
+
+func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	open := m.streams.WithLabelValues(info.FullMethod)
+	open.Inc()
+	defer open.Dec()
+	return next(srv, ss)
+}

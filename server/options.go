@@ -1,0 +1,105 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// Options of a server.
+type Options struct {
+	// DataDir is everything the node keeps. Required.
+	DataDir string
+	// NodeID names a new node; default: made once and kept in DataDir.
+	NodeID string
+	// Addresses to listen on; port 0 picks a free one. Required.
+	GRPCListen, HTTPListen, AdminListen, RaftListen string
+	// Version is what the node says it is.
+	Version string
+
+	// MaxPayloadBytes bounds one payload (ENV-7). Default: 64 KiB; at most 1 MiB.
+	MaxPayloadBytes int
+	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
+	MaxRequestBytes int
+	// QueueBytes bounds appends that wait for their answer (APP-9). Default: 64 MiB.
+	QueueBytes int64
+	// MaxWait bounds how long a read waits for minSeq or minPosition. Default: 30 s.
+	MaxWait time.Duration
+	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
+	Heartbeat time.Duration
+	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
+	DrainTimeout time.Duration
+
+	// Store is handed to storage.Open; Dir, Cluster, Logger, Registerer and Fail are set by the server.
+	Store storage.Options
+	// Clock is the node's. Default: time.Now.
+	Clock func() time.Time
+	// Logger. Default: discards.
+	Logger *slog.Logger
+	// Registry of metrics, served on the admin listener. Default: a new one.
+	Registry *prometheus.Registry
+	// Fail is told why the node had to stop itself (D10). It should end the process. Required.
+	Fail func(error)
+	// GRPC are further options of the gRPC server.
+	GRPC []grpc.ServerOption
+}
+
+// EnsureDefaults fills in what is left out.
+func (o *Options) EnsureDefaults() {
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.MaxPayloadBytes == 0 {
+		o.MaxPayloadBytes = contract.DefaultMaxPayloadBytes
+	}
+	if o.MaxRequestBytes == 0 {
+		o.MaxRequestBytes = 16 << 20
+	}
+	if o.QueueBytes == 0 {
+		o.QueueBytes = 64 << 20
+	}
+	if o.MaxWait == 0 {
+		o.MaxWait = 30 * time.Second
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 5 * time.Minute
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+}
+
+// Validate reports every fault of the options.
+func (o *Options) Validate() error {
+	var errs []error
+	for _, f := range []struct{ name, value string }{
+		{"DataDir", o.DataDir}, {"GRPCListen", o.GRPCListen}, {"HTTPListen", o.HTTPListen},
+		{"AdminListen", o.AdminListen}, {"RaftListen", o.RaftListen},
+	} {
+		if f.value == "" {
+			errs = append(errs, errors.New("server: Options."+f.name+" is empty"))
+		}
+	}
+	if o.MaxPayloadBytes < 0 || o.MaxPayloadBytes > contract.LargestMaxPayloadBytes {
+		errs = append(errs, errors.New("server: Options.MaxPayloadBytes is not between 0 and 1 MiB"))
+	}
+	if o.Fail == nil {
+		errs = append(errs, errors.New("server: Options.Fail is nil"))
+	}
+	return errors.Join(errs...)
+}

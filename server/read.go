@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+const (
+	// maxPage is the most, and the default, of events in a page (READ-1).
+	maxPage = 1000
+	// pageBytes closes a page or a batch early, so that it stays under what clients take by default
+	// (4 MiB): one payload may add up to 1 MiB.
+	pageBytes = 2 << 20
+	// maxScan bounds how many events one filtered page looks at.
+	maxScan = 10_000
+	// streamBatch is how many events ReadEvents sends at a time.
+	streamBatch = 256
+)
+
+type eventService struct {
+	runlogv1.UnimplementedEventServiceServer
+	s *Server
+}
+
+// ListEvents returns a page of a run's events, in runSeq order (READ-1, READ-2).
+func (e *eventService) ListEvents(ctx context.Context, req *runlogv1.ListEventsRequest) (_ *runlogv1.ListEventsResponse, err error) {
+	size, err := pageSize(req.PageSize, maxPage, maxPage)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	v, err := e.s.view(ctx, req.RunId, req.Consistency, req.MinSeq)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
+	resp := &runlogv1.ListEventsResponse{LastSeq: v.Run.LastSeq, Applied: v.applied()}
+	var looked, bytes int
+	var last uint64
+	for rec, err := range v.Events(req.AfterSeq) {
+		if err != nil {
+			return nil, err
+		}
+		if len(resp.Events) == size || looked == maxScan || bytes >= pageBytes {
+			resp.NextAfterSeq = last
+			break
+		}
+		looked++
+		last = rec.RunSeq
+		if len(req.Types) > 0 && !slices.Contains(req.Types, rec.Type) {
+			continue
+		}
+		bytes += len(rec.Payload)
+		m, err := encodeRecord(rec, req.PayloadForm)
+		if err != nil {
+			return nil, err
+		}
+		resp.Events = append(resp.Events, m)
+	}
+	return resp, nil
+}
+
+// ReadEvents streams a run's events in runSeq order (READ-1).
+func (e *eventService) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) (err error) {
+	v, err := e.s.view(stream.Context(), req.RunId, req.Consistency, 0)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
+	batch := &runlogv1.ReadEventsResponse{LastSeq: v.Run.LastSeq}
+	var sent uint64
+	var bytes int
+	for rec, err := range v.Events(req.AfterSeq) {
+		if err != nil {
+			return err
+		}
+		if req.Limit > 0 && sent == req.Limit {
+			break
+		}
+		m, err := encodeRecord(rec, req.PayloadForm)
+		if err != nil {
+			return err
+		}
+		batch.Events = append(batch.Events, m)
+		bytes += len(rec.Payload)
+		sent++
+		if len(batch.Events) == streamBatch || bytes >= pageBytes {
+			if err := stream.Send(batch); err != nil {
+				return err
+			}
+			batch, bytes = &runlogv1.ReadEventsResponse{LastSeq: v.Run.LastSeq}, 0
+		}
+	}
+	if len(batch.Events) > 0 {
+		return stream.Send(batch)
+	}
+	return nil
+}
+
+// pageSize takes 0 as the default and refuses more than the most.
+func pageSize(asked uint32, standard, most int) (int, error) {
+	switch {
+	case asked == 0:
+		return standard, nil
+	case int64(asked) > int64(most):
+		return 0, invalid("pageSize", fmt.Sprintf("is %d, at most %d", asked, most))
+	default:
+		return int(asked), nil
+	}
+}
+
+// reading is a view of a run, and how far the store was before it was opened.
+type reading struct {
+	*storage.View
+	at storage.Applied
+}
+
+func (r *reading) applied() *runlogv1.AppliedState {
+	return &runlogv1.AppliedState{Position: formatPosition(r.at.Position()), PersistedAt: timestamp(r.at.PersistedAt)}
+}
+
+// view opens a run for reading with the consistency asked for, once it has reached minSeq (READ-2).
+func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*reading, error) {
+	if runID == "" {
+		return nil, invalid("runId", "is required")
+	}
+	if err := s.readable(ctx, level); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait)
+	defer cancel()
+	for {
+		at := s.store.Applied()
+		v, err := s.store.View(runID)
+		var missing *storage.RunNotFoundError
+		switch {
+		case err == nil && v.Run.LastSeq >= minSeq:
+			return &reading{View: v, at: at}, nil
+		case err == nil:
+			if err := v.Close(); err != nil {
+				return nil, err
+			}
+		case minSeq == 0 || !errors.As(err, &missing):
+			return nil, err
+		}
+		if wait := s.store.Wait(ctx, at.Position()); wait != nil {
+			if err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("run %q has not reached runSeq %d: %w", runID, minSeq, wait)
+		}
+	}
+}
+
+// readable returns when the store may be read with the consistency asked for (READ-2, D8).
+func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level) error {
+	if level == runlogv1.Consistency_LOCAL {
+		return nil
+	}
+	return s.node.ConfirmLeader(ctx)
+}

@@ -1,0 +1,321 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/projector"
+	"runlog/raft"
+	"runlog/server/batch"
+	"runlog/storage"
+)
+
+const (
+	// drainTimeout is how long Close waits for calls under way, of the 10 s that a stop may take.
+	drainTimeout = 5 * time.Second
+	// gatewayBuffer of the in-memory connection between gateway and gRPC server.
+	gatewayBuffer = 1 << 20
+	// maxConcurrentStreams of one gRPC connection.
+	maxConcurrentStreams = 10_000
+)
+
+// Server is a running node.
+type Server struct {
+	opts      Options
+	log       *slog.Logger
+	metrics   *metrics
+	dir       *dataDir
+	store     *storage.Store
+	node      *raft.Node
+	projector *projector.Projector
+	batcher   *batch.Batcher
+	health    *health.Server
+	addresses Addresses
+
+	ready    chan struct{} // closed once the node has served for the first time
+	stopping context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+	closers  []func() error // what Close undoes, last first
+}
+
+// Addresses are where a node serves. They are written to addresses.json in its data directory.
+type Addresses struct {
+	GRPC  string `json:"grpc"`
+	HTTP  string `json:"http"`
+	Admin string `json:"admin"`
+	Raft  string `json:"raft"`
+}
+
+// Start opens the data directory and serves. It returns once all listeners answer; the node takes
+// appends when WaitReady returns.
+func Start(opts Options) (*Server, error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opts: opts, log: opts.Logger, ready: make(chan struct{})}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, s.undo())
+	}
+	s.loops.Go(s.followLeadership)
+	return s, nil
+}
+
+func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+// undo takes down what was put up, last first.
+func (s *Server) undo() error {
+	s.stop()
+	s.loops.Wait()
+	var errs []error
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+func (s *Server) start() error {
+	dir, err := openDataDir(s.opts.DataDir, s.opts.NodeID)
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	s.onClose(dir.release)
+	listeners, err := s.listen()
+	if err != nil {
+		return err
+	}
+	if err := s.openCore(listeners.raft); err != nil {
+		return err
+	}
+	return s.serve(listeners)
+}
+
+type listeners struct{ grpc, http, admin, raft net.Listener }
+
+// listen takes all ports before anything is opened, so that a port in use stops a node early.
+func (s *Server) listen() (l listeners, err error) {
+	for _, a := range []struct {
+		flag, address string
+		to            *net.Listener
+		bound         *string
+	}{
+		{"--grpc-listen", s.opts.GRPCListen, &l.grpc, &s.addresses.GRPC},
+		{"--http-listen", s.opts.HTTPListen, &l.http, &s.addresses.HTTP},
+		{"--admin-listen", s.opts.AdminListen, &l.admin, &s.addresses.Admin},
+		{"--raft-listen", s.opts.RaftListen, &l.raft, &s.addresses.Raft},
+	} {
+		ln, err := net.Listen("tcp", a.address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return l, fmt.Errorf("%s %s: the port is in use; stop what uses it, or choose another (port 0 picks a free one)", a.flag, a.address)
+		}
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", a.flag, err)
+		}
+		*a.to, *a.bound = ln, ln.Addr().String()
+		s.onClose(func() error { return ignoreClosed(ln.Close()) })
+	}
+	return l, nil
+}
+
+// ignoreClosed forgives a listener that its server has closed already.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openCore puts up storage, Raft, the projector and the batcher.
+func (s *Server) openCore(raftListener net.Listener) error {
+	cluster, err := s.dir.clusterID()
+	if err != nil {
+		return err
+	}
+	storeOpts := s.opts.Store
+	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), cluster
+	storeOpts.Logger, storeOpts.Registerer, storeOpts.Fail = s.log, s.opts.Registry, s.opts.Fail
+	if s.store, err = storage.Open(storeOpts); err != nil {
+		return err
+	}
+	s.onClose(s.store.Close)
+	s.projector, err = projector.Open(projector.Options{
+		Dir: s.dir.file("projection"), Store: s.store, Cluster: cluster, Clock: s.opts.Clock,
+		Logger: s.log, Registerer: s.opts.Registry, Fail: s.opts.Fail,
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(s.projector.Close)
+	s.node, err = raft.Start(raft.Options{
+		Dir: s.dir.file("raft"), NodeID: s.dir.identity.NodeID, Listener: raftListener, Store: s.store,
+		Fail: s.opts.Fail, Logger: s.log, Registerer: s.opts.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(s.node.Close)
+	s.batcher = batch.New(batch.Options{
+		Propose: s.propose, Cluster: cluster, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
+		Registerer: s.opts.Registry,
+	})
+	s.onClose(func() error { s.batcher.Close(); return nil })
+	s.metrics = newMetrics(s.opts.Registry)
+	return nil
+}
+
+func (s *Server) propose(entry []byte) (func() ([]storage.Outcome, error), error) {
+	f, err := s.node.Propose(entry)
+	if err != nil {
+		return nil, err
+	}
+	return f.Wait, nil
+}
+
+// serve puts up the gRPC server, the gateway and the admin listener.
+func (s *Server) serve(l listeners) error {
+	s.health = health.NewServer()
+	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	g := s.newGRPCServer()
+	inner := bufconn.Listen(gatewayBuffer)
+	s.onClose(func() error { return drainGRPC(g) })
+	conn, err := grpc.NewClient("passthrough:gateway",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(structUnary),
+		grpc.WithChainStreamInterceptor(structStream),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(s.opts.MaxRequestBytes*2), grpc.MaxCallSendMsgSize(s.opts.MaxRequestBytes*2)),
+	)
+	if err != nil {
+		return fmt.Errorf("server: gateway: %w", err)
+	}
+	s.onClose(conn.Close)
+	gateway, err := newGateway(s.stopping, conn, s.opts.MaxRequestBytes)
+	if err != nil {
+		return err
+	}
+	public := &http.Server{Handler: s.publicHandler(gateway), ReadHeaderTimeout: 10 * time.Second}
+	admin := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+	s.onClose(func() error { return errors.Join(drainHTTP(public), admin.Close()) })
+	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
+	s.goServe("gateway", func() error { return g.Serve(inner) })
+	s.goServe("http", func() error { return public.Serve(l.http) })
+	s.goServe("admin", func() error { return admin.Serve(l.admin) })
+	// Closers run last first: streams end and new calls stop before anything else goes.
+	s.onClose(func() error { s.health.Shutdown(); return nil })
+	return nil
+}
+
+func (s *Server) newGRPCServer() *grpc.Server {
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
+		grpc.MaxConcurrentStreams(maxConcurrentStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream),
+	}, s.opts.GRPC...)...)
+	runlogv1.RegisterRunServiceServer(g, &runService{s: s})
+	runlogv1.RegisterEventServiceServer(g, &eventService{s: s})
+	runlogv1.RegisterProjectionServiceServer(g, &projectionService{s: s})
+	grpc_health_v1.RegisterHealthServer(g, s.health)
+	return g
+}
+
+// goServe runs a server until it is shut down. One that ends by itself is a failure.
+func (s *Server) goServe(name string, serve func() error) {
+	go func() {
+		err := serve()
+		if err != nil && s.stopping.Err() == nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+			s.opts.Fail(fmt.Errorf("server: %s listener: %w", name, err))
+		}
+	}()
+}
+
+// drainGRPC lets calls under way end, for a while.
+func drainGRPC(g *grpc.Server) error {
+	done := make(chan struct{})
+	go func() {
+		g.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(drainTimeout):
+		g.Stop()
+		<-done
+	}
+	return nil
+}
+
+func drainHTTP(h *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if err := h.Shutdown(ctx); err != nil {
+		return h.Close()
+	}
+	return nil
+}
+
+// followLeadership keeps the health service true, and tells the addresses once the node serves.
+func (s *Server) followLeadership() {
+	for first := true; ; first = false {
+		if s.node.WaitLeading(s.stopping) != nil {
+			return
+		}
+		s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
+		if first {
+			if err := s.dir.writeJSON("addresses.json", s.addresses); err != nil {
+				s.opts.Fail(err)
+				return
+			}
+			close(s.ready)
+		}
+		if s.node.WaitFollowing(s.stopping) != nil {
+			return
+		}
+		s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	}
+}
+
+// Addresses returns where the node serves.
+func (s *Server) Addresses() Addresses { return s.addresses }
+
+// NodeID returns the node's name.
+func (s *Server) NodeID() string { return s.dir.identity.NodeID }
+
+// Ready says whether the node can take appends.
+func (s *Server) Ready() bool { return s.stopping.Err() == nil && s.node.Leading() }
+
+// WaitReady returns once the node has taken up its work, or with the context's error.
+func (s *Server) WaitReady(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close drains and stops the node: streams end, calls under way are answered, then Raft, the projector
+// and the store go down in that order (D13).
+func (s *Server) Close() error { return s.undo() }

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/proto/contract"
+	"runlog/raft"
+	"runlog/server/batch"
+	"runlog/storage"
+)
+
+// errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
+const errorDomain = "runlog"
+
+// overloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about that.
+const overloadDelay = 250 * time.Millisecond
+
+// statusOf turns an error of the rooms below into the gRPC status of the contract.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := asContract(err); e != nil {
+		return encodeError(e)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// asContract is the one table from errors to reasons; nil when err is none of ours.
+func asContract(err error) *contract.Error {
+	var (
+		own      *contract.Error
+		notFound *storage.RunNotFoundError
+		exists   *storage.RunExistsError
+		sequence *storage.SequenceError
+		scope    *storage.ScopeError
+		unscoped *storage.UnscopedError
+	)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &notFound):
+		return runNotFound(notFound.RunID)
+	case errors.As(err, &exists):
+		return &contract.Error{Reason: contract.ReasonRunAlreadyExists, Message: exists.Error(),
+			Metadata: map[string]string{"run_id": exists.RunID}}
+	case errors.As(err, &sequence):
+		return &contract.Error{Reason: contract.ReasonSequenceConflict, Message: sequence.Error(),
+			Metadata: map[string]string{
+				"run_id":            sequence.RunID,
+				"last_seq":          strconv.FormatUint(sequence.Last, 10),
+				"expected_last_seq": strconv.FormatUint(sequence.Expected, 10),
+			}}
+	case errors.As(err, &scope):
+		return scopeMismatch(scope)
+	case errors.As(err, &unscoped):
+		return unscopedRun(unscoped)
+	default:
+		return asUnavailable(err)
+	}
+}
+
+func asUnavailable(err error) *contract.Error {
+	switch {
+	case errors.Is(err, batch.ErrOverloaded):
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
+			Message: "the node has as much queued as it may; nothing was stored"}
+	case errors.Is(err, batch.ErrClosed):
+		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was stored"}
+	case errors.Is(err, batch.ErrAbandoned):
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
+			Message: "the call ended before the answer; the events may be stored or not"}
+	case errors.Is(err, raft.ErrNotLeader):
+		return &contract.Error{Reason: contract.ReasonNoLeader, Message: "the node does not lead now; nothing was stored"}
+	case errors.Is(err, raft.ErrUnknown):
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+			Message: "the node lost leadership or stopped itself; the events may be stored or not"}
+	default:
+		return nil
+	}
+}
+
+func runNotFound(runID string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonRunNotFound,
+		Message:  "run " + strconv.Quote(runID) + " does not exist",
+		Metadata: map[string]string{"run_id": runID}}
+}
+
+func scopeMismatch(e *storage.ScopeError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonRunScopeMismatch, Message: e.Error(),
+		Metadata: map[string]string{"run_id": e.RunID, "field": e.Field, "run_" + snake(e.Field): e.Want}}
+	if e.Index >= 0 {
+		out.Metadata["index"] = strconv.Itoa(e.Index)
+	}
+	return out
+}
+
+func snake(field string) string {
+	return map[string]string{"tenantId": "tenant_id", "projectId": "project_id", "environmentId": "environment_id"}[field]
+}
+
+func unscopedRun(e *storage.UnscopedError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(),
+		Metadata: map[string]string{"run_id": e.RunID, "index": "0"}}
+	for _, field := range e.Fields {
+		out.Violations = append(out.Violations, contract.Violation{
+			Field: "events[0]." + field, Reason: contract.ReasonInvalidArgumentField,
+			Description: "is required on the first event of a run: name it on the envelope, or in the context of a 1.1 RunStarted (ENV-1)",
+		})
+	}
+	return out
+}
+
+// invalid is the refusal of one field of a request.
+func invalid(field, description string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonInvalidArgumentField,
+		Message: field + ": " + description,
+		Violations: []contract.Violation{
+			{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: description},
+		}}
+}
+
+// encodeError writes the error as google.rpc.Status with its details.
+func encodeError(e *contract.Error) error {
+	st := status.New(e.Code(), e.Message)
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{
+		Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata,
+	}}
+	if len(e.Violations) > 0 {
+		bad := &errdetails.BadRequest{}
+		for _, v := range e.Violations {
+			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+				Field: v.Field, Description: v.Description, Reason: string(v.Reason),
+			})
+		}
+		details = append(details, bad)
+	}
+	if e.RetryAfter > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	}
+	full, err := st.WithDetails(details...)
+	if err != nil {
+		return st.Err()
+	}
+	return full.Err()
+}

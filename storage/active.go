@@ -1,0 +1,83 @@
+package storage
+
+import (
+	"container/list"
+
+	recordv1 "runlog/proto/record/v1"
+)
+
+// keyHash is the SHA-256 of an idempotency key; keyPrefix its first half.
+type (
+	keyHash   [32]byte
+	keyPrefix [16]byte
+)
+
+func (h *keyHash) prefix() keyPrefix { return keyPrefix(h[:16]) }
+
+// run is what apply keeps in memory of an active run.
+type run struct {
+	no       uint64
+	identity *recordv1.RunIdentity
+	head     head
+	metadata *recordv1.RunMetadata // nil: none
+	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a
+	// look at the disk; one that is in it is looked up and compared in full.
+	receipts map[keyPrefix]struct{}
+	// touched says that the proposal being applied changed the run.
+	touched bool
+	// marked says that the proposal made the run or changed its metadata.
+	marked bool
+
+	bytes int
+	lru   *list.Element
+}
+
+// Rough costs in memory of a run and of one receipt in a map.
+const (
+	runBytes     = 512
+	receiptBytes = 48
+)
+
+// active holds the runs that were appended to most recently, complete with their receipts and bounded
+// by bytes (D6, D12). Only apply uses it.
+type active struct {
+	runs  map[string]*run
+	order *list.List // of *run, most recent first
+	bytes int
+	limit int
+}
+
+func newActive(limit int) *active {
+	return &active{runs: map[string]*run{}, order: list.New(), limit: limit}
+}
+
+func (a *active) get(runID string) *run {
+	r := a.runs[runID]
+	if r != nil {
+		a.order.MoveToFront(r.lru)
+	}
+	return r
+}
+
+func (a *active) add(r *run) {
+	r.lru = a.order.PushFront(r)
+	a.runs[r.identity.RunId] = r
+	r.bytes = runBytes + receiptBytes*len(r.receipts)
+	a.bytes += r.bytes
+}
+
+func (a *active) addReceipt(r *run, p keyPrefix) {
+	r.receipts[p] = struct{}{}
+	r.bytes += receiptBytes
+	a.bytes += receiptBytes
+}
+
+// trim drops the runs that were idle longest until the rest fits; never the most recent one. It is
+// called between proposals, when everything a run holds is in Pebble.
+func (a *active) trim() {
+	for a.bytes > a.limit && a.order.Len() > 1 {
+		oldest := a.order.Remove(a.order.Back()).(*run)
+		delete(a.runs, oldest.identity.RunId)
+		a.bytes -= oldest.bytes
+	}
+}

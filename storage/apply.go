@@ -1,0 +1,446 @@
+package storage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+var (
+	errForeign = errors.New("storage: entry of another cluster")
+	errCommand = errors.New("storage: undecodable command")
+
+	deterministic = proto.MarshalOptions{Deterministic: true}
+)
+
+// Apply applies the log entry at index: every command of the proposal in order, all in one batch with
+// the applied state. An entry at or below the applied index is skipped and gives no outcomes.
+//
+// An error means that this node cannot go on: it must stop before anything else is applied (D10).
+func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
+	if applied := s.applied.Load(); index <= applied.Index {
+		return nil, nil
+	}
+	e, err := parseProposal(data)
+	if err != nil {
+		return nil, fmt.Errorf("entry %d: %w", index, err)
+	}
+	if e.cluster != s.opts.Cluster || e.partition != 0 {
+		return nil, fmt.Errorf("entry %d: %w %x, partition %d", index, errForeign, e.cluster, e.partition)
+	}
+	a := s.beginApply(Position(index), e.clock)
+	defer func() { _ = a.batch.Close() }()
+	outcomes := make([]Outcome, 0, e.count)
+	for range e.count {
+		cmd, err := e.next()
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", index, err)
+		}
+		o, err := a.command(cmd)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", index, err)
+		}
+		outcomes = append(outcomes, o)
+	}
+	if err := a.commit(index, term, e.crc); err != nil {
+		return nil, fmt.Errorf("entry %d: %w", index, err)
+	}
+	return outcomes, nil
+}
+
+// application is one proposal being applied.
+type application struct {
+	s        *Store
+	batch    *pebble.Batch
+	position Position
+	stamp    int64
+	previous *Applied
+	nextRun  uint64
+	events   uint64
+
+	touched []*run
+	// pending has the receipts that this proposal writes: Pebble does not show them yet.
+	pending map[pendingKey]receipt
+
+	chunk       []byte
+	chunkNo     uint32
+	chunkBlocks uint32
+	row         []byte // scratch for keys and rows
+}
+
+type pendingKey struct {
+	run uint64
+	key keyHash
+}
+
+// beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
+func (s *Store) beginApply(position Position, clock int64) *application {
+	prev := s.applied.Load()
+	return &application{
+		s:        s,
+		batch:    s.db.NewBatch(),
+		position: position,
+		stamp:    max(prev.PersistedAt+1, clock),
+		previous: prev,
+		nextRun:  prev.nextRun,
+		events:   prev.Events,
+		pending:  map[pendingKey]receipt{},
+	}
+}
+
+func (a *application) command(data []byte) (Outcome, error) {
+	var cmd recordv1.Command
+	if err := proto.Unmarshal(data, &cmd); err != nil {
+		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
+	}
+	o := Outcome{Position: a.position, PersistedAt: a.stamp}
+	var err error
+	switch kind := cmd.Kind.(type) {
+	case *recordv1.Command_Append:
+		err = a.append(kind.Append, &o)
+	case *recordv1.Command_SetEngineRunRef:
+		err = a.setEngineRunRef(kind.SetEngineRunRef, &o)
+	default:
+		err = fmt.Errorf("%w: unknown kind", errCommand)
+	}
+	return o, err
+}
+
+// append is the life of one request inside the state machine. Checks come first and change nothing;
+// then nothing can be refused any more.
+func (a *application) append(m *recordv1.Append, o *Outcome) error {
+	if len(m.Headers)%headerSize != 0 {
+		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.Headers))
+	}
+	r, err := a.s.activeRun(m.RunId)
+	if err != nil {
+		return err
+	}
+	created := r == nil
+	if created {
+		if o.Err = refuseNew(m); o.Err != nil {
+			return nil
+		}
+		r = a.newRun(m)
+	} else {
+		o.LastSeq = r.head.lastSeq
+		if o.Err = refuseScope(r.identity, m.Scope); o.Err != nil {
+			return nil
+		}
+		if m.Create != nil {
+			if o.Err = refuseCreate(r, m.Create); o.Err != nil {
+				return nil
+			}
+		}
+	}
+	fresh, err := a.classify(r, m.Headers, o)
+	if err != nil {
+		return err
+	}
+	if fresh > 0 && m.ExpectedLastSeq != nil && *m.ExpectedLastSeq != r.head.lastSeq {
+		o.Results = nil
+		o.Err = &SequenceError{RunID: m.RunId, Expected: *m.ExpectedLastSeq, Last: r.head.lastSeq}
+		return nil
+	}
+	if created {
+		if err := a.createRun(r, m.Create); err != nil {
+			return err
+		}
+	}
+	if err := a.store(r, m, o.Results); err != nil {
+		return err
+	}
+	o.LastSeq = r.head.lastSeq
+	return nil
+}
+
+// classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
+// others the runSeq values that they get if the request is stored (APP-1, APP-3).
+func (a *application) classify(r *run, headers []byte, o *Outcome) (fresh int, err error) {
+	n := len(headers) / headerSize
+	results := make([]EventResult, n)
+	var seen map[keyHash]int
+	if n > 1 {
+		seen = make(map[keyHash]int, n)
+	}
+	for i := range results {
+		h := parseHeader(headers[i*headerSize:])
+		if first, ok := seen[h.key]; ok {
+			results[i] = results[first]
+			results[i].Duplicate = true
+			results[i].SameContent = parseHeader(headers[first*headerSize:]).content == h.content
+			continue
+		}
+		if seen != nil {
+			seen[h.key] = i
+		}
+		stored, ok, err := a.receipt(r, &h.key)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			results[i] = EventResult{
+				EventID: stored.eventID, RunSeq: stored.runSeq, PersistedAt: stored.persistedAt,
+				Duplicate: true, SameContent: stored.content == h.content,
+			}
+			continue
+		}
+		fresh++
+		results[i] = EventResult{EventID: h.eventID, RunSeq: r.head.lastSeq + uint64(fresh), PersistedAt: a.stamp}
+	}
+	o.Results = results
+	return fresh, nil
+}
+
+type header struct {
+	key     keyHash
+	record  contract.Digest
+	eventID contract.EventID
+	content [8]byte
+}
+
+func parseHeader(b []byte) header {
+	return header{
+		key:     keyHash(b[0:32]),
+		record:  contract.Digest(b[32:64]),
+		eventID: contract.EventID(b[64:80]),
+		content: [8]byte(b[80:88]),
+	}
+}
+
+// receipt looks a key up. A key that the run's memory does not know is new without a read (D6).
+func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
+	if _, ok := r.receipts[key.prefix()]; !ok {
+		return receipt{}, false, nil
+	}
+	if rc, ok := a.pending[pendingKey{r.no, *key}]; ok {
+		return rc, true, nil
+	}
+	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
+	row, closer, err := a.s.db.Get(a.row)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return receipt{}, false, nil
+	}
+	if err != nil {
+		return receipt{}, false, fmt.Errorf("storage: read receipt: %w", err)
+	}
+	rc, err := parseReceipt(row)
+	return rc, err == nil, errors.Join(err, closer.Close())
+}
+
+// store writes what classify found to be new. results are those of the request, in its order.
+func (a *application) store(r *run, m *recordv1.Append, results []EventResult) error {
+	next := 0
+	for _, b := range m.Blocks {
+		if next+int(b.Count) > len(results) {
+			return fmt.Errorf("%w: more bodies than headers", errCommand)
+		}
+		if err := a.storeBlock(r, m, b, next, results[next:next+int(b.Count)]); err != nil {
+			return err
+		}
+		next += int(b.Count)
+	}
+	if next != len(results) {
+		return fmt.Errorf("%w: %d bodies for %d headers", errCommand, next, len(results))
+	}
+	return nil
+}
+
+func (a *application) storeBlock(r *run, m *recordv1.Append, b *recordv1.Block, first int, results []EventResult) error {
+	out := block{
+		run: r.no, count: uint64(b.Count), prev: r.head.chain,
+		codec: byte(b.Codec), rawSize: uint64(b.RawSize), data: b.Data,
+	}
+	if !samePlan(m.Plan, r.identity.Plan) {
+		out.plan = m.Plan
+	}
+	for i := range results {
+		res := &results[i]
+		if res.Duplicate {
+			out.dead = append(out.dead, uint32(i))
+			continue
+		}
+		if out.firstSeq == 0 {
+			out.firstSeq = res.RunSeq
+		}
+		h := parseHeader(m.Headers[(first+i)*headerSize:])
+		if err := a.storeEvent(r, &h, res.RunSeq); err != nil {
+			return err
+		}
+	}
+	if len(out.dead) == len(results) {
+		return nil
+	}
+	a.touch(r)
+	return a.appendBlock(&out)
+}
+
+// storeEvent advances the run's head by one event and writes its receipt.
+func (a *application) storeEvent(r *run, h *header, seq uint64) error {
+	r.head.chain = contract.ChainDigest(r.head.chain, h.record, seq, a.stamp)
+	r.head.lastSeq, r.head.persistedAt, r.head.position = seq, a.stamp, a.position
+	a.events++
+	rc := receipt{runSeq: seq, persistedAt: a.stamp, eventID: h.eventID, content: h.content}
+	a.pending[pendingKey{r.no, h.key}] = rc
+	a.s.active.addReceipt(r, h.key.prefix())
+	a.row = keys.AppendReceipt(a.row[:0], r.no, h.key[:])
+	split := len(a.row)
+	a.row = rc.append(a.row)
+	return a.batch.Set(a.row[:split], a.row[split:], nil)
+}
+
+func (a *application) touch(r *run) {
+	if !r.touched {
+		r.touched = true
+		a.touched = append(a.touched, r)
+	}
+}
+
+// appendBlock puts a block into the proposal's open chunk and writes its place.
+func (a *application) appendBlock(b *block) error {
+	if a.chunk == nil {
+		a.chunk = beginChunk(nil, a.stamp)
+	}
+	a.chunk = b.append(a.chunk)
+	if b.count > 0 {
+		p := place{position: a.position, chunk: a.chunkNo, block: a.chunkBlocks}
+		a.row = keys.AppendPlace(a.row[:0], b.run, b.firstSeq)
+		split := len(a.row)
+		a.row = p.append(a.row)
+		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
+			return err
+		}
+	}
+	a.chunkBlocks++
+	if len(a.chunk) >= chunkTarget {
+		return a.flushChunk()
+	}
+	return nil
+}
+
+func (a *application) flushChunk() error {
+	if a.chunkBlocks == 0 {
+		return nil
+	}
+	a.row = keys.AppendChunk(a.row[:0], uint64(a.position), a.chunkNo)
+	err := a.batch.Set(a.row, a.chunk, nil)
+	a.chunk, a.chunkBlocks = nil, 0
+	a.chunkNo++
+	return err
+}
+
+// commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
+func (a *application) commit(index, term uint64, crc uint32) error {
+	for _, r := range a.touched {
+		if r.marked {
+			if err := a.appendBlock(&block{run: r.no}); err != nil {
+				return err
+			}
+		}
+		a.row = keys.AppendHead(a.row[:0], r.no)
+		split := len(a.row)
+		a.row = r.head.append(a.row)
+		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
+			return err
+		}
+		r.touched, r.marked = false, false
+	}
+	if err := a.flushChunk(); err != nil {
+		return err
+	}
+	a.row = keys.AppendStamp(a.row[:0], a.stamp)
+	split := len(a.row)
+	a.row = binary.BigEndian.AppendUint64(a.row, uint64(a.position))
+	if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
+		return err
+	}
+	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc)
+	row, err := deterministic.Marshal(next.row(a.s.opts.Cluster))
+	if err != nil {
+		return err
+	}
+	if err := a.batch.Set(keys.Applied, row, nil); err != nil {
+		return err
+	}
+	if err := a.s.db.Apply(a.batch, pebble.NoSync); err != nil {
+		return err
+	}
+	a.s.active.trim()
+	a.s.publish(next)
+	return nil
+}
+
+// advance chains the applied entry into the rolling hash, which is equal on every node at the same
+// index, or the nodes have diverged.
+func (p *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32) *Applied {
+	b := append(make([]byte, 0, 80), p.RollingHash[:]...)
+	b = binary.BigEndian.AppendUint64(b, index)
+	b = binary.BigEndian.AppendUint64(b, uint64(stamp))
+	b = binary.BigEndian.AppendUint64(b, nextRun)
+	b = binary.BigEndian.AppendUint64(b, events)
+	b = binary.BigEndian.AppendUint32(b, crc)
+	return &Applied{
+		Index: index, Term: term, PersistedAt: stamp, Events: events,
+		RollingHash: sha256.Sum256(b), nextRun: nextRun,
+	}
+}
+
+func refuseNew(m *recordv1.Append) error {
+	var missing []string
+	absent := contract.Absent(m.FirstAbsent)
+	named := m.Create != nil
+	for _, f := range [...]struct {
+		field string
+		given string
+		bit   contract.Absent
+	}{
+		{"tenantId", m.Scope.GetTenantId(), contract.AbsentTenant},
+		{"projectId", m.Scope.GetProjectId(), contract.AbsentProject},
+		{"environmentId", m.Scope.GetEnvironmentId(), contract.AbsentEnvironment},
+	} {
+		if f.given == "" || !named && absent&f.bit != 0 {
+			missing = append(missing, f.field)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return &UnscopedError{RunID: m.RunId, Fields: missing}
+	case m.ExpectedLastSeq != nil && *m.ExpectedLastSeq != 0:
+		return &SequenceError{RunID: m.RunId, Expected: *m.ExpectedLastSeq}
+	default:
+		return nil
+	}
+}
+
+func refuseScope(run *recordv1.RunIdentity, given *recordv1.Scope) error {
+	for _, f := range [...]struct{ field, given, want string }{
+		{"tenantId", given.GetTenantId(), run.Scope.GetTenantId()},
+		{"projectId", given.GetProjectId(), run.Scope.GetProjectId()},
+		{"environmentId", given.GetEnvironmentId(), run.Scope.GetEnvironmentId()},
+	} {
+		if f.given != "" && f.given != f.want {
+			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: f.given, Want: f.want}
+		}
+	}
+	return nil
+}
+
+func refuseCreate(r *run, create *recordv1.RunMetadata) error {
+	if r.metadata == nil || !bytes.Equal(r.metadata.CreateDigest, create.CreateDigest) {
+		return &RunExistsError{RunID: r.identity.RunId, What: "metadata"}
+	}
+	return nil
+}
+
+func samePlan(a, b *recordv1.Plan) bool {
+	return a.GetPlanId() == b.GetPlanId() && a.GetPlanVersion() == b.GetPlanVersion()
+}

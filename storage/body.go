@@ -1,0 +1,121 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+)
+
+// Codecs of a block.
+const (
+	codecRaw = 0
+	codecS2  = 1
+)
+
+var errBody = errors.New("storage: undecodable event body")
+
+// appendBody appends an event as a length-delimited record.v1.Body, without what the run, the plan
+// of its block or its key already say (D6).
+func appendBody(dst []byte, e *contract.Event, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
+	proto.Reset(scratch)
+	scratch.EventId = e.EventID[:]
+	if scratch.TypeCode = contract.TypeCode(e.Type); scratch.TypeCode == 0 {
+		scratch.TypeName = e.Type
+	}
+	scratch.StepId = e.StepID
+	scratch.LogicalAttemptId = e.LogicalAttemptID
+	scratch.EngineAttemptId = e.EngineAttemptID
+	if !e.KeyDerived {
+		scratch.IdempotencyKey = e.IdempotencyKey
+	}
+	scratch.EmittedAt = e.EmittedAt
+	scratch.EmittedBy = e.EmittedBy
+	scratch.CausedBySignalId = e.CausedBySignalID
+	scratch.ParentEventId = e.ParentEventID
+	scratch.Contract = uint32(e.Contract)
+	scratch.Payload = e.Payload
+	scratch.Absent = uint32(e.Absent)
+	if namesOtherPlan(e, plan) {
+		scratch.Plan = &recordv1.Plan{PlanId: e.PlanID, PlanVersion: e.PlanVersion}
+	}
+	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
+	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
+}
+
+func namesOtherPlan(e *contract.Event, plan *recordv1.Plan) bool {
+	return e.Absent&contract.AbsentPlan == 0 && e.PlanID != plan.GetPlanId() ||
+		e.Absent&contract.AbsentPlanVersion == 0 && e.PlanVersion != plan.GetPlanVersion()
+}
+
+// nextBody cuts the next body off raw.
+func nextBody(raw []byte) (body, rest []byte, err error) {
+	n, w := binary.Uvarint(raw)
+	if w <= 0 || n > uint64(len(raw)-w) {
+		return nil, nil, fmt.Errorf("%w: bad length", errBody)
+	}
+	return raw[w : w+int(n)], raw[w+int(n):], nil
+}
+
+// parseBody rebuilds the event of a run from its body. The run's scope and plan fill in what is absent
+// (ENV-1); plan is the block's. The result does not alias data.
+func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan) (contract.Event, error) {
+	var b recordv1.Body
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return contract.Event{}, fmt.Errorf("%w: %w", errBody, err)
+	}
+	if len(b.EventId) != len(contract.EventID{}) {
+		return contract.Event{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.EventId))
+	}
+	e := contract.Event{
+		EventID:          contract.EventID(b.EventId),
+		Type:             b.TypeName,
+		RunID:            run.GetRunId(),
+		TenantID:         run.GetScope().GetTenantId(),
+		ProjectID:        run.GetScope().GetProjectId(),
+		EnvironmentID:    run.GetScope().GetEnvironmentId(),
+		Absent:           contract.Absent(b.Absent),
+		StepID:           b.StepId,
+		LogicalAttemptID: b.LogicalAttemptId,
+		EngineAttemptID:  b.EngineAttemptId,
+		IdempotencyKey:   b.IdempotencyKey,
+		EmittedAt:        b.EmittedAt,
+		EmittedBy:        b.EmittedBy,
+		CausedBySignalID: b.CausedBySignalId,
+		ParentEventID:    b.ParentEventId,
+		Contract:         contract.Line(b.Contract),
+		Payload:          b.Payload,
+	}
+	if b.TypeCode != 0 {
+		name, ok := contract.TypeName(b.TypeCode)
+		if !ok {
+			return contract.Event{}, fmt.Errorf("%w: event type %d", errBody, b.TypeCode)
+		}
+		e.Type = name
+	}
+	fillPlan(&e, &b, run, plan)
+	if e.IdempotencyKey == "" {
+		e.KeyDerived = true
+		e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	}
+	return e, nil
+}
+
+func fillPlan(e *contract.Event, b *recordv1.Body, run *recordv1.RunIdentity, plan *recordv1.Plan) {
+	named := plan
+	if b.Plan != nil {
+		named = b.Plan
+	}
+	e.PlanID, e.PlanVersion = named.GetPlanId(), named.GetPlanVersion()
+	if e.Absent&contract.AbsentPlan != 0 {
+		e.PlanID = run.GetPlan().GetPlanId()
+	}
+	if e.Absent&contract.AbsentPlanVersion != 0 {
+		e.PlanVersion = run.GetPlan().GetPlanVersion()
+	}
+}

@@ -1,0 +1,176 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/s2"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+)
+
+// A chunk holds blocks of a proposal, in commit order (D6):
+//
+//	format version, 1                   1
+//	persistedAt, nanoseconds            8
+//	blocks, until the end:
+//	  run number                        uvarint
+//	  number of bodies                  uvarint  (0: the run was made or its metadata changed)
+//	  if there are bodies:
+//	    runSeq of the first live one    uvarint
+//	    number of dead bodies           uvarint  (duplicates: there, but not stored events)
+//	    their indexes, ascending        uvarint each
+//	    chain digest before the block   32
+//	    0: the run's plan; 1: another   1        (then planId, planVersion: uvarint length, bytes)
+//	    codec: 0 raw, 1 S2              1
+//	    bytes before compression        uvarint
+//	    bytes                           uvarint, bytes
+const chunkFormat = 1
+
+var errChunk = errors.New("storage: undecodable chunk")
+
+// block is a decoded block. It aliases its chunk.
+type block struct {
+	run      uint64
+	count    uint64
+	firstSeq uint64
+	dead     []uint32
+	prev     contract.Digest
+	plan     *recordv1.Plan // nil: the run's
+	codec    byte
+	rawSize  uint64
+	data     []byte
+}
+
+func beginChunk(dst []byte, persistedAt int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, chunkFormat), uint64(persistedAt))
+}
+
+func (b *block) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, b.run)
+	dst = binary.AppendUvarint(dst, b.count)
+	if b.count == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, b.firstSeq)
+	dst = binary.AppendUvarint(dst, uint64(len(b.dead)))
+	for _, i := range b.dead {
+		dst = binary.AppendUvarint(dst, uint64(i))
+	}
+	dst = append(dst, b.prev[:]...)
+	if b.plan == nil {
+		dst = append(dst, 0)
+	} else {
+		dst = append(dst, 1)
+		dst = appendText(dst, b.plan.PlanId)
+		dst = appendText(dst, b.plan.PlanVersion)
+	}
+	dst = append(dst, b.codec)
+	dst = binary.AppendUvarint(dst, b.rawSize)
+	dst = binary.AppendUvarint(dst, uint64(len(b.data)))
+	return append(dst, b.data...)
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// chunkReader walks the blocks of a chunk.
+type chunkReader struct {
+	persistedAt int64
+	row         rowReader
+}
+
+func openChunk(data []byte) (chunkReader, error) {
+	if len(data) < 9 || data[0] != chunkFormat {
+		return chunkReader{}, fmt.Errorf("%w: bad header", errChunk)
+	}
+	return chunkReader{
+		persistedAt: int64(binary.BigEndian.Uint64(data[1:])),
+		row:         rowReader{data: data[9:]},
+	}, nil
+}
+
+// next returns false at the end of the chunk.
+func (c *chunkReader) next(b *block) (bool, error) {
+	r := &c.row
+	if len(r.data) == 0 {
+		return false, nil
+	}
+	*b = block{run: r.uvarint(), count: r.uvarint()}
+	if b.count > 0 {
+		b.firstSeq = r.uvarint()
+		for n := r.uvarint(); n > 0 && !r.bad; n-- {
+			b.dead = append(b.dead, uint32(r.uvarint()))
+		}
+		copy(b.prev[:], r.bytes(uint64(len(b.prev))))
+		if r.byte() == 1 {
+			b.plan = &recordv1.Plan{PlanId: string(r.bytes(r.uvarint())), PlanVersion: string(r.bytes(r.uvarint()))}
+		}
+		b.codec = r.byte()
+		b.rawSize = r.uvarint()
+		b.data = r.bytes(r.uvarint())
+	}
+	if r.bad {
+		return false, fmt.Errorf("%w: cut off inside a block", errChunk)
+	}
+	return true, nil
+}
+
+// records decodes the live events of a block of a run and folds their chain (APP-11).
+func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64) ([]Record, error) {
+	raw, err := b.raw()
+	if err != nil {
+		return nil, err
+	}
+	plan := b.plan
+	if plan == nil {
+		plan = run.GetPlan()
+	}
+	var (
+		out   = make([]Record, 0, int(b.count)-len(b.dead))
+		dead  = b.dead
+		chain = b.prev
+		seq   = b.firstSeq
+		body  []byte
+	)
+	for i := range uint32(b.count) {
+		if body, raw, err = nextBody(raw); err != nil {
+			return nil, err
+		}
+		if len(dead) > 0 && dead[0] == i {
+			dead = dead[1:]
+			continue
+		}
+		rec := Record{RunSeq: seq, PersistedAt: persistedAt, Position: position}
+		if rec.Event, err = parseBody(body, run, plan); err != nil {
+			return nil, err
+		}
+		rec.PayloadDigest, rec.RecordDigest = rec.Digests()
+		chain = contract.ChainDigest(chain, rec.RecordDigest, seq, persistedAt)
+		rec.ChainDigest = chain
+		out = append(out, rec)
+		seq++
+	}
+	return out, nil
+}
+
+func (b *block) raw() ([]byte, error) {
+	switch b.codec {
+	case codecRaw:
+		return b.data, nil
+	case codecS2:
+		if n, err := s2.DecodedLen(b.data); err != nil || uint64(n) != b.rawSize {
+			return nil, fmt.Errorf("%w: block says %d bytes, S2 says %d", errChunk, b.rawSize, n)
+		}
+		raw, err := s2.Decode(nil, b.data)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errChunk, err)
+		}
+		return raw, nil
+	default:
+		return nil, fmt.Errorf("%w: codec %d", errChunk, b.codec)
+	}
+}

@@ -1,0 +1,243 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+)
+
+const (
+	// headerSize is the fixed part of an event that apply needs: SHA-256 of the key (32), record
+	// digest (32), event id (16), content digest (8).
+	headerSize = 88
+
+	// blockTarget and chunkTarget are the sizes, before compression, at which a block and a chunk
+	// are closed (D6).
+	blockTarget = 32 << 10
+	chunkTarget = 32 << 10
+
+	// Below this many bytes S2 gains nothing worth its time.
+	compressFrom = 512
+)
+
+// Command is one encoded request to the state machine. It is made by the goroutine of the request:
+// digests, encoding and compression are done before anything queues (D6).
+type Command struct {
+	data []byte
+}
+
+// Size is what the command adds to a proposal, in bytes.
+func (c Command) Size() int { return len(c.data) + commandOverhead }
+
+// Append is a validated request to store events of one run, all or none (APP-3).
+type Append struct {
+	RunID  string
+	Events []contract.Event // 0 to 1,000; none only with Create
+	// ExpectedLastSeq must equal the run's last runSeq, when set (APP-4).
+	ExpectedLastSeq *uint64
+	// Create makes the run; it must not exist with other metadata (APP-12).
+	Create *Creation
+}
+
+// Creation is what CreateRun says about a run beside its events.
+type Creation struct {
+	Scope    Scope
+	Metadata Metadata
+}
+
+// Scope is where a run belongs (APP-6).
+type Scope struct {
+	TenantID      string
+	ProjectID     string
+	EnvironmentID string
+}
+
+// Metadata of a run, as CreateRun told it.
+type Metadata struct {
+	PlanRef       *PlanRef
+	EngineType    string
+	EngineRunRef  string
+	TriggeredBy   string
+	TriggerSource string
+	Labels        map[string]string
+}
+
+// PlanRef points at the plan of a run.
+type PlanRef struct {
+	URI           string
+	SHA256        string
+	SchemaVersion string
+	PlanID        string
+	PlanVersion   string
+	SizeBytes     *int64
+	Compression   *string
+}
+
+// EncodeAppend turns a request into the command that goes into the log. All events must name the same
+// scope or leave it out: ScopeOf tells.
+func EncodeAppend(a *Append) (Command, error) {
+	scope, err := ScopeOf(a)
+	if err != nil {
+		return Command{}, err
+	}
+	m := &recordv1.Append{
+		RunId:           a.RunID,
+		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
+		ExpectedLastSeq: a.ExpectedLastSeq,
+		Headers:         make([]byte, 0, len(a.Events)*headerSize),
+	}
+	if len(a.Events) > 0 {
+		first := &a.Events[0]
+		m.FirstAbsent = uint32(first.Absent)
+		m.Plan = &recordv1.Plan{PlanId: first.PlanID, PlanVersion: first.PlanVersion}
+	}
+	if a.Create != nil {
+		m.Create = encodeMetadata(a.Create)
+		if ref := a.Create.Metadata.PlanRef; ref != nil {
+			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
+		}
+	}
+	for i := range a.Events {
+		m.Headers = appendHeader(m.Headers, &a.Events[i])
+	}
+	if m.Blocks, err = encodeBlocks(a.Events, m.Plan); err != nil {
+		return Command{}, err
+	}
+	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_Append{Append: m}})
+}
+
+// EncodeSetEngineRunRef is the command behind SetEngineRunRef (APP-12).
+func EncodeSetEngineRunRef(runID, ref string) (Command, error) {
+	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_SetEngineRunRef{
+		SetEngineRunRef: &recordv1.SetEngineRunRef{RunId: runID, EngineRunRef: ref},
+	}})
+}
+
+func encodeCommand(m *recordv1.Command) (Command, error) {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		return Command{}, fmt.Errorf("storage: encode command: %w", err)
+	}
+	return Command{data: data}, nil
+}
+
+// ScopeOf returns the scope that a request's events name between them. Two that differ cannot be of
+// one run: *ScopeError (APP-6).
+func ScopeOf(a *Append) (Scope, error) {
+	var s Scope
+	if a.Create != nil {
+		s = a.Create.Scope
+	}
+	for i := range a.Events {
+		e := &a.Events[i]
+		for _, f := range [...]struct {
+			field  string
+			have   *string
+			given  string
+			absent contract.Absent
+		}{
+			{"tenantId", &s.TenantID, e.TenantID, contract.AbsentTenant},
+			{"projectId", &s.ProjectID, e.ProjectID, contract.AbsentProject},
+			{"environmentId", &s.EnvironmentID, e.EnvironmentID, contract.AbsentEnvironment},
+		} {
+			switch {
+			case e.Absent&f.absent != 0 || f.given == *f.have:
+			case *f.have == "":
+				*f.have = f.given
+			default:
+				return s, &ScopeError{RunID: a.RunID, Field: f.field, Index: i, Given: f.given, Want: *f.have}
+			}
+		}
+	}
+	return s, nil
+}
+
+func appendHeader(dst []byte, e *contract.Event) []byte {
+	key := sha256.Sum256([]byte(e.IdempotencyKey))
+	_, record := e.Digests()
+	content := e.ContentDigest()
+	dst = append(dst, key[:]...)
+	dst = append(dst, record[:]...)
+	dst = append(dst, e.EventID[:]...)
+	return append(dst, content[:]...)
+}
+
+var bodyScratch = sync.Pool{New: func() any { return new(recordv1.Body) }}
+
+// encodeBlocks packs the bodies of events, in order, into blocks of about blockTarget bytes.
+func encodeBlocks(events []contract.Event, plan *recordv1.Plan) ([]*recordv1.Block, error) {
+	scratch := bodyScratch.Get().(*recordv1.Body)
+	defer bodyScratch.Put(scratch)
+	var (
+		blocks []*recordv1.Block
+		raw    []byte
+		count  uint32
+		err    error
+	)
+	for i := range events {
+		if raw, err = appendBody(raw, &events[i], plan, scratch); err != nil {
+			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
+		}
+		count++
+		if len(raw) >= blockTarget || i == len(events)-1 {
+			blocks = append(blocks, compressBlock(raw, count))
+			raw, count = nil, 0
+		}
+	}
+	return blocks, nil
+}
+
+func compressBlock(raw []byte, count uint32) *recordv1.Block {
+	b := &recordv1.Block{Count: count, Codec: codecRaw, RawSize: uint32(len(raw)), Data: raw}
+	if len(raw) < compressFrom {
+		return b
+	}
+	if packed := s2.Encode(nil, raw); len(packed) < len(raw)*15/16 {
+		b.Codec, b.Data = codecS2, packed
+	}
+	return b
+}
+
+func encodeMetadata(c *Creation) *recordv1.RunMetadata {
+	md := &c.Metadata
+	m := &recordv1.RunMetadata{
+		EngineType:    md.EngineType,
+		EngineRunRef:  md.EngineRunRef,
+		TriggeredBy:   md.TriggeredBy,
+		TriggerSource: md.TriggerSource,
+		Labels:        md.Labels,
+	}
+	if r := md.PlanRef; r != nil {
+		m.PlanRef = &recordv1.PlanRef{
+			Uri: r.URI, Sha256: r.SHA256, SchemaVersion: r.SchemaVersion,
+			PlanId: r.PlanID, PlanVersion: r.PlanVersion,
+			SizeBytes: r.SizeBytes, Compression: r.Compression,
+		}
+	}
+	m.CreateDigest = createDigest(c)
+	return m
+}
+
+func decodeMetadata(m *recordv1.RunMetadata) *Metadata {
+	md := &Metadata{
+		EngineType:    m.GetEngineType(),
+		EngineRunRef:  m.GetEngineRunRef(),
+		TriggeredBy:   m.GetTriggeredBy(),
+		TriggerSource: m.GetTriggerSource(),
+		Labels:        m.GetLabels(),
+	}
+	if r := m.GetPlanRef(); r != nil {
+		md.PlanRef = &PlanRef{
+			URI: r.Uri, SHA256: r.Sha256, SchemaVersion: r.SchemaVersion,
+			PlanID: r.PlanId, PlanVersion: r.PlanVersion,
+			SizeBytes: r.SizeBytes, Compression: r.Compression,
+		}
+	}
+	return md
+}

@@ -1,0 +1,20 @@
+// Package storage is the deterministic engine under the Raft log: it applies proposals to Pebble and
+// reads back what they left.
+//
+//	request goroutine          batcher              every node
+//	EncodeAppend ──► Command ──► Proposal ──► log ──► Store.Apply ──► one Pebble batch
+//	  digests, bodies,           header,               dedupe, runSeq, persistedAt,
+//	  compression                CRC32C                chain, receipts, applied state
+//
+// Invariants:
+//
+//   - Apply is a pure function of the store and the entry's bytes (D11): no clock, no randomness, no
+//     configuration, no map order.
+//   - A proposal's effects and the applied state are one batch (D2), so that Pebble, which runs without
+//     a write-ahead log, holds an exact prefix of the Raft log after a crash. Entries at or below the
+//     applied index are skipped.
+//   - Records lie in commit order in chunks; places, receipts and heads point at them (D6).
+//   - Any error out of Apply is final: the caller must stop the process (D10).
+//
+// Apply has one caller at a time. Everything that reads may be called from anywhere.
+package storage

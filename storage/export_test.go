@@ -1,0 +1,31 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+)
+
+// Dump returns the whole key space: keys and values by turns.
+func (s *Store) Dump() (rows [][]byte, err error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for it.First(); it.Valid(); it.Next() {
+		rows = append(rows, bytes.Clone(it.Key()), bytes.Clone(it.Value()))
+	}
+	return rows, it.Error()
+}
+
+// Flush writes the memtables out.
+func (s *Store) Flush() error { return s.db.Flush() }
+
+// Compact moves everything to the last level.
+func (s *Store) Compact(ctx context.Context) error {
+	return s.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
+}
+
+// ActiveRuns tells how many runs apply keeps in memory.
+func (s *Store) ActiveRuns() int { return len(s.active.runs) }

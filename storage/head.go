@@ -1,0 +1,127 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"runlog/proto/contract"
+)
+
+var errRow = errors.New("storage: undecodable row")
+
+// head is the moving part of a run, written once a proposal and run: lastSeq (8), persistedAt of its
+// last event (8), chain digest (32), position of its last event (8).
+type head struct {
+	lastSeq     uint64
+	persistedAt int64
+	chain       contract.Digest
+	position    Position
+}
+
+const headRow = 56
+
+func (h *head) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, h.lastSeq)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.persistedAt))
+	dst = append(dst, h.chain[:]...)
+	return binary.BigEndian.AppendUint64(dst, uint64(h.position))
+}
+
+func parseHead(row []byte) (head, error) {
+	if len(row) != headRow {
+		return head{}, fmt.Errorf("%w: head of %d bytes", errRow, len(row))
+	}
+	return head{
+		lastSeq:     binary.BigEndian.Uint64(row),
+		persistedAt: int64(binary.BigEndian.Uint64(row[8:])),
+		chain:       contract.Digest(row[16:48]),
+		position:    Position(binary.BigEndian.Uint64(row[48:])),
+	}, nil
+}
+
+// receipt answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event id (16), content
+// digest (8). Its key carries the whole SHA-256 of the idempotency key.
+type receipt struct {
+	runSeq      uint64
+	persistedAt int64
+	eventID     contract.EventID
+	content     [8]byte
+}
+
+const receiptRow = 40
+
+func (r *receipt) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, r.runSeq)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.persistedAt))
+	dst = append(dst, r.eventID[:]...)
+	return append(dst, r.content[:]...)
+}
+
+func parseReceipt(row []byte) (receipt, error) {
+	if len(row) != receiptRow {
+		return receipt{}, fmt.Errorf("%w: receipt of %d bytes", errRow, len(row))
+	}
+	return receipt{
+		runSeq:      binary.BigEndian.Uint64(row),
+		persistedAt: int64(binary.BigEndian.Uint64(row[8:])),
+		eventID:     contract.EventID(row[16:32]),
+		content:     [8]byte(row[32:40]),
+	}, nil
+}
+
+// place is where a block lies: position, chunk and the block's number in the chunk, as uvarints.
+type place struct {
+	position Position
+	chunk    uint32
+	block    uint32
+}
+
+func (p *place) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(p.position))
+	dst = binary.AppendUvarint(dst, uint64(p.chunk))
+	return binary.AppendUvarint(dst, uint64(p.block))
+}
+
+func parsePlace(row []byte) (place, error) {
+	r := rowReader{data: row}
+	p := place{position: Position(r.uvarint()), chunk: uint32(r.uvarint()), block: uint32(r.uvarint())}
+	if r.bad || len(r.data) > 0 {
+		return place{}, fmt.Errorf("%w: place", errRow)
+	}
+	return p, nil
+}
+
+// rowReader reads a row field by field; a short row makes it bad, and every later field empty.
+type rowReader struct {
+	data []byte
+	bad  bool
+}
+
+func (r *rowReader) uvarint() uint64 {
+	n, w := binary.Uvarint(r.data)
+	if w <= 0 {
+		r.data, r.bad = nil, true
+		return 0
+	}
+	r.data = r.data[w:]
+	return n
+}
+
+func (r *rowReader) bytes(n uint64) []byte {
+	if n > uint64(len(r.data)) {
+		r.data, r.bad = nil, true
+		return nil
+	}
+	b := r.data[:n]
+	r.data = r.data[n:]
+	return b
+}
+
+func (r *rowReader) byte() byte {
+	b := r.bytes(1)
+	if len(b) == 0 {
+		return 0
+	}
+	return b[0]
+}

@@ -1,0 +1,90 @@
+// Package keys lays out the store's key space. docs/formats.md shows every key byte by byte.
+//
+// The first byte is the table; integers are big endian, so that Pebble's byte order is their order.
+//
+//	a                              applied state           record.v1.Applied
+//	c position:8 chunk:4           chunk                   storage/chunk.go
+//	h runNo:8                      run head                storage/head.go
+//	i runNo:8 firstSeq:8           place of a block        storage/head.go
+//	k runNo:8 sha256(key):32       receipt                 storage/head.go
+//	m runNo:8                      metadata of CreateRun   record.v1.RunMetadata
+//	n runNo:8                      run identity            record.v1.RunIdentity
+//	r runId                        run number              runNo:8
+//	t persistedAt:8                proposal at that time   position:8
+package keys
+
+import "encoding/binary"
+
+// Tables.
+const (
+	applied  = 'a'
+	chunk    = 'c'
+	head     = 'h'
+	place    = 'i'
+	receipt  = 'k'
+	metadata = 'm'
+	identity = 'n'
+	runNo    = 'r'
+	stamp    = 't'
+)
+
+// Applied is the key of the applied state.
+var Applied = []byte{applied}
+
+// AppendChunk appends the key of a proposal's n-th chunk.
+func AppendChunk(dst []byte, position uint64, n uint32) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, chunk), position)
+	return binary.BigEndian.AppendUint32(dst, n)
+}
+
+// ParseChunk reads a chunk's key.
+func ParseChunk(key []byte) (position uint64, n uint32, ok bool) {
+	if len(key) != 13 || key[0] != chunk {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(key[1:]), binary.BigEndian.Uint32(key[9:]), true
+}
+
+// ChunksEnd is the exclusive upper bound of all chunks.
+var ChunksEnd = []byte{chunk + 1}
+
+// AppendHead appends the key of a run's head.
+func AppendHead(dst []byte, run uint64) []byte { return appendRun(dst, head, run) }
+
+// AppendMetadata appends the key of a run's metadata.
+func AppendMetadata(dst []byte, run uint64) []byte { return appendRun(dst, metadata, run) }
+
+// AppendIdentity appends the key of a run's identity.
+func AppendIdentity(dst []byte, run uint64) []byte { return appendRun(dst, identity, run) }
+
+// AppendRunNo appends the key under which a run's number is found by its name.
+func AppendRunNo(dst []byte, runID string) []byte { return append(append(dst, runNo), runID...) }
+
+// AppendPlace appends the key of the place of the block whose first event is firstSeq.
+func AppendPlace(dst []byte, run, firstSeq uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendRun(dst, place, run), firstSeq)
+}
+
+// PlacesEnd is the exclusive upper bound of a run's places.
+func PlacesEnd(run uint64) []byte { return appendRun(nil, place, run+1) }
+
+// AppendReceipt appends the key of the receipt for an idempotency key's SHA-256.
+func AppendReceipt(dst []byte, run uint64, keyHash []byte) []byte {
+	return append(appendRun(dst, receipt, run), keyHash...)
+}
+
+// ReceiptPrefix is the prefix of a run's receipts.
+func ReceiptPrefix(run uint64) []byte { return appendRun(nil, receipt, run) }
+
+// ReceiptsEnd is the exclusive upper bound of a run's receipts.
+func ReceiptsEnd(run uint64) []byte { return appendRun(nil, receipt, run+1) }
+
+// AppendStamp appends the key of the proposal stamped persistedAt. Stamps are after 1970, so that
+// their unsigned order is their order.
+func AppendStamp(dst []byte, persistedAt int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, stamp), uint64(persistedAt))
+}
+
+func appendRun(dst []byte, table byte, run uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, table), run)
+}

@@ -1,0 +1,88 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+
+	"runlog/proto/contract"
+)
+
+// Outcome is what applying one command gave. It is a pure function of the log up to there.
+type Outcome struct {
+	// Err is why the command stored nothing: one of this package's error types, or nil.
+	Err error
+	// Results answer for each event of an Append, in the request's order.
+	Results []EventResult
+	// LastSeq is the run's highest runSeq after the command.
+	LastSeq uint64
+	// Position and PersistedAt (nanoseconds) are those of the proposal.
+	Position    Position
+	PersistedAt int64
+}
+
+// EventResult answers for one event.
+type EventResult struct {
+	EventID     contract.EventID // the stored event's, which for a duplicate may be another than the given
+	RunSeq      uint64
+	PersistedAt int64
+	// Duplicate: the key was there already and nothing was inserted (IDM-6).
+	Duplicate bool
+	// SameContent: the duplicate's content is byte for byte the stored one. If not, whoever answers
+	// compares the two as JSON values before saying that they diverge (IDM-7).
+	SameContent bool
+}
+
+// ErrClosed is returned by calls on a closed store.
+var ErrClosed = errors.New("storage: closed")
+
+// ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.
+var ErrNotDurable = errors.New("storage: not flushed yet")
+
+// RunNotFoundError says that no run has this id.
+type RunNotFoundError struct{ RunID string }
+
+func (e *RunNotFoundError) Error() string { return fmt.Sprintf("run %q does not exist", e.RunID) }
+
+// RunExistsError says that a run's metadata is already set to something else (APP-12).
+type RunExistsError struct {
+	RunID string
+	What  string // what differs
+}
+
+func (e *RunExistsError) Error() string {
+	return fmt.Sprintf("run %q already exists with other %s", e.RunID, e.What)
+}
+
+// SequenceError says that a conditional append met another last runSeq than it expected (APP-4).
+type SequenceError struct {
+	RunID    string
+	Expected uint64
+	Last     uint64
+}
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("run %q is at runSeq %d, not at the expected %d", e.RunID, e.Last, e.Expected)
+}
+
+// ScopeError says that an event names another scope than its run's (APP-6).
+type ScopeError struct {
+	RunID string
+	Field string // tenantId, projectId or environmentId
+	Index int    // of the event in its request, -1 when the request as a whole names it
+	Given string
+	Want  string
+}
+
+func (e *ScopeError) Error() string {
+	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
+}
+
+// UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).
+type UnscopedError struct {
+	RunID  string
+	Fields []string
+}
+
+func (e *UnscopedError) Error() string {
+	return fmt.Sprintf("run %q is new and its first event does not name %v", e.RunID, e.Fields)
+}

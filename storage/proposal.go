@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// A proposal is one entry of the Raft log (D1):
+//
+//	offset  size  field
+//	     0     1  format version, 1
+//	     1    16  cluster id
+//	    17     4  partition, 0
+//	    21     8  the leader's clock, nanoseconds since 1970
+//	    29     4  number of commands
+//	    33        commands: length (4) and record.v1.Command, one after the other
+//	  last     4  CRC32C of everything before
+//
+// Integers are big endian.
+const (
+	proposalFormat   = 1
+	proposalHeader   = 33
+	proposalOverhead = proposalHeader + 4
+	commandOverhead  = 4
+)
+
+// ClusterID names a cluster; a proposal of another cluster is never applied.
+type ClusterID [16]byte
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var errProposal = errors.New("storage: undecodable proposal")
+
+// Proposal builds one log entry out of encoded commands.
+type Proposal struct {
+	buf   []byte
+	count uint32
+}
+
+// NewProposal starts a proposal with room for size bytes of commands.
+func NewProposal(cluster ClusterID, size int) *Proposal {
+	p := &Proposal{buf: make([]byte, proposalHeader, proposalOverhead+size)}
+	p.buf[0] = proposalFormat
+	copy(p.buf[1:17], cluster[:])
+	return p
+}
+
+// Add appends a command.
+func (p *Proposal) Add(c Command) {
+	p.buf = binary.BigEndian.AppendUint32(p.buf, uint32(len(c.data)))
+	p.buf = append(p.buf, c.data...)
+	p.count++
+}
+
+// Seal stamps the leader's clock, in nanoseconds, and returns the log entry. The proposal is used up.
+func (p *Proposal) Seal(clock int64) []byte {
+	binary.BigEndian.PutUint64(p.buf[21:], uint64(clock))
+	binary.BigEndian.PutUint32(p.buf[29:], p.count)
+	return binary.BigEndian.AppendUint32(p.buf, crc32.Checksum(p.buf, castagnoli))
+}
+
+// entry is a decoded proposal. It aliases the log entry's bytes.
+type entry struct {
+	cluster   ClusterID
+	partition uint32
+	clock     int64
+	count     int
+	commands  []byte
+	crc       uint32
+}
+
+func parseProposal(data []byte) (entry, error) {
+	if len(data) < proposalOverhead {
+		return entry{}, fmt.Errorf("%w: %d bytes", errProposal, len(data))
+	}
+	if data[0] != proposalFormat {
+		return entry{}, fmt.Errorf("%w: format version %d, this build knows %d", errProposal, data[0], proposalFormat)
+	}
+	body, sum := data[:len(data)-4], binary.BigEndian.Uint32(data[len(data)-4:])
+	if got := crc32.Checksum(body, castagnoli); got != sum {
+		return entry{}, fmt.Errorf("%w: CRC32C %08x, want %08x", errProposal, got, sum)
+	}
+	e := entry{
+		partition: binary.BigEndian.Uint32(data[17:]),
+		clock:     int64(binary.BigEndian.Uint64(data[21:])),
+		count:     int(binary.BigEndian.Uint32(data[29:])),
+		commands:  body[proposalHeader:],
+		crc:       sum,
+	}
+	copy(e.cluster[:], data[1:17])
+	return e, nil
+}
+
+// next cuts the next command off e.commands.
+func (e *entry) next() ([]byte, error) {
+	if len(e.commands) < commandOverhead {
+		return nil, fmt.Errorf("%w: cut off before a command", errProposal)
+	}
+	n := int(binary.BigEndian.Uint32(e.commands))
+	rest := e.commands[commandOverhead:]
+	if n > len(rest) {
+		return nil, fmt.Errorf("%w: command of %d bytes, %d left", errProposal, n, len(rest))
+	}
+	e.commands = rest[n:]
+	return rest[:n], nil
+}

@@ -1,0 +1,302 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// Run is what the store knows about a run beside its events.
+type Run struct {
+	RunID           string
+	Scope           Scope
+	PlanID          string // of the run's first event, or of its creation
+	PlanVersion     string
+	CreatedAt       int64 // persistedAt of the proposal that made the run, nanoseconds
+	CreatedPosition Position
+	Metadata        *Metadata // nil without CreateRun and SetEngineRunRef
+
+	LastSeq     uint64 // 0: no event yet
+	PersistedAt int64  // of the last event, nanoseconds; 0: none
+	Chain       [32]byte
+	Position    Position // of the last event
+}
+
+// Created returns CreatedAt as a UTC time.
+func (r *Run) Created() time.Time { return stamp(r.CreatedAt) }
+
+// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
+func (a *Applied) Stamp() time.Time { return stamp(a.PersistedAt) }
+
+// Run returns a run, or *RunNotFoundError.
+func (s *Store) Run(runID string) (*Run, error) {
+	snap := s.db.NewSnapshot()
+	r, _, _, err := lookup(snap, runID)
+	return r, errors.Join(err, snap.Close())
+}
+
+func lookup(r pebble.Reader, runID string) (*Run, *recordv1.RunIdentity, uint64, error) {
+	no, found, err := findRun(r, runID)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if !found {
+		return nil, nil, 0, &RunNotFoundError{RunID: runID}
+	}
+	run, id, err := readRun(r, no)
+	return run, id, no, err
+}
+
+// readRun of a run number that exists.
+func readRun(r pebble.Reader, no uint64) (*Run, *recordv1.RunIdentity, error) {
+	id, err := readIdentity(r, no)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := readHead(r, no)
+	if err != nil {
+		return nil, nil, err
+	}
+	md, err := readMetadata(r, no)
+	if err != nil {
+		return nil, nil, err
+	}
+	run := &Run{
+		RunID:           id.RunId,
+		Scope:           Scope{TenantID: id.Scope.GetTenantId(), ProjectID: id.Scope.GetProjectId(), EnvironmentID: id.Scope.GetEnvironmentId()},
+		PlanID:          id.Plan.GetPlanId(),
+		PlanVersion:     id.Plan.GetPlanVersion(),
+		CreatedAt:       id.CreatedAt,
+		CreatedPosition: Position(id.CreatedPosition),
+		LastSeq:         h.lastSeq,
+		PersistedAt:     h.persistedAt,
+		Chain:           h.chain,
+		Position:        h.position,
+	}
+	if md != nil {
+		run.Metadata = decodeMetadata(md)
+	}
+	return run, id, nil
+}
+
+// View is one consistent state of a run and its events. It must be closed.
+type View struct {
+	Run *Run
+
+	snap *pebble.Snapshot
+	id   *recordv1.RunIdentity
+	no   uint64
+}
+
+// View opens a run for reading, or returns *RunNotFoundError.
+func (s *Store) View(runID string) (*View, error) {
+	snap := s.db.NewSnapshot()
+	run, id, no, err := lookup(snap, runID)
+	if err != nil {
+		return nil, errors.Join(err, snap.Close())
+	}
+	return &View{Run: run, snap: snap, id: id, no: no}, nil
+}
+
+// Close releases the view.
+func (v *View) Close() error { return v.snap.Close() }
+
+// Events yields the run's records with runSeq above after, in runSeq order (READ-1). A record is the
+// caller's to keep. After an error nothing more comes.
+func (v *View) Events(after uint64) iter.Seq2[*Record, error] {
+	return sequence(func(yield func(*Record, error) bool) error {
+		if after >= v.Run.LastSeq {
+			return nil
+		}
+		return v.events(after, yield)
+	})
+}
+
+// sequence turns a loop that may fail into an iterator whose last item is the error.
+func sequence[T any](loop func(yield func(T, error) bool) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		stopped := false
+		err := loop(func(item T, err error) bool {
+			stopped = !yield(item, err)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			var none T
+			yield(none, err)
+		}
+	}
+}
+
+func (v *View) events(after uint64, yield func(*Record, error) bool) (err error) {
+	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.no, 0), UpperBound: keys.PlacesEnd(v.no)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var chunks blockFinder
+	// The block that holds after+1 is the last one that starts at or before it.
+	valid := it.SeekLT(keys.AppendPlace(nil, v.no, after+2))
+	if !valid {
+		valid = it.First()
+	}
+	for ; valid; valid = it.Next() {
+		p, err := parsePlace(it.Value())
+		if err != nil {
+			return err
+		}
+		b, persistedAt, err := chunks.find(v.snap, p)
+		if err != nil {
+			return err
+		}
+		records, err := b.records(v.id, p.position, persistedAt)
+		if err != nil {
+			return err
+		}
+		for i := range records {
+			if records[i].RunSeq > after && !yield(&records[i], nil) {
+				return nil
+			}
+		}
+	}
+	return it.Error()
+}
+
+// blockFinder keeps the chunk it read last: neighbours of a run often share one.
+type blockFinder struct {
+	at     place
+	blocks []block
+	stamp  int64
+}
+
+func (f *blockFinder) find(r pebble.Reader, p place) (*block, int64, error) {
+	if f.blocks == nil || f.at.position != p.position || f.at.chunk != p.chunk {
+		if err := f.load(r, p); err != nil {
+			return nil, 0, err
+		}
+	}
+	if int(p.block) >= len(f.blocks) {
+		return nil, 0, fmt.Errorf("%w: block %d of %d at %d", errChunk, p.block, len(f.blocks), p.position)
+	}
+	return &f.blocks[p.block], f.stamp, nil
+}
+
+func (f *blockFinder) load(r pebble.Reader, p place) (err error) {
+	row, closer, err := r.Get(keys.AppendChunk(nil, uint64(p.position), p.chunk))
+	if err != nil {
+		return fmt.Errorf("storage: read chunk %d of %d: %w", p.chunk, p.position, err)
+	}
+	data := append([]byte(nil), row...)
+	if err := closer.Close(); err != nil {
+		return err
+	}
+	c, err := openChunk(data)
+	if err != nil {
+		return err
+	}
+	f.at, f.stamp, f.blocks = p, c.persistedAt, f.blocks[:0]
+	for {
+		var b block
+		ok, err := c.next(&b)
+		if err != nil || !ok {
+			return err
+		}
+		f.blocks = append(f.blocks, b)
+	}
+}
+
+// Commit is what one proposal did to one run, in commit order.
+type Commit struct {
+	Position    Position
+	PersistedAt int64 // nanoseconds
+	Run         *Run
+	// Records are the stored events, consecutive in runSeq. None: the run was made, or its metadata set.
+	Records []Record
+}
+
+// Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
+// follow each other and are all there. After an error nothing more comes.
+//
+// Commit.Run is the run as of now, which may be ahead of the commit.
+func (s *Store) Log(after Position) iter.Seq2[*Commit, error] {
+	return sequence(func(yield func(*Commit, error) bool) error { return s.log(after, yield) })
+}
+
+func (s *Store) log(after Position, yield func(*Commit, error) bool) (err error) {
+	snap := s.db.NewSnapshot()
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	it, err := snap.NewIter(&pebble.IterOptions{
+		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
+		UpperBound: keys.ChunksEnd,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	runs := runCache{}
+	for it.First(); it.Valid(); it.Next() {
+		position, _, ok := keys.ParseChunk(it.Key())
+		if !ok {
+			return fmt.Errorf("%w: key %x", errChunk, it.Key())
+		}
+		c, err := openChunk(it.Value())
+		if err != nil {
+			return err
+		}
+		for {
+			var b block
+			ok, err := c.next(&b)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			commit, err := runs.commit(snap, &b, Position(position), c.persistedAt)
+			if err != nil {
+				return err
+			}
+			if !yield(commit, nil) {
+				return nil
+			}
+		}
+	}
+	return it.Error()
+}
+
+// runCache keeps the runs met in one pass over the log.
+type runCache map[uint64]cachedRun
+
+type cachedRun struct {
+	run *Run
+	id  *recordv1.RunIdentity
+}
+
+const runCacheLimit = 10_000
+
+func (c runCache) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
+	cached, ok := c[b.run]
+	if !ok {
+		run, id, err := readRun(r, b.run)
+		if err != nil {
+			return nil, err
+		}
+		if len(c) >= runCacheLimit {
+			clear(c)
+		}
+		cached = cachedRun{run, id}
+		c[b.run] = cached
+	}
+	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
+	if b.count == 0 {
+		return commit, nil
+	}
+	var err error
+	commit.Records, err = b.records(cached.id, position, persistedAt)
+	return commit, err
+}

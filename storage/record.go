@@ -1,0 +1,29 @@
+package storage
+
+import (
+	"time"
+
+	"runlog/proto/contract"
+)
+
+// Position is a place in the cluster-wide commit order: the log index of a proposal. All events of a
+// proposal share it. Clients see it as an opaque token only.
+type Position uint64
+
+// Record is an event as stored. It never changes (APP-7).
+//
+// What a sparse event left out is filled in from its run; Absent still says which fields those are.
+type Record struct {
+	contract.Event
+
+	RunSeq      uint64
+	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
+	Position    Position
+
+	PayloadDigest contract.Digest // APP-11
+	RecordDigest  contract.Digest
+	ChainDigest   contract.Digest
+}
+
+// Persisted returns PersistedAt as a UTC time.
+func (r *Record) Persisted() time.Time { return time.Unix(0, r.PersistedAt).UTC() }

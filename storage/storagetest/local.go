@@ -1,0 +1,201 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
+)
+
+// Cluster is the cluster of every store in tests.
+var Cluster = storage.ClusterID{'r', 'u', 'n', 'l', 'o', 'g', '-', 't', 'e', 's', 't'}
+
+// Entry is one entry of the log.
+type Entry struct {
+	Index    uint64
+	Term     uint64
+	Data     []byte
+	Outcomes []storage.Outcome // as of when it was first applied
+	Hash     [32]byte          // rolling hash after it
+}
+
+// Local is a store together with the log that feeds it.
+type Local struct {
+	Store *storage.Store
+	// Entries is the log, from the first entry on. Indexes have gaps, as Raft keeps entries of its own.
+	Entries []Entry
+
+	opts   storage.Options
+	failed struct {
+		sync.Mutex
+		err error
+	}
+}
+
+var _ System = (*Local)(nil)
+
+// Open opens a store with small options. opts.FS must not be nil; Dir, Cluster and Fail may be left out.
+func Open(opts storage.Options) (*Local, error) {
+	l := &Local{opts: opts}
+	o := &l.opts
+	if o.Dir == "" {
+		o.Dir = "store"
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 1 << 20
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 256 << 10
+	}
+	if o.Cluster == (storage.ClusterID{}) {
+		o.Cluster = Cluster
+	}
+	if o.Fail == nil {
+		o.Fail = l.fail
+	}
+	return l, l.open()
+}
+
+func (l *Local) open() (err error) {
+	l.Store, err = storage.Open(l.opts)
+	return err
+}
+
+func (l *Local) fail(err error) {
+	l.failed.Lock()
+	defer l.failed.Unlock()
+	l.failed.err = errors.Join(l.failed.err, err)
+}
+
+// Failed returns what the store told Options.Fail.
+func (l *Local) Failed() error {
+	l.failed.Lock()
+	defer l.failed.Unlock()
+	return l.failed.err
+}
+
+// Seal encodes requests into a log entry.
+func Seal(cluster storage.ClusterID, clock int64, requests []Request) ([]byte, error) {
+	p := storage.NewProposal(cluster, 0)
+	for _, r := range requests {
+		c, err := r.Encode()
+		if err != nil {
+			return nil, err
+		}
+		p.Add(c)
+	}
+	return p.Seal(clock), nil
+}
+
+// Propose is System's.
+func (l *Local) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
+	data, err := Seal(l.opts.Cluster, clock, requests)
+	if err != nil {
+		return nil, err
+	}
+	e := Entry{Index: 1, Term: 1, Data: data}
+	if n := len(l.Entries); n > 0 {
+		// Every third index belongs to Raft.
+		e.Index = l.Entries[n-1].Index + 1 + uint64(n%3/2)
+		e.Term = 1 + uint64(n/10)
+	}
+	if e.Outcomes, err = l.Store.Apply(e.Index, e.Term, e.Data); err != nil {
+		return nil, err
+	}
+	e.Hash = l.Store.Applied().RollingHash
+	l.Entries = append(l.Entries, e)
+	return e.Outcomes, nil
+}
+
+// Replay applies the log's entries from the first on, as Raft does after a restart, and compares what
+// they give now with what they gave at first. The store skips those that it holds.
+func (l *Local) Replay() error {
+	held := l.Store.Applied().Index
+	for i := range l.Entries {
+		e := &l.Entries[i]
+		outcomes, err := l.Store.Apply(e.Index, e.Term, e.Data)
+		if err != nil {
+			return err
+		}
+		if e.Index <= held {
+			if outcomes != nil {
+				return fmt.Errorf("entry %d was applied again, the store held %d", e.Index, held)
+			}
+			continue
+		}
+		if err := SameOutcomes(outcomes, e.Outcomes); err != nil {
+			return fmt.Errorf("entry %d after a replay: %w", e.Index, err)
+		}
+		if now := l.Store.Applied(); now.Index != e.Index || now.RollingHash != e.Hash {
+			return fmt.Errorf("entry %d after a replay: index %d, rolling hash %x; was %x", e.Index, now.Index, now.RollingHash, e.Hash)
+		}
+	}
+	return nil
+}
+
+// Crash takes the power away: what was not synced stays with a probability of percent, block by block.
+// The store opens again on what is left, with other options when change is not nil.
+func (l *Local) Crash(percent int, rng *rand.Rand, change func(*storage.Options)) error {
+	fs := l.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+	if err := l.Store.Close(); err != nil {
+		return err
+	}
+	l.opts.FS = fs
+	if change != nil {
+		change(&l.opts)
+	}
+	return l.open()
+}
+
+// Run is System's.
+func (l *Local) Run(runID string) (*storage.Run, error) { return l.Store.Run(runID) }
+
+// Events is System's.
+func (l *Local) Events(runID string, after uint64) (records []storage.Record, err error) {
+	return ReadRun(l.Store, runID, after)
+}
+
+// ReadRun returns a run's records with runSeq above after.
+func ReadRun(s *storage.Store, runID string, after uint64) (records []storage.Record, err error) {
+	v, err := s.View(runID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	for r, err := range v.Events(after) {
+		if err != nil {
+			return records, err
+		}
+		records = append(records, *r)
+	}
+	return records, nil
+}
+
+// Log is System's.
+func (l *Local) Log(after storage.Position) (commits []storage.Commit, err error) {
+	for c, err := range l.Store.Log(after) {
+		if err != nil {
+			return commits, err
+		}
+		commits = append(commits, *c)
+	}
+	return commits, nil
+}
+
+// Applied is System's.
+func (l *Local) Applied() storage.Applied { return l.Store.Applied() }
+
+// Reopen is System's.
+func (l *Local) Reopen() error {
+	if err := l.Store.Close(); err != nil {
+		return err
+	}
+	return l.open()
+}
+
+// Close is System's.
+func (l *Local) Close() error { return errors.Join(l.Store.Close(), l.Failed()) }

@@ -1,0 +1,369 @@
+package storagetest
+
+import (
+	"maps"
+	"reflect"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// Model is what the contract says a store does, in memory and without any cleverness.
+type Model struct {
+	position storage.Position
+	stamp    int64
+	events   uint64
+	runs     map[string]*modelRun
+	log      []storage.Commit
+	marked   []*modelRun
+
+	// bug makes the model wrong in one way, to show that the suite would notice.
+	bug bug
+}
+
+// bug is a mistake that a store could make.
+type bug int
+
+const (
+	noBug               bug = iota
+	bugTwice                // stores a duplicate inside a request again (IDM-8)
+	bugForgets              // forgets the receipts at a restart (IDM-6)
+	bugExpectationFirst     // checks the expectation before it looks for duplicates (APP-4)
+	bugClock                // takes the leader's clock as it is (APP-5)
+	bugHalf                 // stores the events in front of a refused one (APP-3)
+	bugChain                // starts a new chain with each proposal (APP-11)
+	bugScope                // takes any scope (APP-6)
+	bugPlan                 // reads every event with the run's plan
+	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
+)
+
+type modelRun struct {
+	run      storage.Run
+	creation *storage.Creation
+	stored   []contract.Event // as given
+	records  []storage.Record
+	byKey    map[string]int
+}
+
+var _ System = (*Model)(nil)
+
+// NewModel returns an empty model.
+func NewModel() *Model { return &Model{runs: map[string]*modelRun{}} }
+
+// Propose is System's.
+func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
+	m.position++
+	m.stamp = max(m.stamp+1, clock)
+	if m.bug == bugClock {
+		m.stamp = clock
+	}
+	var outcomes []storage.Outcome
+	for _, r := range requests {
+		o := storage.Outcome{Position: m.position, PersistedAt: m.stamp}
+		if r.Append != nil {
+			m.append(r.Append, &o)
+		} else {
+			m.setRef(r.SetRef, &o)
+		}
+		outcomes = append(outcomes, o)
+	}
+	for _, r := range m.marked {
+		m.log = append(m.log, storage.Commit{Position: m.position, PersistedAt: m.stamp, Run: &r.run})
+	}
+	m.marked = nil
+	return outcomes, nil
+}
+
+func (m *Model) append(a *storage.Append, o *storage.Outcome) {
+	r := m.runs[a.RunID]
+	scope := scopeOf(a)
+	switch {
+	case r == nil:
+		o.Err = refuseNew(a, scope)
+	default:
+		o.LastSeq = r.run.LastSeq
+		o.Err = m.refuseKnown(r, a, scope)
+	}
+	if o.Err != nil {
+		return
+	}
+	isNew := r == nil
+	if isNew {
+		r = m.makeRun(a, scope)
+	}
+	results, fresh := m.classify(r, a)
+	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (len(fresh) > 0 || m.bug == bugExpectationFirst) {
+		o.Err = &storage.SequenceError{RunID: a.RunID, Expected: *want, Last: r.run.LastSeq}
+		if m.bug == bugHalf && len(fresh) > 1 {
+			m.store(r, a, fresh[:1])
+		}
+		return
+	}
+	if isNew {
+		m.runs[a.RunID] = r
+		m.mark(r)
+	}
+	m.store(r, a, fresh)
+	o.Results, o.LastSeq = results, r.run.LastSeq
+}
+
+// scopeOf is what the events and the creation name between them.
+func scopeOf(a *storage.Append) storage.Scope {
+	var s storage.Scope
+	if a.Create != nil {
+		s = a.Create.Scope
+	}
+	for i := range a.Events {
+		e := &a.Events[i]
+		if s.TenantID == "" && e.Absent&contract.AbsentTenant == 0 {
+			s.TenantID = e.TenantID
+		}
+		if s.ProjectID == "" && e.Absent&contract.AbsentProject == 0 {
+			s.ProjectID = e.ProjectID
+		}
+		if s.EnvironmentID == "" && e.Absent&contract.AbsentEnvironment == 0 {
+			s.EnvironmentID = e.EnvironmentID
+		}
+	}
+	return s
+}
+
+// refuseNew: the first event of a run, or its creation, says where the run belongs (ENV-1); and a run
+// without events is at 0 (APP-4).
+func refuseNew(a *storage.Append, scope storage.Scope) error {
+	var absent contract.Absent
+	if a.Create == nil {
+		absent = a.Events[0].Absent
+	}
+	var missing []string
+	if scope.TenantID == "" || absent&contract.AbsentTenant != 0 {
+		missing = append(missing, "tenantId")
+	}
+	if scope.ProjectID == "" || absent&contract.AbsentProject != 0 {
+		missing = append(missing, "projectId")
+	}
+	if scope.EnvironmentID == "" || absent&contract.AbsentEnvironment != 0 {
+		missing = append(missing, "environmentId")
+	}
+	if missing != nil {
+		return &storage.UnscopedError{RunID: a.RunID, Fields: missing}
+	}
+	if want := a.ExpectedLastSeq; want != nil && *want != 0 {
+		return &storage.SequenceError{RunID: a.RunID, Expected: *want}
+	}
+	return nil
+}
+
+// refuseKnown: a run never moves (APP-6), and is made once (APP-12).
+func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope) error {
+	refuse := func(field, given, want string) error {
+		if given == "" || given == want || m.bug == bugScope {
+			return nil
+		}
+		return &storage.ScopeError{RunID: a.RunID, Field: field, Index: -1, Given: given, Want: want}
+	}
+	have := &r.run.Scope
+	if err := refuse("tenantId", scope.TenantID, have.TenantID); err != nil {
+		return err
+	}
+	if err := refuse("projectId", scope.ProjectID, have.ProjectID); err != nil {
+		return err
+	}
+	if err := refuse("environmentId", scope.EnvironmentID, have.EnvironmentID); err != nil {
+		return err
+	}
+	if a.Create != nil && (r.creation == nil || !sameCreation(r.creation, a.Create)) {
+		return &storage.RunExistsError{RunID: a.RunID, What: "metadata"}
+	}
+	return nil
+}
+
+func sameCreation(a, b *storage.Creation) bool {
+	x, y := *a, *b
+	same := maps.Equal(x.Metadata.Labels, y.Metadata.Labels)
+	x.Metadata.Labels, y.Metadata.Labels = nil, nil
+	return same && reflect.DeepEqual(x, y)
+}
+
+func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
+	r := &modelRun{byKey: map[string]int{}}
+	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position}
+	if len(a.Events) > 0 {
+		r.run.PlanID, r.run.PlanVersion = a.Events[0].PlanID, a.Events[0].PlanVersion
+	}
+	if c := a.Create; c != nil {
+		r.creation = c
+		metadata := c.Metadata
+		metadata.Labels = nil
+		if len(c.Metadata.Labels) > 0 {
+			metadata.Labels = maps.Clone(c.Metadata.Labels)
+		}
+		r.run.Metadata = &metadata
+		if ref := c.Metadata.PlanRef; ref != nil {
+			r.run.PlanID, r.run.PlanVersion = ref.PlanID, ref.PlanVersion
+		}
+	}
+	return r
+}
+
+// classify answers for each event (IDM-6, IDM-8) and lists those that are new.
+func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.EventResult, fresh []int) {
+	first := map[string]int{}
+	for i := range a.Events {
+		e := &a.Events[i]
+		if at, ok := r.byKey[e.IdempotencyKey]; ok {
+			s := &r.records[at]
+			res := storage.EventResult{
+				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
+				Duplicate: true, SameContent: sameContent(&r.stored[at], e),
+			}
+			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
+				res.SameContent = sameContent(&a.Events[f], e)
+			}
+			first[e.IdempotencyKey] = i
+			results = append(results, res)
+			continue
+		}
+		if f, ok := first[e.IdempotencyKey]; ok && m.bug != bugTwice {
+			res := results[f]
+			res.Duplicate, res.SameContent = true, sameContent(&a.Events[f], e)
+			results = append(results, res)
+			continue
+		}
+		first[e.IdempotencyKey] = i
+		fresh = append(fresh, i)
+		results = append(results, storage.EventResult{
+			EventID: e.EventID, RunSeq: r.run.LastSeq + uint64(len(fresh)), PersistedAt: m.stamp,
+		})
+	}
+	return results, fresh
+}
+
+func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
+	for n, i := range fresh {
+		e := a.Events[i]
+		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position}
+		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e)
+		prev := contract.Digest(r.run.Chain)
+		if m.bug == bugChain && n == 0 {
+			prev = contract.Digest{}
+		}
+		rec.ChainDigest = chainDigest(prev, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
+		r.byKey[e.IdempotencyKey] = len(r.records)
+		r.records = append(r.records, rec)
+		r.stored = append(r.stored, e)
+		r.run.LastSeq, r.run.PersistedAt, r.run.Chain, r.run.Position = rec.RunSeq, rec.PersistedAt, rec.ChainDigest, rec.Position
+		m.events++
+		m.log = append(m.log, storage.Commit{Position: m.position, PersistedAt: m.stamp, Run: &r.run, Records: []storage.Record{rec}})
+	}
+}
+
+// inherit fills in what a sparse event leaves out (ENV-1).
+func (m *Model) inherit(run *storage.Run, e contract.Event) contract.Event {
+	if e.Absent&contract.AbsentTenant != 0 {
+		e.TenantID = run.Scope.TenantID
+	}
+	if e.Absent&contract.AbsentProject != 0 {
+		e.ProjectID = run.Scope.ProjectID
+	}
+	if e.Absent&contract.AbsentEnvironment != 0 {
+		e.EnvironmentID = run.Scope.EnvironmentID
+	}
+	if e.Absent&contract.AbsentPlan != 0 || m.bug == bugPlan {
+		e.PlanID = run.PlanID
+	}
+	if e.Absent&contract.AbsentPlanVersion != 0 || m.bug == bugPlan {
+		e.PlanVersion = run.PlanVersion
+	}
+	return e
+}
+
+func (m *Model) setRef(s *SetRef, o *storage.Outcome) {
+	r := m.runs[s.RunID]
+	if r == nil {
+		o.Err = &storage.RunNotFoundError{RunID: s.RunID}
+		return
+	}
+	o.LastSeq = r.run.LastSeq
+	next := storage.Metadata{}
+	if r.run.Metadata != nil {
+		next = *r.run.Metadata
+	}
+	switch next.EngineRunRef {
+	case s.Ref:
+		return
+	case "":
+	default:
+		o.Err = &storage.RunExistsError{RunID: s.RunID, What: "engineRunRef"}
+		return
+	}
+	next.EngineRunRef = s.Ref
+	r.run.Metadata = &next
+	m.mark(r)
+}
+
+// mark notes that the proposal made the run or changed its metadata, which the log tells once.
+func (m *Model) mark(r *modelRun) {
+	for _, have := range m.marked {
+		if have == r {
+			return
+		}
+	}
+	m.marked = append(m.marked, r)
+}
+
+// Run is System's.
+func (m *Model) Run(runID string) (*storage.Run, error) {
+	r := m.runs[runID]
+	if r == nil {
+		return nil, &storage.RunNotFoundError{RunID: runID}
+	}
+	run := r.run
+	return &run, nil
+}
+
+// Events is System's.
+func (m *Model) Events(runID string, after uint64) ([]storage.Record, error) {
+	r := m.runs[runID]
+	if r == nil {
+		return nil, &storage.RunNotFoundError{RunID: runID}
+	}
+	return r.records[min(after, uint64(len(r.records))):], nil
+}
+
+// Log is System's.
+func (m *Model) Log(after storage.Position) ([]storage.Commit, error) {
+	for i := range m.log {
+		if m.log[i].Position > after {
+			return m.log[i:], nil
+		}
+	}
+	return nil, nil
+}
+
+// Applied is System's. Only a store has a term and a rolling hash.
+func (m *Model) Applied() storage.Applied {
+	return storage.Applied{Index: uint64(m.position), PersistedAt: m.stamp, Events: m.events}
+}
+
+// Runs returns the names of all runs.
+func (m *Model) Runs() []string {
+	var names []string
+	for name := range m.runs {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Reopen is System's.
+func (m *Model) Reopen() error {
+	if m.bug == bugForgets {
+		for _, r := range m.runs {
+			clear(r.byKey)
+		}
+	}
+	return nil
+}
+
+// Close is System's.
+func (m *Model) Close() error { return nil }

@@ -1,0 +1,202 @@
+package storagetest
+
+import (
+	"fmt"
+	"strings"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+func with(e contract.Event, change func(*contract.Event)) contract.Event {
+	change(&e)
+	return e
+}
+
+func payload(text string) func(*contract.Event) {
+	return func(e *contract.Event) { e.Payload = []byte(text) }
+}
+
+func otherID(e *contract.Event) { e.EventID[7]++ }
+
+// sparseEvent is a 1.1 event that names nothing but its run and its key.
+func sparseEvent(runID string, n int) contract.Event {
+	return with(Event(runID, n), func(e *contract.Event) {
+		e.Contract = contract.Line11
+		e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID, e.PlanVersion = "", "", "", "", ""
+		e.Absent = contract.AbsentTenant | contract.AbsentProject | contract.AbsentEnvironment |
+			contract.AbsentPlan | contract.AbsentPlanVersion
+		e.KeyDerived, e.IdempotencyKey = false, fmt.Sprintf("key-%d", n)
+	})
+}
+
+var stories = []example{
+	{"APP-1 runSeq counts each run from 1", func(s *story) {
+		s.expect(s.append(Events("a", 0, 3)...), "nnn")
+		s.expect(s.append(Event("b", 0)), "n")
+		s.expect(s.append(Event("a", 3)), "n")
+	}},
+	{"APP-3 a refused request stores nothing", func(s *story) {
+		s.append(Event("a", 0))
+		var err *storage.SequenceError
+		s.refused(s.propose(conditional(7, Events("a", 0, 5)...))[0], &err)
+	}},
+	{"APP-4 a retry of a successful conditional append succeeds", func(s *story) {
+		first := s.propose(conditional(0, Events("a", 0, 2)...))[0]
+		s.expect(first, "nn")
+		s.expect(s.propose(conditional(0, Events("a", 0, 2)...))[0], "dd")
+	}},
+	{"APP-4 one new event among duplicates meets the expectation", func(s *story) {
+		s.append(Events("a", 0, 2)...)
+		var err *storage.SequenceError
+		s.refused(s.propose(conditional(0, Events("a", 0, 3)...))[0], &err)
+		if err.Expected != 0 || err.Last != 2 {
+			s.t.Fatalf("conflict says %+v", err)
+		}
+		s.expect(s.propose(conditional(2, Events("a", 0, 3)...))[0], "ddn")
+	}},
+	{"APP-4 two conditional appends in one proposal", func(s *story) {
+		o := s.propose(conditional(0, Event("a", 0)), conditional(0, Event("a", 1)), conditional(1, Event("a", 2)))
+		s.expect(o[0], "n")
+		var err *storage.SequenceError
+		s.refused(o[1], &err)
+		s.expect(o[2], "n")
+	}},
+	{"APP-4 a new run is at 0", func(s *story) {
+		var err *storage.SequenceError
+		s.refused(s.propose(conditional(1, Event("a", 0)))[0], &err)
+		s.expect(s.propose(conditional(0, Event("a", 0)))[0], "n")
+	}},
+	{"APP-5 the stamp never goes back", func(s *story) {
+		s.proposeAt(epoch, appendOf(Event("a", 0)))
+		s.proposeAt(epoch-1e9, appendOf(Event("a", 1)), appendOf(Event("b", 0)))
+		s.reopen()
+		s.proposeAt(epoch-2e9, appendOf(Event("a", 2)))
+		o := s.proposeAt(epoch+5, appendOf(Event("a", 3)))[0]
+		if o.PersistedAt != epoch+5 {
+			s.t.Fatalf("stamp %d, want %d", o.PersistedAt, epoch+5)
+		}
+	}},
+	{"APP-5 a clock before 1970", func(s *story) {
+		s.proposeAt(-5, appendOf(Event("a", 0)))
+		s.proposeAt(0, appendOf(Event("a", 1)))
+	}},
+	{"APP-6 a run stays where it is", func(s *story) {
+		s.append(Event("a", 0))
+		for _, stray := range []func(*contract.Event){
+			func(e *contract.Event) { e.TenantID = "other" },
+			func(e *contract.Event) { e.ProjectID = "other" },
+			func(e *contract.Event) { e.EnvironmentID = "other" },
+		} {
+			var err *storage.ScopeError
+			s.refused(s.append(with(Event("a", 1), stray)), &err)
+		}
+		s.expect(s.append(Event("a", 1)), "n")
+	}},
+	{"IDM-6 the answer to a duplicate stays the same", func(s *story) {
+		first := s.append(Events("a", 0, 3)...)
+		for range 2 {
+			again := s.append(with(Event("a", 1), otherID))
+			s.expect(again, "d")
+			got, want := again.Results[0], first.Results[1]
+			if got.RunSeq != want.RunSeq || got.EventID != want.EventID || got.PersistedAt != want.PersistedAt {
+				s.t.Fatalf("%+v, want %+v", got, want)
+			}
+			s.reopen()
+		}
+	}},
+	{"IDM-6 two requests of one proposal", func(s *story) {
+		o := s.propose(appendOf(Event("a", 0)), appendOf(with(Event("a", 0), otherID), Event("a", 1)), appendOf(Event("a", 0)))
+		s.expect(o[0], "n")
+		s.expect(o[1], "dn")
+		s.expect(o[2], "d")
+	}},
+	{"IDM-7 a duplicate of other content", func(s *story) {
+		s.append(Event("a", 0))
+		s.expect(s.append(with(Event("a", 0), payload(`{"n":1}`))), "x")
+		s.expect(s.append(with(Event("a", 0), func(e *contract.Event) {
+			e.EventID, e.EngineAttemptID, e.EmittedAt, e.EmittedBy = contract.EventID{1}, 9, 1, "someone"
+		})), "d")
+	}},
+	{"IDM-7 two equal duplicates in a request, both unlike the stored event", func(s *story) {
+		s.append(Event("a", 0))
+		other := with(Event("a", 0), payload(`{"n":1}`))
+		s.expect(s.append(other, other, Event("a", 0)), "xxd")
+	}},
+	{"IDM-8 duplicates inside one request", func(s *story) {
+		o := s.append(Event("a", 0), with(Event("a", 0), otherID), Event("a", 1), with(Event("a", 1), payload(`{}`)), Event("a", 0))
+		s.expect(o, "ndnxd")
+		if o.LastSeq != 2 || o.Results[4].EventID != o.Results[0].EventID {
+			s.t.Fatalf("outcome %+v", o)
+		}
+	}},
+	{"ENV-1 the first event names the scope", func(s *story) {
+		var err *storage.UnscopedError
+		s.refused(s.append(sparseEvent("a", 0), Event("a", 1)), &err)
+		if len(err.Fields) != 3 {
+			s.t.Fatalf("missing %v", err.Fields)
+		}
+		s.expect(s.append(Event("a", 1), sparseEvent("a", 0)), "nn")
+		s.expect(s.append(sparseEvent("a", 0)), "d")
+	}},
+	{"ENV-1 a creation names the scope", func(s *story) {
+		create := &storage.Creation{Scope: storage.Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"}}
+		s.expect(s.propose(Request{Append: &storage.Append{RunID: "a", Create: create, Events: []contract.Event{sparseEvent("a", 0)}}})[0], "n")
+	}},
+	{"APP-12 CreateRun is idempotent", func(s *story) {
+		create := func(by string, events ...contract.Event) Request {
+			return Request{Append: &storage.Append{RunID: "a", Events: events, Create: &storage.Creation{
+				Scope:    storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"},
+				Metadata: storage.Metadata{TriggeredBy: by, Labels: map[string]string{"x": "1", "y": "2"}},
+			}}}
+		}
+		s.expect(s.propose(create("someone"))[0], "")
+		s.expect(s.propose(create("someone", Event("a", 0)))[0], "n")
+		s.expect(s.propose(create("someone", Event("a", 0)))[0], "d")
+		var err *storage.RunExistsError
+		s.refused(s.propose(create("someone else", Event("a", 1)))[0], &err)
+		s.reopen()
+		s.expect(s.propose(create("someone"))[0], "")
+		s.append(Event("b", 0))
+		s.refused(s.propose(Request{Append: &storage.Append{RunID: "b", Create: create("x").Append.Create}})[0], &err)
+	}},
+	{"APP-12 the engine's reference is set once", func(s *story) {
+		set := func(run, ref string) storage.Outcome { return s.propose(Request{SetRef: &SetRef{run, ref}})[0] }
+		var missing *storage.RunNotFoundError
+		s.refused(set("a", "r1"), &missing)
+		s.append(Event("a", 0))
+		s.expect(set("a", "r1"), "")
+		s.expect(set("a", "r1"), "")
+		s.reopen()
+		var exists *storage.RunExistsError
+		s.refused(set("a", "r2"), &exists)
+	}},
+	{"D6 bodies of other plans", func(s *story) {
+		plan := func(id, version string, n int) contract.Event {
+			return with(Event("a", n), func(e *contract.Event) {
+				e.PlanID, e.PlanVersion = id, version
+				e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, id, version)
+			})
+		}
+		s.append(plan("p", "1", 0), plan("p", "2", 1), plan("q", "1", 2))
+		s.append(plan("q", "1", 3), plan("p", "1", 4), sparseEvent("a", 5))
+		s.append(sparseEvent("a", 6), plan("q", "2", 7))
+	}},
+	{"D6 a request of many blocks, a proposal of many chunks", func(s *story) {
+		var events []contract.Event
+		for n := range 40 {
+			text := strings.Repeat("word ", 1000)
+			if n%3 == 0 {
+				text = noise(uint64(n), 3000)
+			}
+			events = append(events, with(Event("a", n), payload(fmt.Sprintf(`{"text":%q}`, text))))
+		}
+		s.append(events[10], events[20])
+		s.propose(appendOf(events[:30]...), appendOf(Event("b", 0)), appendOf(events...), appendOf(Event("b", 1)))
+	}},
+	{"D7 a proposal without commands moves the stamp", func(s *story) {
+		s.propose()
+		s.append(Event("a", 0))
+		s.propose()
+	}},
+}

@@ -1,0 +1,176 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// Factory opens an empty system. It may use t for cleanups and fatal errors.
+type Factory func(t rapid.TB) System
+
+// Run holds a system to the contract: examples, one a rule, and drawn workloads beside the model.
+func Run(t *testing.T, open Factory) {
+	t.Run("examples", func(t *testing.T) { examples(t, open) })
+	t.Run("workloads", func(t *testing.T) {
+		rapid.Check(t, func(rt *rapid.T) {
+			if err := workload(rt, open); err != nil {
+				rt.Fatal(err)
+			}
+		})
+	})
+}
+
+// Pair drives a system and the model side by side.
+type Pair struct {
+	System System
+	Model  *Model
+
+	positions atlas
+}
+
+// NewPair returns a system with a model of its own. The system must be empty.
+func NewPair(s System) *Pair { return &Pair{System: s, Model: NewModel()} }
+
+// Propose applies requests to both, and tells how the outcomes differ.
+func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, error) {
+	got, err := p.System.Propose(clock, requests)
+	if err != nil {
+		return nil, err
+	}
+	want, _ := p.Model.Propose(clock, requests)
+	applied := p.System.Applied()
+	p.positions = append(p.positions, applied.Position())
+	if n := len(p.positions); n > 1 && p.positions[n-1] <= p.positions[n-2] {
+		return got, fmt.Errorf("position %d after %d", p.positions[n-1], p.positions[n-2])
+	}
+	return got, SameOutcomes(got, p.positions.outcomes(want))
+}
+
+// Check compares all that the two say.
+func (p *Pair) Check() error { return sameState(p.System, p.Model, p.positions) }
+
+// Reopen restarts the system.
+func (p *Pair) Reopen() error { return errors.Join(p.System.Reopen(), p.Model.Reopen()) }
+
+// workload proves IDM-6 to IDM-8, APP-1, APP-3 to APP-6, APP-11, APP-12, READ-1 and ENV-1 on whatever
+// rapid comes up with.
+func workload(t *rapid.T, open Factory) error {
+	p := NewPair(open(t))
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3}
+	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
+	for step := range steps {
+		clock, requests := w.Proposal(t)
+		if _, err := p.Propose(clock, requests...); err != nil {
+			return errors.Join(fmt.Errorf("proposal %d: %w", step, err), p.System.Close())
+		}
+		if rapid.IntRange(0, 7).Draw(t, "restart") != 7 {
+			continue
+		}
+		if err := p.Reopen(); err != nil {
+			return fmt.Errorf("reopen after proposal %d: %w", step, err)
+		}
+		if err := p.Check(); err != nil {
+			return errors.Join(fmt.Errorf("after proposal %d and a restart: %w", step, err), p.System.Close())
+		}
+	}
+	return errors.Join(p.Check(), p.System.Close())
+}
+
+// example is a story told in proposals; both tell the same, and it ends as expected.
+type example struct {
+	name string
+	tell func(*story)
+}
+
+// story drives a pair and stops the test at the first difference.
+type story struct {
+	t     *testing.T
+	p     *Pair
+	clock int64
+}
+
+func (s *story) propose(requests ...Request) []storage.Outcome {
+	s.t.Helper()
+	s.clock += 1e6
+	return s.proposeAt(epoch+s.clock, requests...)
+}
+
+func (s *story) proposeAt(clock int64, requests ...Request) []storage.Outcome {
+	s.t.Helper()
+	outcomes, err := s.p.Propose(clock, requests...)
+	if err == nil {
+		err = s.p.Check()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return outcomes
+}
+
+func (s *story) append(events ...contract.Event) storage.Outcome {
+	s.t.Helper()
+	return s.propose(appendOf(events...))[0]
+}
+
+func (s *story) reopen() {
+	s.t.Helper()
+	if err := errors.Join(s.p.Reopen(), s.p.Check()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// expect wants every result to be a duplicate or not, as told by one letter each: n new, d duplicate of
+// the same content, x duplicate of other content.
+func (s *story) expect(o storage.Outcome, letters string) {
+	s.t.Helper()
+	got := make([]byte, 0, len(o.Results))
+	for _, r := range o.Results {
+		switch {
+		case !r.Duplicate:
+			got = append(got, 'n')
+		case r.SameContent:
+			got = append(got, 'd')
+		default:
+			got = append(got, 'x')
+		}
+	}
+	if o.Err != nil || string(got) != letters {
+		s.t.Fatalf("results %s, error %v; want %s", got, o.Err, letters)
+	}
+}
+
+func (s *story) refused(o storage.Outcome, as any) {
+	s.t.Helper()
+	if len(o.Results) > 0 || o.Err == nil || !errors.As(o.Err, as) {
+		s.t.Fatalf("outcome %+v, want an error of %T", o, as)
+	}
+}
+
+func appendOf(events ...contract.Event) Request {
+	return Request{Append: &storage.Append{RunID: events[0].RunID, Events: events}}
+}
+
+func conditional(last uint64, events ...contract.Event) Request {
+	r := appendOf(events...)
+	r.Append.ExpectedLastSeq = &last
+	return r
+}
+
+func examples(t *testing.T, open Factory) {
+	for _, e := range stories {
+		t.Run(e.name, func(t *testing.T) {
+			s := &story{t: t, p: NewPair(open(t))}
+			e.tell(s)
+			s.reopen()
+			if err := s.p.System.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,283 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// format is the Pebble format of the store, pinned (D6): a newer one is a decision with an ADR.
+const format = pebble.FormatValueSeparation
+
+// Options of a store.
+type Options struct {
+	// Dir holds the store's files and nothing else.
+	Dir string
+	// FS is the file system. Default: the machine's.
+	FS vfs.FS
+	// Cluster is the cluster whose entries the store applies. Required.
+	Cluster ClusterID
+	// CacheBytes bounds Pebble's block cache. Default: 128 MiB.
+	CacheBytes int64
+	// MemTableBytes is what Pebble gathers in memory before it flushes; two may exist. Default: 64 MiB.
+	MemTableBytes uint64
+	// ActiveBytes bounds the memory of runs that are being appended to (D6). Default: 128 MiB.
+	ActiveBytes int
+	// Logger. Default: discards.
+	Logger *slog.Logger
+	// Registerer of metrics. Default: a registry that nobody reads.
+	Registerer prometheus.Registerer
+	// Fail is told about an error in the background after which the store must not be used (D10). It
+	// should end the process and not return.
+	Fail func(error)
+}
+
+// EnsureDefaults fills in what is left out.
+func (o *Options) EnsureDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 128 << 20
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 64 << 20
+	}
+	if o.ActiveBytes == 0 {
+		o.ActiveBytes = 128 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+}
+
+// Validate reports every fault of the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Dir == "" {
+		errs = append(errs, errors.New("storage: Options.Dir is empty"))
+	}
+	if o.Cluster == (ClusterID{}) {
+		errs = append(errs, errors.New("storage: Options.Cluster is empty"))
+	}
+	if o.Fail == nil {
+		errs = append(errs, errors.New("storage: Options.Fail is nil"))
+	}
+	return errors.Join(errs...)
+}
+
+// Applied is how far a store is. It is written in the same batch as each proposal's effects (D2).
+type Applied struct {
+	Index       uint64   // of the last applied entry; 0: none
+	Term        uint64   // of that entry
+	PersistedAt int64    // the last stamp, nanoseconds; 0: none
+	Events      uint64   // stored so far
+	RollingHash [32]byte // over every applied entry
+
+	nextRun uint64
+}
+
+// Position of the last applied entry.
+func (a *Applied) Position() Position { return Position(a.Index) }
+
+func (a *Applied) row(cluster ClusterID) *recordv1.Applied {
+	return &recordv1.Applied{
+		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.nextRun,
+		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:],
+	}
+}
+
+// Store is the state machine's state on disk.
+type Store struct {
+	opts    Options
+	db      *pebble.DB
+	active  *active
+	metrics *metrics
+
+	applied atomic.Pointer[Applied]
+	// advanced is closed, and replaced, whenever applied moves.
+	advanced struct {
+		sync.Mutex
+		ch chan struct{}
+	}
+}
+
+// Open opens or makes a store. The caller must own Options.Dir.
+func Open(opts Options) (*Store, error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes)}
+	s.advanced.ch = make(chan struct{})
+	db, err := pebble.Open(opts.Dir, s.pebbleOptions())
+	if err != nil {
+		return nil, fmt.Errorf("storage: open %s: %w", opts.Dir, err)
+	}
+	s.db = db
+	applied, err := readApplied(db, nil, opts.Cluster)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.applied.Store(applied)
+	s.metrics = newMetrics(opts.Registerer, s)
+	return s, nil
+}
+
+// pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because chunks
+// come compressed and everything else is digests (D6); bloom filters for questions about new runs.
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          s.opts.FS,
+		FormatMajorVersion:          format,
+		DisableWAL:                  true,
+		CacheSize:                   s.opts.CacheBytes,
+		MemTableSize:                s.opts.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		Logger:                      pebbleLogger{log: s.opts.Logger, fail: s.opts.Fail},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { s.opts.Fail(fmt.Errorf("storage: background: %w", err)) },
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.opts.Fail(fmt.Errorf("storage: corrupt file: %s", info.String()))
+			},
+			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
+			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },
+		},
+	}
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return o
+}
+
+// Close flushes and closes the store. A store that is not closed loses nothing: the Raft log has it.
+func (s *Store) Close() error {
+	s.metrics.unregister(s.opts.Registerer)
+	return errors.Join(s.db.Flush(), s.db.Close())
+}
+
+// Applied returns how far the store is.
+func (s *Store) Applied() Applied { return *s.applied.Load() }
+
+// publish makes what was applied known to those who wait for it.
+func (s *Store) publish(a *Applied) {
+	s.applied.Store(a)
+	s.advanced.Lock()
+	close(s.advanced.ch)
+	s.advanced.ch = make(chan struct{})
+	s.advanced.Unlock()
+}
+
+// Wait returns as soon as the store has applied an entry after position, or with the context's error.
+func (s *Store) Wait(ctx context.Context, after Position) error {
+	for {
+		s.advanced.Lock()
+		ch := s.advanced.ch
+		s.advanced.Unlock()
+		if s.applied.Load().Position() > after {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// MakeDurable flushes until Pebble holds on stable storage everything up to index, and says so only
+// after it has read it back from there. Only then may the Raft log drop entries up to index (D2).
+func (s *Store) MakeDurable(index uint64) error {
+	if err := s.db.Flush(); err != nil {
+		return fmt.Errorf("storage: flush: %w", err)
+	}
+	a, err := readApplied(s.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
+	if err != nil {
+		return err
+	}
+	if a.Index < index {
+		return fmt.Errorf("%w: index %d is, %d is not", ErrNotDurable, a.Index, index)
+	}
+	return nil
+}
+
+func readApplied(db *pebble.DB, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
+	it, err := db.NewIter(o)
+	if err != nil {
+		return nil, fmt.Errorf("storage: read applied state: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if !it.SeekGE(keys.Applied) || len(it.Key()) != len(keys.Applied) || it.Key()[0] != keys.Applied[0] {
+		return &Applied{nextRun: 1}, it.Error()
+	}
+	var m recordv1.Applied
+	if err := proto.Unmarshal(it.Value(), &m); err != nil {
+		return nil, fmt.Errorf("%w: applied state: %w", errRow, err)
+	}
+	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
+		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", errForeign, m.ClusterId, cluster)
+	}
+	if len(m.RollingHash) != 32 {
+		return nil, fmt.Errorf("%w: rolling hash of %d bytes", errRow, len(m.RollingHash))
+	}
+	return &Applied{
+		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
+		RollingHash: [32]byte(m.RollingHash), nextRun: m.NextRunNo,
+	}, nil
+}
+
+// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, so it
+// must not.
+type pebbleLogger struct {
+	log  *slog.Logger
+	fail func(error)
+}
+
+var _ pebble.Logger = pebbleLogger{}
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	l.log.Debug("pebble", "msg", lazyText{format, args})
+}
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error("pebble", "msg", lazyText{format, args})
+}
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("storage: pebble: "+format, args...)
+	l.fail(err)
+	panic(err)
+}
+
+// lazyText is formatted only when a handler wants it.
+type lazyText struct {
+	format string
+	args   []any
+}
+
+func (t lazyText) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf(t.format, t.args...)) }
+
+// stamp turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
+func stamp(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
