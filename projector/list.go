@@ -19,8 +19,8 @@ const maxListScan = 50_000
 type Filter struct {
 	TenantID, ProjectID, EnvironmentID, PlanID string
 	Status                                     RunStatus // 0: any
-	CreatedAfter                               int64 // nanoseconds, exclusive; 0: any
-	CreatedBefore                              int64 // nanoseconds, exclusive; 0: any
+	CreatedAfter                               int64     // nanoseconds, exclusive; 0: any
+	CreatedBefore                              int64     // nanoseconds, exclusive; 0: any
 }
 
 // Listed is a run in a list.

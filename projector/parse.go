@@ -77,7 +77,7 @@ func (v value) snapshot() *Snapshot {
 		}
 		switch string(key) {
 		case "artifacts":
-			s.Artifacts = list(v, value.artifact)
+			s.Artifacts = readList(v, value.artifact)
 		case "completedAt":
 			s.CompletedAt, _ = v.time()
 		case "engineRunRef":
@@ -89,7 +89,7 @@ func (v value) snapshot() *Snapshot {
 		case "failedSteps":
 			s.FailedSteps = v.uint32()
 		case "inconsistencies":
-			s.Inconsistencies = list(v, value.inconsistency)
+			s.Inconsistencies = readList(v, value.inconsistency)
 		case "inconsistencyCount":
 			s.InconsistencyCount = v.uint32()
 		case "lastEventSeq":
@@ -107,13 +107,13 @@ func (v value) snapshot() *Snapshot {
 		case "runId":
 			s.RunID = v.text()
 		case "signals":
-			s.Signals = list(v, value.signal)
+			s.Signals = readList(v, value.signal)
 		case "startedAt":
 			s.StartedAt, _ = v.time()
 		case "status":
 			s.Status = RunStatus(v.enum(runStatusNames[:]))
 		case "steps":
-			s.Steps = list(v, value.step)
+			s.Steps = readList(v, value.step)
 		case "tenantId":
 			s.TenantID = v.text()
 		case "totalDurationMs":
@@ -132,7 +132,7 @@ func (v value) step() *StepSnapshot {
 		}
 		switch string(key) {
 		case "attempts":
-			step.Attempts = list(v, value.attempt)
+			step.Attempts = readList(v, value.attempt)
 		case "stepId":
 			step.StepID = v.text()
 		default:
@@ -156,7 +156,7 @@ func (v value) attempt() (a StepAttempt) {
 func (a *StepAttempt) read(key []byte, v value) {
 	switch string(key) {
 	case "artifacts":
-		a.Artifacts = list(v, value.artifact)
+		a.Artifacts = readList(v, value.artifact)
 	case "completedAt":
 		a.CompletedAt, _ = v.time()
 	case "engineAttemptId":
@@ -226,8 +226,8 @@ func (v value) inconsistency() (inc Inconsistency) {
 	}
 }
 
-// list reads the elements of an array; nil when there are none.
-func list[T any](v value, read func(value) T) (all []T) {
+// readList reads the elements of an array; nil when there are none.
+func readList[T any](v value, read func(value) T) (all []T) {
 	e := v.elements()
 	for {
 		element, ok := e.element()

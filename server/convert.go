@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/projector"
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/proto/contract"
+	"runlog/raft"
 	"runlog/storage"
 )
 
@@ -38,6 +39,9 @@ type Options struct {
 
 	// Store is handed to storage.Open; Dir, Cluster, Logger, Registerer and Fail are set by the server.
 	Store storage.Options
+	// Raft is handed to raft.Start; Dir, NodeID, Listener, Store, Logger, Registerer and Fail are set by
+	// the server.
+	Raft raft.Options
 	// Clock is the node's. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.

@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"runlog/projector"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/projector"
 )
 
 type projectionService struct {

@@ -14,9 +14,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/projector"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/projector"
 	"runlog/storage"
 )
 

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/projector"
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
 	"runlog/server/batch"
 	"runlog/storage"
@@ -166,10 +166,10 @@ func (s *Server) openCore(raftListener net.Listener) error {
 		return err
 	}
 	s.onClose(s.projector.Close)
-	s.node, err = raft.Start(raft.Options{
-		Dir: s.dir.file("raft"), NodeID: s.dir.identity.NodeID, Listener: raftListener, Store: s.store,
-		Fail: s.opts.Fail, Logger: s.log, Registerer: s.opts.Registry,
-	})
+	raftOpts := s.opts.Raft
+	raftOpts.Dir, raftOpts.NodeID, raftOpts.Listener = s.dir.file("raft"), s.dir.identity.NodeID, raftListener
+	raftOpts.Store, raftOpts.Logger, raftOpts.Registerer, raftOpts.Fail = s.store, s.log, s.opts.Registry, s.opts.Fail
+	s.node, err = raft.Start(raftOpts)
 	if err != nil {
 		return err
 	}
