@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"runlog/server"
+	"runlog/storage"
+)
+
+// asRunlog makes the test binary behave as the runlog binary: real processes without another build.
+const (
+	asRunlog = "RUNLOG_TEST_AS_BINARY"
+	// smallNode makes a served node flush, compact and drop its log as early as a big one does after
+	// gigabytes.
+	smallNode = "RUNLOG_TEST_SMALL_NODE"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asRunlog) == "" {
+		os.Exit(m.Run())
+	}
+	if dir := os.Getenv(smallNode); dir != "" {
+		os.Exit(serveSmall(dir))
+	}
+	main()
+}
+
+func serveSmall(dir string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log, err := newLogger(os.Stderr, "info", "text")
+	if err != nil {
+		return 1
+	}
+	opts := server.Options{
+		DataDir: dir, Logger: log,
+		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
+		Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10},
+	}
+	opts.Raft.TruncateBytes, opts.Raft.TrailingEntries, opts.Raft.SegmentBytes = 128<<10, 8, 1<<20
+	if err := serve(ctx, opts); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// nodeProcess is a node in a process of its own.
+type nodeProcess struct {
+	dir    string
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+	exited chan struct{}
+}
+
+// runlogCommand is a command line of a real process.
+func runlogCommand(env []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), asRunlog+"=1"), env...)
+	return cmd
+}
+
+// spawnNode starts a node on free ports and does not wait for it.
+func spawnNode(t *testing.T, dir string, env ...string) *nodeProcess {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, "addresses.json")); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	n := &nodeProcess{dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{})}
+	n.cmd = runlogCommand(env, "serve", "--data-dir", dir, "--grpc-listen", "127.0.0.1:0",
+		"--http-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
+	n.cmd.Stderr = n.stderr
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = n.cmd.Wait()
+		close(n.exited)
+	}()
+	t.Cleanup(n.kill)
+	return n
+}
+
+// ready waits until the node serves and returns its addresses.
+func (n *nodeProcess) ready(t *testing.T) server.Addresses {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		var a server.Addresses
+		text, err := os.ReadFile(filepath.Join(n.dir, "addresses.json"))
+		if err == nil && json.Unmarshal(text, &a) == nil {
+			return a
+		}
+		select {
+		case <-n.exited:
+			t.Fatalf("the node ended before it served:\n%s", n.stderr)
+		case <-deadline:
+			t.Fatalf("the node did not serve in time:\n%s", n.stderr)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// kill ends the node as a power switch would, by its own process id.
+func (n *nodeProcess) kill() {
+	_ = n.cmd.Process.Kill()
+	<-n.exited
+}
+
+// stop asks the node to end and returns its exit code.
+func (n *nodeProcess) stop(t *testing.T) int {
+	t.Helper()
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-n.exited:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the node did not stop:\n%s", n.stderr)
+	}
+	return n.cmd.ProcessState.ExitCode()
+}
+
+func dialNode(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// lockedBuffer collects what a process writes while a test may read it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
