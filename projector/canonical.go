@@ -16,8 +16,8 @@ import (
 //     times, objects and engineAttemptId, are left out when absent.
 //
 // It is written by hand: the names are ASCII and known, so they stand here in their order (by UTF-16
-// code units, which for them is by bytes), and a general implementation takes twenty times as long.
-// The tests hold the two against each other.
+// code units, which for them is by bytes). A general implementation takes twenty times as long; the
+// tests hold the form against one.
 
 // CanonicalJSON returns the canonical form.
 func (s *Snapshot) CanonicalJSON() []byte { return s.AppendCanonical(nil) }

@@ -26,26 +26,28 @@
 // The contract says what step events do (PRJ-5 to PRJ-7) and leaves open where they are legal within
 // one logical attempt. That is decided here, and StepAttempt.advance is this table:
 //
-//		                           PENDING    RUNNING    WAITING    SUCCESS    FAILED     SKIPPED
-//		StepStarted                RUNNING    repeat     late       late       late       late
-//		StepDelayed                stays      invalid    invalid    invalid    invalid    invalid
-//		StepWaitingForAttestation  WAITING    WAITING    repeat     invalid    invalid    invalid
-//		StepCompleted              SUCCESS    SUCCESS    invalid    repeat     invalid    invalid
-//		StepFailed                 FAILED     FAILED     FAILED     invalid    repeat     invalid
-//		StepSkipped                SKIPPED    invalid    invalid    invalid    invalid    repeat
-//		StepAttested               invalid    invalid    by outcome invalid    invalid    invalid
+//	event                      PENDING    RUNNING    WAITING    SUCCESS    FAILED     SKIPPED
+//	StepStarted                RUNNING    repeat     late       late       late       late
+//	StepDelayed                stays      invalid    invalid    invalid    invalid    invalid
+//	StepWaitingForAttestation  WAITING    WAITING    repeat     invalid    invalid    invalid
+//	StepCompleted              SUCCESS    SUCCESS    invalid    repeat     invalid    invalid
+//	StepFailed                 FAILED     FAILED     FAILED     invalid    repeat     invalid
+//	StepSkipped                SKIPPED    invalid    invalid    invalid    invalid    repeat
+//	StepAttested               invalid    invalid    by outcome invalid    invalid    invalid
 //
-//	  - repeat: says again what holds; first write wins. Producers with keys of their own can send such
-//	    (IDM-5). It changes nothing but engineAttemptId, and is not counted in failedSteps. A repeated
-//	    StepWaitingForAttestation puts a RUNNING run to WAITING like the first: the run may have been
-//	    resumed in between, and waits again.
-//	  - late: the event was parked in an outbox. It fills startedAt when that is absent, and
-//	    engineAttemptId like every event of the attempt (PRJ-6, PRJ-7).
-//	  - WAITING ends by an attestation or a failure (a timeout, say). A StepCompleted there would get
-//	    round the operator, so it is invalid, and so is a StepAttested that nobody waits for, or whose
-//	    outcome is not SUCCESS, FAIL or FAILED.
-//	  - A skipped step never ran: StepSkipped is for PENDING only and sets no completedAt.
-//	  - StepDelayed keeps its reason until the attempt starts.
+// In words:
+//
+//   - repeat: says again what holds; first write wins. Producers with keys of their own can send such
+//     (IDM-5). It changes nothing but engineAttemptId, and is not counted in failedSteps. A repeated
+//     StepWaitingForAttestation puts a RUNNING run to WAITING like the first: the run may have been
+//     resumed in between, and waits again.
+//   - late: the event was parked in an outbox. It fills startedAt when that is absent, and
+//     engineAttemptId like every event of the attempt (PRJ-6, PRJ-7).
+//   - WAITING ends by an attestation or a failure (a timeout, say). A StepCompleted there would get
+//     round the operator, so it is invalid, and so is a StepAttested that nobody waits for, or whose
+//     outcome is not SUCCESS, FAIL or FAILED.
+//   - A skipped step never ran: StepSkipped is for PENDING only and sets no completedAt.
+//   - StepDelayed keeps its reason until the attempt starts.
 //
 // The event of a higher attempt is judged by the PENDING attempt that it opens, and the first event of
 // a step by the PENDING step that it makes. Where it is invalid, nothing is opened or made: state

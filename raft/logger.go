@@ -8,9 +8,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// newHCLogger hands the libraries' log to ours. Their Info is about every heartbeat's worth of detail,
-// so it becomes Debug.
+// newHCLogger hands the libraries' log to ours, one level down: they warn of every election, also of
+// the one that starts a node, and leadership is ours to tell.
 func newHCLogger(log *slog.Logger) hclog.Logger {
+	log = log.With("lib", "raft")
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
 	l.RegisterSink(sink{log})
 	return l
@@ -24,7 +25,7 @@ func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Warn:
-		to = slog.LevelWarn
+		to = slog.LevelInfo
 	case hclog.Error:
 		to = slog.LevelError
 	}

@@ -1,12 +1,16 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/projector"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
@@ -51,17 +55,83 @@ func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.
 		PayloadDigest:    r.PayloadDigest.String(),
 		RecordDigest:     r.RecordDigest.String(),
 		ChainDigest:      r.ChainDigest.String(),
+		Inherited:        inherited(r.Absent),
 	}
 	if form != runlogv1.PayloadForm_STRUCT {
 		m.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}
 		return m, nil
 	}
-	s := &structpb.Struct{}
-	if err := s.UnmarshalJSON(r.Payload); err != nil {
+	s, err := payloadStruct(r.Payload)
+	if err != nil {
 		return nil, err
 	}
 	m.PayloadForm = &runlogv1.EventRecord_Payload{Payload: s}
 	return m, nil
+}
+
+// inherited names the envelope fields that a sparse event left out (ENV-1).
+func inherited(absent contract.Absent) []string {
+	var names []string
+	for _, f := range [...]struct {
+		bit  contract.Absent
+		name string
+	}{
+		{contract.AbsentTenant, "tenantId"},
+		{contract.AbsentProject, "projectId"},
+		{contract.AbsentEnvironment, "environmentId"},
+		{contract.AbsentPlan, "planId"},
+		{contract.AbsentPlanVersion, "planVersion"},
+	} {
+		if absent&f.bit != 0 {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// payloadStruct makes the natural form of any stored payload. What JSON may say and a Struct may not
+// never keeps an event from being read: of repeated members the last counts, a broken surrogate becomes
+// U+FFFD, and a number beyond a double becomes its text.
+func payloadStruct(payload []byte) (*structpb.Struct, error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var members map[string]any
+	if err := d.Decode(&members); err != nil {
+		return nil, fmt.Errorf("server: stored payload: %w", err)
+	}
+	return structOf(members), nil
+}
+
+func structOf(members map[string]any) *structpb.Struct {
+	s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(members))}
+	for name, v := range members {
+		s.Fields[name] = valueOf(v)
+	}
+	return s
+}
+
+func valueOf(v any) *structpb.Value {
+	switch v := v.(type) {
+	case bool:
+		return structpb.NewBoolValue(v)
+	case string:
+		return structpb.NewStringValue(v)
+	case json.Number:
+		if f, err := v.Float64(); err == nil {
+			return structpb.NewNumberValue(f)
+		}
+		return structpb.NewStringValue(v.String())
+	case map[string]any:
+		return structpb.NewStructValue(structOf(v))
+	case []any:
+		list := &structpb.ListValue{Values: make([]*structpb.Value, len(v))}
+		for i := range v {
+			list.Values[i] = valueOf(v[i])
+		}
+		return structpb.NewListValue(list)
+	default:
+		return structpb.NewNullValue()
+	}
 }
 
 // encodeRun tells what is known of a run and its status as projected.

@@ -32,7 +32,8 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, maxBody int) (http.H
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingTrailerMatcher(func(string) (string, bool) { return "", false }),
-		runtime.WithUnescapingMode(runtime.UnescapingModeAllCharacters),
+		// A runId is one segment, in which this mode unescapes slashes too, after it has split the path.
+		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
@@ -58,6 +59,8 @@ type gateway struct {
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Without a raw path grpc-gateway unescapes the decoded path once more.
+	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
 	if r.Method == http.MethodPost {
 		if err := g.prepareBody(w, r); err != nil {
@@ -81,7 +84,7 @@ func (g *gateway) prepareBody(w http.ResponseWriter, r *http.Request) *contract.
 	}
 	// Only a body that says so somewhere can hold a flat event.
 	if bytes.Contains(body, []byte(`"1.1"`)) {
-		if body, err = normalizeBody(r.URL.Path, body); err != nil {
+		if body, err = normalizeBody(r.URL.RawPath, body); err != nil {
 			var own *contract.Error
 			if errors.As(err, &own) {
 				return own

@@ -25,7 +25,7 @@ func newJSONMarshaler() *runtime.JSONPb {
 // prepareStream makes a server stream Server-Sent Events when the request asks for them, and resumes
 // it where a browser says that it was.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
-	streamed := strings.HasSuffix(r.URL.Path, ":watch") || strings.HasSuffix(r.URL.Path, ":read")
+	streamed := strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
 	if !streamed || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
 		r.Header.Del("Accept")
 		return

@@ -168,24 +168,33 @@ func (a *application) append(m *recordv1.Append, o *Outcome) error {
 func (a *application) classify(r *run, headers []byte, o *Outcome) (fresh int, err error) {
 	n := len(headers) / headerSize
 	results := make([]EventResult, n)
-	var seen map[keyHash]int
+	// What a request said of a key first: where, and the content of the event that is stored under it, or
+	// will be.
+	type first struct {
+		index   int
+		content [8]byte
+	}
+	var seen map[keyHash]first
 	if n > 1 {
-		seen = make(map[keyHash]int, n)
+		seen = make(map[keyHash]first, n)
 	}
 	for i := range results {
 		h := parseHeader(headers[i*headerSize:])
-		if first, ok := seen[h.key]; ok {
-			results[i] = results[first]
-			results[i].Duplicate = true
-			results[i].SameContent = parseHeader(headers[first*headerSize:]).content == h.content
+		if f, ok := seen[h.key]; ok {
+			results[i] = results[f.index]
+			results[i].Duplicate, results[i].SameContent = true, f.content == h.content
 			continue
-		}
-		if seen != nil {
-			seen[h.key] = i
 		}
 		stored, ok, err := a.receipt(r, &h.key)
 		if err != nil {
 			return 0, err
+		}
+		content := h.content
+		if ok {
+			content = stored.content
+		}
+		if seen != nil {
+			seen[h.key] = first{i, content}
 		}
 		if ok {
 			results[i] = EventResult{

@@ -10,18 +10,26 @@ import (
 	"runlog/storage/storagetest"
 )
 
+// cramped makes every run leave memory as soon as another is touched, and every large proposal larger than
+// a memtable.
+var cramped = storage.Options{ActiveBytes: 1, MemTableBytes: 16 << 10}
+
 // TestConformance holds the store to the model (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8, READ-1).
 func TestConformance(t *testing.T) {
-	for name, opts := range map[string]storage.Options{
-		"roomy": {},
-		// Every run leaves memory as soon as another is touched, and every large proposal is larger than
-		// a memtable.
-		"cramped": {ActiveBytes: 1, MemTableBytes: 16 << 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			storagetest.Run(t, func(t rapid.TB) storagetest.System { return open(t, opts) })
+	t.Run("roomy", func(t *testing.T) {
+		storagetest.Examples(t, func(t rapid.TB) storagetest.System { return open(t, storage.Options{}) })
+	})
+	t.Run("cramped", func(t *testing.T) {
+		storagetest.Examples(t, func(t rapid.TB) storagetest.System { return open(t, cramped) })
+	})
+	t.Run("workloads", func(t *testing.T) {
+		storagetest.Workloads(t, func(t rapid.TB) storagetest.System {
+			if rapid.Bool().Draw(t.(*rapid.T), "cramped") {
+				return open(t, cramped)
+			}
+			return open(t, storage.Options{})
 		})
-	}
+	})
 }
 
 // open opens a store on a disk of its own, which is in memory.

@@ -29,3 +29,6 @@ func (s *Store) Compact(ctx context.Context) error {
 
 // ActiveRuns tells how many runs apply keeps in memory.
 func (s *Store) ActiveRuns() int { return len(s.active.runs) }
+
+// Bytes of the command, as in a proposal.
+func (c Command) Bytes() []byte { return c.data }

@@ -199,15 +199,15 @@ func TestWatchUntilDone(t *testing.T) {
 		return &runlogv1.Watermark{RunId: "r", LastEventSeq: 3, Status: status}
 	}
 	live := &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: mark(runlogv1.RunStatus_COMPLETED)}}
-	beat := &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
-		Heartbeat: &runlogv1.Heartbeat{Watermark: mark(runlogv1.RunStatus_CANCELLED)}}}
+	caughtUp := &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
+		CaughtUp: &runlogv1.CaughtUp{Watermark: mark(runlogv1.RunStatus_CANCELLED)}}}
 	for name, test := range map[string]struct {
 		marks []*runlogv1.WatchRunResponse
 		code  exitCode
 	}{
-		"completed":                   {[]*runlogv1.WatchRunResponse{live}, exitOK},
-		"had ended before, by a beat": {[]*runlogv1.WatchRunResponse{beat}, exitRunNotOK},
-		"not within --for":            {nil, exitTimeout},
+		"completed":        {[]*runlogv1.WatchRunResponse{live}, exitOK},
+		"had ended before": {[]*runlogv1.WatchRunResponse{caughtUp}, exitRunNotOK},
+		"not within --for": {nil, exitTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := session{args: []string{"watch", "r", "--until-done", "--for", "300ms"}}

@@ -78,7 +78,10 @@ func newError(bad []Violation) *Error {
 	if v.Field != "" {
 		message = v.Field + " " + message
 	}
-	if more := len(bad) - 1; more > 0 {
+	switch more := len(bad) - 1; {
+	case more == 1:
+		message += " (and 1 more violation)"
+	case more > 1:
 		message += fmt.Sprintf(" (and %d more violations)", more)
 	}
 	return &Error{Reason: v.Reason, Message: message, Violations: bad, Metadata: metadata}

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -52,6 +53,19 @@ func BenchmarkValidate(b *testing.B) {
 	w = proto.CloneOf(w)
 	w.EventId = ""
 	run("keyAndIDMade", w)
+}
+
+func BenchmarkCheckObject(b *testing.B) {
+	b.Run("contract", func(b *testing.B) {
+		for b.Loop() {
+			checkObject(benchPayload)
+		}
+	})
+	b.Run("encodingJSON", func(b *testing.B) {
+		for b.Loop() {
+			json.Valid(benchPayload)
+		}
+	})
 }
 
 func BenchmarkDigests(b *testing.B) {

@@ -38,6 +38,8 @@ func TestIDM7PayloadsAsJSONValues(t *testing.T) {
 		{"first duplicate loses", `{"a":1,"a":2}`, `{"a":1}`, false},
 		{"duplicates by escape", `{"a":1,"\u0061":2}`, `{"a":2}`, true},
 		{"escapes", `{"k":"\u00e9\/\n\ud83d\ude00"}`, "{\"k\":\"é/\\u000A😀\"}", true},
+		{"short escapes", `{"k":"\b\f\n\r\t\"\\\/"}`, `{"k":"\u0008\u000c\u000A\u000d\u0009\u0022\u005c\u002f"}`, true},
+		{"many duplicates", `{` + strings.Repeat(`"b":0,"a":1,`, 20) + `"a":2,"b":3}`, `{"a":2,"b":3}`, true},
 		{"escaped name", `{"\u006b":1}`, `{"k":1}`, true},
 		{"composed and decomposed", "{\"k\":\"\u00e9\"}", "{\"k\":\"e\u0301\"}", false},
 		{"half a pair is not its replacement", `{"k":"\ud83d"}`, `{"k":"\ufffd"}`, false},

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -13,10 +14,8 @@ func NameFault(s string) string {
 	if s == "" {
 		return "is required"
 	}
-	for i := range len(s) {
-		if s[i] == '|' {
-			return "contains a vertical bar, which separates the parts of the idempotency key: use another character"
-		}
+	if strings.IndexByte(s, '|') >= 0 {
+		return "contains a vertical bar, which separates the parts of the idempotency key: use another character"
 	}
 	return TextFault(s)
 }

@@ -96,7 +96,7 @@ func part(text []byte) (parted, error) {
 		m := &all[i]
 		id := m.envelope
 		if id == "" {
-			id = "." + m.name // Apart from the envelope's names.
+			id = m.name
 		}
 		if seen[id] {
 			bad = appendFault(bad, m.field(), "is given twice, which leaves open what is meant: keep one")

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -147,6 +148,7 @@ func TestENV1RunStartedTellsScopeAndPlan(t *testing.T) {
 	}
 
 	w.TenantId, w.PlanVersion = "other", "1.3"
+	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: bytes.Replace(w.GetPayloadJson(), []byte(`"tenant_acme"`), []byte(`17`), 1)}
 	if e, _ = Validate(w, Options{}); e.TenantID != "other" || e.PlanVersion != "1.3" || e.ProjectID != "proj_marketing" {
 		t.Errorf("the envelope does not win: %+v", e)
 	}

@@ -59,8 +59,8 @@ func (m *members) enter() bool {
 	return true
 }
 
-// lookup returns the raw value of a member of a JSON object that has been checked. Of duplicates the
-// last wins, as it does in IDM-7.
+// lookup returns the raw value of a member of a JSON value that has been checked; a value that is no
+// object has none. Of duplicates the last wins, as it does in IDM-7.
 func lookup(object []byte, name string) (value []byte, ok bool) {
 	m := members{text: object}
 	for {

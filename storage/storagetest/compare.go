@@ -99,7 +99,7 @@ func sameRun(got System, want *Model, positions atlas, name string) error {
 		return fmt.Errorf("is %+v, want %+v", run, model)
 	}
 	// From the begin, and from the middle, as a reader that goes on does (READ-1).
-	for _, after := range []uint64{0, 1, run.LastSeq / 2, run.LastSeq, run.LastSeq + 1, ^uint64(0)} {
+	for _, after := range []uint64{0, run.LastSeq / 2, run.LastSeq} {
 		records, err := got.Events(name, after)
 		if err != nil {
 			return fmt.Errorf("events after %d: %w", after, err)

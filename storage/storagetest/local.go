@@ -112,11 +112,17 @@ func (l *Local) Propose(clock int64, requests []Request) ([]storage.Outcome, err
 }
 
 // Replay applies the log's entries from the first on, as Raft does after a restart, and compares what
-// they give now with what they gave at first. The store skips those that it holds.
-func (l *Local) Replay() error {
-	held := l.Store.Applied().Index
+// they give now with what they gave at first. The store skips those that it holds. between, when not nil,
+// is called before each entry.
+func (l *Local) Replay(between func() error) error {
 	for i := range l.Entries {
 		e := &l.Entries[i]
+		if between != nil {
+			if err := between(); err != nil {
+				return err
+			}
+		}
+		held := l.Store.Applied().Index
 		outcomes, err := l.Store.Apply(e.Index, e.Term, e.Data)
 		if err != nil {
 			return err
@@ -130,25 +136,45 @@ func (l *Local) Replay() error {
 		if err := SameOutcomes(outcomes, e.Outcomes); err != nil {
 			return fmt.Errorf("entry %d after a replay: %w", e.Index, err)
 		}
-		if now := l.Store.Applied(); now.Index != e.Index || now.RollingHash != e.Hash {
-			return fmt.Errorf("entry %d after a replay: index %d, rolling hash %x; was %x", e.Index, now.Index, now.RollingHash, e.Hash)
+		if now := l.Store.Applied(); now.Index != e.Index || now.Term != e.Term || now.RollingHash != e.Hash {
+			return fmt.Errorf("entry %d of term %d after a replay: now at %d of %d, rolling hash %x; was %x",
+				e.Index, e.Term, now.Index, now.Term, now.RollingHash, e.Hash)
 		}
 	}
 	return nil
 }
 
 // Crash takes the power away: what was not synced stays with a probability of percent, block by block.
-// The store opens again on what is left, with other options when change is not nil.
-func (l *Local) Crash(percent int, rng *rand.Rand, change func(*storage.Options)) error {
-	fs := l.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+// The store opens again on what is left. opts.FS must be a crashable disk in memory.
+func (l *Local) Crash(percent int, rng *rand.Rand) error {
+	return l.Move(l.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
+}
+
+// Move closes the store and opens it on another disk.
+func (l *Local) Move(disk vfs.FS) error {
 	if err := l.Store.Close(); err != nil {
 		return err
 	}
-	l.opts.FS = fs
-	if change != nil {
-		change(&l.opts)
-	}
+	l.opts.FS = disk
 	return l.open()
+}
+
+// Prefix returns how many of the log's entries the store holds, or an error when its state is not exactly
+// the one that it had after one of them (D2).
+func (l *Local) Prefix() (int, error) {
+	now := l.Store.Applied()
+	if now.Index == 0 && now.Events == 0 && now.PersistedAt == 0 && now.RollingHash == [32]byte{} {
+		return 0, nil
+	}
+	for i := range l.Entries {
+		if e := &l.Entries[i]; e.Index == now.Index {
+			if now.RollingHash != e.Hash || now.Term != e.Term {
+				return i + 1, fmt.Errorf("at index %d: rolling hash %x, term %d; was %x, %d", e.Index, now.RollingHash, now.Term, e.Hash, e.Term)
+			}
+			return i + 1, nil
+		}
+	}
+	return 0, fmt.Errorf("the store is at index %d, where there was no entry", now.Index)
 }
 
 // Run is System's.

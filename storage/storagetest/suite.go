@@ -16,13 +16,17 @@ type Factory func(t rapid.TB) System
 
 // Run holds a system to the contract: examples, one a rule, and drawn workloads beside the model.
 func Run(t *testing.T, open Factory) {
-	t.Run("examples", func(t *testing.T) { examples(t, open) })
-	t.Run("workloads", func(t *testing.T) {
-		rapid.Check(t, func(rt *rapid.T) {
-			if err := workload(rt, open); err != nil {
-				rt.Fatal(err)
-			}
-		})
+	t.Run("examples", func(t *testing.T) { Examples(t, open) })
+	t.Run("workloads", func(t *testing.T) { Workloads(t, open) })
+}
+
+// Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to APP-6,
+// APP-11, APP-12, READ-1, ENV-1.
+func Workloads(t *testing.T, open Factory) {
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := workload(rt, open); err != nil {
+			rt.Fatal(err)
+		}
 	})
 }
 
@@ -32,6 +36,12 @@ type Pair struct {
 	Model  *Model
 
 	positions atlas
+	proposals []proposal
+}
+
+type proposal struct {
+	clock    int64
+	requests []Request
 }
 
 // NewPair returns a system with a model of its own. The system must be empty.
@@ -44,6 +54,7 @@ func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, err
 		return nil, err
 	}
 	want, _ := p.Model.Propose(clock, requests)
+	p.proposals = append(p.proposals, proposal{clock, requests})
 	applied := p.System.Applied()
 	p.positions = append(p.positions, applied.Position())
 	if n := len(p.positions); n > 1 && p.positions[n-1] <= p.positions[n-2] {
@@ -55,11 +66,20 @@ func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, err
 // Check compares all that the two say.
 func (p *Pair) Check() error { return sameState(p.System, p.Model, p.positions) }
 
+// CheckPrefix compares all that the system says with a model that took the first n proposals alone.
+func (p *Pair) CheckPrefix(n int) error {
+	m := NewModel()
+	for _, old := range p.proposals[:n] {
+		if _, err := m.Propose(old.clock, old.requests); err != nil {
+			return err
+		}
+	}
+	return sameState(p.System, m, p.positions[:n])
+}
+
 // Reopen restarts the system.
 func (p *Pair) Reopen() error { return errors.Join(p.System.Reopen(), p.Model.Reopen()) }
 
-// workload proves IDM-6 to IDM-8, APP-1, APP-3 to APP-6, APP-11, APP-12, READ-1 and ENV-1 on whatever
-// rapid comes up with.
 func workload(t *rapid.T, open Factory) error {
 	p := NewPair(open(t))
 	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3}
@@ -162,7 +182,8 @@ func conditional(last uint64, events ...contract.Event) Request {
 	return r
 }
 
-func examples(t *testing.T, open Factory) {
+// Examples tells the stories, one a rule.
+func Examples(t *testing.T, open Factory) {
 	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
 			s := &story{t: t, p: NewPair(open(t))}

@@ -391,6 +391,9 @@ type EventRecord struct {
 	PayloadDigest string `protobuf:"bytes,22,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
 	RecordDigest  string `protobuf:"bytes,23,opt,name=record_digest,json=recordDigest,proto3" json:"record_digest,omitempty"`
 	ChainDigest   string `protobuf:"bytes,24,opt,name=chain_digest,json=chainDigest,proto3" json:"chain_digest,omitempty"`
+	// Envelope fields that the producer left out and that were filled in from the run, such as
+	// "tenantId". They take no part in record_digest (ENV-1, APP-11).
+	Inherited     []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -602,6 +605,13 @@ func (x *EventRecord) GetChainDigest() string {
 		return x.ChainDigest
 	}
 	return ""
+}
+
+func (x *EventRecord) GetInherited() []string {
+	if x != nil {
+		return x.Inherited
+	}
+	return nil
 }
 
 type isEventRecord_PayloadForm interface {
@@ -868,7 +878,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x10contract_version\x18\x11 \x01(\tR\x0fcontractVersion\x12#\n" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayloadB\x0e\n" +
-	"\fpayload_form\"\x81\b\n" +
+	"\fpayload_form\"\x9f\b\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -898,7 +908,8 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fpersisted_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12%\n" +
 	"\x0epayload_digest\x18\x16 \x01(\tR\rpayloadDigest\x12#\n" +
 	"\rrecord_digest\x18\x17 \x01(\tR\frecordDigest\x12!\n" +
-	"\fchain_digest\x18\x18 \x01(\tR\vchainDigestB\x0e\n" +
+	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +
+	"\tinherited\x18\x19 \x03(\tR\tinheritedB\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
 	"\b_step_idB\r\n" +

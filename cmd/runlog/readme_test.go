@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestReadme runs the console blocks of the documents as they are written, in order, against one node,
+// and compares what the commands print. Only the node's ports differ from the text.
+func TestReadme(t *testing.T) {
+	for _, doc := range []string{"README.md", "docs/running.md"} {
+		t.Run(doc, func(t *testing.T) {
+			steps := readConsole(t, filepath.Join("..", "..", doc))
+			n := spawnNode(t, t.TempDir())
+			a := n.ready(t)
+			sh := shell{t: t, env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
+				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
+			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin)
+			for _, s := range steps {
+				got := sh.run(ports.Replace(s.command))
+				if want, have := comparable(s.want), comparable(got); !matches(want, have) {
+					t.Errorf("line %d: $ %s\nprinted:\n%s\nthe document says:\n%s", s.line, s.command, have, want)
+				}
+			}
+		})
+	}
+}
+
+// consoleStep is a command of a document and what it says that the command prints.
+type consoleStep struct {
+	line          int
+	command, want string
+}
+
+// readConsole collects the ```console blocks: a command begins with "$ " and goes on while its quotes
+// are open or its line ends with a backslash.
+func readConsole(t *testing.T, path string) []consoleStep {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []consoleStep
+	var inBlock, inCommand bool
+	for i, line := range strings.Split(string(text), "\n") {
+		switch {
+		case !inBlock:
+			inBlock = line == "```console"
+		case line == "```":
+			inBlock = false
+		case inCommand:
+			s := &steps[len(steps)-1]
+			s.command += "\n" + line
+			inCommand = unfinished(s.command)
+		case strings.HasPrefix(line, "$ "):
+			steps = append(steps, consoleStep{line: i + 1, command: line[2:]})
+			inCommand = unfinished(line[2:])
+		case len(steps) == 0:
+			t.Fatalf("%s:%d: output before a command", path, i+1)
+		default:
+			steps[len(steps)-1].want += line + "\n"
+		}
+	}
+	if len(steps) == 0 {
+		t.Fatalf("%s has no console block: the test proves nothing", path)
+	}
+	return steps
+}
+
+func unfinished(command string) bool {
+	return strings.Count(command, "'")%2 == 1 || strings.HasSuffix(command, `\`)
+}
+
+// binDir has a runlog that is this test binary.
+func binDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(dir, "runlog")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type shell struct {
+	t   *testing.T
+	env []string
+}
+
+// run returns what a command prints. Its exit code is part of what commands here are for: refusals are
+// shown too, so only bash's own failures count.
+func (s *shell) run(command string) string {
+	s.t.Helper()
+	cmd := exec.Command("bash", "-c", command)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = s.env
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() >= 126 {
+		s.t.Fatalf("$ %s\n%v\n%s", command, err, out.String())
+	}
+	return out.String()
+}
+
+// volatile is what differs from one node to the next.
+var volatile = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "<uuid>"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "<digest>"},
+	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
+	{regexp.MustCompile(`"position":"A[\w-]+"`), `"position":"<position>"`},
+	{regexp.MustCompile(`"lagMs":"\d+"`), `"lagMs":"<lag>"`},
+	{regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)`), "in <time>"},
+	{regexp.MustCompile(`\bnode-[0-9a-f]{8}\b`), "<node>"},
+	{regexp.MustCompile(` +`), " "},
+}
+
+// comparable brings text into a form that does not depend on the time, the node or the spelling of JSON.
+func comparable(text string) string {
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		field, value := "", line
+		if rest, ok := strings.CutPrefix(line, "data: "); ok {
+			field, value = "data: ", rest
+		}
+		var v any
+		if strings.HasPrefix(value, "{") && json.Unmarshal([]byte(value), &v) == nil {
+			compact, err := json.Marshal(v)
+			if err != nil {
+				panic(fmt.Sprintf("JSON that was just read: %v", err))
+			}
+			line = field + string(compact)
+		}
+		for _, f := range volatile {
+			line = f.pattern.ReplaceAllString(line, f.with)
+		}
+		out = append(out, strings.TrimSpace(line))
+	}
+	return strings.Join(out, "\n")
+}
+
+// matches compares line by line; a line "..." stands for any lines.
+func matches(want, have string) bool {
+	var pattern strings.Builder
+	for i, line := range strings.Split(want, "\n") {
+		if i > 0 {
+			pattern.WriteString(`\n`)
+		}
+		if line == "..." {
+			pattern.WriteString(`(?s:.*)`)
+			continue
+		}
+		pattern.WriteString(regexp.QuoteMeta(line))
+	}
+	return regexp.MustCompile(`^` + pattern.String() + `$`).MatchString(have)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// serveFailure runs a node that must not start, and returns its exit code and what it said.
+func serveFailure(t *testing.T, env []string, args ...string) (int, string) {
+	t.Helper()
+	cmd := runlogCommand(env, append([]string{"serve", "--log-level", "error",
+		"--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
+		"--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	if _, ok := err.(*exec.ExitError); !ok {
+		t.Fatalf("the node did not fail: %v", err)
+	}
+	text := stderr.String()
+	if strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "runlog: ") || strings.Contains(text, "goroutine") {
+		t.Errorf("not one clear line:\n%s", text)
+	}
+	return cmd.ProcessState.ExitCode(), text
+}
+
+// TestServeRefusals: a node that cannot start says why and what to do, in one line, and touches nothing.
+func TestServeRefusals(t *testing.T) {
+	t.Run("data directory in use", func(t *testing.T) {
+		dir := t.TempDir()
+		n := spawnNode(t, dir)
+		n.ready(t)
+		code, text := serveFailure(t, nil, "--data-dir", dir)
+		if want := fmt.Sprintf("data directory %s is in use by process %d", dir, n.cmd.Process.Pid); code != int(exitFailed) || !strings.Contains(text, want) {
+			t.Errorf("exit %d, %q; want %q", code, text, want)
+		}
+		if code := n.stop(t); code != 0 {
+			t.Errorf("the first node ended with %d", code)
+		}
+	})
+	t.Run("port in use", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		dir := t.TempDir()
+		for _, flag := range []string{"--grpc-listen", "--http-listen", "--admin-listen", "--raft-listen"} {
+			code, text := serveFailure(t, nil, "--data-dir", dir, flag, l.Addr().String())
+			if code != int(exitFailed) || !strings.Contains(text, flag+" "+l.Addr().String()) || !strings.Contains(text, "port is in use") {
+				t.Errorf("%s: exit %d, %q", flag, code, text)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "store")); !os.IsNotExist(err) {
+			t.Errorf("a node that never started made a store: %v", err)
+		}
+	})
+	t.Run("read-only directory", func(t *testing.T) {
+		// The kernel's own file systems take no new directories, not even from root.
+		code, text := serveFailure(t, nil, "--data-dir", "/sys/runlog-data")
+		if code != int(exitFailed) || !strings.Contains(text, "/sys/runlog-data") || !strings.Contains(text, "--data-dir") {
+			t.Errorf("exit %d, %q", code, text)
+		}
+	})
+	t.Run("data directory is a file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, text := serveFailure(t, nil, "--data-dir", file); code != int(exitFailed) || !strings.Contains(text, file) {
+			t.Errorf("exit %d, %q", code, text)
+		}
+	})
+	t.Run("configuration", func(t *testing.T) {
+		config := filepath.Join(t.TempDir(), "runlog.yaml")
+		if err := os.WriteFile(config, []byte("grpc-listn: 127.0.0.1:0\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, text := serveFailure(t, nil, "--config", config); code != int(exitUsage) || !strings.Contains(text, `unknown key "grpc-listn"`) {
+			t.Errorf("exit %d, %q", code, text)
+		}
+		env := []string{"RUNLOG_MAX_PAYLOAD_BYTES=many"}
+		if code, text := serveFailure(t, env); code != int(exitUsage) || !strings.Contains(text, "RUNLOG_MAX_PAYLOAD_BYTES") {
+			t.Errorf("exit %d, %q", code, text)
+		}
+	})
+}
+
+// TestServeConfiguration: a flag wins over the environment, which wins over the file.
+func TestServeConfiguration(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "runlog.yaml")
+	if err := os.WriteFile(config, []byte("grpc-listen: file:1\nhttp-listen: file:2\nmax-payload-bytes: 1000\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{stderr: &bytes.Buffer{}, getenv: func(name string) string {
+		return map[string]string{"RUNLOG_HTTP_LISTEN": "env:2", "RUNLOG_ADMIN_LISTEN": "env:3"}[name]
+	}}
+	flags := a.serveCommand().Flags()
+	if err := flags.Parse([]string{"--admin-listen", "flag:3"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.configure(flags, config); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"grpc-listen": "file:1", "http-listen": "env:2", "admin-listen": "flag:3",
+		"raft-listen": "127.0.0.1:7413", "max-payload-bytes": "1000",
+	} {
+		if got := flags.Lookup(name).Value.String(); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
