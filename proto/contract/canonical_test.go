@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// goldenEvents are the events of testdata/canonical.golden, whose bytes were made from FORMAT.md by
+// goldenEvents are the events of testdata/canonical.golden, whose bytes were made from docs/formats.md by
 // another program.
 func goldenEvents() map[string]*Event {
 	return map[string]*Event{

@@ -15,7 +15,7 @@
 //
 // Invariants:
 //   - The codes of [TypeCode], the key text and the digests are persisted. They never change; golden
-//     files in testdata fix them, and FORMAT.md describes them byte by byte.
+//     files in testdata fix them, and docs/formats.md describes them byte by byte.
 //   - Nothing here keeps state. Two calls with the same arguments give the same result, except that an
 //     event without an eventId gets one from Options.NewEventID.
 //   - Work and memory are bounded by the size of the input: JSON nests at most 64 levels.
