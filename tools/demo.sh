@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-runlog=$PWD/bin/runlog
+runlog=${RUNLOG:-$PWD/bin/runlog}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/runlog-demo.XXXXXX")
 run=run_2026-02-11_analytics_nightly
 

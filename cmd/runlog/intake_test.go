@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// processes runs command lines of real processes against one node.
+type processes struct {
+	t      *testing.T
+	server string
+}
+
+func (p *processes) run(stdin string, args ...string) (code int, stdout, stderr string) {
+	p.t.Helper()
+	cmd := runlogCommand([]string{"RUNLOG_SERVER=" + p.server}, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		if _, ok := err.(*exec.ExitError); !ok {
+			p.t.Fatal(err)
+		}
+	}
+	if strings.Contains(errs.String(), "goroutine ") {
+		p.t.Errorf("runlog %v printed a stack:\n%s", args, errs.String())
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+const goodLine = `{"eventType":"%s","runId":"%s","tenantId":"t","projectId":"p","environmentId":"e","planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"%s}`
+
+func line(eventType, run, more string) string { return fmt.Sprintf(goodLine, eventType, run, more) }
+
+// TestBadInputOnARealNode: whatever is wrong with a line, it is named with what to do, the rest goes in,
+// nothing of it is stored, and the exit code says so (ENV-1, ENV-2, ENV-3, ENV-4, IDM-5).
+func TestBadInputOnARealNode(t *testing.T) {
+	n := spawnNode(t, t.TempDir())
+	p := processes{t: t, server: n.ready(t).GRPC}
+	for i, test := range []struct{ name, bad, says string }{
+		{"not JSON", `{"eventType": "RunStarted",`, "JSON"},
+		{"not an object", `[1, 2]`, "object"},
+		{"a missing field", strings.Replace(line("RunQueued", "RUN", ""), `"tenantId":"t",`, "", 1), "tenantId"},
+		{"a missing run", strings.Replace(line("RunQueued", "RUN", ""), `"runId":"RUN",`, "", 1), "runId"},
+		{"a stepId on a run event", line("RunQueued", "RUN", `,"stepId":"s"`), "stepId"},
+		{"a step event without stepId", line("StepStarted", "RUN", ""), "stepId"},
+		{"a vertical bar in an id", strings.Replace(line("RunQueued", "RUN", ""), `"plan"`, `"pl|an"`, 1), "planId"},
+		{"a wrong key", line("RunQueued", "RUN", `,"idempotencyKey":"abc"`), contractKey("RunQueued", "RUN")},
+		{"occurredAt", line("RunQueued", "RUN", `,"occurredAt":"2026-02-11T10:30:00Z"`), "sourceOccurredAt"},
+		{"a typing error", line("RunQueued", "RUN", `,"emitedBy":"x"`), "emitedBy"},
+		{"a payload that is no object", line("RunQueued", "RUN", `,"payload":[1]`), "payload"},
+		{"a wrong version", line("RunQueued", "RUN", `,"contractVersion":"3"`), "contractVersion"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := processes{t: t, server: p.server}
+			run := fmt.Sprintf("bad-%d", i)
+			// The key depends on the run's name, so every case has the same one and another prefix.
+			bad := strings.ReplaceAll(test.bad, "RUN\"", run+"\"")
+			says := test.says
+			if test.name == "a wrong key" {
+				says = contractKey("RunQueued", run)
+			}
+			file := filepath.Join(t.TempDir(), "events.jsonl")
+			text := line("RunStarted", run, "") + "\n" + bad + "\n\n" + line("RunCompleted", run, "") + "\n"
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			code, _, stderr := p.run("", "append", "-f", file)
+			if code != int(exitRefused) {
+				t.Errorf("exit %d, want %d", code, exitRefused)
+			}
+			if !strings.HasPrefix(stderr, file+":2: ") || !strings.Contains(stderr, says) || strings.Count(stderr, file) != 1 {
+				t.Errorf("stderr does not name %s:2 and %q:\n%s", file, says, stderr)
+			}
+			code, stdout, _ := p.run("", "events", run, "-o", "json")
+			if code != 0 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "RunStarted") || !strings.Contains(stdout, "RunCompleted") {
+				t.Errorf("the rest did not go in alone: exit %d\n%s", code, stdout)
+			}
+		})
+	}
+	t.Run("an unknown run", func(t *testing.T) {
+		p := processes{t: t, server: p.server}
+		for _, args := range [][]string{{"snapshot", "nowhere"}, {"events", "nowhere"}, {"watch", "nowhere"}} {
+			code, stdout, stderr := p.run("", args...)
+			if code != int(exitNotFound) || stdout != "" || !strings.HasPrefix(stderr, "runlog: RUN_NOT_FOUND: ") || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("runlog %v: exit %d, %q, %q", args, code, stdout, stderr)
+			}
+		}
+	})
+	t.Run("standard input", func(t *testing.T) {
+		p := processes{t: t, server: p.server}
+		code, _, stderr := p.run("nonsense\n"+line("RunStarted", "piped", "")+"\n", "append", "-f", "-")
+		if code != int(exitRefused) || !strings.Contains(stderr, ":1: ") {
+			t.Errorf("exit %d, %q", code, stderr)
+		}
+	})
+	t.Run("no server", func(t *testing.T) {
+		p := processes{t: t, server: "127.0.0.1:1"}
+		code, _, stderr := p.run("", "snapshot", "r")
+		if code != int(exitUnavailable) || !strings.Contains(stderr, "127.0.0.1:1") || !strings.Contains(stderr, "runlog serve") {
+			t.Errorf("exit %d, %q", code, stderr)
+		}
+	})
+	if code := n.stop(t); code != 0 {
+		t.Errorf("the node ended with exit code %d:\n%s", code, n.stderr)
+	}
+}
+
+// contractKey is the derived key of a run event of goodLine, worked out by the formula of IDM-1.
+func contractKey(eventType, run string) string {
+	return hexSHA256(run + "|RUN|1|" + eventType + "|plan|1")
+}
+
+// TestDemo runs the demonstration of the README as make demo does: what goes in the second time is
+// recognised and nothing is inserted (IDM-6).
+func TestDemo(t *testing.T) {
+	cmd := exec.Command("./tools/demo.sh")
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), asRunlog+"=1", "RUNLOG="+filepath.Join(binDir(t), "runlog"), "TMPDIR="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text := string(out)
+	for _, want := range []string{
+		": 154 inserted, 0 duplicates (0 diverged), 0 refused",
+		": 0 inserted, 154 duplicates (0 diverged), 0 refused",
+		"Status        COMPLETED",
+		"The node serves HTTP on http://127.0.0.1:",
+		"It stops now",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the demo does not print %q:\n%s", want, text)
+		}
+	}
+}
