@@ -157,29 +157,31 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 		return nil, err
 	}
 	var results []Result
-	limits := make(map[string]*Result)
+	measured := make(map[string]*Result)
 	for _, w := range o.plan() {
 		r, err := o.measure(ctx, &w)
+		if r != nil {
+			measured[w.name] = r
+			if !w.limit {
+				r.Ratios = ratios(r, measured[GRPCEcho], measured[Fsync])
+			}
+			results = append(results, *r)
+			if o.Measured != nil {
+				o.Measured(*r)
+			}
+		}
 		if err != nil {
 			return results, fmt.Errorf("bench: %s: %w", w.name, err)
-		}
-		if w.limit {
-			limits[w.name] = &r
-		} else {
-			r.Ratios = ratios(&r, limits[GRPCEcho], limits[Fsync])
-		}
-		results = append(results, r)
-		if o.Measured != nil {
-			o.Measured(r)
 		}
 	}
 	return results, nil
 }
 
-func (o *Options) measure(ctx context.Context, w *workload) (r Result, err error) {
+// measure returns what was measured, also when what comes after it failed, and nil when nothing was.
+func (o *Options) measure(ctx context.Context, w *workload) (r *Result, err error) {
 	callers, size, release, err := w.open(ctx, w)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	l := &loop{warmUp: o.WarmUp, duration: o.Duration, calls: o.Calls, grace: o.Grace}
@@ -187,7 +189,7 @@ func (o *Options) measure(ctx context.Context, w *workload) (r Result, err error
 		// One call alone first: it makes the connection, and where it fails no other will do better.
 		n, err := callers[0](ctx)
 		if err != nil {
-			return Result{}, err
+			return nil, err
 		}
 		l.acknowledged.Add(uint64(n))
 	}
@@ -197,9 +199,10 @@ func (o *Options) measure(ctx context.Context, w *workload) (r Result, err error
 	if err == nil && w.limit {
 		err = t.first
 	}
-	r = t.result(w, l.acknowledged.Load())
-	r.RequestBytes = size
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return t.result(w, size, l.acknowledged.Load()), nil
 }
 
 // watch tells Progress about a loop until the returned function is called.

@@ -22,11 +22,7 @@ func (o *Options) openEcho(_ context.Context, w *workload) ([]caller, int, func(
 		return nil, 0, nil, err
 	}
 	server := grpc.NewServer()
-	server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "runlog.bench.Echo",
-		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "Echo", Handler: echo}},
-	}, nil)
+	server.RegisterService(echoService(), nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -57,10 +53,20 @@ func (o *Options) openEcho(_ context.Context, w *workload) ([]caller, int, func(
 	return callers, proto.Size(req), release, nil
 }
 
-func echo(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	req := new(runlogv1.AppendEventsRequest)
-	if err := decode(req); err != nil {
-		return nil, err
+// echoService decodes a request and sends it back.
+func echoService() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: "runlog.bench.Echo",
+		HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{
+			MethodName: "Echo",
+			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				req := new(runlogv1.AppendEventsRequest)
+				if err := decode(req); err != nil {
+					return nil, err
+				}
+				return req, nil
+			},
+		}},
 	}
-	return req, nil
 }

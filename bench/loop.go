@@ -48,7 +48,7 @@ type loop struct {
 	calls uint64
 	// grace is how long calls that are under way at the end are waited for.
 	grace time.Duration
-	// begun counts the events acknowledged so far, for whoever looks on.
+	// acknowledged counts the events acknowledged so far, for whoever looks on.
 	acknowledged atomic.Uint64
 }
 
@@ -138,12 +138,13 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // result turns a tally into what is reported.
-func (t *tally) result(w *workload, acknowledged uint64) Result {
-	r := Result{
+func (t *tally) result(w *workload, requestBytes int, acknowledged uint64) *Result {
+	r := &Result{
 		Name:         w.name,
 		Limit:        w.limit,
 		Callers:      w.callers,
 		Batch:        w.batch,
+		RequestBytes: requestBytes,
 		Seconds:      t.elapsed.Seconds(),
 		Calls:        t.latency.Count(),
 		Events:       t.events.Load(),

@@ -51,8 +51,8 @@ func fileSystem(dir string) string {
 	if err != nil {
 		return unknown
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

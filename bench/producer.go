@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// A run is as long as minRunEvents or minRunCalls calls, whichever is longer.
+	// A run has at least so many events and takes at least so many calls.
 	minRunEvents = 50
 	minRunCalls  = 5
 
 	tenants = 8
-	// textBytes of words to fill payloads from. Pieces of a megabyte seldom repeat within the 32 KiB that a
+	// textBytes of words to fill payloads from. Pieces of so much text seldom repeat within the 32 KiB that a
 	// node compresses at a time, so what they compress to is what text does, and not what copies do.
-	textBytes = 1 << 20
+	textBytes = 512 << 10
 
 	planID      = "plan_nightly_analytics"
 	planVersion = "3.4"

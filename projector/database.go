@@ -2,6 +2,7 @@ package projector
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,6 +39,18 @@ type database struct {
 	db       *pebble.DB
 	cluster  storage.ClusterID
 	position storage.Position
+
+	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
+	sound context.Context
+	spoil context.CancelCauseFunc
+}
+
+// damaged remembers trouble with the database, after which it is made anew.
+func (d *database) damaged(err error) {
+	if !errors.Is(err, errProjection) {
+		err = fmt.Errorf("%w: %w", errProjection, err)
+	}
+	d.spoil(err)
 }
 
 func openDatabase(o *Options) (*database, error) {
@@ -47,6 +60,10 @@ func openDatabase(o *Options) (*database, error) {
 	}
 	// Whatever is wrong with it, the log has everything (PRJ-13).
 	o.Logger.Warn("projection database is made anew", "dir", o.Dir, "reason", err)
+	return remakeDatabase(o)
+}
+
+func remakeDatabase(o *Options) (*database, error) {
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("%w: remove %s: %w", errProjection, o.Dir, err)
 	}
@@ -54,25 +71,40 @@ func openDatabase(o *Options) (*database, error) {
 }
 
 func tryDatabase(o *Options) (*database, error) {
-	db, err := pebble.Open(o.Dir, &pebble.Options{
+	d := &database{cluster: o.Cluster}
+	d.sound, d.spoil = context.WithCancelCause(context.Background())
+	var err error
+	d.db, err = pebble.Open(o.Dir, &pebble.Options{
 		FS:                 o.FS,
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
 		MemTableSize:       16 << 20,
 		Logger:             pebbleLogger{o.Logger},
+		EventListener: &pebble.EventListener{
+			BackgroundError: d.damaged,
+			DataCorruption:  func(info pebble.DataCorruptionInfo) { d.damaged(info.Details) },
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: open %s: %w", errProjection, o.Dir, err)
 	}
-	d := &database{db: db, cluster: o.Cluster}
 	if err := d.readWatermark(); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, d.db.Close())
 	}
 	return d, nil
 }
 
+// close flushes, unless the database is damaged: Pebble would try for ever.
 func (d *database) close() error {
-	if err := errors.Join(d.db.Flush(), d.db.Close()); err != nil {
+	flushed, err := d.db.AsyncFlush()
+	if err == nil {
+		select {
+		case <-flushed:
+		case <-d.sound.Done():
+			err = context.Cause(d.sound)
+		}
+	}
+	if err = errors.Join(err, d.db.Close()); err != nil {
 		return fmt.Errorf("%w: close: %w", errProjection, err)
 	}
 	return nil

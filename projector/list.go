@@ -45,11 +45,20 @@ func (p *Projector) List(f Filter, cursor []byte, limit int) (page []Listed, nex
 	if f.CreatedAfter > 0 {
 		upper = listKeyOf(f.CreatedAfter, "")
 	}
-	it, err := p.db.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	p.disk.RLock()
+	defer p.disk.RUnlock()
+	if p.disk.db == nil {
+		return nil, nil, fmt.Errorf("%w: is being made anew", errProjection)
+	}
+	it, err := p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errProjection, err)
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() {
+		if err = errors.Join(err, it.Close()); err != nil {
+			p.disk.db.damaged(err)
+		}
+	}()
 	looked := 0
 	var last []byte
 	for it.First(); it.Valid(); it.Next() {

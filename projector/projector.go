@@ -88,10 +88,15 @@ func (o *Options) Validate() error {
 // Projector folds the log into snapshots and tells watchers.
 type Projector struct {
 	opts    Options
-	db      *database
 	metrics *metrics
 	watch   watchers
 
+	// disk has the database: held for reading by whoever else than run uses it, and for writing while run
+	// replaces it. nil: it could not be made anew yet.
+	disk struct {
+		sync.RWMutex
+		db *database
+	}
 	// live has the newest snapshot of the runs folded last.
 	live struct {
 		sync.RWMutex
@@ -119,7 +124,8 @@ func Open(opts Options) (*Projector, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Projector{opts: opts, db: db, stop: stop}
+	p := &Projector{opts: opts, stop: stop}
+	p.disk.db = db
 	p.live.runs = newSnapshotCache(opts.CachedRuns)
 	p.watch.limit = opts.MaxSubscriptions
 	p.advanced.ch = make(chan struct{})
@@ -134,7 +140,14 @@ func (p *Projector) Close() error {
 	p.stop()
 	p.done.Wait()
 	p.metrics.unregister(p.opts.Registerer)
-	return p.db.close()
+	if p.disk.db == nil {
+		return nil
+	}
+	if err := p.disk.db.close(); err != nil {
+		// Nothing is lost: the next Open folds it again.
+		p.opts.Logger.Warn("projection database not closed well", "err", err)
+	}
+	return nil
 }
 
 // Position up to which everything is folded.
@@ -157,24 +170,60 @@ func (p *Projector) WaitPosition(ctx context.Context, at storage.Position) error
 	}
 }
 
-// run pulls: it waits until the store is ahead, and reads (D9).
+// run folds until the projector is closed. Trouble with the database is no reason to stop taking appends:
+// it is made anew (PRJ-13).
 func (p *Projector) run(ctx context.Context) {
-	for p.opts.Store.Wait(ctx, p.Position()) == nil {
-		err := p.round(ctx)
-		switch {
-		case err == nil || ctx.Err() != nil:
-		case errors.Is(err, errProjection):
-			// The database is disposable: trouble with it is no reason to stop taking appends.
-			p.opts.Logger.Error("projection database failed, trying again", "err", err)
+	for {
+		err := p.follow(ctx)
+		for errors.Is(err, errProjection) && ctx.Err() == nil {
+			p.opts.Logger.Error("projection database failed, it is made anew", "err", err)
 			select {
 			case <-time.After(retryAfter):
+				err = p.remake()
 			case <-ctx.Done():
 			}
-		default:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
 			p.opts.Fail(fmt.Errorf("projector: %w", err))
 			return
 		}
 	}
+}
+
+// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on.
+func (p *Projector) follow(ctx context.Context) error {
+	sound := p.disk.db.sound
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
+	// Wait does not look at the context while the store is ahead.
+	for ctx.Err() == nil && p.opts.Store.Wait(ctx, p.Position()) == nil {
+		if err := p.round(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// remake replaces the database by an empty one, from which folding begins again. Until then, snapshots
+// are folded from the log on the way out.
+func (p *Projector) remake() (err error) {
+	p.disk.Lock()
+	defer p.disk.Unlock()
+	if p.disk.db != nil {
+		_ = p.disk.db.db.Close() // it is damaged, and goes
+	}
+	if p.disk.db, err = remakeDatabase(&p.opts); err != nil {
+		return err
+	}
+	p.live.Lock()
+	p.live.runs = newSnapshotCache(p.opts.CachedRuns)
+	p.live.Unlock()
+	p.position.Store(uint64(p.disk.db.position))
+	return nil
 }
 
 // round folds what was committed since the last one, up to about roundEvents, and stores and publishes
@@ -230,40 +279,48 @@ func (f *folded) due() bool {
 
 func (r *round) fold(c *storage.Commit) error {
 	r.position = c.Position
-	r.events += len(c.Records)
-	f, err := r.begin(c.Run)
+	r.events += max(1, len(c.Records)) // a run without events counts too
+	f, err := r.begin(c)
 	if err != nil || len(c.Records) == 0 {
 		return err
-	}
-	if c.Records[0].RunSeq > f.now.LastEventSeq+1 {
-		// The stored snapshot is older than this round: catch up from the run itself.
-		f.now, err = foldRun(r.p.opts.Store, f.now, c.Run.RunID, c.Records[0].RunSeq-1)
-		if err != nil {
-			return err
-		}
 	}
 	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
 	r.p.metrics.events.Add(float64(len(c.Records)))
 	return nil
 }
 
-func (r *round) begin(run *storage.Run) (*folded, error) {
-	if f := r.changed[run.RunID]; f != nil {
+// begin returns the run of a commit as it was before the commit.
+func (r *round) begin(c *storage.Commit) (*folded, error) {
+	if f := r.changed[c.Run.RunID]; f != nil {
 		return f, nil
 	}
-	s, stored, err := r.p.load(run)
+	s, stored, err := r.p.load(c.Run)
 	if err != nil {
 		return nil, err
 	}
-	f := &folded{run: run, before: s, now: s, stored: stored}
-	r.changed[run.RunID] = f
+	if mayLack(s, c) {
+		// The stored snapshot is older than this round: catch up from the run itself.
+		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
+			return nil, err
+		}
+	}
+	f := &folded{run: c.Run, before: s, now: s, stored: stored}
+	r.changed[c.Run.RunID] = f
 	return f, nil
+}
+
+// mayLack says whether a snapshot may lack events of the run from before a commit.
+func mayLack(s *Snapshot, c *storage.Commit) bool {
+	if len(c.Records) == 0 {
+		return s.LastEventSeq < c.Run.LastSeq
+	}
+	return s.LastEventSeq+1 < c.Records[0].RunSeq
 }
 
 // finish stores what is due, makes the new snapshots visible and tells the watchers.
 func (r *round) finish() error {
 	p := r.p
-	if err := p.db.store(r.position, r.changed); err != nil {
+	if err := p.disk.db.store(r.position, r.changed); err != nil {
 		return err
 	}
 	now := p.opts.Clock()
@@ -280,8 +337,8 @@ func (r *round) finish() error {
 	for id, f := range r.changed {
 		if f.now.LastEventSeq > f.before.LastEventSeq {
 			p.metrics.lag.Observe(now.Sub(f.now.PersistedAt).Seconds())
+			p.watch.publish(id, f.now)
 		}
-		p.watch.publish(id, f.now)
 	}
 	return nil
 }
@@ -302,8 +359,13 @@ func (p *Projector) load(run *storage.Run) (s *Snapshot, stored uint64, err erro
 	if s != nil {
 		return s, stored, nil
 	}
-	if s, err = p.db.load(run.RunID); err != nil {
-		return nil, 0, err
+	p.disk.RLock()
+	defer p.disk.RUnlock()
+	if p.disk.db != nil {
+		if s, err = p.disk.db.load(run.RunID); err != nil {
+			p.disk.db.damaged(err)
+			return nil, 0, err
+		}
 	}
 	if s == nil {
 		return Empty(run), 0, nil
@@ -315,23 +377,24 @@ func (p *Projector) load(run *storage.Run) (s *Snapshot, stored uint64, err erro
 func (p *Projector) Snapshot(v *storage.View) (*Snapshot, error) {
 	s, _, err := p.load(v.Run)
 	if err != nil {
-		return nil, err
+		s = Empty(v.Run) // the log has everything
 	}
-	return foldView(v, s, v.Run.LastSeq)
+	return foldView(v, s, v.Run.Position+1)
 }
 
-// foldRun folds a run's events from a snapshot on, up to and with runSeq last.
-func foldRun(store *storage.Store, s *Snapshot, runID string, last uint64) (_ *Snapshot, err error) {
-	v, err := store.View(runID)
+// foldBefore folds what the run of a commit had before it, from a snapshot on.
+func foldBefore(store *storage.Store, s *Snapshot, c *storage.Commit) (_ *Snapshot, err error) {
+	v, err := store.View(c.Run.RunID)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	return foldView(v, s, last)
+	return foldView(v, s, c.Position)
 }
 
-func foldView(v *storage.View, s *Snapshot, last uint64) (*Snapshot, error) {
-	if s.LastEventSeq >= last {
+// foldView folds the events of a run at positions before end, from a snapshot on.
+func foldView(v *storage.View, s *Snapshot, end storage.Position) (*Snapshot, error) {
+	if s.LastEventSeq >= v.Run.LastSeq {
 		return s, nil
 	}
 	var batch []storage.Record
@@ -339,7 +402,7 @@ func foldView(v *storage.View, s *Snapshot, last uint64) (*Snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if rec.RunSeq > last {
+		if rec.Position >= end {
 			break
 		}
 		if batch = append(batch, *rec); len(batch) == roundEvents {

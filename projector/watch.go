@@ -68,16 +68,25 @@ func (s *Subscription) Close() {
 
 // Next waits for a snapshot newer than the last one returned, or for the context's error.
 func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
-	select {
-	case <-s.wake:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		newest := s.newest
-		s.newest = nil
-		return newest, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	for {
+		select {
+		case <-s.wake:
+			// There is none when the call before, woken by one snapshot, took the next one with it.
+			if newest := s.take(); newest != nil {
+				return newest, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
+}
+
+func (s *Subscription) take() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newest := s.newest
+	s.newest = nil
+	return newest
 }
 
 // publish hands a snapshot to the run's subscriptions without waiting for any (WATCH-3).

@@ -13,6 +13,6 @@
 //   - The log drops an entry only when Pebble holds its effects on stable storage (D2).
 //   - A node whose log ends before what its store has applied does not start (D2).
 //
-// One voter is the only configuration today. The transport listens all the same, with the heartbeat
-// fast path switched off (D4a), so that more nodes change nothing here.
+// One voter is the only configuration today. The transport holds its port, takes no connection, and has
+// the heartbeat fast path switched off (D4a).
 package raft

@@ -22,6 +22,10 @@ var (
 	// ErrUnknown means that a proposal may or may not have been stored: leadership or the node was lost
 	// after it was proposed (D4i).
 	ErrUnknown = errors.New("raft: outcome unknown")
+	// ErrTooLarge means that an entry has more bytes than the log can read back. It was not stored.
+	ErrTooLarge = errors.New("raft: entry too large")
+	// ErrLogTooShort means that the log lacks entries that were once committed.
+	ErrLogTooShort = errors.New("raft: log is too short")
 	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it must
 	// have lost acknowledged entries.
 	ErrLogBehindStore = errors.New("raft: log is behind the store")
@@ -29,8 +33,10 @@ var (
 
 const (
 	snapshotsKept = 2
-	// truncateCheck is how often the node looks whether the log has grown by TruncateBytes.
-	truncateCheck = time.Second
+	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may take.
+	closeTimeout = 3 * time.Second
+	// markEvery is how far the commit mark may trail the log, and how often the log's size is looked at.
+	markEvery = time.Second
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
 )
@@ -41,6 +47,7 @@ type Node struct {
 	raft    *hraft.Raft
 	wal     *wal.WAL
 	logs    *logStore
+	mark    *commitMark // housekeep's, once the node runs
 	metrics *metrics
 	verify  verifier
 
@@ -51,6 +58,14 @@ type Node struct {
 		changed chan struct{}
 	}
 	failed atomic.Bool
+
+	// flight counts the proposals whose answer somebody waits for.
+	flight struct {
+		sync.Mutex
+		closing bool
+		count   int
+		changed chan struct{} // has room for one: count went down
+	}
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -64,6 +79,7 @@ func Start(opts Options) (*Node, error) {
 	}
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
 	n.ready.changed = make(chan struct{})
+	n.flight.changed = make(chan struct{}, 1)
 	n.verify.confirm = n.confirmLeader
 	if err := n.start(); err != nil {
 		return nil, errors.Join(err, n.closeFiles())
@@ -77,11 +93,20 @@ func (n *Node) start() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	var err error
+	err := finishRotation(dir)
+	if err != nil {
+		return err
+	}
 	if n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log)); err != nil {
 		return fmt.Errorf("raft: open log in %s: %w", dir, err)
 	}
-	n.logs = &logStore{wal: n.wal, metrics: n.metrics, fail: n.fail}
+	n.logs = &logStore{wal: n.wal, applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail}
+	if err := n.logs.countBytes(dir); err != nil {
+		return err
+	}
+	if n.mark, err = openMark(n.opts.Dir); err != nil {
+		return err
+	}
 	snapshots, err := hraft.NewFileSnapshotStoreWithLogger(n.opts.Dir, snapshotsKept, log)
 	if err != nil {
 		return fmt.Errorf("raft: open snapshots in %s: %w", n.opts.Dir, err)
@@ -101,7 +126,7 @@ func (n *Node) start() error {
 		return errors.Join(fmt.Errorf("raft: %w", err), trans.Close())
 	}
 	n.done.Go(func() { n.followLeadership(leading) })
-	n.done.Go(n.truncateLoop)
+	n.done.Go(n.housekeep)
 	return nil
 }
 
@@ -116,7 +141,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.NotifyCh = leading
 	conf.NoSnapshotRestoreOnStart = true
 	conf.TrailingLogs = n.opts.TrailingEntries
-	// Entries are no measure of a log; truncateLoop counts bytes instead (D4h).
+	// Entries are no measure of a log; housekeep counts bytes instead (D4h).
 	conf.SnapshotThreshold = math.MaxUint64
 	conf.SnapshotInterval = 24 * time.Hour
 	return conf
@@ -137,38 +162,46 @@ func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
 	if last < applied {
 		return fmt.Errorf("%w: the log ends at %d, the store holds everything up to %d; %s", ErrLogBehindStore, last, applied, advice)
 	}
-	dropped, err := droppedUpTo(snapshots)
+	if last < n.mark.index {
+		return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrLogTooShort, last, n.mark.index, advice)
+	}
+	dropped, err := droppedBy(snapshots)
 	if err != nil {
 		return err
 	}
-	if dropped > applied {
-		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", dropped, applied, advice)
+	if dropped.store > applied {
+		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", dropped.store, applied, advice)
 	}
-	if dropped == 0 && first > applied+1 {
-		return fmt.Errorf("raft: store is behind the log: the log begins at %d, the store holds %d; %s", first, applied, advice)
+	if first > dropped.log+1 {
+		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, dropped.log, advice)
 	}
 	return nil
 }
 
-// droppedUpTo returns the highest applied index that a snapshot allowed the log to drop; 0: none.
-func droppedUpTo(snapshots hraft.SnapshotStore) (uint64, error) {
+// drop is how far the newest snapshot allowed the log to be dropped; zero without one.
+type drop struct {
+	log   uint64 // the log index that the snapshot stands for
+	store uint64 // the applied index that the store held on stable storage then
+}
+
+func droppedBy(snapshots hraft.SnapshotStore) (drop, error) {
 	list, err := snapshots.List()
 	if err != nil {
-		return 0, fmt.Errorf("raft: list snapshots: %w", err)
+		return drop{}, fmt.Errorf("raft: list snapshots: %w", err)
 	}
 	if len(list) == 0 {
-		return 0, nil
+		return drop{}, nil
 	}
 	_, r, err := snapshots.Open(list[0].ID)
 	if err != nil {
-		return 0, fmt.Errorf("raft: open snapshot %s: %w", list[0].ID, err)
+		return drop{}, fmt.Errorf("raft: open snapshot %s: %w", list[0].ID, err)
 	}
 	var meta snapshotMeta
 	err = errors.Join(json.NewDecoder(r).Decode(&meta), r.Close())
 	if err != nil {
-		return 0, fmt.Errorf("raft: read snapshot %s: %w", list[0].ID, err)
+		return drop{}, fmt.Errorf("raft: read snapshot %s: %w", list[0].ID, err)
 	}
-	return meta.Applied, nil
+	return drop{log: list[0].Index, store: meta.Applied}, nil
 }
 
 func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, trans hraft.Transport) error {
@@ -176,8 +209,13 @@ func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, tran
 	if err != nil {
 		return fmt.Errorf("raft: look for a group: %w", err)
 	}
-	if exists {
+	if exists && !n.bootstrapInterrupted(snapshots) {
 		return nil
+	}
+	if exists {
+		if err := n.wal.SetUint64([]byte("CurrentTerm"), 0); err != nil {
+			return fmt.Errorf("raft: make a group: %w", err)
+		}
 	}
 	err = hraft.BootstrapCluster(conf, n.logs, n.wal, snapshots, trans, hraft.Configuration{
 		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
@@ -186,6 +224,14 @@ func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, tran
 		return fmt.Errorf("raft: make a group: %w", err)
 	}
 	return nil
+}
+
+// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the term,
+// then the configuration: it has a term and nothing else, and could never elect a leader.
+func (n *Node) bootstrapInterrupted(snapshots hraft.SnapshotStore) bool {
+	last, err := n.logs.LastIndex()
+	list, listErr := snapshots.List()
+	return err == nil && listErr == nil && last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
 }
 
 // followLeadership drains NotifyCh, which hashicorp/raft blocks on. A new leader first applies
@@ -197,13 +243,26 @@ func (n *Node) followLeadership(leading <-chan bool) {
 			return
 		case now := <-leading:
 			if now {
-				if err := n.raft.Barrier(0).Error(); err != nil {
+				if err := n.barrier(); err != nil {
 					n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
 					continue
 				}
 			}
 			n.setLeading(now)
 		}
+	}
+}
+
+// barrier waits until everything of earlier terms is applied, or until the node closes: hashicorp/raft
+// forgets what waits in its queues when it shuts down.
+func (n *Node) barrier() error {
+	applied := make(chan error, 1)
+	go func() { applied <- n.raft.Barrier(0).Error() }()
+	select {
+	case err := <-applied:
+		return err
+	case <-n.stop:
+		return errStopped
 	}
 }
 
@@ -239,7 +298,7 @@ func (n *Node) WaitFollowing(ctx context.Context) error { return n.wait(ctx, fal
 func (n *Node) wait(ctx context.Context, leading bool) error {
 	for {
 		n.ready.Lock()
-		now, changed := n.ready.leading, n.ready.changed
+		now, changed := n.ready.leading && !n.failed.Load(), n.ready.changed
 		n.ready.Unlock()
 		if now == leading {
 			return nil
@@ -252,26 +311,39 @@ func (n *Node) wait(ctx context.Context, leading bool) error {
 	}
 }
 
-// truncateLoop drops the log's oldest entries whenever it has grown by TruncateBytes.
-func (n *Node) truncateLoop() {
-	tick := time.NewTicker(truncateCheck)
+// housekeep moves the commit mark on, and drops the log's oldest entries whenever it has grown by
+// TruncateBytes.
+func (n *Node) housekeep() {
+	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	var base uint64
 	for {
 		select {
 		case <-n.stop:
+			n.advanceMark()
 			return
 		case <-tick.C:
-			written := n.logs.written.Load()
-			if written-base < n.opts.TruncateBytes {
-				continue
-			}
-			if err := n.Truncate(); err != nil {
-				n.opts.Logger.Warn("log not truncated, trying again", "err", err)
-				continue
-			}
-			base = written
 		}
+		n.advanceMark()
+		written := n.logs.written.Load()
+		if written-base < n.opts.TruncateBytes {
+			continue
+		}
+		if err := n.Truncate(); err != nil {
+			n.opts.Logger.Warn("log not truncated, trying again", "err", err)
+			continue
+		}
+		base = written
+	}
+}
+
+// advanceMark moves the mark to what is applied, which is committed.
+func (n *Node) advanceMark() {
+	if n.failed.Load() {
+		return
+	}
+	if err := n.mark.advance(n.opts.Store.Applied().Index); err != nil {
+		n.fail(err)
 	}
 }
 
@@ -295,12 +367,37 @@ func (n *Node) fail(err error) {
 	}
 }
 
-// Close stops the node. Proposals that are under way end with ErrUnknown.
+// Close takes no more proposals, waits a while for the answers of those under way, and stops the node.
 func (n *Node) Close() error {
-	close(n.stop)
+	n.flight.Lock()
+	n.flight.closing = true
+	n.flight.Unlock()
+	n.awaitProposals()
 	err := n.raft.Shutdown().Error()
+	close(n.stop)
 	n.done.Wait()
+	n.setLeading(false)
 	return errors.Join(err, n.closeFiles())
+}
+
+// awaitProposals returns when all proposals have their answer, or after closeTimeout: hashicorp/raft
+// forgets what waits in its queues when it shuts down.
+func (n *Node) awaitProposals() {
+	deadline := time.After(closeTimeout)
+	for {
+		n.flight.Lock()
+		count, changed := n.flight.count, n.flight.changed
+		n.flight.Unlock()
+		if count == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			n.opts.Logger.Warn("closing with proposals that have no answer", "count", count)
+			return
+		}
+	}
 }
 
 func (n *Node) closeFiles() error {
@@ -308,6 +405,9 @@ func (n *Node) closeFiles() error {
 	err := n.opts.Listener.Close()
 	if n.raft != nil {
 		err = nil // the transport has closed the listener
+	}
+	if n.mark != nil {
+		err = errors.Join(err, n.mark.close())
 	}
 	if n.wal != nil {
 		err = errors.Join(err, n.wal.Close())

@@ -11,6 +11,10 @@ import (
 	"runlog/storage"
 )
 
+// maxEntryBytes is far above what a proposal holds. raft-wal writes entries of any size and refuses to
+// read those over 64 MiB, after which no node would start again.
+const maxEntryBytes = 60 << 20
+
 // Future is the answer to a proposal that is under way.
 type Future struct {
 	n      *Node
@@ -18,17 +22,42 @@ type Future struct {
 }
 
 // Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. It does not wait
-// for the answer, but may wait for room.
+// for the answer, but may wait for room. The caller must call Wait.
 func (n *Node) Propose(data []byte) (*Future, error) {
-	if !n.Leading() {
+	if len(data) > maxEntryBytes {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
+	}
+	if !n.Leading() || !n.takeOff() {
 		return nil, ErrNotLeader
 	}
 	return &Future{n: n, future: n.raft.Apply(data, 0)}, nil
 }
 
+// takeOff counts a proposal in, unless the node closes.
+func (n *Node) takeOff() bool {
+	n.flight.Lock()
+	defer n.flight.Unlock()
+	if n.flight.closing {
+		return false
+	}
+	n.flight.count++
+	return true
+}
+
+func (n *Node) land() {
+	n.flight.Lock()
+	n.flight.count--
+	n.flight.Unlock()
+	select {
+	case n.flight.changed <- struct{}{}:
+	default:
+	}
+}
+
 // Wait returns the outcomes of the proposal's commands, in order, once it is durable and applied; or
-// ErrNotLeader (not stored), or ErrUnknown.
+// ErrNotLeader (not stored), or ErrUnknown. It is called once.
 func (f *Future) Wait() ([]storage.Outcome, error) {
+	defer f.n.land()
 	err := f.future.Error()
 	if f.n.failed.Load() {
 		// Nothing may be acknowledged by a node that could not write or apply (D10).

@@ -26,10 +26,22 @@ func newTransport(l net.Listener, log hclog.Logger) transport {
 	return transport{hraft.NewNetworkTransportWithLogger(streams{l}, transportPool, transportTimeout, log)}
 }
 
-// streams makes a listener a stream layer.
+// streams makes a listener a stream layer that takes no connection: one voter has nobody to listen to,
+// and hashicorp/raft would believe any caller. The port is held all the same.
 type streams struct{ net.Listener }
 
 var _ hraft.StreamLayer = streams{}
+
+// Accept ends every connection until the listener is closed.
+func (s streams) Accept() (net.Conn, error) {
+	for {
+		conn, err := s.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		_ = conn.Close()
+	}
+}
 
 func (streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	return net.DialTimeout("tcp", string(address), timeout)

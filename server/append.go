@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/batch"
 	"runlog/storage"
 )
 
@@ -23,14 +24,10 @@ const (
 
 // AppendEvents stores events of one run, all or none (APP-3).
 func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	if req.RunId == "" {
-		return nil, statusOf(invalid("runId", "is required"))
-	}
-	events, err := contract.ValidateAll(req.Events, e.s.gate(req.RunId))
+	a, err := e.s.parseAppend(req)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	a := storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq}
 	outcome, results, err := e.s.append(ctx, &a)
 	if err != nil {
 		return nil, statusOf(err)
@@ -91,7 +88,16 @@ func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome
 	if err != nil {
 		return storage.Outcome{}, nil, err
 	}
-	outcome, err := s.batcher.Submit(ctx, cmd)
+	ticket, err := s.batcher.Enqueue(cmd)
+	if err != nil {
+		return storage.Outcome{}, nil, err
+	}
+	return s.settle(ctx, a, ticket)
+}
+
+// settle waits for an admitted request and answers for each of its events.
+func (s *Server) settle(ctx context.Context, a *storage.Append, ticket batch.Ticket) (storage.Outcome, []*runlogv1.AppendResult, error) {
+	outcome, err := ticket.Wait(ctx)
 	if err == nil {
 		err = outcome.Err
 	}

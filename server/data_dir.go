@@ -62,10 +62,22 @@ func openDataDir(path, nodeID string) (*dataDir, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	if err := d.identify(nodeID); err != nil {
+	err := d.identify(nodeID)
+	if err == nil {
+		// Whoever waits for the file must not be told where the node served last time.
+		err = d.remove("addresses.json")
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
+}
+
+func (d *dataDir) remove(name string) error {
+	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
@@ -170,8 +182,11 @@ func (d *dataDir) clusterID() (storage.ClusterID, error) {
 	return storage.ClusterID(id), nil
 }
 
-// release gives the directory up. The lock goes with the file.
-func (d *dataDir) release() error { return d.lock.Close() }
+// release gives the directory up. Closing the file alone would leave the lock with a child process that is
+// between fork and exec.
+func (d *dataDir) release() error {
+	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
+}
 
 func randomHex(n int) string {
 	b := make([]byte, n)

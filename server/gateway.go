@@ -9,14 +9,18 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -59,12 +63,16 @@ type gateway struct {
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if query, err := url.QueryUnescape(r.URL.RawQuery); err == nil && !utf8.ValidString(r.URL.Path+query) {
+		writeError(r.Context(), g.mux, nil, w, r, encodeError(invalid("", "the address holds text that is not UTF-8")))
+		return
+	}
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
 	if r.Method == http.MethodPost {
 		if err := g.prepareBody(w, r); err != nil {
-			writeError(r.Context(), g.mux, newJSONMarshaler(), w, r, encodeError(err))
+			writeError(r.Context(), g.mux, nil, w, r, encodeError(err))
 			return
 		}
 	}
@@ -149,8 +157,9 @@ func rewriteMember(object []byte, name, at string, rewrite func(element json.Raw
 	return json.Marshal(members)
 }
 
-// writeError answers with google.rpc.Status as JSON and the HTTP code of the contract.
-func writeError(_ context.Context, _ *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+// writeError answers with google.rpc.Status as JSON, also to who asked for a stream, and the HTTP code of
+// the contract.
+func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Convert(err)
 	code := runtime.HTTPStatusFromCode(st.Code())
 	reasoned := false
@@ -164,12 +173,32 @@ func writeError(_ context.Context, _ *runtime.ServeMux, m runtime.Marshaler, w h
 			w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 		}
 	}
-	if !reasoned && st.Code() == codes.InvalidArgument {
-		// grpc-gateway's own words for a body or a parameter that it cannot decode.
-		st = status.Convert(encodeError(&contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: st.Message()}))
+	if !reasoned {
+		if e := reasonOf(st, r); e != nil {
+			st, code = status.Convert(encodeError(e)), e.HTTP()
+		}
 	}
-	body, marshalErr := m.Marshal(st.Proto())
-	if marshalErr != nil {
+	writeStatus(w, code, st)
+}
+
+// reasonOf gives a reason to what the gateway says itself, where the contract has one: about a body or a
+// parameter that it cannot decode, and about an append that it gave up waiting for.
+func reasonOf(st *status.Status, r *http.Request) *contract.Error {
+	switch st.Code() {
+	case codes.InvalidArgument:
+		return &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: st.Message()}
+	case codes.DeadlineExceeded, codes.Canceled, codes.Unavailable:
+		if r.Method == http.MethodPost {
+			return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: st.Code() == codes.DeadlineExceeded,
+				Message: "the call ended before the answer; the events may be stored or not: " + st.Message()}
+		}
+	}
+	return nil
+}
+
+func writeStatus(w http.ResponseWriter, code int, st *status.Status) {
+	body, err := newJSONMarshaler().Marshal(st.Proto())
+	if err != nil {
 		body = []byte(`{"code":13,"message":"the error could not be encoded"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -184,7 +213,7 @@ func httpStatus(code codes.Code, r contract.Reason) int {
 	return r.Info().HTTP
 }
 
-func writeRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	st := status.New(codes.NotFound, fmt.Sprintf("no route for %s %s; GET /openapi.json lists them", r.Method, r.URL.Path))
 	switch code {
 	case http.StatusMethodNotAllowed:
@@ -192,10 +221,7 @@ func writeRoutingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Mar
 	case http.StatusBadRequest:
 		st = status.New(codes.InvalidArgument, "the path is not well formed: "+r.URL.EscapedPath())
 	}
-	body, _ := m.Marshal(st.Proto())
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n'))
+	writeStatus(w, code, st)
 }
 
 // payloadAsStruct makes reads over HTTP answer with a natural payload unless the request says otherwise.
@@ -217,14 +243,52 @@ func structUnary(ctx context.Context, method string, req, reply any, cc *grpc.Cl
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-func structStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// gatewayStreams bounds the streams that are open over HTTP: they share one connection with every other
+// HTTP call, and must not use up its streams (D12).
+type gatewayStreams chan struct{}
+
+// open is the client's stream interceptor. The context of a stream ends with its HTTP request.
+func (g gatewayStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	select {
+	case g <- struct{}{}:
+	default:
+		return nil, encodeError(tooManyStreams())
+	}
+	context.AfterFunc(ctx, func() { <-g })
 	s, err := open(ctx, desc, cc, method, opts...)
-	return structClientStream{s}, err
+	if err != nil {
+		return nil, err
+	}
+	return &structClientStream{ClientStream: s}, nil
 }
 
-type structClientStream struct{ grpc.ClientStream }
+type structClientStream struct {
+	grpc.ClientStream
+	end error // of a stream that ended before it began
+}
 
-func (s structClientStream) SendMsg(m any) error {
+func (s *structClientStream) SendMsg(m any) error {
 	payloadAsStruct(m)
 	return s.ClientStream.SendMsg(m)
+}
+
+// Header waits for the begin of the stream. A call that was refused has none, and its error comes here,
+// so that the gateway answers with it as with that of any other call: what is found out later can only
+// be written into the stream.
+func (s *structClientStream) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	if err != nil || md != nil {
+		return md, err
+	}
+	if s.end = s.ClientStream.RecvMsg(&emptypb.Empty{}); errors.Is(s.end, io.EOF) {
+		return nil, nil
+	}
+	return nil, s.end
+}
+
+func (s *structClientStream) RecvMsg(m any) error {
+	if s.end != nil {
+		return s.end
+	}
+	return s.ClientStream.RecvMsg(m)
 }

@@ -4,25 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -51,6 +47,7 @@ func testOptions(t *testing.T) Options {
 		Fail:    func(err error) { t.Errorf("the node stopped itself: %v", err) },
 	}
 	opts.Store.CacheBytes, opts.Store.MemTableBytes = 1<<20, 1<<20
+	opts.Raft.SegmentBytes = 1 << 20
 	return opts
 }
 
@@ -81,13 +78,24 @@ func (n *node) start() {
 	n.dial()
 }
 
-func (n *node) dial() {
+// dialWith makes a connection that ends with the test.
+func (n *node) dialWith(opts ...grpc.DialOption) *grpc.ClientConn {
 	n.t.Helper()
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
+	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// The port of a node that ended may belong to another test's node, which does not speak gRPC there.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (n *node) dial() {
+	n.t.Helper()
+	conn := n.dialWith()
 	n.conn = conn
 	n.runs = runlogv1.NewRunServiceClient(conn)
 	n.events = runlogv1.NewEventServiceClient(conn)
@@ -100,7 +108,8 @@ func (n *node) close() {
 	if n.server == nil {
 		return
 	}
-	if err := errors.Join(n.conn.Close(), n.server.Close()); err != nil {
+	_ = n.conn.Close()
+	if err := n.server.Close(); err != nil {
 		n.t.Errorf("Close: %v", err)
 	}
 	n.server = nil
@@ -202,6 +211,49 @@ func (n *node) get(target string) map[string]any {
 	return n.http(http.MethodGet, target, "").ok(n.t)
 }
 
+// metric reads the sum of a series from the admin listener; -1 when it is not there.
+func (n *node) metric(name string) float64 {
+	n.t.Helper()
+	sum, found := 0.0, false
+	for line := range strings.Lines(n.metricsText()) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if family, _, _ := strings.Cut(series, "{"); family == name {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				n.t.Fatalf("metric line %q: %v", line, err)
+			}
+			sum, found = sum+v, true
+		}
+	}
+	if !found {
+		return -1
+	}
+	return sum
+}
+
+func (n *node) metricsText() string {
+	n.t.Helper()
+	resp, err := httpClient.Get("http://" + n.server.Addresses().Admin + "/metrics")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// settle waits until the projector has nothing to do.
+func (n *node) settle() {
+	n.t.Helper()
+	at := n.server.store.Applied()
+	if err := n.server.projector.WaitPosition(n.context(), at.Position()); err != nil {
+		n.t.Fatalf("the projector does not come to position %d: %v", at.Position(), err)
+	}
+}
+
 func (n *node) post(target, body string) map[string]any {
 	n.t.Helper()
 	return n.http(http.MethodPost, target, body).ok(n.t)
@@ -226,7 +278,10 @@ func parseObject(t *testing.T, text []byte) map[string]any {
 	return m
 }
 
-func runPath(runID, rest string) string { return "/v1/runs/" + url.PathEscape(runID) + rest }
+// runPath is a route of a run. A colon is escaped too: unescaped, it may begin a verb.
+func runPath(runID, rest string) string {
+	return "/v1/runs/" + strings.ReplaceAll(url.PathEscape(runID), ":", "%3A") + rest
+}
 
 // newEvent builds a valid 2.x event; change makes it another one.
 func newEvent(eventType string, change ...func(*runlogv1.EventWrite)) *runlogv1.EventWrite {
@@ -276,88 +331,6 @@ func steps(prefix string, count int) []*runlogv1.EventWrite {
 	return out
 }
 
-// refusal is what an error says in the terms of the contract.
-type refusal struct {
-	code       codes.Code
-	reason     contract.Reason
-	metadata   map[string]string
-	message    string
-	fields     map[string]string // of BadRequest: field to description
-	retryAfter time.Duration
-}
-
-func refusalOf(t *testing.T, err error) refusal {
-	t.Helper()
-	st, ok := status.FromError(err)
-	if err == nil || !ok {
-		t.Fatalf("error %v is no status", err)
-	}
-	r := refusal{code: st.Code(), message: st.Message(), fields: map[string]string{}}
-	for _, d := range st.Details() {
-		switch d := d.(type) {
-		case *errdetails.ErrorInfo:
-			if d.Domain != "runlog" {
-				t.Errorf("domain %q", d.Domain)
-			}
-			r.reason, r.metadata = contract.Reason(d.Reason), d.Metadata
-		case *errdetails.BadRequest:
-			for _, v := range d.FieldViolations {
-				r.fields[v.Field] = v.Description
-			}
-		case *errdetails.RetryInfo:
-			r.retryAfter = d.RetryDelay.AsDuration()
-		}
-	}
-	return r
-}
-
-// refused wants an error of a reason, with the gRPC code of the contract's table.
-func refused(t *testing.T, err error, reason contract.Reason) refusal {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want %s", reason)
-	}
-	r := refusalOf(t, err)
-	if r.reason != reason || r.code != reason.Info().Code {
-		t.Fatalf("%v: reason %q, code %v; want %s, %v", err, r.reason, r.code, reason, reason.Info().Code)
-	}
-	return r
-}
-
-// refused wants an HTTP error of a reason, with the HTTP code of the contract's table.
-func (a httpAnswer) refused(t *testing.T, reason contract.Reason) refusal {
-	t.Helper()
-	if a.code != reason.Info().HTTP || a.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("HTTP %d %s, want %d for %s: %s", a.code, a.header.Get("Content-Type"), reason.Info().HTTP, reason, a.body)
-	}
-	m := parseObject(t, a.body)
-	r := refusal{fields: map[string]string{}, metadata: map[string]string{}}
-	r.message, _ = m["message"].(string)
-	if code, _ := m["code"].(json.Number); code.String() != fmt.Sprint(int(reason.Info().Code)) {
-		t.Fatalf("code %v, want %d: %s", m["code"], reason.Info().Code, a.body)
-	}
-	details, _ := m["details"].([]any)
-	for _, d := range details {
-		d := d.(map[string]any)
-		switch d["@type"] {
-		case "type.googleapis.com/google.rpc.ErrorInfo":
-			r.reason = contract.Reason(d["reason"].(string))
-			for k, v := range d["metadata"].(map[string]any) {
-				r.metadata[k] = v.(string)
-			}
-		case "type.googleapis.com/google.rpc.BadRequest":
-			for _, v := range d["fieldViolations"].([]any) {
-				v := v.(map[string]any)
-				r.fields[v["field"].(string)] = v["description"].(string)
-			}
-		}
-	}
-	if r.reason != reason {
-		t.Fatalf("reason %q, want %s: %s", r.reason, reason, a.body)
-	}
-	return r
-}
-
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
@@ -396,27 +369,4 @@ func wantProto(t *testing.T, what string, got, want proto.Message) {
 	if !proto.Equal(got, want) {
 		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
 	}
-}
-
-// haltingLog is a logger that stops its caller at a message, which is how a test holds a room still.
-type haltingLog struct {
-	slog.Handler
-	message string
-	reached chan struct{} // a caller waits
-	resume  chan struct{} // lets one caller go
-}
-
-func newHaltingLog(message string) *haltingLog {
-	return &haltingLog{slog.DiscardHandler, message, make(chan struct{}, 100), make(chan struct{})}
-}
-
-func (h *haltingLog) Enabled(context.Context, slog.Level) bool { return true }
-func (h *haltingLog) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h *haltingLog) WithGroup(string) slog.Handler            { return h }
-func (h *haltingLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == h.message {
-		h.reached <- struct{}{}
-		<-h.resume
-	}
-	return nil
 }

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -54,16 +56,17 @@ var (
 const retryMillis = "2000"
 
 func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
+	// grpc-gateway wraps what it streams, messages and the error that ends the stream, each in a type of
+	// its own.
+	if failed, ok := v.(map[string]proto.Message); ok {
+		data, err := m.json.Marshal(failed["error"])
+		return event("error", "", "", data), err
+	}
 	chunk, ok := v.(map[string]any)
 	if !ok {
-		data, err := m.json.Marshal(v)
-		return event("error", "", "", data), err
+		return nil, fmt.Errorf("server: %T is no message of a stream", v)
 	}
-	result, ok := chunk["result"]
-	if !ok {
-		data, err := m.json.Marshal(chunk["error"])
-		return event("error", "", "", data), err
-	}
+	result := chunk["result"]
 	data, err := m.json.Marshal(result)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	calls      *prometheus.HistogramVec
 	streams    *prometheus.GaugeVec
+	events     *prometheus.CounterVec
 	inserted   prometheus.Counter
 	duplicates prometheus.Counter
 	diverged   prometheus.Counter
@@ -32,6 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "rpc", Name: "streams",
 			Help: "Open streams, by method.",
 		}, []string{"method"}),
+		events:     events,
 		inserted:   events.WithLabelValues("inserted"),
 		duplicates: events.WithLabelValues("duplicate"),
 		diverged: prometheus.NewCounter(prometheus.CounterOpts{
@@ -39,8 +41,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Duplicates whose content differs from the stored event (IDM-7).",
 		}),
 	}
-	reg.MustRegister(m.calls, m.streams, events, m.diverged)
+	reg.MustRegister(m.collectors()...)
 	return m
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged}
+}
+
+func (m *metrics) unregister(reg prometheus.Registerer) {
+	for _, c := range m.collectors() {
+		reg.Unregister(c)
+	}
 }
 
 func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

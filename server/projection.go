@@ -79,7 +79,10 @@ func (p *projectionService) watch(ctx context.Context, runID string, after uint6
 		cancel()
 		switch {
 		case err == nil:
-			current = next
+			// A watch may begin ahead of the projector, which then publishes what the reader knows (WATCH-3).
+			if next.LastEventSeq > current.LastEventSeq {
+				current = next
+			}
 			err = w.watermark(current, p.s.lag(current))
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -96,8 +99,12 @@ func tooManyWatchers(err error) error {
 	if !errors.Is(err, projector.ErrTooManyWatchers) {
 		return err
 	}
+	return tooManyStreams()
+}
+
+func tooManyStreams() *contract.Error {
 	return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
-		Message: "the node serves as many watches as it may"}
+		Message: "the node serves as many streams as it may"}
 }
 
 // watch is one stream of watermarks.

@@ -133,7 +133,7 @@ func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consiste
 	if err := s.readable(ctx, level); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait)
+	ctx, cancel := s.waiting(ctx)
 	defer cancel()
 	for {
 		at := s.store.Applied()
@@ -149,12 +149,26 @@ func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consiste
 		case minSeq == 0 || !errors.As(err, &missing):
 			return nil, err
 		}
-		if wait := s.store.Wait(ctx, at.Position()); wait != nil {
-			if err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("run %q has not reached runSeq %d: %w", runID, minSeq, wait)
+		if s.store.Wait(ctx, at.Position()) == nil {
+			continue
 		}
+		if cause := context.Cause(ctx); err == nil || errors.Is(cause, errStopping) {
+			return nil, fmt.Errorf("run %q has not reached runSeq %d: %w", runID, minSeq, cause)
+		}
+		return nil, err
+	}
+}
+
+// waiting bounds how long a read waits for what it asks for, by MaxWait and by the end of the node. The
+// cause of the context is then errStopping.
+func (s *Server) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithTimeout(ctx, s.opts.MaxWait)
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+		end()
 	}
 }
 

@@ -101,6 +101,9 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	if err := r.s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
+		return nil, statusOf(err)
+	}
 	if err := r.awaitProjection(ctx, req.MinPosition); err != nil {
 		return nil, statusOf(err)
 	}
@@ -127,10 +130,10 @@ func (r *runService) awaitProjection(ctx context.Context, minPosition string) er
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.s.opts.MaxWait)
+	ctx, cancel := r.s.waiting(ctx)
 	defer cancel()
-	if err := r.s.projector.WaitPosition(ctx, at); err != nil {
-		return fmt.Errorf("the projection has not reached minPosition: %w", err)
+	if r.s.projector.WaitPosition(ctx, at) != nil {
+		return fmt.Errorf("the projection has not reached minPosition: %w", context.Cause(ctx))
 	}
 	return nil
 }

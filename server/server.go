@@ -27,12 +27,15 @@ import (
 )
 
 const (
-	// drainTimeout is how long Close waits for calls under way, of the 10 s that a stop may take.
-	drainTimeout = 5 * time.Second
+	// drainTimeout is how long Close waits for calls under way, first those over HTTP, then those over
+	// gRPC, of the 10 s that a stop may take.
+	drainTimeout = 4 * time.Second
 	// gatewayBuffer of the in-memory connection between gateway and gRPC server.
 	gatewayBuffer = 1 << 20
 	// maxConcurrentStreams of one gRPC connection.
 	maxConcurrentStreams = 10_000
+	// maxGatewayStreams leaves the gateway's connection room for calls that are no streams.
+	maxGatewayStreams = maxConcurrentStreams - 1000
 )
 
 // Server is a running node.
@@ -180,6 +183,7 @@ func (s *Server) openCore(raftListener net.Listener) error {
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
 	s.metrics = newMetrics(s.opts.Registry)
+	s.onClose(func() error { s.metrics.unregister(s.opts.Registry); return nil })
 	return nil
 }
 
@@ -202,7 +206,7 @@ func (s *Server) serve(l listeners) error {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(structUnary),
-		grpc.WithChainStreamInterceptor(structStream),
+		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxGatewayStreams).open),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(s.opts.MaxRequestBytes*2), grpc.MaxCallSendMsgSize(s.opts.MaxRequestBytes*2)),
 	)
@@ -230,6 +234,8 @@ func (s *Server) newGRPCServer() *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
+		// A connection that says nothing holds up even a hard stop for so long.
+		grpc.ConnectionTimeout(drainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),

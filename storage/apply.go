@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 	"google.golang.org/protobuf/proto"
@@ -18,6 +19,7 @@ import (
 var (
 	errForeign = errors.New("storage: entry of another cluster")
 	errCommand = errors.New("storage: undecodable command")
+	errStamps  = errors.New("storage: the last stamp that a proposal can have was given")
 
 	deterministic = proto.MarshalOptions{Deterministic: true}
 )
@@ -25,36 +27,52 @@ var (
 // Apply applies the log entry at index: every command of the proposal in order, all in one batch with
 // the applied state. An entry at or below the applied index is skipped and gives no outcomes.
 //
-// An error means that this node cannot go on: it must stop before anything else is applied (D10).
+// An error means that this node cannot go on (D10). What is in memory may then be ahead of the disk, so
+// that every later call gives the same error.
 func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
+	if s.broken != nil {
+		return nil, s.broken
+	}
 	if applied := s.applied.Load(); index <= applied.Index {
 		return nil, nil
 	}
+	outcomes, err := s.apply(index, term, data)
+	if err != nil {
+		s.broken = fmt.Errorf("entry %d: %w", index, err)
+		return nil, s.broken
+	}
+	return outcomes, nil
+}
+
+func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 	e, err := parseProposal(data)
 	if err != nil {
-		return nil, fmt.Errorf("entry %d: %w", index, err)
+		return nil, err
 	}
 	if e.cluster != s.opts.Cluster || e.partition != 0 {
-		return nil, fmt.Errorf("entry %d: %w %x, partition %d", index, errForeign, e.cluster, e.partition)
+		return nil, fmt.Errorf("%w %x, partition %d", errForeign, e.cluster, e.partition)
 	}
-	a := s.beginApply(Position(index), e.clock)
+	a, err := s.beginApply(Position(index), e.clock)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { _ = a.batch.Close() }()
 	outcomes := make([]Outcome, 0, e.count)
 	for range e.count {
 		cmd, err := e.next()
 		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", index, err)
+			return nil, err
 		}
 		o, err := a.command(cmd)
 		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", index, err)
+			return nil, err
 		}
 		outcomes = append(outcomes, o)
 	}
-	if err := a.commit(index, term, e.crc); err != nil {
-		return nil, fmt.Errorf("entry %d: %w", index, err)
+	if err := e.end(); err != nil {
+		return nil, err
 	}
-	return outcomes, nil
+	return outcomes, a.commit(index, term, e.crc)
 }
 
 // application is one proposal being applied.
@@ -83,8 +101,11 @@ type pendingKey struct {
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
-func (s *Store) beginApply(position Position, clock int64) *application {
+func (s *Store) beginApply(position Position, clock int64) (*application, error) {
 	prev := s.applied.Load()
+	if prev.PersistedAt == math.MaxInt64 {
+		return nil, errStamps
+	}
 	return &application{
 		s:        s,
 		batch:    s.db.NewBatch(),
@@ -94,7 +115,7 @@ func (s *Store) beginApply(position Position, clock int64) *application {
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
 		pending:  map[pendingKey]receipt{},
-	}
+	}, nil
 }
 
 func (a *application) command(data []byte) (Outcome, error) {
@@ -349,7 +370,10 @@ func (a *application) flushChunk() error {
 
 // commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
 func (a *application) commit(index, term uint64, crc uint32) error {
+	effects := make([]byte, 0, 64*len(a.touched))
 	for _, r := range a.touched {
+		effects = binary.BigEndian.AppendUint64(effects, r.no)
+		effects = r.head.append(effects)
 		if r.marked {
 			if err := a.appendBlock(&block{run: r.no}); err != nil {
 				return err
@@ -372,7 +396,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
 		return err
 	}
-	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc)
+	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc, effects)
 	row, err := deterministic.Marshal(next.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
@@ -388,15 +412,16 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	return nil
 }
 
-// advance chains the applied entry into the rolling hash, which is equal on every node at the same
-// index, or the nodes have diverged.
-func (p *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32) *Applied {
-	b := append(make([]byte, 0, 80), p.RollingHash[:]...)
+// advance chains the applied entry and what it did to its runs into the rolling hash, which is equal on
+// every node at the same index, or the nodes have diverged.
+func (p *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
+	b := append(make([]byte, 0, 80+len(effects)), p.RollingHash[:]...)
 	b = binary.BigEndian.AppendUint64(b, index)
 	b = binary.BigEndian.AppendUint64(b, uint64(stamp))
 	b = binary.BigEndian.AppendUint64(b, nextRun)
 	b = binary.BigEndian.AppendUint64(b, events)
 	b = binary.BigEndian.AppendUint32(b, crc)
+	b = append(b, effects...)
 	return &Applied{
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
 		RollingHash: sha256.Sum256(b), nextRun: nextRun,

@@ -125,6 +125,10 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 	if err != nil {
 		return nil, err
 	}
+	// A body takes at least the byte of its length.
+	if b.count > uint64(len(raw)) || uint64(len(b.dead)) > b.count {
+		return nil, fmt.Errorf("%w: %d bodies, %d of them dead, in %d bytes", errChunk, b.count, len(b.dead), len(raw))
+	}
 	plan := b.plan
 	if plan == nil {
 		plan = run.GetPlan()
@@ -154,15 +158,21 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 		out = append(out, rec)
 		seq++
 	}
+	if len(raw) > 0 || len(dead) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes and %d dead bodies too many", errChunk, len(raw), len(dead))
+	}
 	return out, nil
 }
 
 func (b *block) raw() ([]byte, error) {
 	switch b.codec {
 	case codecRaw:
+		if uint64(len(b.data)) != b.rawSize {
+			return nil, fmt.Errorf("%w: block says %d bytes, has %d", errChunk, b.rawSize, len(b.data))
+		}
 		return b.data, nil
 	case codecS2:
-		if n, err := s2.DecodedLen(b.data); err != nil || uint64(n) != b.rawSize {
+		if n, err := s2.DecodedLen(b.data); err != nil || uint64(n) != b.rawSize || n > maxBlock {
 			return nil, fmt.Errorf("%w: block says %d bytes, S2 says %d", errChunk, b.rawSize, n)
 		}
 		raw, err := s2.Decode(nil, b.data)

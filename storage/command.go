@@ -22,6 +22,10 @@ const (
 	blockTarget = 32 << 10
 	chunkTarget = 32 << 10
 
+	// maxBlock is what a block may hold before compression: far more than blockTarget and the largest
+	// event, so that a reader knows a length that cannot be true.
+	maxBlock = 16 << 20
+
 	// Below this many bytes S2 gains nothing worth its time.
 	compressFrom = 512
 )
@@ -183,6 +187,9 @@ func encodeBlocks(events []contract.Event, plan *recordv1.Plan) ([]*recordv1.Blo
 	for i := range events {
 		if raw, err = appendBody(raw, &events[i], plan, scratch); err != nil {
 			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
+		}
+		if len(raw) > maxBlock {
+			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(raw))
 		}
 		count++
 		if len(raw) >= blockTarget || i == len(events)-1 {

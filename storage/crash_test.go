@@ -182,6 +182,9 @@ func TestNothingDurableBeforeFlush(t *testing.T) {
 	if _, err := p.Propose(1, request); err != nil {
 		t.Fatal(err)
 	}
+	if n := l.Store.WALBytes(); n > 0 {
+		t.Errorf("the store writes a log of its own: %d bytes", n)
+	}
 	if err := l.Crash(0, nil); err != nil {
 		t.Fatal(err)
 	}

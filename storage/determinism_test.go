@@ -31,6 +31,8 @@ func TestDeterminism(t *testing.T) {
 		second.Entries = first.Entries
 		err := second.Replay(func() error {
 			switch rapid.IntRange(0, 9).Draw(t, "meanwhile") {
+			case 7:
+				return second.Store.Compact(t.Context())
 			case 8:
 				return second.Store.Flush()
 			case 9:
@@ -44,24 +46,26 @@ func TestDeterminism(t *testing.T) {
 	})
 }
 
-// TestEvictions shows that ActiveBytes bounds the runs in memory (D12), and that a run that was evicted is
-// loaded with everything it had (IDM-6).
+// TestEvictions shows that ActiveBytes bounds the runs in memory, that it is used, and that the newest run
+// stays however small it is (D12); and that a run that was evicted is loaded with all it had (IDM-6).
 func TestEvictions(t *testing.T) {
-	l := open(t, storage.Options{ActiveBytes: 4000})
-	p := storagetest.NewPair(l)
-	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
-	for round := range 3 {
-		for _, name := range names {
-			request := storagetest.Request{Append: &storage.Append{RunID: name, Events: storagetest.Events(name, round, 3)}}
-			if _, err := p.Propose(int64(round), request); err != nil {
-				t.Fatal(err)
-			}
-			if n := l.Store.ActiveRuns(); n > 7 {
-				t.Fatalf("%d runs in memory", n)
+	for _, c := range []struct{ bytes, least, most int }{{1, 1, 1}, {4000, 4, 7}, {1 << 20, 10, 10}} {
+		l := open(t, storage.Options{ActiveBytes: c.bytes})
+		p := storagetest.NewPair(l)
+		for round := range 3 {
+			for i, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
+				request := storagetest.Request{Append: &storage.Append{RunID: name, Events: storagetest.Events(name, round, 3)}}
+				if _, err := p.Propose(int64(round), request); err != nil {
+					t.Fatal(err)
+				}
+				n := l.Store.ActiveRuns()
+				if n > c.most || n < c.least && (round > 0 || n < min(c.least, i+1)) {
+					t.Fatalf("%d bytes hold %d runs, want %d to %d", c.bytes, n, c.least, c.most)
+				}
 			}
 		}
-	}
-	if err := errors.Join(p.Check(), l.Close()); err != nil {
-		t.Error(err)
+		if err := errors.Join(p.Check(), l.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }

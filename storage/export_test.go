@@ -27,6 +27,9 @@ func (s *Store) Compact(ctx context.Context) error {
 	return s.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
 }
 
+// WALBytes tells how much was written to Pebble's own log, which must stay off (D2).
+func (s *Store) WALBytes() uint64 { return s.db.Metrics().WAL.BytesIn }
+
 // ActiveRuns tells how many runs apply keeps in memory.
 func (s *Store) ActiveRuns() int { return len(s.active.runs) }
 

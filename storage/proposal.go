@@ -89,6 +89,9 @@ func parseProposal(data []byte) (entry, error) {
 		commands:  body[proposalHeader:],
 		crc:       sum,
 	}
+	if e.count > len(e.commands)/commandOverhead {
+		return entry{}, fmt.Errorf("%w: %d commands in %d bytes", errProposal, e.count, len(e.commands))
+	}
 	copy(e.cluster[:], data[1:17])
 	return e, nil
 }
@@ -105,4 +108,12 @@ func (e *entry) next() ([]byte, error) {
 	}
 	e.commands = rest[n:]
 	return rest[:n], nil
+}
+
+// end is called after the last command.
+func (e *entry) end() error {
+	if len(e.commands) > 0 {
+		return fmt.Errorf("%w: %d bytes after the last command", errProposal, len(e.commands))
+	}
+	return nil
 }

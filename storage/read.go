@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -228,6 +229,9 @@ func (s *Store) Log(after Position) iter.Seq2[*Commit, error] {
 }
 
 func (s *Store) log(after Position, yield func(*Commit, error) bool) (err error) {
+	if after == math.MaxUint64 {
+		return nil
+	}
 	snap := s.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{

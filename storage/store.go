@@ -110,6 +110,9 @@ type Store struct {
 	active  *active
 	metrics *metrics
 
+	// broken is the error of an entry that could not be applied. Only apply uses it.
+	broken error
+
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.
 	advanced struct {

@@ -83,7 +83,7 @@ func (c *child) waitReady(ctx context.Context, data string) error {
 	}
 }
 
-// stop ends the node. It is an error when the node has ended before it was asked to.
+// stop ends the node. It is an error when the node has ended before it was asked to, or does not end then.
 func (c *child) stop() error {
 	select {
 	case <-c.exited:
@@ -93,11 +93,12 @@ func (c *child) stop() error {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.exited:
+		return nil
 	case <-time.After(childStop):
 		_ = c.cmd.Process.Kill()
 		<-c.exited
+		return &exitError{exitFailed, fmt.Sprintf("the node did not stop within %v and was killed; its last line: %s", childStop, c.lastLine())}
 	}
-	return nil
 }
 
 func (c *child) lastLine() string {

@@ -17,13 +17,15 @@ const (
 	metadataExpectedKey = "expected_key"
 	metadataMaxBytes    = "max_bytes"
 	metadataOffset      = "offset"
+	metadataSchema      = "schema"
 	metadataTruncated   = "truncated"
 )
 
 // ValidateAll validates the 1 to 1,000 events of one request (APP-3). All of them are valid, or the
 // error is an *Error with the violations of every event, their fields prefixed as in
 // "events[3].stepId". Its reason is that of the first violation, and its metadata name the first bad
-// event as index, the derived key as expected_key, the payload limit as max_bytes, where they apply.
+// event as index, the derived key as expected_key, the payload limit as max_bytes, the path at which
+// the server has the schema as schema, where they apply.
 func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
 		return nil, newError([]Violation{{
@@ -57,8 +59,12 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	}
 	err := newError(bad)
 	err.Metadata[metadataIndex] = strconv.Itoa(first)
-	if err.Reason == ReasonPayloadTooLarge {
+	switch err.Reason {
+	case ReasonPayloadTooLarge:
 		err.Metadata[metadataMaxBytes] = strconv.Itoa(o.maxPayloadBytes())
+	case ReasonSchemaValidationFailed:
+		line, _ := ParseLine(events[first].GetContractVersion())
+		err.Metadata[metadataSchema] = schemaPath(line, events[first].GetEventType())
 	}
 	return nil, err
 }

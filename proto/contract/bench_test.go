@@ -68,6 +68,47 @@ func BenchmarkCheckObject(b *testing.B) {
 	})
 }
 
+// BenchmarkSchema compares the one pass over a payload's bytes, syntax included, with what else there is:
+// the closer look, and the JSON Schema library with the decoding that it needs.
+func BenchmarkSchema(b *testing.B) {
+	started := payloadOf(b, flatRunStarted)
+	for _, c := range []struct {
+		name, eventType string
+		line            Line
+		payload         []byte
+	}{{"StepCompleted", StepCompleted, Line2, benchPayload}, {"RunStarted11", RunStarted, Line11, started}} {
+		r := payloadRule(c.line, c.eventType)
+		b.Run(c.name+"/accept", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !r.acceptsPayload(c.payload) {
+					b.Fatal("not accepted")
+				}
+			}
+		})
+		b.Run(c.name+"/explain", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r.explain(c.payload)
+			}
+		})
+		b.Run(c.name+"/library", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				judged(c.line, c.eventType, c.payload)
+			}
+		})
+	}
+}
+
+func payloadOf(b *testing.B, line string) []byte {
+	w, err := ParseEvent([]byte(line))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return w.GetPayloadJson()
+}
+
 func BenchmarkDigests(b *testing.B) {
 	e, bad := Validate(benchEvent(), Options{})
 	if len(bad) > 0 {

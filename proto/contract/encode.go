@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/structpb"
@@ -21,13 +22,16 @@ const maxPathBytes = 200
 
 // encodeStruct returns the canonical JSON (RFC 8785) of a Struct: members sorted by their UTF-16 code
 // units, numbers in the shortest form that ECMAScript writes, no white space, no escape that is not
-// needed. The same Struct always gives the same bytes. The path of a fault begins at the Struct, as in
-// ".list[2].ratio"; it is empty for a fault of the Struct itself.
+// needed. The same Struct always gives the same bytes. The path of a fault is a JSON Pointer (RFC 6901)
+// from the Struct, such as "/list/2/ratio"; it is empty for a fault of the Struct itself.
 func encodeStruct(s *structpb.Struct) (json []byte, path, fault string) {
 	e := structEncoder{out: make([]byte, 0, 256)}
 	e.object(s, 1)
 	return e.out, e.path, e.fault
 }
+
+// pointerEscapes turns a member's name into a step of a JSON Pointer.
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // structEncoder appends to out until the first fault. The path grows from the fault outwards.
 type structEncoder struct {
@@ -85,7 +89,7 @@ func (e *structEncoder) object(s *structpb.Struct, depth int) {
 		}
 		e.out = append(e.out, ':')
 		if e.value(s.GetFields()[name], depth+1); e.fault != "" {
-			e.outwards("." + name)
+			e.outwards("/" + pointerEscapes.Replace(name))
 			return
 		}
 	}
@@ -103,7 +107,7 @@ func (e *structEncoder) list(l *structpb.ListValue, depth int) {
 			e.out = append(e.out, ',')
 		}
 		if e.value(v, depth+1); e.fault != "" {
-			e.outwards("[" + strconv.Itoa(i) + "]")
+			e.outwards("/" + strconv.Itoa(i))
 			return
 		}
 	}

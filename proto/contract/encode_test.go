@@ -84,13 +84,13 @@ func TestENV8StructFaults(t *testing.T) {
 		s           *structpb.Struct
 		path, fault string
 	}{
-		"NaN":         {wrap(structpb.NewNumberValue(math.NaN())), ".a[1].b", badStructNumber},
-		"infinity":    {wrap(structpb.NewNumberValue(math.Inf(-1))), ".a[1].b", badStructNumber},
-		"no kind":     {wrap(&structpb.Value{}), ".a[1].b", badStructValue},
-		"nil":         {wrap(nil), ".a[1].b", badStructValue},
-		"text":        {wrap(structpb.NewStringValue("\xff")), ".a[1].b", badStructText},
+		"NaN":         {wrap(structpb.NewNumberValue(math.NaN())), "/a/1/b", badStructNumber},
+		"infinity":    {wrap(structpb.NewNumberValue(math.Inf(-1))), "/a/1/b", badStructNumber},
+		"no kind":     {wrap(&structpb.Value{}), "/a/1/b", badStructValue},
+		"nil":         {wrap(nil), "/a/1/b", badStructValue},
+		"text":        {wrap(structpb.NewStringValue("\xff")), "/a/1/b", badStructText},
 		"member name": {&structpb.Struct{Fields: map[string]*structpb.Value{"\xff": structpb.NewBoolValue(true)}}, "", badStructText},
-		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, ".a" + strings.Repeat("[0]", maxDepth-1), badDepth},
+		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, "/a" + strings.Repeat("/0", maxDepth-1), badDepth},
 		"depth of objects": {wrap(structpb.NewStructValue(wrap(structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
 			strings.Repeat("n", 300): structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": deep}}),
 		}})))), "", badDepth},

@@ -18,10 +18,23 @@ func (l Line) String() string {
 	return "2.0.0"
 }
 
+// ParseLine returns the line that a contractVersion names; 2.x when it is empty, as for an event that
+// names none.
+func ParseLine(version string) (Line, bool) {
+	switch version {
+	case "", "2.0.0":
+		return Line2, true
+	case "1.1":
+		return Line11, true
+	}
+	return Line2, false
+}
+
 // Absent names envelope fields that a sparse 1.1 event left out. They are inherited from the run
 // when the event is read and take no part in its canonical bytes (ENV-1).
 type Absent uint8
 
+// The fields that can be absent.
 const (
 	AbsentTenant Absent = 1 << iota
 	AbsentProject

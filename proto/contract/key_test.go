@@ -111,7 +111,7 @@ func TestIDM1EveryPartCounts(t *testing.T) {
 		if a.derive() == b.derive() {
 			t.Fatalf("%+v and %+v have one key", a, b)
 		}
-		if a.derive() != a.derive() {
+		if again := a; again.derive() != a.derive() {
 			t.Fatal("not a function")
 		}
 	})

@@ -10,8 +10,8 @@ import (
 const emptyPayload = "{}"
 
 // payload takes the payload: JSON bytes as they are (ENV-8), a Struct as canonical JSON, nothing as an
-// empty object. Only a payload that is a JSON object of a legal size is set. The JSON Schemas of known
-// types (ENV-5) are checked from here once they ship.
+// empty object. Only a payload that is a JSON object of a legal size, and on a known type valid by its
+// schema (ENV-5), is set.
 func (c *checker) payload() {
 	if s, ok := c.w.GetPayloadForm().(*runlogv1.EventWrite_Payload); ok {
 		c.structPayload(s)
@@ -19,17 +19,43 @@ func (c *checker) payload() {
 	}
 	b := c.w.GetPayloadJson()
 	if len(b) == 0 {
-		c.e.Payload = []byte(emptyPayload)
-		return
+		b = []byte(emptyPayload)
 	}
 	if c.tooLarge(len(b)) {
+		return
+	}
+	c.takePayload(b)
+}
+
+// takePayload sets a payload once it is known to be one JSON object that its schema has nothing
+// against. The usual payload is accepted in one pass; only what is not is looked at more closely.
+func (c *checker) takePayload(b []byte) {
+	r := c.rule()
+	if r != nil && r.acceptsPayload(b) {
+		c.e.Payload = b
 		return
 	}
 	if pos, fault := checkObject(b); fault != "" {
 		c.failPayload("payload", "must be one JSON object in UTF-8; at byte %d: %s", pos, fault)
 		return
 	}
+	if r != nil {
+		if bad := r.explain(b); len(bad) > 0 {
+			c.payloadHidesKey()
+			c.bad = append(c.bad, bad...)
+			return
+		}
+	}
 	c.e.Payload = b
+}
+
+// rule returns what the schema of the event's type says about its payload; nil for an unknown type, of
+// which nothing is asked (ENV-6), and for an event of no known line.
+func (c *checker) rule() *rule {
+	if c.noLine {
+		return nil
+	}
+	return payloadRule(c.e.Contract, c.e.Type)
 }
 
 func (c *checker) structPayload(form *runlogv1.EventWrite_Payload) {
@@ -39,7 +65,7 @@ func (c *checker) structPayload(form *runlogv1.EventWrite_Payload) {
 		return
 	}
 	if !c.tooLarge(len(b)) {
-		c.e.Payload = b
+		c.takePayload(b)
 	}
 }
 
@@ -70,10 +96,9 @@ func (c *checker) payloadHidesKey() {
 }
 
 // fillFromPayload takes what a 1.1 RunStarted says about scope and plan in its payload and not on its
-// envelope (ENV-1).
+// envelope (ENV-1). Its schema requires the five to be there, and to be strings that are not empty.
 func (c *checker) fillFromPayload() {
 	e, w := &c.e, c.w
-	// Of something else than an object, lookup finds nothing; its schema will say so one day (ENV-5).
 	context, _ := lookup(e.Payload, "context")
 	c.fill(context, "context", "tenantId", w.GetTenantId(), &e.TenantID, TextFault)
 	c.fill(context, "context", "projectId", w.GetProjectId(), &e.ProjectID, TextFault)
@@ -83,27 +108,15 @@ func (c *checker) fillFromPayload() {
 	c.fill(planRef, "planRef", "planVersion", w.GetPlanVersion(), &e.PlanVersion, NameFault)
 }
 
-// fill sets dst from a string member of a part of the payload, unless the envelope names the field. As
-// on the envelope, an empty string is an absent field.
+// fill sets dst from a string member of a part of the payload, unless the envelope names the field.
 func (c *checker) fill(part []byte, partName, name, named string, dst *string, faultOf func(string) string) {
-	if named != "" {
-		return
-	}
 	raw, ok := lookup(part, name)
-	if !ok || string(raw) == "null" {
-		return
-	}
-	field := "payload." + partName + "." + name
-	if raw[0] != '"' {
-		c.failPayload(field, "must be a JSON string, as the envelope takes its %s from it", name)
+	if named != "" || !ok {
 		return
 	}
 	text := unquote(raw)
-	if text == "" {
-		return
-	}
 	if fault := faultOf(text); fault != "" {
-		c.failPayload(field, "%s", fault)
+		c.failPayload("payload/"+partName+"/"+name, "%s", fault)
 		return
 	}
 	*dst = text

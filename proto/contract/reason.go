@@ -41,11 +41,11 @@ const (
 type Stored string
 
 const (
-	// StoredNo: none of the events was stored.
+	// StoredNo says that none of the events was stored.
 	StoredNo Stored = "no"
-	// StoredMaybe: the outcome is unknown; a retry as it is finds out (APP-10).
+	// StoredMaybe says that the outcome is unknown; a retry as it is finds out (APP-10).
 	StoredMaybe Stored = "maybe"
-	// StoredNothing: the call stores nothing.
+	// StoredNothing says that the call stores nothing.
 	StoredNothing Stored = "–"
 )
 
@@ -109,6 +109,9 @@ var reasons = [...]ReasonInfo{
 		"Read a fresh snapshot and watch from its lastEventSeq."},
 }
 
+// Reasons returns the table, in the contract's order.
+func Reasons() []ReasonInfo { return append([]ReasonInfo(nil), reasons[:]...) }
+
 // Info returns the row of a reason. A reason outside the table, which is a defect of the server, is
 // INTERNAL, 500, and leaves the outcome open.
 func (r Reason) Info() ReasonInfo {
@@ -123,7 +126,8 @@ func (r Reason) Info() ReasonInfo {
 // Violation is one fault of one field of a request.
 type Violation struct {
 	// Field is the lowerCamel path from the event, such as "stepId", or from the request, such as
-	// "events[3].stepId". Empty means the text as a whole.
+	// "events[3].stepId". Inside a payload a JSON Pointer (RFC 6901) follows, as in
+	// "events[3].payload/error/message". Empty means the text as a whole.
 	Field  string
 	Reason Reason
 	// Description says what is wrong and what to do. It is valid UTF-8 and quotes little of the input.

@@ -52,6 +52,12 @@ func checkObject(b []byte) (pos int, fault string) {
 // scanValue walks over the value that begins at b[i], white space before it included, and returns the
 // position after it, or that of its fault.
 func scanValue(b []byte, i int) (int, string) {
+	return scanWithin(b, i, maxDepth)
+}
+
+// scanWithin is scanValue for a value that lies within others, which leave it room for so many arrays
+// and objects within each other, at most maxDepth.
+func scanWithin(b []byte, i, room int) (int, string) {
 	var objects uint64 // Bit d is set where the container at depth d is an object.
 	depth := 0
 	for {
@@ -62,7 +68,7 @@ func scanValue(b []byte, i int) (int, string) {
 		var fault string
 		switch b[i] {
 		case '{', '[':
-			if depth == maxDepth {
+			if depth == room {
 				return i, badDepth
 			}
 			object := b[i] == '{'

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-func nested(open, close string, levels int) string {
-	return `{"a":` + strings.Repeat(open, levels-1) + "1" + strings.Repeat(close, levels-1) + `}`
+func nested(begin, end string, levels int) string {
+	return `{"a":` + strings.Repeat(begin, levels-1) + "1" + strings.Repeat(end, levels-1) + `}`
 }
 
 func TestENV7CheckObject(t *testing.T) {

@@ -53,7 +53,7 @@ func (o *Options) maxPayloadBytes() int {
 }
 
 // Validate turns a wire message into the event that the inner rooms trust, and reports every violation
-// of ENV-1, 2, 3, 6, 7 and IDM-5. When there is one, the event is empty.
+// of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty.
 //
 // The event shares its strings and its payload bytes with w, which must not change afterwards.
 //
@@ -87,6 +87,8 @@ type checker struct {
 	bad []Violation
 	// keyable is false once a part of the key is at fault: its derived key would mislead.
 	keyable bool
+	// noLine is true when the event names no contract line, and so no schema.
+	noLine bool
 }
 
 func (c *checker) fail(field, format string, args ...any) {
@@ -100,14 +102,13 @@ func (c *checker) failKeyPart(field, format string, args ...any) {
 }
 
 func (c *checker) contract() {
-	switch v := c.w.GetContractVersion(); v {
-	case "", "2.0.0":
-		c.e.Contract = Line2
-	case "1.1":
-		c.e.Contract = Line11
-	default:
-		c.failKeyPart("contractVersion", `is %s: send "2.0.0" (the default) or "1.1"`, quote(v))
+	version := c.w.GetContractVersion()
+	line, ok := ParseLine(version)
+	if !ok {
+		c.noLine = true
+		c.failKeyPart("contractVersion", `is %s: send "2.0.0" (the default) or "1.1"`, quote(version))
 	}
+	c.e.Contract = line
 }
 
 func (c *checker) eventID() {

@@ -3,6 +3,7 @@ package contract
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -76,6 +77,7 @@ func keyVectorOf(e Event) string {
 }
 
 func TestENV1Required(t *testing.T) {
+	keyFields := []string{"eventType", "runId", "planId", "planVersion", "logicalAttemptId"}
 	for field, clear := range map[string]func(*runlogv1.EventWrite){
 		"eventType":        func(w *runlogv1.EventWrite) { w.EventType = "" },
 		"runId":            func(w *runlogv1.EventWrite) { w.RunId = "" },
@@ -92,7 +94,7 @@ func TestENV1Required(t *testing.T) {
 			expectFields(t, edited(clear), Options{}, field)
 			// A key that cannot be compared is not reported on top.
 			expectFields(t, edited(func(w *runlogv1.EventWrite) { clear(w); w.IdempotencyKey = strings.Repeat("0", 64) }), Options{},
-				field+map[bool]string{true: " idempotencyKey"}[!strings.Contains("eventType runId planId planVersion logicalAttemptId", field)])
+				field+map[bool]string{true: " idempotencyKey"}[!slices.Contains(keyFields, field)])
 		})
 	}
 	expectFields(t, nil, Options{}, "eventType runId tenantId projectId environmentId planId planVersion logicalAttemptId engineAttemptId emittedAt")
@@ -148,7 +150,7 @@ func TestENV1RunStartedTellsScopeAndPlan(t *testing.T) {
 	}
 
 	w.TenantId, w.PlanVersion = "other", "1.3"
-	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: bytes.Replace(w.GetPayloadJson(), []byte(`"tenant_acme"`), []byte(`17`), 1)}
+	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: bytes.Replace(w.GetPayloadJson(), []byte(`"tenant_acme"`), []byte(`"\u0000"`), 1)}
 	if e, _ = Validate(w, Options{}); e.TenantID != "other" || e.PlanVersion != "1.3" || e.ProjectID != "proj_marketing" {
 		t.Errorf("the envelope does not win: %+v", e)
 	}
@@ -161,18 +163,19 @@ func TestENV1RunStartedTellsScopeAndPlan(t *testing.T) {
 }
 
 func TestENV1RunStartedPayloadForms(t *testing.T) {
-	for _, c := range []struct {
-		name, payload, want string
-		absent              Absent
-	}{
-		{"escaped and last", `{"context":{"tenantId":"x"},"context":{"\u0074enantId":"\u0061","projectId":"p","environmentId":"e"},"planRef":{"planId":"l","planVersion":"v"}}`, "", 0},
-		{"nothing", `{}`, "planVersion", 0},
-		{"only a version", `{"planRef":{"planVersion":"v"}}`, "", AbsentTenant | AbsentProject | AbsentEnvironment | AbsentPlan},
-		{"nulls and empty", `{"context":{"tenantId":null,"projectId":"","environmentId":"e"},"planRef":{"planId":"","planVersion":"v"}}`, "", AbsentTenant | AbsentProject | AbsentPlan},
-		{"not objects", `{"context":"here","planRef":["v"]}`, "planVersion", 0},
-		{"not strings", `{"context":{"tenantId":1},"planRef":{"planVersion":2}}`, "payload.context.tenantId payload.planRef.planVersion", 0},
-		{"not names", `{"context":{"tenantId":"a|b","projectId":"\u0000"},"planRef":{"planId":"a|b","planVersion":"\ud800"}}`, "payload.context.projectId payload.planRef.planId payload.planRef.planVersion", 0},
-		{"no JSON", `{`, "payload", 0},
+	const rest = `"status":"RUNNING","engineRunRef":"ref","engineType":"mock","startedAt":"2026-02-11T10:30:00Z"`
+	const context, planRef = `"context":{"tenantId":"t","projectId":"p","environmentId":"e"}`, `"planRef":{"uri":"u","sha256":"s","schemaVersion":"1","planId":"l","planVersion":"v"}`
+	with := func(context, planRef string) string { return `{` + context + `,` + planRef + `,` + rest + `}` }
+	for _, c := range []struct{ name, payload, want string }{
+		{"plain", with(context, planRef), ""},
+		{"escaped and last", with(`"context":{"tenantId":"x"},"context":{"\u0074enantId":"\u0061","projectId":"p","environmentId":"e"}`, planRef), ""},
+		{"nothing", `{}`, "payload/status payload/engineRunRef payload/engineType payload/planRef payload/context payload/startedAt"},
+		{"nulls and empty", with(`"context":{"tenantId":null,"projectId":"","environmentId":"e"}`, planRef), "payload/context/tenantId payload/context/projectId"},
+		{"not objects", with(`"context":"here"`, `"planRef":["v"]`), "payload/context payload/planRef"},
+		{"not strings", with(strings.Replace(context, `"t"`, "1", 1), strings.Replace(planRef, `"v"`, "2", 1)), "payload/context/tenantId payload/planRef/planVersion"},
+		{"not names", with(`"context":{"tenantId":"a|b","projectId":"\u0000","environmentId":"e"}`, strings.NewReplacer(`"l"`, `"a|b"`, `"v"`, `"\ud800"`).Replace(planRef)),
+			"payload/context/projectId payload/planRef/planId payload/planRef/planVersion"},
+		{"no JSON", `{`, "payload"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &runlogv1.EventWrite{
@@ -181,7 +184,7 @@ func TestENV1RunStartedPayloadForms(t *testing.T) {
 			}
 			expectFields(t, w, Options{}, c.want)
 			if e, bad := Validate(w, Options{}); len(bad) == 0 {
-				if e.Absent != c.absent || e.IdempotencyKey != DeriveKey(Line11, "r", "", 1, RunStarted, "", "v") || !e.KeyDerived {
+				if e.Absent != 0 || e.ProjectID != "p" || e.PlanID != "l" || e.IdempotencyKey != DeriveKey(Line11, "r", "", 1, RunStarted, "", "v") || !e.KeyDerived {
 					t.Errorf("got %+v", e)
 				}
 			}
@@ -189,11 +192,21 @@ func TestENV1RunStartedPayloadForms(t *testing.T) {
 	}
 }
 
+// minimalPayload is the least that a 2.x event of a type has to say.
+func minimalPayload(eventType string) *runlogv1.EventWrite_PayloadJson {
+	if eventType == StepAttested {
+		return &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"outcome":"SUCCESS"}`)}
+	}
+	return &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(emptyPayload)}
+}
+
 func TestENV2StepID(t *testing.T) {
 	names := append([]string{"Custom"}, typeNames[1:]...)
 	for _, name := range names {
-		with := edited(func(w *runlogv1.EventWrite) { w.EventType, w.StepId = name, "build" })
-		without := edited(func(w *runlogv1.EventWrite) { w.EventType, w.StepId = name, "" })
+		with := edited(func(w *runlogv1.EventWrite) {
+			w.EventType, w.StepId, w.PayloadForm = name, "build", minimalPayload(name)
+		})
+		without := edited(func(w *runlogv1.EventWrite) { w.EventType, w.StepId, w.PayloadForm = name, "", minimalPayload(name) })
 		wantWith, wantWithout := "", ""
 		switch ScopeOf(name) {
 		case ScopeRun:
@@ -310,7 +323,7 @@ func TestENV8Payloads(t *testing.T) {
 	nan := edited(func(w *runlogv1.EventWrite) {
 		w.PayloadForm = &runlogv1.EventWrite_Payload{Payload: &structpb.Struct{Fields: map[string]*structpb.Value{"ratio": structpb.NewNumberValue(math.NaN())}}}
 	})
-	expectFields(t, nan, Options{}, "payload.ratio")
+	expectFields(t, nan, Options{}, "payload/ratio")
 }
 
 func TestEmittedAtRange(t *testing.T) {

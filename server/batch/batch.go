@@ -112,12 +112,27 @@ func New(opts Options) *Batcher {
 //
 // ErrOverloaded and ErrClosed: not stored. ErrAbandoned, and what Propose's wait returns: see there.
 func (b *Batcher) Submit(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
-	c := &call{cmd: cmd, answer: make(chan answer, 1)}
-	if err := b.admit(c); err != nil {
+	t, err := b.Enqueue(cmd)
+	if err != nil {
 		return storage.Outcome{}, err
 	}
+	return t.Wait(ctx)
+}
+
+// Ticket stands for a command that was admitted.
+type Ticket struct{ c *call }
+
+// Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one after
+// the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
+func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
+	c := &call{cmd: cmd, answer: make(chan answer, 1)}
+	return Ticket{c}, b.admit(c)
+}
+
+// Wait returns the outcome once it is durable and applied. It may be called once.
+func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	select {
-	case a := <-c.answer:
+	case a := <-t.c.answer:
 		return a.outcome, a.err
 	case <-ctx.Done():
 		return storage.Outcome{}, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))

@@ -25,7 +25,7 @@ func SameOutcomes(got, want []storage.Outcome) error {
 
 func sameOutcome(got, want *storage.Outcome) error {
 	if !reflect.DeepEqual(got.Err, want.Err) {
-		return fmt.Errorf("error %T %v, want %T %v", got.Err, got.Err, want.Err, want.Err)
+		return fmt.Errorf("error %s, want %s", show(got.Err), show(want.Err))
 	}
 	if len(got.Results) != len(want.Results) {
 		return fmt.Errorf("%d results, want %d", len(got.Results), len(want.Results))
@@ -41,6 +41,8 @@ func sameOutcome(got, want *storage.Outcome) error {
 	}
 	return nil
 }
+
+func show(err error) string { return fmt.Sprintf("%T %+v", err, err) }
 
 // atlas translates the model's positions, which count proposals, into those of the system under test.
 type atlas []storage.Position

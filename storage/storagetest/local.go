@@ -181,7 +181,7 @@ func (l *Local) Prefix() (int, error) {
 func (l *Local) Run(runID string) (*storage.Run, error) { return l.Store.Run(runID) }
 
 // Events is System's.
-func (l *Local) Events(runID string, after uint64) (records []storage.Record, err error) {
+func (l *Local) Events(runID string, after uint64) ([]storage.Record, error) {
 	return ReadRun(l.Store, runID, after)
 }
 
@@ -202,8 +202,13 @@ func ReadRun(s *storage.Store, runID string, after uint64) (records []storage.Re
 }
 
 // Log is System's.
-func (l *Local) Log(after storage.Position) (commits []storage.Commit, err error) {
-	for c, err := range l.Store.Log(after) {
+func (l *Local) Log(after storage.Position) ([]storage.Commit, error) {
+	return ReadLog(l.Store, after)
+}
+
+// ReadLog returns what a store committed after a position.
+func ReadLog(s *storage.Store, after storage.Position) (commits []storage.Commit, err error) {
+	for c, err := range s.Log(after) {
 		if err != nil {
 			return commits, err
 		}

@@ -77,10 +77,9 @@ func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, err
 func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	r := m.runs[a.RunID]
 	scope := scopeOf(a)
-	switch {
-	case r == nil:
+	if r == nil {
 		o.Err = refuseNew(a, scope)
-	default:
+	} else {
 		o.LastSeq = r.run.LastSeq
 		o.Err = m.refuseKnown(r, a, scope)
 	}

@@ -29,8 +29,10 @@ type AppendEventsRequest struct {
 	Events []*EventWrite          `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The run's last runSeq as the caller believes it (0: no event yet), else SEQUENCE_CONFLICT (APP-4).
 	ExpectedLastSeq *uint64 `protobuf:"varint,3,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// On a stream: comes back with the answer. Any text of at most 256 bytes; need not be unique.
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendEventsRequest) Reset() {
@@ -84,6 +86,91 @@ func (x *AppendEventsRequest) GetExpectedLastSeq() uint64 {
 	return 0
 }
 
+func (x *AppendEventsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// AppendStreamResponse is what AppendEvents would have answered for one request of the stream: results,
+// or a status that is not OK.
+type AppendStreamResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Results       []*AppendResult        `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	LastSeq       uint64                 `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	Position      string                 `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	Status        *status.Status         `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendStreamResponse) Reset() {
+	*x = AppendStreamResponse{}
+	mi := &file_runlog_v1_event_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendStreamResponse) ProtoMessage() {}
+
+func (x *AppendStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_event_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendStreamResponse.ProtoReflect.Descriptor instead.
+func (*AppendStreamResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AppendStreamResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AppendStreamResponse) GetResults() []*AppendResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *AppendStreamResponse) GetLastSeq() uint64 {
+	if x != nil {
+		return x.LastSeq
+	}
+	return 0
+}
+
+func (x *AppendStreamResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *AppendStreamResponse) GetStatus() *status.Status {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 type AppendEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each event, in the request's order.
@@ -98,7 +185,7 @@ type AppendEventsResponse struct {
 
 func (x *AppendEventsResponse) Reset() {
 	*x = AppendEventsResponse{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +197,7 @@ func (x *AppendEventsResponse) String() string {
 func (*AppendEventsResponse) ProtoMessage() {}
 
 func (x *AppendEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +210,7 @@ func (x *AppendEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendEventsResponse.ProtoReflect.Descriptor instead.
 func (*AppendEventsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{1}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AppendEventsResponse) GetResults() []*AppendResult {
@@ -156,7 +243,7 @@ type BatchAppendRequest struct {
 
 func (x *BatchAppendRequest) Reset() {
 	*x = BatchAppendRequest{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +255,7 @@ func (x *BatchAppendRequest) String() string {
 func (*BatchAppendRequest) ProtoMessage() {}
 
 func (x *BatchAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +268,7 @@ func (x *BatchAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchAppendRequest.ProtoReflect.Descriptor instead.
 func (*BatchAppendRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BatchAppendRequest) GetRequests() []*AppendEventsRequest {
@@ -201,7 +288,7 @@ type BatchAppendResponse struct {
 
 func (x *BatchAppendResponse) Reset() {
 	*x = BatchAppendResponse{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +300,7 @@ func (x *BatchAppendResponse) String() string {
 func (*BatchAppendResponse) ProtoMessage() {}
 
 func (x *BatchAppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +313,7 @@ func (x *BatchAppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchAppendResponse.ProtoReflect.Descriptor instead.
 func (*BatchAppendResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BatchAppendResponse) GetOutcomes() []*BatchAppendOutcome {
@@ -250,7 +337,7 @@ type BatchAppendOutcome struct {
 
 func (x *BatchAppendOutcome) Reset() {
 	*x = BatchAppendOutcome{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +349,7 @@ func (x *BatchAppendOutcome) String() string {
 func (*BatchAppendOutcome) ProtoMessage() {}
 
 func (x *BatchAppendOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +362,7 @@ func (x *BatchAppendOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchAppendOutcome.ProtoReflect.Descriptor instead.
 func (*BatchAppendOutcome) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BatchAppendOutcome) GetResults() []*AppendResult {
@@ -325,7 +412,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +424,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +437,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListEventsRequest) GetRunId() string {
@@ -416,7 +503,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +515,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +528,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListEventsResponse) GetEvents() []*EventRecord {
@@ -487,7 +574,7 @@ type ReadEventsRequest struct {
 
 func (x *ReadEventsRequest) Reset() {
 	*x = ReadEventsRequest{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +586,7 @@ func (x *ReadEventsRequest) String() string {
 func (*ReadEventsRequest) ProtoMessage() {}
 
 func (x *ReadEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +599,7 @@ func (x *ReadEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEventsRequest.ProtoReflect.Descriptor instead.
 func (*ReadEventsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReadEventsRequest) GetRunId() string {
@@ -561,7 +648,7 @@ type ReadEventsResponse struct {
 
 func (x *ReadEventsResponse) Reset() {
 	*x = ReadEventsResponse{}
-	mi := &file_runlog_v1_event_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +660,7 @@ func (x *ReadEventsResponse) String() string {
 func (*ReadEventsResponse) ProtoMessage() {}
 
 func (x *ReadEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_event_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +673,7 @@ func (x *ReadEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadEventsResponse.ProtoReflect.Descriptor instead.
 func (*ReadEventsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_event_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReadEventsResponse) GetEvents() []*EventRecord {
@@ -607,12 +694,21 @@ var File_runlog_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\"\xa2\x01\n" +
+	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\"\xc1\x01\n" +
 	"\x13AppendEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
-	"\x11expected_last_seq\x18\x03 \x01(\x04H\x00R\x0fexpectedLastSeq\x88\x01\x01B\x14\n" +
-	"\x12_expected_last_seq\"\x80\x01\n" +
+	"\x11expected_last_seq\x18\x03 \x01(\x04H\x00R\x0fexpectedLastSeq\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestIdB\x14\n" +
+	"\x12_expected_last_seq\"\xcb\x01\n" +
+	"\x14AppendStreamResponse\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x121\n" +
+	"\aresults\x18\x02 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\x12\x19\n" +
+	"\blast_seq\x18\x03 \x01(\x04R\alastSeq\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\x12*\n" +
+	"\x06status\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x06status\"\x80\x01\n" +
 	"\x14AppendEventsResponse\x121\n" +
 	"\aresults\x18\x01 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\x12\x19\n" +
 	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x1a\n" +
@@ -647,10 +743,11 @@ const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"_\n" +
 	"\x12ReadEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12\x19\n" +
-	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\xdd\x03\n" +
+	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\xb2\x04\n" +
 	"\fEventService\x12{\n" +
 	"\fAppendEvents\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendEventsResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/events:append\x12o\n" +
-	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12k\n" +
+	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12S\n" +
+	"\fAppendStream\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendStreamResponse(\x010\x01\x12k\n" +
 	"\n" +
 	"ListEvents\x12\x1c.runlog.v1.ListEventsRequest\x1a\x1d.runlog.v1.ListEventsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/runs/{run_id}/events\x12r\n" +
 	"\n" +
@@ -670,52 +767,57 @@ func file_runlog_v1_event_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_event_service_proto_rawDescData
 }
 
-var file_runlog_v1_event_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_runlog_v1_event_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_runlog_v1_event_service_proto_goTypes = []any{
 	(*AppendEventsRequest)(nil),  // 0: runlog.v1.AppendEventsRequest
-	(*AppendEventsResponse)(nil), // 1: runlog.v1.AppendEventsResponse
-	(*BatchAppendRequest)(nil),   // 2: runlog.v1.BatchAppendRequest
-	(*BatchAppendResponse)(nil),  // 3: runlog.v1.BatchAppendResponse
-	(*BatchAppendOutcome)(nil),   // 4: runlog.v1.BatchAppendOutcome
-	(*ListEventsRequest)(nil),    // 5: runlog.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),   // 6: runlog.v1.ListEventsResponse
-	(*ReadEventsRequest)(nil),    // 7: runlog.v1.ReadEventsRequest
-	(*ReadEventsResponse)(nil),   // 8: runlog.v1.ReadEventsResponse
-	(*EventWrite)(nil),           // 9: runlog.v1.EventWrite
-	(*AppendResult)(nil),         // 10: runlog.v1.AppendResult
-	(*status.Status)(nil),        // 11: google.rpc.Status
-	(Consistency_Level)(0),       // 12: runlog.v1.Consistency.Level
-	(PayloadForm_Form)(0),        // 13: runlog.v1.PayloadForm.Form
-	(*EventRecord)(nil),          // 14: runlog.v1.EventRecord
-	(*AppliedState)(nil),         // 15: runlog.v1.AppliedState
+	(*AppendStreamResponse)(nil), // 1: runlog.v1.AppendStreamResponse
+	(*AppendEventsResponse)(nil), // 2: runlog.v1.AppendEventsResponse
+	(*BatchAppendRequest)(nil),   // 3: runlog.v1.BatchAppendRequest
+	(*BatchAppendResponse)(nil),  // 4: runlog.v1.BatchAppendResponse
+	(*BatchAppendOutcome)(nil),   // 5: runlog.v1.BatchAppendOutcome
+	(*ListEventsRequest)(nil),    // 6: runlog.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),   // 7: runlog.v1.ListEventsResponse
+	(*ReadEventsRequest)(nil),    // 8: runlog.v1.ReadEventsRequest
+	(*ReadEventsResponse)(nil),   // 9: runlog.v1.ReadEventsResponse
+	(*EventWrite)(nil),           // 10: runlog.v1.EventWrite
+	(*AppendResult)(nil),         // 11: runlog.v1.AppendResult
+	(*status.Status)(nil),        // 12: google.rpc.Status
+	(Consistency_Level)(0),       // 13: runlog.v1.Consistency.Level
+	(PayloadForm_Form)(0),        // 14: runlog.v1.PayloadForm.Form
+	(*EventRecord)(nil),          // 15: runlog.v1.EventRecord
+	(*AppliedState)(nil),         // 16: runlog.v1.AppliedState
 }
 var file_runlog_v1_event_service_proto_depIdxs = []int32{
-	9,  // 0: runlog.v1.AppendEventsRequest.events:type_name -> runlog.v1.EventWrite
-	10, // 1: runlog.v1.AppendEventsResponse.results:type_name -> runlog.v1.AppendResult
-	0,  // 2: runlog.v1.BatchAppendRequest.requests:type_name -> runlog.v1.AppendEventsRequest
-	4,  // 3: runlog.v1.BatchAppendResponse.outcomes:type_name -> runlog.v1.BatchAppendOutcome
-	10, // 4: runlog.v1.BatchAppendOutcome.results:type_name -> runlog.v1.AppendResult
-	11, // 5: runlog.v1.BatchAppendOutcome.status:type_name -> google.rpc.Status
-	12, // 6: runlog.v1.ListEventsRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	13, // 7: runlog.v1.ListEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	14, // 8: runlog.v1.ListEventsResponse.events:type_name -> runlog.v1.EventRecord
-	15, // 9: runlog.v1.ListEventsResponse.applied:type_name -> runlog.v1.AppliedState
-	12, // 10: runlog.v1.ReadEventsRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	13, // 11: runlog.v1.ReadEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	14, // 12: runlog.v1.ReadEventsResponse.events:type_name -> runlog.v1.EventRecord
-	0,  // 13: runlog.v1.EventService.AppendEvents:input_type -> runlog.v1.AppendEventsRequest
-	2,  // 14: runlog.v1.EventService.BatchAppend:input_type -> runlog.v1.BatchAppendRequest
-	5,  // 15: runlog.v1.EventService.ListEvents:input_type -> runlog.v1.ListEventsRequest
-	7,  // 16: runlog.v1.EventService.ReadEvents:input_type -> runlog.v1.ReadEventsRequest
-	1,  // 17: runlog.v1.EventService.AppendEvents:output_type -> runlog.v1.AppendEventsResponse
-	3,  // 18: runlog.v1.EventService.BatchAppend:output_type -> runlog.v1.BatchAppendResponse
-	6,  // 19: runlog.v1.EventService.ListEvents:output_type -> runlog.v1.ListEventsResponse
-	8,  // 20: runlog.v1.EventService.ReadEvents:output_type -> runlog.v1.ReadEventsResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 0: runlog.v1.AppendEventsRequest.events:type_name -> runlog.v1.EventWrite
+	11, // 1: runlog.v1.AppendStreamResponse.results:type_name -> runlog.v1.AppendResult
+	12, // 2: runlog.v1.AppendStreamResponse.status:type_name -> google.rpc.Status
+	11, // 3: runlog.v1.AppendEventsResponse.results:type_name -> runlog.v1.AppendResult
+	0,  // 4: runlog.v1.BatchAppendRequest.requests:type_name -> runlog.v1.AppendEventsRequest
+	5,  // 5: runlog.v1.BatchAppendResponse.outcomes:type_name -> runlog.v1.BatchAppendOutcome
+	11, // 6: runlog.v1.BatchAppendOutcome.results:type_name -> runlog.v1.AppendResult
+	12, // 7: runlog.v1.BatchAppendOutcome.status:type_name -> google.rpc.Status
+	13, // 8: runlog.v1.ListEventsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	14, // 9: runlog.v1.ListEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	15, // 10: runlog.v1.ListEventsResponse.events:type_name -> runlog.v1.EventRecord
+	16, // 11: runlog.v1.ListEventsResponse.applied:type_name -> runlog.v1.AppliedState
+	13, // 12: runlog.v1.ReadEventsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	14, // 13: runlog.v1.ReadEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	15, // 14: runlog.v1.ReadEventsResponse.events:type_name -> runlog.v1.EventRecord
+	0,  // 15: runlog.v1.EventService.AppendEvents:input_type -> runlog.v1.AppendEventsRequest
+	3,  // 16: runlog.v1.EventService.BatchAppend:input_type -> runlog.v1.BatchAppendRequest
+	0,  // 17: runlog.v1.EventService.AppendStream:input_type -> runlog.v1.AppendEventsRequest
+	6,  // 18: runlog.v1.EventService.ListEvents:input_type -> runlog.v1.ListEventsRequest
+	8,  // 19: runlog.v1.EventService.ReadEvents:input_type -> runlog.v1.ReadEventsRequest
+	2,  // 20: runlog.v1.EventService.AppendEvents:output_type -> runlog.v1.AppendEventsResponse
+	4,  // 21: runlog.v1.EventService.BatchAppend:output_type -> runlog.v1.BatchAppendResponse
+	1,  // 22: runlog.v1.EventService.AppendStream:output_type -> runlog.v1.AppendStreamResponse
+	7,  // 23: runlog.v1.EventService.ListEvents:output_type -> runlog.v1.ListEventsResponse
+	9,  // 24: runlog.v1.EventService.ReadEvents:output_type -> runlog.v1.ReadEventsResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_event_service_proto_init() }
@@ -731,7 +833,7 @@ func file_runlog_v1_event_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_event_service_proto_rawDesc), len(file_runlog_v1_event_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	EventService_AppendEvents_FullMethodName = "/runlog.v1.EventService/AppendEvents"
 	EventService_BatchAppend_FullMethodName  = "/runlog.v1.EventService/BatchAppend"
+	EventService_AppendStream_FullMethodName = "/runlog.v1.EventService/AppendStream"
 	EventService_ListEvents_FullMethodName   = "/runlog.v1.EventService/ListEvents"
 	EventService_ReadEvents_FullMethodName   = "/runlog.v1.EventService/ReadEvents"
 )
@@ -32,9 +33,16 @@ const (
 // EventService appends the events of runs and reads them back.
 type EventServiceClient interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	AppendEvents(ctx context.Context, in *AppendEventsRequest, opts ...grpc.CallOption) (*AppendEventsResponse, error)
 	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
 	BatchAppend(ctx context.Context, in *BatchAppendRequest, opts ...grpc.CallOption) (*BatchAppendResponse, error)
+	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
+	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
+	// stream goes on.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendEventsRequest, AppendStreamResponse], error)
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// ReadEvents streams a run's events in runSeq order, in batches (READ-1).
@@ -69,6 +77,19 @@ func (c *eventServiceClient) BatchAppend(ctx context.Context, in *BatchAppendReq
 	return out, nil
 }
 
+func (c *eventServiceClient) AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendEventsRequest, AppendStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[0], EventService_AppendStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AppendEventsRequest, AppendStreamResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EventService_AppendStreamClient = grpc.BidiStreamingClient[AppendEventsRequest, AppendStreamResponse]
+
 func (c *eventServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEventsResponse)
@@ -81,7 +102,7 @@ func (c *eventServiceClient) ListEvents(ctx context.Context, in *ListEventsReque
 
 func (c *eventServiceClient) ReadEvents(ctx context.Context, in *ReadEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[0], EventService_ReadEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[1], EventService_ReadEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +126,16 @@ type EventService_ReadEventsClient = grpc.ServerStreamingClient[ReadEventsRespon
 // EventService appends the events of runs and reads them back.
 type EventServiceServer interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	AppendEvents(context.Context, *AppendEventsRequest) (*AppendEventsResponse, error)
 	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
 	BatchAppend(context.Context, *BatchAppendRequest) (*BatchAppendResponse, error)
+	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
+	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
+	// stream goes on.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	AppendStream(grpc.BidiStreamingServer[AppendEventsRequest, AppendStreamResponse]) error
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// ReadEvents streams a run's events in runSeq order, in batches (READ-1).
@@ -127,6 +155,9 @@ func (UnimplementedEventServiceServer) AppendEvents(context.Context, *AppendEven
 }
 func (UnimplementedEventServiceServer) BatchAppend(context.Context, *BatchAppendRequest) (*BatchAppendResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchAppend not implemented")
+}
+func (UnimplementedEventServiceServer) AppendStream(grpc.BidiStreamingServer[AppendEventsRequest, AppendStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method AppendStream not implemented")
 }
 func (UnimplementedEventServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -191,6 +222,13 @@ func _EventService_BatchAppend_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _EventService_AppendStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EventServiceServer).AppendStream(&grpc.GenericServerStream[AppendEventsRequest, AppendStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EventService_AppendStreamServer = grpc.BidiStreamingServer[AppendEventsRequest, AppendStreamResponse]
+
 func _EventService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEventsRequest)
 	if err := dec(in); err != nil {
@@ -241,6 +279,12 @@ var EventService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "AppendStream",
+			Handler:       _EventService_AppendStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "ReadEvents",
 			Handler:       _EventService_ReadEvents_Handler,

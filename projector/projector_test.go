@@ -1,0 +1,433 @@
+package projector
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"runlog/proto/contract"
+)
+
+// TestResumesPRJ13: a projector that was closed goes on from its watermark and folds nothing twice.
+func TestResumesPRJ13(t *testing.T) {
+	b := newBed(t)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range 6 {
+		b.load(rng, 20, 8)
+		b.check("running")
+		at := b.p.Position()
+		reg := prometheus.NewRegistry()
+		b.opts.Registerer = reg
+		b.reopen()
+		if got := b.p.Position(); got != at {
+			t.Fatalf("round %d: position %d after a restart, %d before", round, got, at)
+		}
+		b.check("restarted")
+		if got := counted(t, reg, "runlog_projector_events_total"); got != 0 {
+			t.Errorf("round %d: %v events folded again", round, got)
+		}
+		b.propose(b.more("run-0", 3))
+		b.check("going on")
+		if got := counted(t, reg, "runlog_projector_events_total"); got != 3 {
+			t.Errorf("round %d: %v events folded, want 3", round, got)
+		}
+	}
+}
+
+// TestCrashPRJ13: what a crash leaves of the database, which has no write-ahead log, is the state after
+// some round; folding goes on from there to equal snapshots.
+func TestCrashPRJ13(t *testing.T) {
+	back := 0
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			b := newBed(t)
+			for range 3 {
+				b.load(rng, 10+rng.IntN(40), 5)
+				if rng.IntN(2) == 0 {
+					b.settle()
+				}
+				if rng.IntN(2) == 0 {
+					if err := b.p.disk.db.db.Flush(); err != nil {
+						t.Fatal(err)
+					}
+					b.load(rng, rng.IntN(20), 5)
+				}
+				if rng.IntN(2) == 0 {
+					b.settle()
+				}
+				at := b.p.Position()
+				fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+				b.reopen(func() { b.opts.FS = fs })
+				if b.p.Position() < at {
+					back++
+				}
+				b.check("after a crash")
+			}
+		})
+	}
+	if back == 0 {
+		t.Error("no crash lost anything: the test tests nothing")
+	}
+}
+
+// TestStoreBehindPRJ13: after a crash the store may hold less than the projection, until the log is
+// applied again. Snapshots are then newer than a view, never wrong.
+func TestStoreBehindPRJ13(t *testing.T) {
+	b := newBed(t)
+	rng := rand.New(rand.NewPCG(3, 3))
+	b.load(rng, 30, 4)
+	if err := b.local.Store.MakeDurable(b.local.Applied().Index); err != nil {
+		t.Fatal(err)
+	}
+	b.load(rng, 30, 4)
+	b.check("before")
+	at := b.p.Position()
+	want := map[string]uint64{}
+	for runID := range b.runs {
+		want[runID] = b.snapshot(runID).LastEventSeq
+	}
+	b.closeProjector()
+	if err := b.local.Crash(0, rng); err != nil {
+		t.Fatal(err)
+	}
+	if applied := b.local.Applied(); applied.Position() >= at {
+		t.Fatalf("the store lost nothing: at %d, projection at %d", applied.Position(), at)
+	}
+	b.open()
+	for runID, seq := range want {
+		if got := b.snapshot(runID).LastEventSeq; got < seq && b.p.Position() == at {
+			// Stored snapshots lag; what is stored and what the view has is what there is.
+			v, _ := b.local.Run(runID)
+			if got < v.LastSeq {
+				t.Errorf("%s at %d, the store at %d", runID, got, v.LastSeq)
+			}
+		}
+	}
+	if err := b.local.Replay(nil); err != nil {
+		t.Fatal(err)
+	}
+	b.check("after the replay")
+	b.load(rng, 10, 4)
+	b.check("and on")
+}
+
+// TestSnapshotsAreStoredInTime: a read folds no more than storeEvery events and a proposal, and an ended
+// run none.
+func TestSnapshotsAreStoredInTime(t *testing.T) {
+	b := newBed(t)
+	for i := range 200 {
+		b.propose(b.more("long", 1))
+		b.settle()
+		s, err := b.p.disk.db.load("long")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stored uint64
+		if s != nil {
+			stored = s.LastEventSeq
+		}
+		if lag := uint64(i+1) - stored; lag >= storeEvery {
+			t.Fatalf("stored at %d, the run at %d", stored, i+1)
+		}
+	}
+	b.propose(b.of("long", contract.RunCompleted, 1))
+	b.settle()
+	s, err := b.p.disk.db.load("long")
+	if err != nil || s.LastEventSeq != 201 || s.Status != RunCompleted {
+		t.Errorf("stored after the end: %v at %d, %v", s.Status, s.LastEventSeq, err)
+	}
+	b.reopen()
+	b.check("reopened")
+}
+
+// TestMarksOnAColdCache: metadata that comes to a run whose snapshot is not in memory changes nothing in
+// the projection.
+func TestMarksOnAColdCache(t *testing.T) {
+	b := newBed(t)
+	b.propose(b.more("run", 10))
+	b.check("before")
+	b.reopen()
+	b.propose(setRef("run"))
+	b.check("after the mark")
+	b.reopen()
+	// In one round: the mark, and events that came after it.
+	b.propose(setRef("run"), b.more("run", 3))
+	b.propose(b.more("run", 3))
+	b.check("after mark and events")
+}
+
+// TestSnapshotIsNeverOlderThanTheViewD9 reads while events are written and folded, with a cache that holds
+// nearly nothing.
+func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
+	b := newBed(t, func(o *Options) { o.CachedRuns = 2 })
+	b.propose(b.more("run-0", 1), b.more("run-1", 1), b.more("run-2", 1), b.more("run-3", 1))
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for r := range 4 {
+		readers.Go(func() {
+			runID := fmt.Sprint("run-", r)
+			var last uint64
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				v, err := b.local.Store.View(runID)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s, err := b.p.Snapshot(v)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case s.LastEventSeq < v.Run.LastSeq:
+					t.Errorf("%s: snapshot at %d, view at %d", runID, s.LastEventSeq, v.Run.LastSeq)
+				case s.LastEventSeq < last:
+					t.Errorf("%s: snapshot at %d after one at %d", runID, s.LastEventSeq, last)
+				}
+				last = s.LastEventSeq
+				if err := v.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(4, 4))
+	b.load(rng, 150, 6)
+	close(stop)
+	readers.Wait()
+	b.check("after the load")
+}
+
+// TestSmallCaches come to the same as large ones.
+func TestSmallCaches(t *testing.T) {
+	for _, size := range []int{1, 2, 3} {
+		b := newBed(t, func(o *Options) { o.CachedRuns = size })
+		rng := rand.New(rand.NewPCG(5, 5))
+		b.load(rng, 120, 10)
+		b.check(fmt.Sprint(size, " runs in memory"))
+		if got := len(b.p.live.runs.runs); got > size || got != b.p.live.runs.order.Len() {
+			t.Errorf("%d snapshots in memory, want at most %d", got, size)
+		}
+		b.reopen()
+		b.check("reopened")
+	}
+}
+
+func TestCacheKeepsWhatChangedLast(t *testing.T) {
+	c := newSnapshotCache(2)
+	for i, id := range []string{"a", "b", "a", "c"} {
+		c.put(id, &Snapshot{LastEventSeq: uint64(i)}, uint64(i))
+	}
+	if s, _ := c.get("b"); s != nil {
+		t.Error("the one that changed first is still there")
+	}
+	for id, want := range map[string]uint64{"a": 2, "c": 3} {
+		if s, stored := c.get(id); s == nil || s.LastEventSeq != want || stored != want {
+			t.Errorf("%s: %v, stored %d", id, s, stored)
+		}
+	}
+}
+
+// TestOtherDatabasesAreMadeAnewPRJ13: of another cluster, another format, or none at all.
+func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
+	b := newBed(t)
+	b.load(rand.New(rand.NewPCG(6, 6)), 40, 5)
+	b.check("before")
+	put := func(key, row []byte) func() {
+		return func() {
+			db, err := pebble.Open(b.opts.Dir, &pebble.Options{FS: b.opts.FS, FormatMajorVersion: pebble.FormatValueSeparation,
+				Logger: pebbleLogger{slog.New(slog.DiscardHandler)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(db.Set(key, row, pebble.Sync), db.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	row := append([]byte{databaseFormat, StoredFormat}, b.opts.Cluster[:]...)
+	row = append(row, 0, 0, 0, 0, 0, 0, 0, 9)
+	change := func(at int) []byte {
+		c := bytes.Clone(row)
+		c[at]++
+		return c
+	}
+	for what, between := range map[string]func(){
+		"another format":           put([]byte{tableWatermark}, change(0)),
+		"another snapshot format":  put([]byte{tableWatermark}, change(1)),
+		"another cluster":          put([]byte{tableWatermark}, change(5)),
+		"a watermark cut off":      put([]byte{tableWatermark}, row[:10]),
+		"deleted":                  func() { _ = b.opts.FS.RemoveAll(b.opts.Dir) },
+		"an unreadable snapshot":   put(snapshotKey("run-1"), []byte("no snapshot")),
+		"an unreadable list row":   put(append([]byte{tableList}, "12345678run"...), []byte{1, 200}),
+		"a list row without a run": put([]byte{tableList, 1}, []byte{1}),
+	} {
+		b.reopen(between)
+		b.propose(b.more("run-1", 1))
+		// What is found late is made anew late.
+		eventually(t, what, func() bool {
+			b.settle()
+			_, _, err := b.p.List(Filter{}, nil, 1000)
+			return err == nil
+		})
+		b.check(what)
+	}
+}
+
+// TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads go on
+// meanwhile.
+func TestDamageWhileRunningPRJ13(t *testing.T) {
+	b := newBed(t, func(o *Options) { o.CachedRuns = 1 })
+	b.load(rand.New(rand.NewPCG(7, 7)), 100, 5)
+	b.check("before")
+	if err := b.p.disk.db.db.Set(snapshotKey("run-1"), []byte("no snapshot"), pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	b.propose(b.more("run-2", 1)) // so that run-1 is not in memory
+	b.settle()
+	if got := b.snapshot("run-1").LastEventSeq; got != uint64(b.runs["run-1"]) {
+		t.Errorf("snapshot at %d, want %d", got, b.runs["run-1"])
+	}
+	first := b.p.disk.db
+	eventually(t, "a new database", func() bool {
+		b.p.disk.RLock()
+		defer b.p.disk.RUnlock()
+		return b.p.disk.db != first
+	})
+	b.check("made anew")
+
+	// The directory disappears: the next flush finds out, and Close does not wait for it for ever.
+	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
+		t.Fatal(err)
+	}
+	b.load(rand.New(rand.NewPCG(8, 8)), 20, 5)
+	b.settle()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		b.closeProjector()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("Close does not end")
+	}
+	b.open()
+	b.check("after the directory was deleted")
+}
+
+// TestAlertsPRJ8: one alert for each event that was not allowed, in the log and in the metric, also past
+// the hundred that a snapshot keeps.
+func TestAlertsPRJ8(t *testing.T) {
+	var text lockedBuffer
+	reg := prometheus.NewRegistry()
+	b := newBed(t, func(o *Options) { o.Logger, o.Registerer = slog.New(slog.NewTextHandler(&text, nil)), reg })
+	b.propose(b.more("run", 1))
+	for i := range 130 {
+		b.propose(b.of("run", contract.RunResumed, uint32(i+1)))
+	}
+	b.settle()
+	if got := strings.Count(text.String(), "INVALID_TRANSITION"); got != 130 {
+		t.Errorf("%d alerts, want 130", got)
+	}
+	if got := counted(t, reg, "runlog_projector_inconsistencies_total"); got != 130 {
+		t.Errorf("metric says %v", got)
+	}
+	s := b.snapshot("run")
+	if len(s.Inconsistencies) != maxInconsistencies || s.InconsistencyCount != 130 {
+		t.Errorf("%d inconsistencies, %d counted", len(s.Inconsistencies), s.InconsistencyCount)
+	}
+}
+
+// TestCloseWhileBehind: a projector that has not folded everything ends all the same, and goes on later.
+func TestCloseWhileBehind(t *testing.T) {
+	halted, goOn := make(chan struct{}, 10), make(chan struct{})
+	b := newBed(t, func(o *Options) {
+		o.Logger = slog.New(haltingHandler{slog.DiscardHandler, func() { halted <- struct{}{}; <-goOn }})
+	})
+	b.propose(b.of("run", contract.RunResumed, 1)) // not allowed, and so logged
+	<-halted
+	b.runs["run"] = 0
+	for range 10 {
+		b.propose(b.more("other", 1))
+	}
+	p := b.p
+	b.p = nil
+	closed, begun, stop := make(chan error, 1), make(chan struct{}), p.stop
+	p.stop = func() { stop(); close(begun) }
+	go func() { closed <- p.Close() }()
+	<-begun
+	close(goOn)
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Close does not end")
+	}
+	b.open()
+	b.check("opened again")
+}
+
+// haltingHandler is a log at which a test holds the projector still.
+type haltingHandler struct {
+	slog.Handler
+	halt func()
+}
+
+func (haltingHandler) Enabled(_ context.Context, l slog.Level) bool { return l == slog.LevelWarn }
+
+func (h haltingHandler) Handle(context.Context, slog.Record) error { h.halt(); return nil }
+
+func (h haltingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h haltingHandler) WithGroup(string) slog.Handler { return h }
+
+func TestWaitPosition(t *testing.T) {
+	b := newBed(t)
+	at := b.propose(b.more("run", 1))
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := b.p.WaitPosition(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.p.WaitPosition(ctx, at+1000) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("wait for what never comes: %v", err)
+	}
+	// A proposal without effect moves the position too.
+	at = b.propose()
+	b.settle()
+	if b.p.Position() < at {
+		t.Errorf("position %d, want %d", b.p.Position(), at)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := Open(Options{})
+	if err == nil {
+		t.Fatal("opened without options")
+	}
+	for _, field := range []string{"Dir", "Store", "Fail"} {
+		if !strings.Contains(err.Error(), "Options."+field) {
+			t.Errorf("%v does not name %s", err, field)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+)
+
+// next waits for a snapshot as patiently as a test may.
+func next(t *testing.T, s *Subscription) *Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	got, err := s.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestSubscriptionSeesEverythingAfterItBeganWATCH1, also of a run that does not exist yet.
+func TestSubscriptionSeesEverythingAfterItBeganWATCH1(t *testing.T) {
+	b := newBed(t)
+	s, err := b.p.Subscribe("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other, err := b.p.Subscribe("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for i := range 20 {
+		b.propose(b.more("run", 1))
+		if got := next(t, s); got.LastEventSeq != uint64(i+1) || got.RunID != "run" {
+			t.Fatalf("snapshot of %s at %d, want %d", got.RunID, got.LastEventSeq, i+1)
+		}
+	}
+	select {
+	case <-other.wake:
+		t.Error("a subscription of another run was woken")
+	default:
+	}
+}
+
+// TestSlowSubscriptionIsConflatedWATCH3: it sees the newest, and nobody waits for it.
+func TestSlowSubscriptionIsConflatedWATCH3(t *testing.T) {
+	b := newBed(t)
+	s, err := b.p.Subscribe("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 50 {
+		b.propose(b.more("run", 2))
+	}
+	b.settle()
+	got := next(t, s)
+	for got.LastEventSeq < 100 {
+		got = next(t, s) // settle may be ahead of the last publishing
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if again, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the same again: %v, %v", again, err)
+	}
+}
+
+// TestNextIsNeverEmpty: a snapshot published while another one is being taken wakes the reader for
+// nothing, once; that must not look like a snapshot.
+func TestNextIsNeverEmpty(t *testing.T) {
+	p := &Projector{}
+	p.watch.limit = 1
+	s, err := p.Subscribe("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As it happens: the reader is awake, and before it takes the first snapshot a second one comes.
+	p.watch.publish("run", &Snapshot{LastEventSeq: 1})
+	<-s.wake
+	p.watch.publish("run", &Snapshot{LastEventSeq: 2})
+	if got := s.take(); got.LastEventSeq != 2 {
+		t.Fatalf("took %v", got)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if got, err := s.Next(ctx); got != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Next: %v, %v; want to wait", got, err)
+	}
+
+	// And with chance for it.
+	const last = 50_000
+	var publisher sync.WaitGroup
+	publisher.Go(func() {
+		for i := range uint64(last) {
+			p.watch.publish("run", &Snapshot{LastEventSeq: i + 3})
+		}
+	})
+	var seen uint64
+	for seen < last+2 {
+		got := next(t, s)
+		if got == nil || got.LastEventSeq <= seen {
+			t.Fatalf("%v after %d", got, seen)
+		}
+		seen = got.LastEventSeq
+	}
+	publisher.Wait()
+}
+
+// TestSubscriptionsAreBoundedD12, and closing one twice frees one place.
+func TestSubscriptionsAreBoundedD12(t *testing.T) {
+	b := newBed(t, func(o *Options) { o.MaxSubscriptions = 2 })
+	first, err := b.p.Subscribe("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.p.Subscribe("run"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.p.Subscribe("other"); !errors.Is(err, ErrTooManyWatchers) {
+		t.Fatalf("third of two: %v", err)
+	}
+	first.Close()
+	first.Close()
+	if _, err := b.p.Subscribe("other"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.p.Subscribe("other"); !errors.Is(err, ErrTooManyWatchers) {
+		t.Fatalf("fourth of two: %v", err)
+	}
+	// A closed one hears nothing more.
+	b.propose(b.of("run", contract.RunStarted, 1))
+	b.settle()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if got, err := first.Next(ctx); err == nil {
+		t.Errorf("a closed subscription returns %v", got)
+	}
+}
+
+// TestMarksWakeNobody: what changes no event is no news.
+func TestMarksWakeNobody(t *testing.T) {
+	b := newBed(t)
+	b.propose(b.more("run", 3))
+	b.settle()
+	s, err := b.p.Subscribe("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b.propose(setRef("run"))
+	b.propose(b.more("run", 1))
+	if got := next(t, s); got.LastEventSeq != 4 {
+		t.Errorf("woken by a snapshot at %d, want 4", got.LastEventSeq)
+	}
+}

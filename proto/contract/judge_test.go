@@ -1,0 +1,263 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// judges are the embedded schemas as a JSON Schema library understands them, by "line/name". Formats
+// are asserted; nothing is loaded from elsewhere.
+var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	c.UseLoader(noLoader{})
+	var ids []string
+	for _, line := range []Line{Line2, Line11} {
+		for _, name := range SchemaNames(line) {
+			text, _ := Schema(line, name)
+			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+			if err != nil {
+				panic(err)
+			}
+			id := schemaID(line, name)
+			if err := c.AddResource(id, doc); err != nil {
+				panic(err)
+			}
+			ids = append(ids, id)
+		}
+	}
+	compiled := make(map[string]*jsonschema.Schema)
+	for _, id := range ids {
+		compiled[id] = c.MustCompile(id)
+	}
+	return compiled
+})
+
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) { return nil, errors.New("nobody loads " + url) }
+
+func schemaID(line Line, name string) string {
+	return "https://runlog.invalid" + schemaPath(line, name)
+}
+
+// judged asks the library about a JSON text: whether it is valid, and where it is not.
+func judged(line Line, name string, text []byte) (valid bool, pointers []string) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		panic(err)
+	}
+	var fault *jsonschema.ValidationError
+	if err := judges()[schemaID(line, name)].Validate(doc); err == nil {
+		return true, nil
+	} else if !errors.As(err, &fault) {
+		panic(err)
+	}
+	return false, tidy(places(nil, fault))
+}
+
+// places gathers the JSON Pointers of what the library complains about. A missing member is at its own
+// pointer, as runlog has it, and an anyOf at that of the object.
+func places(to []string, e *jsonschema.ValidationError) []string {
+	at := pointer(e.InstanceLocation)
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		for _, name := range k.Missing {
+			to = append(to, at+pointer([]string{name}))
+		}
+		return to
+	case *kind.AnyOf:
+		return append(to, at)
+	}
+	if len(e.Causes) == 0 {
+		return append(to, at)
+	}
+	for _, cause := range e.Causes {
+		to = places(to, cause)
+	}
+	return to
+}
+
+func pointer(steps []string) string {
+	var b strings.Builder
+	for _, step := range steps {
+		b.WriteString("/" + pointerEscapes.Replace(step))
+	}
+	return b.String()
+}
+
+func tidy(pointers []string) []string {
+	slices.Sort(pointers)
+	return slices.Compact(pointers)
+}
+
+// failer is what the tests of testing and those of rapid have in common.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// eventOf is a valid event of a type but for its payload.
+func eventOf(line Line, eventType string, payload []byte) *runlogv1.EventWrite {
+	return edited(func(w *runlogv1.EventWrite) {
+		w.EventType, w.ContractVersion = eventType, line.String()
+		if ScopeOf(eventType) == ScopeRun {
+			w.StepId = ""
+		}
+		w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
+	})
+}
+
+// checkAgainstJudge requires that what runs over bytes and the library, which sees what encoding/json
+// makes of them, say the same about a payload of a known type: whether it is valid, and which pointers
+// are not. It reports whether there was a JSON object to judge.
+func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (object, valid bool) {
+	t.Helper()
+	r := payloadRule(line, eventType)
+	accepted := r.acceptsPayload(payload)
+	if _, fault := checkObject(payload); fault != "" {
+		if accepted {
+			t.Fatalf("%s %s: took %q, which is no object: %s", line, eventType, payload, fault)
+		}
+		return false, false
+	}
+	valid, want := judged(line, eventType, payload)
+	bad := r.explain(payload)
+	if accepted && !valid || (len(bad) == 0) != valid {
+		t.Fatalf("%s %s: %q: accepted %v with violations %v; the judge says %v %v", line, eventType, payload, accepted, bad, valid, want)
+	}
+	var got []string
+	for _, v := range bad {
+		got = append(got, strings.TrimPrefix(v.Field, "payload"))
+		if v.Reason != ReasonSchemaValidationFailed {
+			t.Fatalf("%v", v)
+		}
+	}
+	if got = tidy(got); len(bad) <= maxViolations && !slices.Equal(got, want) {
+		t.Fatalf("%s %s: %q: violations at %q, the judge has them at %q", line, eventType, payload, got, want)
+	}
+	checkValidateAgrees(t, eventOf(line, eventType, payload), bad)
+	return true, valid
+}
+
+// checkValidateAgrees requires that Validate says of a payload what its rule says. What a 1.1
+// RunStarted tells the envelope is named there already, and does not count.
+func checkValidateAgrees(t failer, w *runlogv1.EventWrite, want []Violation) {
+	t.Helper()
+	if len(w.GetPayloadJson()) > DefaultMaxPayloadBytes {
+		return
+	}
+	e, bad := Validate(w, Options{})
+	if !slices.Equal(bad, want) || len(bad) == 0 && !bytes.Equal(e.Payload, w.GetPayloadJson()) {
+		t.Fatalf("%s: Validate says %v, its rule %v", w.GetPayloadJson(), bad, want)
+	}
+}
+
+// knownTypes are the types that have a schema.
+var knownTypes = typeNames[1:]
+
+func TestENV5EveryKnownTypeHasSchemas(t *testing.T) {
+	want := append(slices.Clone(knownTypes), "EventRecord", "EventWrite")
+	slices.Sort(want)
+	for _, line := range []Line{Line2, Line11} {
+		if got := SchemaNames(line); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", line, got)
+		}
+		for _, name := range want {
+			text, ok := Schema(line, name)
+			var doc map[string]any
+			if err := json.Unmarshal(text, &doc); !ok || err != nil {
+				t.Fatalf("%s %s: %v", line, name, err)
+			}
+			if doc["$id"] != schemaID(line, name) || doc["$schema"] != "https://json-schema.org/draft/2020-12/schema" || doc["type"] != "object" {
+				t.Errorf("%s %s: says it is %v by %v", line, name, doc["$id"], doc["$schema"])
+			}
+			if doc["additionalProperties"] != nil && (name != "EventWrite" || line != Line2) {
+				t.Errorf("%s %s: extra fields are not free", line, name)
+			}
+			if judges()[schemaID(line, name)] == nil {
+				t.Errorf("%s %s: not compiled", line, name)
+			}
+		}
+	}
+	for _, name := range []string{"", "Custom", "../2.0.0/StepFailed", "StepFailed.json", "/StepFailed", "*"} {
+		if _, ok := Schema(Line11, name); ok {
+			t.Errorf("%q has a schema", name)
+		}
+	}
+}
+
+// The definitions that several schemas of a line repeat, so that each file stands alone, are the same.
+func TestENV5SchemasShareTheirDefinitions(t *testing.T) {
+	for _, line := range []Line{Line2, Line11} {
+		first := make(map[string]string)
+		for _, name := range knownTypes {
+			text, _ := Schema(line, name)
+			var doc struct {
+				Defs map[string]json.RawMessage `json:"$defs"`
+			}
+			if err := json.Unmarshal(text, &doc); err != nil {
+				t.Fatal(err)
+			}
+			for def, body := range doc.Defs {
+				if other, ok := first[def]; ok && other != string(body) {
+					t.Errorf("%s %s: %s differs from the one before it", line, name, def)
+				}
+				first[def] = string(body)
+				if !bytes.Contains(text, []byte(`"#/$defs/`+def+`"`)) {
+					t.Errorf("%s %s: %s is not used", line, name, def)
+				}
+			}
+		}
+	}
+}
+
+// A schema that says something which a rule cannot is refused, not half obeyed.
+func TestENV5SchemasOutsideTheSubset(t *testing.T) {
+	for name, text := range map[string]string{
+		"no JSON":               `{`,
+		"no object":             `{"type":["object","string"]}`,
+		"says nothing":          `{}`,
+		"unknown keyword":       `{"type":"object","maxProperties":3}`,
+		"unknown type":          `{"type":"object","properties":{"a":{"type":"text"}}}`,
+		"boolean schema":        `{"type":"object","properties":{"a":false}}`,
+		"number in enum":        `{"type":"object","properties":{"a":{"enum":[1]}}}`,
+		"empty enum":            `{"type":"object","properties":{"a":{"enum":[]}}}`,
+		"enum of no string":     `{"type":"object","properties":{"a":{"type":"object","enum":["a"]}}}`,
+		"escaped word":          `{"type":"object","properties":{"a":{"const":"\""}}}`,
+		"long minLength":        `{"type":"object","properties":{"a":{"minLength":2}}}`,
+		"other minimum":         `{"type":"object","properties":{"a":{"minimum":1}}}`,
+		"other pattern":         `{"type":"object","properties":{"a":{"pattern":"^a"}}}`,
+		"format alone":          `{"type":"object","properties":{"a":{"format":"date-time"}}}`,
+		"required, not told of": `{"type":"object","required":["a"]}`,
+		"anyOf of other things": `{"type":"object","properties":{"a":{}},"anyOf":[{"required":["a"],"minimum":0}]}`,
+		"anyOf of nothing":      `{"type":"object","anyOf":[{}]}`,
+		"anyOf of null":         `{"type":"object","anyOf":[null]}`,
+		"dangling reference":    `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}}`,
+		"foreign reference":     `{"type":"object","properties":{"a":{"$ref":"b.json"}},"$defs":{"b":{}}}`,
+		"reference and more":    `{"type":"object","properties":{"a":{"$ref":"#/$defs/b","type":"string"}},"$defs":{"b":{}}}`,
+		"cycle":                 `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"items":{"$ref":"#/$defs/b"}}}}`,
+		"inner definitions":     `{"type":"object","properties":{"a":{"$defs":{}}}}`,
+		"member name":           `{"type":"object","properties":{"a/b":{}}}`,
+		"long member name":      `{"type":"object","properties":{"` + strings.Repeat("n", 32) + `":{}}}`,
+		"faulty items":          `{"type":"object","properties":{"a":{"items":{"minimum":1}}}}`,
+		"faulty type":           `{"type":7}`,
+	} {
+		if r, err := compileSchema([]byte(text)); err == nil {
+			t.Errorf("%s: compiled to %+v", name, r)
+		}
+	}
+	if _, err := compileSchema([]byte(`{"type":"object","properties":{"a":{"type":"array"}},"anyOf":[{"required":["a"]}]}`)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,330 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A rule is what one place of a schema says about a JSON value, in the form that runs over raw bytes.
+// A nil rule says nothing: any value will do.
+//
+// The keywords are those that the payload schemas use and no others: type, required, properties, items,
+// enum and const of strings, minLength 1, minimum 0, the two patterns of forms.go, format date-time,
+// anyOf of required alone, and $ref to $defs. compileSchema refuses all else, so that a schema can
+// never say more than its rule.
+type rule struct {
+	// kinds are the JSON types that the value may have.
+	kinds kinds
+
+	// Of an object. members are sorted by the length of their names; those of length n lie from
+	// byLength[n] up to byLength[n+1]. A set of members has the bit of each one's index.
+	members  []memberRule
+	byLength [maxMemberName + 2]uint8
+	required uint64
+	either   []uint64 // the value has all members of one of these sets, where there are any
+	order    []int    // the required members in the order of the schema
+
+	items *rule // of an array
+
+	// Of a string.
+	words []string
+	form  *textForm
+	// nonEmpty is minLength 1.
+	nonEmpty bool
+
+	// notNegative is minimum 0, of a number.
+	notNegative bool
+}
+
+type memberRule struct {
+	name string
+	rule *rule
+}
+
+// kinds is a set of JSON types, as JSON Schema divides them.
+type kinds uint8
+
+const (
+	kindObject kinds = 1 << iota
+	kindArray
+	kindString
+	kindNumber
+	kindInteger // a number without a fraction, however it is written
+	kindBoolean
+	kindNull
+
+	anyKind = kindObject | kindArray | kindString | kindNumber | kindInteger | kindBoolean | kindNull
+)
+
+// kindNames are the types by their bit, as a schema and as a violation call them.
+var kindNames = [...]struct{ schema, told string }{
+	{"object", "an object"}, {"array", "an array"}, {"string", "a string"}, {"number", "a number"},
+	{"integer", "a whole number"}, {"boolean", "true or false"}, {"null", "null"},
+}
+
+// Limits of a schema.
+const (
+	maxMembers      = 64 // members of an object, the bits of a set
+	maxMemberName   = 31 // bytes of a member's name
+	maxSchemaNested = 16 // steps into a schema; one that refers to itself exceeds it
+)
+
+// schemaNode is a schema as it is written. Keywords that have no field here are refused.
+type schemaNode struct {
+	Schema      string `json:"$schema"`
+	ID          string `json:"$id"`
+	Title       string `json:"title"`
+	Description string `json:"description"`
+
+	Ref        string                 `json:"$ref"`
+	Defs       map[string]*schemaNode `json:"$defs"`
+	Type       typeNode               `json:"type"`
+	Properties map[string]*schemaNode `json:"properties"`
+	Required   []string               `json:"required"`
+	AnyOf      []*schemaNode          `json:"anyOf"`
+	Items      *schemaNode            `json:"items"`
+	Enum       []string               `json:"enum"`
+	Const      *string                `json:"const"`
+	MinLength  *int                   `json:"minLength"`
+	Minimum    *int                   `json:"minimum"`
+	Pattern    string                 `json:"pattern"`
+	Format     string                 `json:"format"`
+}
+
+// typeNode is the keyword type: one name or several.
+type typeNode []string
+
+func (t *typeNode) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
+	}
+	*t = make(typeNode, 1)
+	return json.Unmarshal(b, &(*t)[0])
+}
+
+// compileSchema turns the text of a payload's schema into its rule.
+func compileSchema(text []byte) (*rule, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	root := &schemaNode{}
+	if err := d.Decode(root); err != nil {
+		return nil, err
+	}
+	c := schemaCompiler{defs: root.Defs}
+	root.Defs = nil
+	r, err := c.compile(root, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil || r.kinds != kindObject:
+		return nil, errors.New("a payload is an object")
+	}
+	return r, nil
+}
+
+type schemaCompiler struct {
+	defs map[string]*schemaNode
+}
+
+func (c *schemaCompiler) compile(n *schemaNode, depth int) (*rule, error) {
+	switch {
+	case n == nil:
+		return nil, nil
+	case depth > maxSchemaNested:
+		return nil, errors.New("nested too deep, or without end")
+	case n.Defs != nil:
+		return nil, errors.New("$defs below the top")
+	case n.Ref != "":
+		return c.follow(n, depth)
+	}
+	r := &rule{}
+	for _, step := range []func(*rule, *schemaNode, int) error{c.kinds, c.object, c.array, c.text, c.number} {
+		if err := step(r, n, depth); err != nil {
+			return nil, err
+		}
+	}
+	if r.saysNothing() {
+		return nil, nil
+	}
+	return r, nil
+}
+
+// follow compiles what a $ref points at. Only a description may stand beside it.
+func (c *schemaCompiler) follow(n *schemaNode, depth int) (*rule, error) {
+	target, ok := c.defs[strings.TrimPrefix(n.Ref, "#/$defs/")]
+	if !ok {
+		return nil, fmt.Errorf("$ref %s leads nowhere", n.Ref)
+	}
+	beside := *n
+	beside.Ref, beside.Description = "", ""
+	if r, err := c.compile(&beside, depth+1); err != nil || r != nil {
+		return nil, errors.Join(fmt.Errorf("$ref %s with other keywords beside it", n.Ref), err)
+	}
+	return c.compile(target, depth+1)
+}
+
+func (c *schemaCompiler) kinds(r *rule, n *schemaNode, _ int) error {
+	for _, name := range n.Type {
+		bit := slices.IndexFunc(kindNames[:], func(k struct{ schema, told string }) bool { return k.schema == name })
+		if bit < 0 {
+			return fmt.Errorf("type %q", name)
+		}
+		r.kinds |= 1 << bit
+	}
+	if r.kinds == 0 {
+		r.kinds = anyKind
+	}
+	if r.kinds&kindNumber != 0 {
+		r.kinds |= kindInteger
+	}
+	return nil
+}
+
+func (c *schemaCompiler) object(r *rule, n *schemaNode, depth int) error {
+	for name, node := range n.Properties {
+		member, err := c.compile(node, depth+1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		r.members = append(r.members, memberRule{name, member})
+	}
+	names := slices.Clone(n.Required)
+	for _, alternative := range n.AnyOf {
+		if err := onlyRequired(alternative); err != nil {
+			return err
+		}
+		names = append(names, alternative.Required...)
+	}
+	for _, name := range names {
+		if _, ok := n.Properties[name]; !ok {
+			return fmt.Errorf("requires %q, of which it says nothing", name)
+		}
+	}
+	if err := r.indexMembers(); err != nil {
+		return err
+	}
+	r.required, r.order = r.setOf(n.Required)
+	for _, alternative := range n.AnyOf {
+		set, _ := r.setOf(alternative.Required)
+		r.either = append(r.either, set)
+	}
+	return nil
+}
+
+// onlyRequired holds an alternative of anyOf to the one keyword that it may have.
+func onlyRequired(n *schemaNode) error {
+	if n == nil || len(n.Required) == 0 {
+		return errors.New("anyOf with something else than required")
+	}
+	rest := *n
+	rest.Required = nil
+	if r, err := (&schemaCompiler{}).compile(&rest, 0); err != nil || r != nil {
+		return errors.Join(errors.New("anyOf with more than required"), err)
+	}
+	return nil
+}
+
+// indexMembers sorts the members for find.
+func (r *rule) indexMembers() error {
+	if len(r.members) > maxMembers {
+		return fmt.Errorf("more than %d members", maxMembers)
+	}
+	slices.SortFunc(r.members, func(a, b memberRule) int {
+		if d := len(a.name) - len(b.name); d != 0 {
+			return d
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	for _, m := range r.members {
+		// Names of plain ASCII are those that a scanner can compare as they stand, and that need no
+		// escape in a JSON Pointer.
+		if len(m.name) > maxMemberName || strings.ContainsFunc(m.name, func(c rune) bool { return c >= 0x80 || !plain[c] || c == '~' || c == '/' }) {
+			return fmt.Errorf("member name %q", m.name)
+		}
+		for n := len(m.name) + 1; n < len(r.byLength); n++ {
+			r.byLength[n]++
+		}
+	}
+	return nil
+}
+
+// setOf returns the set of some members, and their indexes in the order in which they are given.
+func (r *rule) setOf(names []string) (set uint64, order []int) {
+	for _, name := range names {
+		k := r.find([]byte(name))
+		set |= 1 << k
+		order = append(order, k)
+	}
+	return set, order
+}
+
+func (c *schemaCompiler) array(r *rule, n *schemaNode, depth int) (err error) {
+	if r.items, err = c.compile(n.Items, depth+1); err != nil {
+		return fmt.Errorf("items: %w", err)
+	}
+	return nil
+}
+
+func (c *schemaCompiler) text(r *rule, n *schemaNode, _ int) error {
+	r.words = n.Enum
+	if n.Const != nil {
+		r.words = append(r.words, *n.Const)
+	}
+	if n.Enum != nil && n.Const != nil || n.Enum != nil && len(n.Enum) == 0 {
+		return errors.New("enum that is empty or has a const beside it")
+	}
+	if r.words != nil {
+		// Only strings can be chosen, whatever type says.
+		r.kinds &= kindString
+		if r.kinds == 0 || strings.ContainsAny(strings.Join(r.words, ""), `"\`) {
+			return errors.New("enum or const of a type that is no string, or of a string that JSON escapes")
+		}
+	}
+	if n.MinLength != nil {
+		if *n.MinLength != 1 {
+			return errors.New("minLength other than 1")
+		}
+		r.nonEmpty = true
+	}
+	if n.Pattern == "" && n.Format == "" {
+		return nil
+	}
+	for i := range textForms {
+		if f := &textForms[i]; f.pattern == n.Pattern && f.format == n.Format {
+			r.form = f
+			return nil
+		}
+	}
+	return fmt.Errorf("pattern %q with format %q", n.Pattern, n.Format)
+}
+
+func (c *schemaCompiler) number(r *rule, n *schemaNode, _ int) error {
+	if n.Minimum != nil {
+		if *n.Minimum != 0 {
+			return errors.New("minimum other than 0")
+		}
+		r.notNegative = true
+	}
+	return nil
+}
+
+func (r *rule) saysNothing() bool {
+	return r.kinds == anyKind && len(r.members) == 0 && r.items == nil && r.words == nil && r.form == nil && !r.nonEmpty && !r.notNegative
+}
+
+// find returns the index of a member, -1 when the rule says nothing about it.
+func (r *rule) find(name []byte) int {
+	if len(name) > maxMemberName {
+		return -1
+	}
+	for k := int(r.byLength[len(name)]); k < int(r.byLength[len(name)+1]); k++ {
+		if r.members[k].name == string(name) {
+			return k
+		}
+	}
+	return -1
+}

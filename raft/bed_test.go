@@ -1,0 +1,248 @@
+package raft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
+	"runlog/storage/storagetest"
+)
+
+// patience is how long a test waits for what takes milliseconds.
+const patience = 20 * time.Second
+
+// bed is a node in a test: its log lies in a real directory, its store on a disk in memory that can lose
+// power.
+type bed struct {
+	t    *testing.T
+	opts Options // of the next start
+	dir  string
+	disk vfs.FS
+	// storeDir is the store's directory on disk.
+	storeDir string
+	store    *storage.Store
+	node     *Node
+	address  string // where the node listens
+
+	failed struct {
+		sync.Mutex
+		errs []error
+	}
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), storeDir: "store"}
+	t.Cleanup(func() {
+		if b.node != nil {
+			_ = b.node.Close()
+		}
+		if b.store != nil {
+			_ = b.store.Close()
+		}
+	})
+	return b
+}
+
+func (b *bed) fail(err error) {
+	b.failed.Lock()
+	defer b.failed.Unlock()
+	b.failed.errs = append(b.failed.errs, err)
+}
+
+// failures returns what Options.Fail was told.
+func (b *bed) failures() []error {
+	b.failed.Lock()
+	defer b.failed.Unlock()
+	return b.failed.errs
+}
+
+// wal is the directory of the log.
+func (b *bed) wal() string { return filepath.Join(b.dir, "wal") }
+
+// tryStart opens the store and starts the node.
+func (b *bed) tryStart() error {
+	b.t.Helper()
+	store, err := storage.Open(storage.Options{
+		Dir: b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
+		Fail: func(err error) { b.fail(fmt.Errorf("store: %w", err)) },
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.address = listener.Addr().String()
+	o := b.opts
+	o.Dir, o.NodeID, o.Listener, o.Store, o.Fail = b.dir, "node", listener, store, b.fail
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 10
+	}
+	if o.ElectionTimeout == 0 {
+		o.ElectionTimeout = 20 * time.Millisecond
+	}
+	node, err := Start(o)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	b.store, b.node = store, node
+	return nil
+}
+
+// start starts the node, and waits until it leads.
+func (b *bed) start() *bed {
+	b.t.Helper()
+	if err := b.tryStart(); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	if err := b.node.WaitLeading(ctx); err != nil {
+		b.t.Fatalf("does not lead: %v", err)
+	}
+	return b
+}
+
+// stop ends the node and the store in good order.
+func (b *bed) stop() {
+	b.t.Helper()
+	if err := errors.Join(b.node.Close(), b.store.Close()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.node, b.store = nil, nil
+}
+
+// crash ends the node like a loss of power: the store keeps what it had synced, no more.
+func (b *bed) crash() {
+	b.t.Helper()
+	kept := b.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	b.stop()
+	b.disk = kept
+}
+
+func request(run string, first, n int) storagetest.Request {
+	return storagetest.Request{Append: &storage.Append{RunID: run, Events: storagetest.Events(run, first, n)}}
+}
+
+func seal(t *testing.T, requests ...storagetest.Request) []byte {
+	t.Helper()
+	data, err := storagetest.Seal(storagetest.Cluster, time.Now().UnixNano(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// propose puts requests through the log, and wants an outcome without an error for each.
+func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
+	b.t.Helper()
+	f, err := b.node.Propose(seal(b.t, requests...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	outcomes, err := waitFor(b.t, f)
+	if err != nil || len(outcomes) != len(requests) {
+		b.t.Fatalf("outcomes %+v, error %v", outcomes, err)
+	}
+	for _, o := range outcomes {
+		if o.Err != nil {
+			b.t.Fatal(o.Err)
+		}
+	}
+	return outcomes
+}
+
+// waitFor is f.Wait with an end.
+func waitFor(t *testing.T, f *Future) ([]storage.Outcome, error) {
+	t.Helper()
+	type answer struct {
+		outcomes []storage.Outcome
+		err      error
+	}
+	c := make(chan answer, 1)
+	go func() {
+		o, err := f.Wait()
+		c <- answer{o, err}
+	}()
+	select {
+	case a := <-c:
+		return a.outcomes, a.err
+	case <-time.After(patience):
+		t.Fatal("Wait does not return")
+		return nil, nil
+	}
+}
+
+// fill appends events to a run, one a proposal, and counts them from first on.
+func (b *bed) fill(run string, first, n int) {
+	b.t.Helper()
+	for i := range n {
+		if o := b.propose(request(run, first+i, 1)); o[0].LastSeq != uint64(first+i)+1 || o[0].Results[0].Duplicate {
+			b.t.Fatalf("event %d: %+v", first+i, o[0])
+		}
+	}
+}
+
+// expect wants the store to hold the first n events of a run, as they were given, and to know each as a
+// duplicate.
+func (b *bed) expect(run string, n int) {
+	b.t.Helper()
+	records, err := storagetest.ReadRun(b.store, run, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.store.Run(run)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := storagetest.Verify(r, records); err != nil {
+		b.t.Fatal(err)
+	}
+	if len(records) != n {
+		b.t.Fatalf("%d events of run %q, want %d", len(records), run, n)
+	}
+	for i, o := range b.propose(request(run, 0, n))[0].Results {
+		want := storagetest.Event(run, i)
+		if !o.Duplicate || !o.SameContent || o.EventID != want.EventID || o.RunSeq != uint64(i)+1 || records[i].EventID != want.EventID {
+			b.t.Fatalf("event %d: record %+v, answer to a retry %+v", i, records[i], o)
+		}
+	}
+}
+
+// bounds returns the first and the last index of the log.
+func (b *bed) bounds() (first, last uint64) {
+	b.t.Helper()
+	first, err := b.node.logs.FirstIndex()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if last, err = b.node.logs.LastIndex(); err != nil {
+		b.t.Fatal(err)
+	}
+	return first, last
+}
+
+// removeAll empties a directory, as a careless operator would.
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

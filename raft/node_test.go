@@ -1,0 +1,487 @@
+package raft
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestOptions shows that Validate reports every fault, and that a node that does not start leaves its
+// listener and its registry as a stopped one does.
+func TestOptions(t *testing.T) {
+	_, err := Start(Options{})
+	for _, field := range []string{"Dir", "NodeID", "Listener", "Store", "Fail"} {
+		if err == nil || !strings.Contains(err.Error(), "Options."+field) {
+			t.Errorf("%s is not missed in %v", field, err)
+		}
+	}
+}
+
+// TestRestart proves APP-2 and IDM-6 over planned restarts: what was acknowledged is there, and a retry gets
+// the same answer.
+func TestRestart(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 5)
+	for round := range 3 {
+		before := b.store.Applied()
+		b.stop()
+		b.start()
+		if after := b.store.Applied(); after.Events != before.Events || after.Index < before.Index {
+			t.Fatalf("applied %+v before, %+v after", before, after)
+		}
+		b.expect("run", 5+round)
+		b.fill("run", 5+round, 1)
+	}
+}
+
+// TestRestartOnFiles is TestRestart with the store on real files too.
+func TestRestartOnFiles(t *testing.T) {
+	b := newBed(t)
+	b.disk, b.storeDir = vfs.Default, t.TempDir()
+	b.start().fill("run", 0, 5)
+	b.stop()
+	b.start().expect("run", 5)
+}
+
+// TestCrash proves APP-2 and D2: the log alone brings back what the store lost with its memory.
+func TestCrash(t *testing.T) {
+	b := newBed(t).start()
+	n := 0
+	for range 3 {
+		b.fill("run", n, 7)
+		n += 7
+		b.crash()
+		b.start().expect("run", n)
+	}
+	b.crash()
+	if err := b.tryStart(); err != nil {
+		t.Fatal(err)
+	}
+	// The store is behind until the node leads, and never after.
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.node.WaitLeading(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.store.Run("run"); err != nil || r.LastSeq != uint64(n) {
+		t.Errorf("a new leader sees %+v, error %v", r, err)
+	}
+}
+
+// TestTruncate proves D2: the log drops what the store holds on stable storage, and a crash right after
+// loses nothing.
+func TestTruncate(t *testing.T) {
+	b := newBed(t)
+	b.opts.TrailingEntries = 1
+	b.start().fill("run", 0, 20)
+	if first, _ := b.bounds(); first != 1 {
+		t.Fatalf("the log begins at %d", first)
+	}
+	if err := b.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	first, last := b.bounds()
+	if first < last-2 {
+		t.Errorf("the log reaches from %d to %d", first, last)
+	}
+	b.fill("run", 20, 3)
+	b.crash()
+	b.start().expect("run", 23)
+	if err := errors.Join(b.node.Truncate(), b.node.Truncate()); err != nil {
+		t.Error(err)
+	}
+	b.stop()
+	b.start().expect("run", 23)
+}
+
+// TestTruncateNeedsFlush proves D2: while the store cannot be flushed, the log keeps everything.
+func TestTruncateNeedsFlush(t *testing.T) {
+	var broken atomic.Bool
+	mem := vfs.NewCrashableMem()
+	b := newBed(t)
+	b.opts.TrailingEntries = 1
+	b.disk = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	b.start().fill("run", 0, 20)
+	broken.Store(true)
+	truncated := make(chan error, 1)
+	go func() { truncated <- b.node.Truncate() }()
+	// Pebble tries again and again, and the flush waits.
+	for deadline := time.Now().Add(patience); len(b.failures()) == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if len(b.failures()) == 0 {
+		t.Error("Fail was not told that the store cannot be flushed")
+	}
+	if first, _ := b.bounds(); first != 1 {
+		t.Errorf("the log begins at %d, the store holds nothing", first)
+	}
+	kept := mem.CrashClone(vfs.CrashCloneCfg{})
+	broken.Store(false)
+	<-truncated
+	b.stop()
+	// What a loss of power at that moment would have left, with the log as it was then, is covered by
+	// TestCrash; here the log was truncated since, and the old store must be refused.
+	b.disk = kept
+	if err := b.tryStart(); err == nil {
+		t.Error("a store that lacks what the log dropped was accepted")
+	}
+}
+
+// TestTruncateByBytes proves D4h: the log is truncated by its bytes, without anybody asking.
+func TestTruncateByBytes(t *testing.T) {
+	b := newBed(t)
+	b.opts.TrailingEntries, b.opts.TruncateBytes = 1, 1000
+	b.start().fill("run", 0, 20)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if first, _ := b.bounds(); first > 1 {
+			break
+		}
+	}
+	if first, _ := b.bounds(); first == 1 {
+		t.Error("the log was not truncated")
+	}
+	b.expect("run", 20)
+}
+
+// TestLogLost proves D2: under a store with data, a log that was removed or emptied is not taken for a new
+// one.
+func TestLogLost(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, b *bed){
+		"directory removed":  func(t *testing.T, b *bed) { removeAll(t, b.dir) },
+		"log removed":        func(t *testing.T, b *bed) { remove(t, b.wal()) },
+		"log emptied":        func(t *testing.T, b *bed) { removeAll(t, b.wal()) },
+		"log of another day": func(t *testing.T, b *bed) { replaceLog(t, b) },
+	} {
+		for _, truncate := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				b := newBed(t)
+				b.opts.TrailingEntries = 1
+				b.start().fill("run", 0, 10)
+				if truncate {
+					if err := b.node.Truncate(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.stop()
+				lose(t, b)
+				if err := b.tryStart(); !errors.Is(err, ErrLogBehindStore) {
+					t.Errorf("started, error %v", err)
+				}
+			})
+		}
+	}
+}
+
+func remove(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replaceLog puts the log of a younger node into the place of b's.
+func replaceLog(t *testing.T, b *bed) {
+	t.Helper()
+	young := newBed(t).start()
+	young.fill("run", 0, 1)
+	young.stop()
+	remove(t, b.wal())
+	if err := os.CopyFS(b.wal(), os.DirFS(young.wal())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStoreLost proves D2: a store that was emptied is rebuilt while the log has everything, and refused
+// once the log has dropped what the store must hold.
+func TestStoreLost(t *testing.T) {
+	b := newBed(t)
+	b.opts.TrailingEntries = 1
+	b.start().fill("run", 0, 10)
+	b.stop()
+	b.disk = vfs.NewCrashableMem()
+	b.start().expect("run", 10)
+	if err := b.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	full := b.disk
+	b.disk = vfs.NewCrashableMem()
+	if err := b.tryStart(); err == nil {
+		t.Fatal("an empty store was accepted under a log that begins later")
+	}
+	snapshots := b.dir + "/snapshots"
+	if err := os.Rename(snapshots, snapshots+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.tryStart(); err == nil {
+		t.Fatal("an empty store was accepted under a log that begins later, without its snapshots")
+	}
+	if err := errors.Join(os.RemoveAll(snapshots), os.Rename(snapshots+".away", snapshots)); err != nil {
+		t.Fatal(err)
+	}
+	b.disk = full
+	b.start().expect("run", 10)
+}
+
+// TestStoreSetBack proves D2: a store put back from before the log dropped entries is refused; one from
+// before that is behind the log's begin by nothing is replayed.
+func TestStoreSetBack(t *testing.T) {
+	b := newBed(t)
+	b.opts.TrailingEntries = 1
+	b.start().fill("run", 0, 10)
+	b.stop()
+	early := b.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	b.start().fill("run", 10, 10)
+	b.stop()
+	late := b.disk
+	b.disk = early
+	b.start().expect("run", 20)
+	b.stop()
+	early = early.CrashClone(vfs.CrashCloneCfg{})
+	b.disk = late
+	b.start().fill("run", 20, 10)
+	if err := b.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	b.disk = early
+	if err := b.tryStart(); err == nil {
+		t.Error("a store was accepted that lacks what the log dropped")
+	}
+}
+
+// TestStartFailureCleansUp shows that a node that does not start frees its port, its files and its
+// metrics (D13).
+func TestStartFailureCleansUp(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 3)
+	b.stop()
+	away := b.dir + "-away"
+	if err := os.Rename(b.wal(), away); err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	b.opts.Registerer = registry
+	if err := b.tryStart(); !errors.Is(err, ErrLogBehindStore) {
+		t.Fatal(err)
+	}
+	if families, err := registry.Gather(); err != nil || len(families) > 0 {
+		t.Errorf("%d metrics are left, error %v", len(families), err)
+	}
+	if err := errors.Join(os.RemoveAll(b.wal()), os.Rename(away, b.wal())); err != nil {
+		t.Fatal(err)
+	}
+	b.start().expect("run", 3)
+}
+
+// TestApplyFailure proves D10: an entry that cannot be applied stops the node, Fail is told once, and
+// nothing is acknowledged from then on, neither what came with it nor what comes later.
+func TestApplyFailure(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 3)
+	before := b.store.Applied()
+	var futures []*Future
+	entries := [][]byte{[]byte("no proposal at all"), seal(t, request("run", 3, 1)), []byte("nor this"), seal(t, request("run", 4, 1))}
+	for _, data := range entries {
+		f, err := b.node.Propose(data)
+		if err != nil {
+			if !errors.Is(err, ErrNotLeader) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		futures = append(futures, f)
+	}
+	for i, f := range futures {
+		if o, err := waitFor(t, f); !errors.Is(err, ErrUnknown) {
+			t.Errorf("proposal %d: outcomes %+v, error %v", i, o, err)
+		}
+	}
+	if n := len(b.failures()); n != 1 {
+		t.Errorf("Fail was told %d times: %v", n, b.failures())
+	}
+	if now := b.store.Applied(); now != before {
+		t.Errorf("the store went on from %+v to %+v", before, now)
+	}
+	if _, err := b.node.Propose(seal(t, request("run", 5, 1))); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a proposal to a stopped node gives %v", err)
+	}
+	if err := b.node.ConfirmLeader(t.Context()); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a stopped node confirms that it leads: %v", err)
+	}
+	if err := b.node.Truncate(); err == nil {
+		t.Error("a stopped node truncates its log")
+	}
+	if b.node.Leading() {
+		t.Error("a stopped node leads")
+	}
+}
+
+// TestWaitLeadingStopped shows that who waits for a leader does not take a node that stopped itself for one
+// (D10).
+func TestWaitLeadingStopped(t *testing.T) {
+	b := newBed(t).start()
+	b.node.fail(errors.New("the disk is gone"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := b.node.WaitLeading(ctx); err == nil {
+		t.Error("WaitLeading says that a stopped node leads")
+	}
+}
+
+// TestConfirmLeader proves READ-2: a leader confirms itself, and a store read after that sees every append
+// acknowledged before.
+func TestConfirmLeader(t *testing.T) {
+	b := newBed(t).start()
+	for n := range 10 {
+		b.fill("run", n, 1)
+		if err := b.node.ConfirmLeader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := b.store.Run("run"); err != nil || r.LastSeq != uint64(n)+1 {
+			t.Fatalf("run %+v, error %v", r, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.node.ConfirmLeader(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestCloseAnswers proves D13: when a node closes, every proposal that is under way is answered, stored or
+// not, and Close returns at once. hashicorp/raft alone forgets what waits in its queues.
+func TestCloseAnswers(t *testing.T) {
+	for range 10 {
+		b := newBed(t).start()
+		node, data := b.node, seal(t, request("run", 0, 1))
+		closed := make(chan struct{})
+		var proposer, callers sync.WaitGroup
+		var proposed, answered atomic.Int64
+		proposer.Go(func() {
+			for {
+				if f, err := node.Propose(data); err == nil {
+					proposed.Add(1)
+					callers.Go(func() {
+						_, _ = f.Wait()
+						answered.Add(1)
+					})
+				}
+				select {
+				case <-closed:
+					return
+				default:
+				}
+				if proposed.Load()%100 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+		time.Sleep(10 * time.Millisecond)
+		b.node = nil
+		begin := time.Now()
+		closeInTime(t, node)
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		close(closed)
+		proposer.Wait()
+		for deadline := time.Now().Add(2 * time.Second); answered.Load() < proposed.Load(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d proposals were answered", answered.Load(), proposed.Load())
+			}
+		}
+		callers.Wait()
+		if node.Leading() {
+			t.Error("a closed node says that it leads")
+		}
+		if err := node.ConfirmLeader(t.Context()); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("a closed node confirms that it leads: %v", err)
+		}
+	}
+}
+
+func closeInTime(t *testing.T, n *Node) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Close does not return")
+	}
+}
+
+// TestCloseEarly shows that a node closes at any moment of its start (D13).
+func TestCloseEarly(t *testing.T) {
+	b := newBed(t)
+	for n := range 20 {
+		if err := b.tryStart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(n) * 3 * time.Millisecond)
+		closeInTime(t, b.node)
+		if err := b.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b.node, b.store = nil, nil
+	}
+}
+
+// TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells what to
+// do, when the snapshots that say so are gone or are older ones (D2): hashicorp/raft would panic.
+func TestSnapshotsLost(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, b *bed){
+		"all":  func(t *testing.T, b *bed) { remove(t, b.dir+"/snapshots") },
+		"last": func(t *testing.T, b *bed) { removeLastSnapshot(t, b) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.opts.TrailingEntries = 1
+			b.start().fill("run", 0, 10)
+			if err := b.node.Truncate(); err != nil {
+				t.Fatal(err)
+			}
+			b.fill("run", 10, 10)
+			if err := b.node.Truncate(); err != nil {
+				t.Fatal(err)
+			}
+			b.stop()
+			lose(t, b)
+			defer func() {
+				if p := recover(); p != nil {
+					t.Errorf("Start panics: %v", p)
+				}
+			}()
+			if err := b.tryStart(); err == nil {
+				t.Error("started")
+			}
+		})
+	}
+}
+
+func removeLastSnapshot(t *testing.T, b *bed) {
+	t.Helper()
+	all, err := os.ReadDir(b.dir + "/snapshots")
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d snapshots, error %v", len(all), err)
+	}
+	remove(t, b.dir+"/snapshots/"+all[1].Name())
+}

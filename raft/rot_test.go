@@ -1,0 +1,227 @@
+package raft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/storagetest"
+)
+
+// markDelay is how much later than an answer the commit mark may be on stable storage. A mark for each
+// entry would cost a second fsync (D3).
+const markDelay = 1200 * time.Millisecond
+
+// rotten is the log of a node that lost power before its store was ever flushed, so that the log alone
+// holds what was acknowledged.
+type rotten struct {
+	dir     string
+	segment string // the file's name
+	data    []byte
+	events  int
+}
+
+func newRotten(t *testing.T) *rotten {
+	t.Helper()
+	b := newBed(t).start()
+	const events = 6
+	b.fill("run", 0, events)
+	time.Sleep(markDelay)
+	b.crash()
+	files, err := filepath.Glob(filepath.Join(b.wal(), "*.wal"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("segments %v, error %v", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rotten{b.dir, filepath.Base(files[0]), data, events}
+}
+
+// frame is a piece of a segment of raft-wal: type (1), reserved (3), length (4, little endian), and the
+// payload, up to a multiple of 8. Type 1 is an entry; 3 a commit, which has a checksum for its length.
+type frame struct {
+	typ          byte
+	start, bytes int // of the payload
+}
+
+func (r *rotten) frames() []frame {
+	var all []frame
+	for at := 32; at+8 <= len(r.data) && r.data[at] != 0; {
+		f := frame{r.data[at], at + 8, int(binary.LittleEndian.Uint32(r.data[at+4:]))}
+		if f.typ == 3 {
+			f.bytes = 0
+		}
+		all = append(all, f)
+		at = f.start + (f.bytes+7)/8*8
+	}
+	return all
+}
+
+// start starts a node on a copy of the log with other bytes in its segment, and tells what became of the
+// events: an error when some are not there and nobody was told.
+func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
+	t.Helper()
+	b := newBed(t)
+	if err := os.CopyFS(b.dir, os.DirFS(r.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.wal(), r.segment), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		// hashicorp/raft panics over an entry that it cannot read, which ends the process.
+		if p := recover(); p != nil {
+			noticed, err = true, nil
+		}
+	}()
+	if err := b.tryStart(); err != nil {
+		return true, nil
+	}
+	for deadline := time.Now().Add(2 * time.Second); !b.node.Leading() && len(b.failures()) == 0; {
+		if time.Now().After(deadline) {
+			return true, nil // Without the entry that tells of the group, a node never leads.
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if len(b.failures()) > 0 {
+		return true, nil
+	}
+	records, err := storagetest.ReadRun(b.store, "run", 0)
+	if err == nil && len(records) != r.events {
+		err = fmt.Errorf("%d of %d acknowledged events are there; the store is at %d", len(records), r.events, b.store.Applied().Index)
+	}
+	return false, err
+}
+
+func (r *rotten) flipped(at int, bit int) []byte {
+	data := append([]byte(nil), r.data...)
+	data[at] ^= 1 << bit
+	return data
+}
+
+// TestEntryRot proves D3: no flipped bit in an entry of the log makes a node skip the entry, or take it for
+// another one; it does not start, or stops.
+func TestEntryRot(t *testing.T) {
+	t.Parallel()
+	r := newRotten(t)
+	rng := rand.New(rand.NewPCG(1, 5))
+	found := 0
+	frames := r.frames()
+	for _, f := range frames[:len(frames)-2] { // The last one is TestTailRot's.
+		if f.typ != 1 {
+			continue
+		}
+		// Index, term and type come first, a byte each in a young log; then the length and the data.
+		for k := range 8 {
+			at, bit := f.start+k%4, rng.IntN(8)
+			if k == 2 {
+				bit = 0 // Of the type: a command becomes a no-op.
+			}
+			if k >= 4 {
+				at = f.start + rng.IntN(f.bytes)
+			}
+			noticed, err := r.start(t, r.flipped(at, bit))
+			if err != nil {
+				t.Errorf("bit %d of byte %d of an entry: %v", bit, at-f.start, err)
+			}
+			if noticed {
+				found++
+			}
+		}
+	}
+	t.Logf("%d flipped bits were noticed", found)
+}
+
+// TestTailRot proves D2: what looks like a write that the crash cut off, but was acknowledged, is noticed.
+// raft-wal alone takes a damaged tail for an unfinished write and drops it.
+func TestTailRot(t *testing.T) {
+	t.Parallel()
+	r := newRotten(t)
+	frames := r.frames()
+	last := frames[len(frames)-2]
+	third := frames[len(frames)/2]
+	for name, data := range map[string][]byte{
+		"a bit of the last entry":           r.flipped(last.start+last.bytes/2, 3),
+		"the last checksum":                 r.flipped(frames[len(frames)-1].start-1, 0),
+		"the frame of an entry":             r.flipped(third.start-8, 7),
+		"zeros from an entry on":            zeroed(r.data, third.start-8),
+		"cut off in the middle of an entry": r.data[:third.start+10],
+		"an empty file":                     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := r.start(t, data); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func zeroed(data []byte, from int) []byte {
+	data = append([]byte(nil), data...)
+	clear(data[from:])
+	return data
+}
+
+// TestTailLost proves D2: a log that was put back from an earlier moment, after which events were
+// acknowledged, is refused even when the store had not been flushed: the commit mark tells.
+func TestTailLost(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).start()
+	b.fill("run", 0, 5)
+	early := t.TempDir()
+	if err := os.CopyFS(early, os.DirFS(b.wal())); err != nil {
+		t.Fatal(err)
+	}
+	b.fill("run", 5, 5)
+	time.Sleep(markDelay)
+	b.crash()
+	remove(t, b.wal())
+	if err := os.CopyFS(b.wal(), os.DirFS(early)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.tryStart(); err == nil {
+		_, last := b.bounds()
+		t.Errorf("10 events were acknowledged, and the node starts with a log that ends at %d", last)
+	}
+}
+
+// TestLogLostBeforeFlush proves D2: a log that was removed is missed even when the store had not been
+// flushed.
+func TestLogLostBeforeFlush(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).start()
+	b.fill("run", 0, 5)
+	time.Sleep(markDelay)
+	b.crash()
+	remove(t, b.wal())
+	if err := b.tryStart(); err == nil {
+		t.Errorf("5 events were acknowledged, and the node starts with a new log")
+	}
+}
+
+// TestLargeEntry shows that the log never acknowledges an entry that it cannot read back: raft-wal writes
+// entries of any size and refuses to read those over 64 MiB, after which no node starts again (D12).
+func TestLargeEntry(t *testing.T) {
+	b := newBed(t)
+	b.disk = vfs.NewMem()
+	b.start().fill("run", 0, 2)
+	ref := &storagetest.SetRef{RunID: "run", Ref: strings.Repeat("x", 64<<20)}
+	f, err := b.node.Propose(seal(t, storagetest.Request{SetRef: ref}))
+	if err == nil {
+		o, err := waitFor(t, f)
+		t.Errorf("taken: %d outcomes, error %v", len(o), err)
+	}
+	if len(b.failures()) > 0 {
+		t.Errorf("one large request stops the node: %v", b.failures())
+	}
+	b.expect("run", 2)
+}

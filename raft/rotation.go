@@ -1,0 +1,107 @@
+package raft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	walfs "github.com/hashicorp/raft-wal/fs"
+	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/segment"
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// frameHeader is the size of raft-wal's frame header: type (1), reserved (3), length (4, little endian).
+const frameHeader = 8
+
+// finishRotation completes what a crash between two steps of raft-wal (v0.4.1) left undone. The append
+// that fills a segment seals it in the same fsync; the meta data that begins the next segment is
+// committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves it the tail, so
+// that every later append fails. It is called before wal.Open.
+func finishRotation(dir string) (err error) {
+	if _, err := os.Stat(filepath.Join(dir, metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var meta metadb.BoltMetaDB
+	state, err := meta.Load(dir)
+	if err != nil {
+		return fmt.Errorf("raft: read the log's meta data: %w", err)
+	}
+	defer func() { err = errors.Join(err, meta.Close()) }()
+	if len(state.Segments) == 0 {
+		return nil
+	}
+	tail := &state.Segments[len(state.Segments)-1]
+	if !tail.SealTime.IsZero() {
+		return nil
+	}
+	indexStart, last, err := sealOf(dir, *tail)
+	if err != nil || indexStart == 0 {
+		return err
+	}
+	whole, err := sealIsWhole(dir, tail, indexStart, last)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return breakSeal(dir, tail, indexStart)
+	}
+	tail.SealTime, tail.MaxIndex, tail.IndexStart = time.Now(), last, indexStart
+	state.Segments = append(state.Segments, types.SegmentInfo{
+		ID: state.NextSegmentID, BaseIndex: last + 1, MinIndex: last + 1,
+		Codec: tail.Codec, SizeLimit: tail.SizeLimit, CreateTime: time.Now(),
+	})
+	state.NextSegmentID++
+	if err := meta.CommitState(state); err != nil {
+		return fmt.Errorf("raft: finish the rotation of the log: %w", err)
+	}
+	return nil
+}
+
+// sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's index.
+func sealOf(dir string, tail types.SegmentInfo) (indexStart, last uint64, err error) {
+	w, err := segment.NewFiler(dir, walfs.New()).RecoverTail(tail)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil // wal.Open makes it
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("raft: recover the log's tail: %w", err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	_, indexStart, err = w.Sealed()
+	return indexStart, w.LastIndex(), err
+}
+
+// sealIsWhole tells an index that was written out with its entries from the torn write of one, whose
+// entries the recovery has dropped: such an index lists more entries than there are.
+func sealIsWhole(dir string, tail *types.SegmentInfo, indexStart, last uint64) (_ bool, err error) {
+	f, err := os.Open(filepath.Join(dir, segment.FileName(*tail)))
+	if err != nil {
+		return false, fmt.Errorf("raft: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var header [frameHeader]byte
+	if _, err := f.ReadAt(header[:], int64(indexStart)-frameHeader); err != nil {
+		return false, fmt.Errorf("raft: read the log's tail: %w", err)
+	}
+	listed := uint64(binary.LittleEndian.Uint32(header[4:])) / 4
+	return header[0] == segment.FrameIndex && listed > 0 && tail.BaseIndex+listed-1 == last, nil
+}
+
+// breakSeal wipes the header of a torn index, so that the segment ends where its last whole write ends.
+// Nothing of the torn write was acknowledged.
+func breakSeal(dir string, tail *types.SegmentInfo, indexStart uint64) error {
+	f, err := os.OpenFile(filepath.Join(dir, segment.FileName(*tail)), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("raft: %w", err)
+	}
+	_, err = f.WriteAt(make([]byte, frameHeader), int64(indexStart)-frameHeader)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("raft: mend the log's tail: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,555 @@
+package batch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+var cluster = storage.ClusterID{7}
+
+// command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
+func command(n, size int) storage.Command {
+	c, err := storage.EncodeSetEngineRunRef(strconv.Itoa(n), strings.Repeat("x", size))
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// group stands in for Raft: it takes proposals, and answers each when it is told to.
+type group struct {
+	mu        sync.Mutex
+	proposals [][]int // the commands of each, by number
+	clocks    []int64
+	sizes     []int
+	refuse    error              // of Propose
+	fail      error              // of wait
+	before    func()             // called in Propose
+	release   chan struct{}      // one for each answer; nil: at once
+	delay     func(int) duration // of an answer, when release is nil
+}
+
+type duration = time.Duration
+
+func (g *group) propose(data []byte) (func() ([]storage.Outcome, error), error) {
+	if g.before != nil {
+		g.before()
+	}
+	numbers := decode(data)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.proposals = append(g.proposals, numbers)
+	g.clocks = append(g.clocks, int64(binary.BigEndian.Uint64(data[21:])))
+	g.sizes = append(g.sizes, len(data))
+	if g.refuse != nil {
+		return nil, g.refuse
+	}
+	fail, nth := g.fail, len(g.proposals)
+	return func() ([]storage.Outcome, error) {
+		if g.release != nil {
+			<-g.release
+		} else if g.delay != nil {
+			time.Sleep(g.delay(nth))
+		}
+		if fail != nil {
+			return nil, fail
+		}
+		outcomes := make([]storage.Outcome, 0, len(numbers))
+		for _, n := range numbers {
+			outcomes = append(outcomes, storage.Outcome{LastSeq: uint64(n), Position: storage.Position(nth)})
+		}
+		return outcomes, nil
+	}, nil
+}
+
+func (g *group) seen() [][]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.proposals)
+}
+
+// decode reads a log entry as docs/formats.md shows it, and returns the numbers of its commands.
+func decode(data []byte) []int {
+	if storage.ClusterID(data[1:17]) != cluster {
+		panic("another cluster")
+	}
+	count := binary.BigEndian.Uint32(data[29:])
+	rest := data[33 : len(data)-4]
+	var numbers []int
+	for range count {
+		n := binary.BigEndian.Uint32(rest)
+		var m recordv1.Command
+		if err := proto.Unmarshal(rest[4:4+n], &m); err != nil {
+			panic(err)
+		}
+		number, err := strconv.Atoi(m.GetSetEngineRunRef().GetRunId())
+		if err != nil {
+			panic(err)
+		}
+		numbers = append(numbers, number)
+		rest = rest[4+n:]
+	}
+	if len(rest) > 0 {
+		panic("bytes after the last command")
+	}
+	return numbers
+}
+
+// answers collects what callers are told.
+type answers struct {
+	mu    sync.Mutex
+	given map[int]error
+	done  sync.WaitGroup
+}
+
+// submit calls Submit in a goroutine of its own, and returns once the command is queued or answered.
+func (a *answers) submit(ctx context.Context, t *testing.T, b *Batcher, n, size int) {
+	t.Helper()
+	a.done.Go(func() {
+		o, err := b.Submit(ctx, command(n, size))
+		if err == nil && o.LastSeq != uint64(n) {
+			err = fmt.Errorf("command %d was told the outcome of %d", n, o.LastSeq)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.given == nil {
+			a.given = map[int]error{}
+		}
+		if _, twice := a.given[n]; twice {
+			t.Errorf("command %d was answered twice", n)
+		}
+		a.given[n] = err
+	})
+	synctest.Wait()
+}
+
+func (a *answers) expect(t *testing.T, n int, want error) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	got, ok := a.given[n]
+	if !ok {
+		t.Errorf("command %d has no answer", n)
+	} else if !errors.Is(got, want) || want == nil && got != nil {
+		t.Errorf("command %d was told %v, want %v", n, got, want)
+	}
+}
+
+func (a *answers) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.given)
+}
+
+// bubble runs a test in simulated time with a batcher over g. It closes the batcher at the end.
+func bubble(t *testing.T, g *group, opts Options, test func(t *testing.T, b *Batcher, a *answers)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		opts.Propose, opts.Cluster = g.propose, cluster
+		if g.release != nil {
+			g.release = make(chan struct{}, cap(g.release)) // Of this bubble.
+		}
+		b := New(opts)
+		var a answers
+		test(t, b, &a)
+		if g.release != nil {
+			close(g.release)
+		}
+		b.Close()
+		a.done.Wait()
+		if b.mu.bytes != 0 {
+			t.Errorf("%d bytes are still counted", b.mu.bytes)
+		}
+	})
+}
+
+func sameProposals(t *testing.T, g *group, want ...[]int) {
+	t.Helper()
+	if got := g.seen(); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("proposals %v, want %v", got, want)
+	}
+}
+
+// TestFold proves D1: a command goes at once while fewer proposals than Outstanding are under way; what
+// comes later is folded, in order, into the next one.
+func TestFold(t *testing.T) {
+	g := &group{release: make(chan struct{})}
+	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
+		begin := time.Now()
+		for n := range 7 {
+			a.submit(t.Context(), t, b, n, 10)
+		}
+		sameProposals(t, g, []int{0}, []int{1})
+		if waited := time.Since(begin); waited != 0 {
+			t.Errorf("the first proposals waited for %v", waited)
+		}
+		g.release <- struct{}{}
+		synctest.Wait()
+		a.expect(t, 0, nil)
+		sameProposals(t, g, []int{0}, []int{1}, []int{2, 3, 4, 5, 6})
+		a.submit(t.Context(), t, b, 7, 10)
+		g.release <- struct{}{}
+		g.release <- struct{}{}
+		synctest.Wait()
+		sameProposals(t, g, []int{0}, []int{1}, []int{2, 3, 4, 5, 6}, []int{7})
+		for n := range 7 {
+			a.expect(t, n, nil)
+		}
+		if a.count() != 7 {
+			t.Errorf("%d answers, want 7", a.count())
+		}
+	})
+}
+
+// TestOutstanding proves D1: never more than Outstanding proposals are under way.
+func TestOutstanding(t *testing.T) {
+	for _, most := range []int{1, 2, 5} {
+		g := &group{release: make(chan struct{})}
+		bubble(t, g, Options{Outstanding: most}, func(t *testing.T, b *Batcher, a *answers) {
+			for n := range 20 {
+				a.submit(t.Context(), t, b, n, 10)
+			}
+			if got := len(g.seen()); got != most {
+				t.Errorf("%d proposals are under way, want %d", got, most)
+			}
+		})
+	}
+}
+
+// TestProposalBytes proves D1: a proposal holds at most ProposalBytes of commands, and a command that is
+// larger goes alone.
+func TestProposalBytes(t *testing.T) {
+	const size = 1000
+	one := command(0, size).Size()
+	g := &group{release: make(chan struct{})}
+	bubble(t, g, Options{Outstanding: 1, ProposalBytes: 3*one + 10}, func(t *testing.T, b *Batcher, a *answers) {
+		a.submit(t.Context(), t, b, 0, 1)
+		for n := 1; n <= 5; n++ {
+			a.submit(t.Context(), t, b, n, size)
+		}
+		a.submit(t.Context(), t, b, 6, 50*size)
+		a.submit(t.Context(), t, b, 7, size)
+	})
+	sameProposals(t, g, []int{0}, []int{1, 2, 3}, []int{4, 5}, []int{6}, []int{7})
+	for i, n := range g.sizes {
+		if limit := 3*one + 10 + 37; n > limit && i != 3 {
+			t.Errorf("proposal %d has %d bytes, more than %d", i, n, limit)
+		}
+	}
+}
+
+// TestOverload proves APP-9: what does not fit is refused before it is queued and is never proposed; once
+// there is room, commands are taken again.
+func TestOverload(t *testing.T) {
+	size := command(0, 1000).Size()
+	g := &group{release: make(chan struct{})}
+	bubble(t, g, Options{QueueBytes: int64(4 * size)}, func(t *testing.T, b *Batcher, a *answers) {
+		for n := range 6 {
+			a.submit(t.Context(), t, b, n, 1000)
+		}
+		// Proposed and not yet answered counts too.
+		a.expect(t, 4, ErrOverloaded)
+		a.expect(t, 5, ErrOverloaded)
+		if a.count() != 2 {
+			t.Errorf("%d answers, want those of the refused", a.count())
+		}
+		g.release <- struct{}{}
+		synctest.Wait()
+		a.expect(t, 0, nil)
+		a.submit(t.Context(), t, b, 6, 1000)
+		a.submit(t.Context(), t, b, 7, 1000)
+		a.expect(t, 7, ErrOverloaded)
+	})
+	sameProposals(t, g, []int{0}, []int{1}, []int{2, 3}, []int{6})
+}
+
+// TestLargerThanQueue shows that a command larger than the whole queue is taken when nothing else is, so
+// that it is slow and not impossible; and that nothing is taken beside it.
+func TestLargerThanQueue(t *testing.T) {
+	g := &group{release: make(chan struct{})}
+	bubble(t, g, Options{QueueBytes: 100}, func(t *testing.T, b *Batcher, a *answers) {
+		a.submit(t.Context(), t, b, 0, 1000)
+		a.submit(t.Context(), t, b, 1, 1)
+		a.expect(t, 1, ErrOverloaded)
+		g.release <- struct{}{}
+		synctest.Wait()
+		a.expect(t, 0, nil)
+		a.submit(t.Context(), t, b, 2, 1)
+	})
+	sameProposals(t, g, []int{0}, []int{2})
+}
+
+// TestAbandoned proves APP-10: a caller whose context ends is told that the outcome is unknown, and the
+// command still lands, whether it was queued or under way.
+func TestAbandoned(t *testing.T) {
+	g := &group{release: make(chan struct{})}
+	bubble(t, g, Options{Outstanding: 1}, func(t *testing.T, b *Batcher, a *answers) {
+		reason := errors.New("deadline of the caller")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a.submit(ctx, t, b, 0, 10)
+		a.submit(ctx, t, b, 1, 10)
+		a.submit(t.Context(), t, b, 2, 10)
+		cancel(reason)
+		synctest.Wait()
+		for n := range 2 {
+			a.expect(t, n, ErrAbandoned)
+			a.expect(t, n, reason)
+		}
+		g.release <- struct{}{}
+		g.release <- struct{}{}
+		synctest.Wait()
+		a.expect(t, 2, nil)
+	})
+	sameProposals(t, g, []int{0}, []int{1, 2})
+}
+
+// TestErrors proves that an error of Propose, or of its wait, reaches every caller of the proposal and
+// nobody else.
+func TestErrors(t *testing.T) {
+	broken := errors.New("broken")
+	for name, setup := range map[string]func(*group){
+		"propose": func(g *group) { g.refuse = broken },
+		"wait":    func(g *group) { g.fail = broken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &group{release: make(chan struct{}, 10)}
+			bubble(t, g, Options{Outstanding: 1}, func(t *testing.T, b *Batcher, a *answers) {
+				a.submit(t.Context(), t, b, 0, 10)
+				g.mu.Lock()
+				setup(g)
+				g.mu.Unlock()
+				for n := 1; n <= 3; n++ {
+					a.submit(t.Context(), t, b, n, 10)
+				}
+				g.release <- struct{}{}
+				g.release <- struct{}{}
+				synctest.Wait()
+				a.expect(t, 0, nil)
+				for n := 1; n <= 3; n++ {
+					a.expect(t, n, broken)
+				}
+				g.mu.Lock()
+				g.refuse, g.fail = nil, nil
+				g.mu.Unlock()
+				a.submit(t.Context(), t, b, 4, 10)
+				g.release <- struct{}{}
+				g.release <- struct{}{}
+				synctest.Wait()
+				a.expect(t, 4, nil)
+			})
+			sameProposals(t, g, []int{0}, []int{1, 2, 3}, []int{4})
+		})
+	}
+}
+
+// TestClose proves D13: Close refuses what comes later, answers what was admitted, and returns only then.
+func TestClose(t *testing.T) {
+	g := &group{release: make(chan struct{})}
+	synctest.Test(t, func(t *testing.T) {
+		g.release = make(chan struct{})
+		registry := prometheus.NewRegistry()
+		b := New(Options{Propose: g.propose, Cluster: cluster, Outstanding: 1, Registerer: registry})
+		var a answers
+		for n := range 4 {
+			a.submit(t.Context(), t, b, n, 10)
+		}
+		closed := make(chan struct{})
+		go func() {
+			b.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		a.submit(t.Context(), t, b, 9, 10)
+		a.expect(t, 9, ErrClosed)
+		g.release <- struct{}{}
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed before the admitted commands were answered")
+		default:
+		}
+		g.release <- struct{}{}
+		<-closed
+		a.done.Wait()
+		for n := range 4 {
+			a.expect(t, n, nil)
+		}
+		if families, err := registry.Gather(); err != nil || len(families) > 0 {
+			t.Errorf("%d metrics after Close, error %v", len(families), err)
+		}
+	})
+	sameProposals(t, g, []int{0}, []int{1, 2, 3})
+}
+
+// TestCloseIdle shows that a batcher without work closes, with and without work before.
+func TestCloseIdle(t *testing.T) {
+	g := &group{}
+	bubble(t, g, Options{}, func(*testing.T, *Batcher, *answers) {})
+	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
+		a.submit(t.Context(), t, b, 0, 10)
+		a.expect(t, 0, nil)
+	})
+}
+
+// TestEnqueue proves APP-8: what one caller enqueues is proposed in its order, whoever waits first, and a
+// refused command gives its error at once.
+func TestEnqueue(t *testing.T) {
+	const fits = 20
+	size := int64(command(0, 100).Size())
+	g := &group{release: make(chan struct{}, fits)}
+	bubble(t, g, Options{Outstanding: 1, QueueBytes: fits * size, ProposalBytes: int(5 * size)}, func(t *testing.T, b *Batcher, _ *answers) {
+		var tickets []Ticket
+		for i := range fits / 2 {
+			ticket, err := b.Enqueue(command(i, 100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tickets = append(tickets, ticket)
+		}
+		if _, err := b.Enqueue(command(99, 100*fits)); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("a command that does not fit gives %v", err)
+		}
+		for range fits {
+			g.release <- struct{}{}
+		}
+		for i, ticket := range slices.Backward(tickets) {
+			if o, err := ticket.Wait(t.Context()); err != nil || o.LastSeq != uint64(i) {
+				t.Errorf("ticket %d was told %d, error %v", i, o.LastSeq, err)
+			}
+		}
+	})
+	var order []int
+	for _, numbers := range g.seen() {
+		order = append(order, numbers...)
+	}
+	if len(order) != fits/2 || !slices.IsSorted(order) {
+		t.Errorf("proposed in the order %v", order)
+	}
+}
+
+// TestClock proves APP-5 and D7: a proposal carries the leader's clock as of when it is cut, not when its
+// commands came.
+func TestClock(t *testing.T) {
+	g := &group{release: make(chan struct{})}
+	var times []int64
+	bubble(t, g, Options{Outstanding: 1}, func(t *testing.T, b *Batcher, a *answers) {
+		times = append(times, time.Now().UnixNano())
+		a.submit(t.Context(), t, b, 0, 10)
+		a.submit(t.Context(), t, b, 1, 10)
+		time.Sleep(time.Hour)
+		times = append(times, time.Now().UnixNano())
+		g.release <- struct{}{}
+		synctest.Wait()
+	})
+	if !slices.Equal(g.clocks, times) {
+		t.Errorf("clocks %v, want %v", g.clocks, times)
+	}
+}
+
+// TestEveryCommandOnce proves APP-2, APP-9 and APP-10 on drawn loads: every admitted command is in exactly
+// one proposal and is answered once, with its own outcome or with the error of its proposal; a refused one
+// is in none; the commands of one caller keep their order; the bounds hold.
+func TestEveryCommandOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, everyCommandOnce) })
+}
+
+func everyCommandOnce(t *rapid.T) {
+	broken := errors.New("broken")
+	opts := Options{
+		Cluster:       cluster,
+		ProposalBytes: rapid.SampledFrom([]int{1, 200, 2000}).Draw(t, "proposal bytes"),
+		Outstanding:   rapid.IntRange(1, 3).Draw(t, "outstanding"),
+		QueueBytes:    rapid.SampledFrom([]int64{100, 1000, 100000}).Draw(t, "queue bytes"),
+	}
+	delays := rapid.SliceOfN(rapid.IntRange(0, 5), 8, 8).Draw(t, "delays")
+	g := &group{delay: func(nth int) duration { return duration(delays[nth%8]) * time.Millisecond }}
+	failing := rapid.SliceOfN(rapid.IntRange(0, 5), 8, 8).Draw(t, "failing")
+	opts.Propose = func(data []byte) (func() ([]storage.Outcome, error), error) {
+		wait, err := g.propose(data)
+		switch failing[len(g.seen())%8] {
+		case 0:
+			return nil, broken
+		case 1:
+			return func() ([]storage.Outcome, error) { _, _ = wait(); return nil, broken }, nil
+		}
+		return wait, err
+	}
+	b := New(opts)
+	const each = 6
+	callers := rapid.IntRange(1, 6).Draw(t, "callers")
+	pauses := rapid.SliceOfN(rapid.IntRange(0, 4), callers*each, callers*each).Draw(t, "pauses")
+	sizes := rapid.SliceOfN(rapid.IntRange(0, 150), callers*each, callers*each).Draw(t, "sizes")
+	patience := rapid.SliceOfN(rapid.IntRange(1, 30), callers*each, callers*each).Draw(t, "patience")
+	told := make([]error, callers*each)
+	var done sync.WaitGroup
+	for c := range callers {
+		done.Go(func() {
+			for k := range each {
+				n := c*each + k
+				time.Sleep(duration(pauses[n]) * time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), duration(patience[n])*time.Millisecond)
+				o, err := b.Submit(ctx, command(n, sizes[n]))
+				cancel()
+				if err == nil && o.LastSeq != uint64(n) {
+					err = fmt.Errorf("was told the outcome of %d", o.LastSeq)
+				}
+				told[n] = err
+			}
+		})
+	}
+	done.Wait()
+	b.Close()
+	if b.mu.bytes != 0 {
+		t.Errorf("%d bytes are still counted", b.mu.bytes)
+	}
+	checkProposals(t, g, opts, told, broken, each)
+}
+
+func checkProposals(t *rapid.T, g *group, opts Options, told []error, broken error, each int) {
+	times := make([]int, len(told))
+	last := map[int]int{}
+	for i, numbers := range g.seen() {
+		if len(numbers) == 0 {
+			t.Errorf("proposal %d is empty", i)
+		}
+		if len(numbers) > 1 && g.sizes[i] > opts.ProposalBytes+37 {
+			t.Errorf("proposal %d of %d commands has %d bytes", i, len(numbers), g.sizes[i])
+		}
+		for _, n := range numbers {
+			times[n]++
+			if before, ok := last[n/each]; ok && before > n {
+				t.Errorf("command %d came after %d", n, before)
+			}
+			last[n/each] = n
+		}
+	}
+	for n, err := range told {
+		want := 1
+		switch {
+		case err == nil, errors.Is(err, broken), errors.Is(err, ErrAbandoned):
+		case errors.Is(err, ErrOverloaded):
+			want = 0
+		default:
+			t.Errorf("command %d: %v", n, err)
+		}
+		if times[n] != want {
+			t.Errorf("command %d, told %v, was proposed %d times", n, err, times[n])
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func TestDataDirInUse(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	second := n.opts
+	second.Registry = nil
+	_, err := Start(second)
+	var inUse *InUseError
+	if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Dir != n.opts.DataDir {
+		t.Fatalf("second server on the directory: %v", err)
+	}
+	if text := err.Error(); !strings.Contains(text, fmt.Sprint("process ", os.Getpid())) || !strings.Contains(text, "--data-dir") || strings.Contains(text, "\n") {
+		t.Errorf("message %q", text)
+	}
+	n.append("run", newEvent("RunCompleted")) // the first one is unharmed
+}
+
+// TestDataDirOfAnotherProcess names the process that holds the lock, and takes over once it is gone.
+func TestDataDirOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	holder := exec.Command(os.Args[0], "-test.run=^TestHoldLock$")
+	holder.Env = append(os.Environ(), "RUNLOG_TEST_HOLD="+opts.DataDir)
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Process.Kill()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the other process says %q, %v", line, err)
+	}
+	_, err = Start(opts)
+	var inUse *InUseError
+	if !errors.As(err, &inUse) || inUse.PID != holder.Process.Pid {
+		t.Fatalf("start beside process %d: %v", holder.Process.Pid, err)
+	}
+	// A holder that dies gives up the lock and leaves its number behind, which means nothing then.
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait()
+	_ = in.Close()
+	n := &node{t: t, opts: opts}
+	n.start()
+	n.close()
+}
+
+// TestHoldLock is the other process of TestDataDirOfAnotherProcess.
+func TestHoldLock(t *testing.T) {
+	dir := os.Getenv("RUNLOG_TEST_HOLD")
+	if dir == "" {
+		t.Skip("runs in a process of its own")
+	}
+	if _, err := openDataDir(dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("held")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// TestPortInUse: one line that names the flag, nothing left open, and a start right after it works.
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	opts := testOptions(t)
+	for flag, set := range map[string]func(*Options, string){
+		"--grpc-listen":  func(o *Options, a string) { o.GRPCListen = a },
+		"--http-listen":  func(o *Options, a string) { o.HTTPListen = a },
+		"--admin-listen": func(o *Options, a string) { o.AdminListen = a },
+		"--raft-listen":  func(o *Options, a string) { o.RaftListen = a },
+	} {
+		bad := opts
+		set(&bad, taken.Addr().String())
+		_, err := Start(bad)
+		if err == nil {
+			t.Fatalf("%s on a port in use: started", flag)
+		}
+		if text := err.Error(); !strings.HasPrefix(text, flag+" "+taken.Addr().String()) || strings.Contains(text, "\n") {
+			t.Errorf("%s: message %q", flag, text)
+		}
+		set(&bad, "no such host:1")
+		if _, err := Start(bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
+			t.Errorf("%s with a bad address: %v", flag, err)
+		}
+	}
+	n := &node{t: t, opts: opts}
+	n.start()
+	n.append("run", newEvent("RunStarted"))
+	n.close()
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { o.NodeID = "first" })
+	n.append("run", newEvent("RunStarted"))
+	wantEqual(t, "node id", n.server.NodeID(), "first")
+	n.close()
+	path := filepath.Join(n.opts.DataDir, "identity.json")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id identity
+	if err := json.Unmarshal(good, &id); err != nil {
+		t.Fatal(err)
+	}
+	other := func(change func(*identity)) string {
+		c := id
+		change(&c)
+		text, _ := json.Marshal(c)
+		return string(text)
+	}
+	opts := n.opts
+	opts.Registry = nil
+	for what, c := range map[string]struct{ text, mention string }{
+		"another cluster": {other(func(i *identity) { i.ClusterID = strings.Repeat("ab", 16) }), "cluster"},
+		"bad cluster":     {other(func(i *identity) { i.ClusterID = "x" }), "clusterId"},
+		"another format":  {other(func(i *identity) { i.Format = 99 }), "format 99"},
+		"another node":    {other(func(i *identity) { i.NodeID = "second" }), `belongs to node "second"`},
+		"no JSON":         {"{", "identity.json"},
+		"empty":           {"", "identity.json"},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(opts); err == nil || !strings.Contains(err.Error(), c.mention) {
+			t.Errorf("%s: %v, want an error about %q", what, err, c.mention)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(opts); err == nil || !strings.Contains(err.Error(), "identity.json") {
+		t.Errorf("a store without identity: %v", err)
+	}
+	if err := os.WriteFile(path, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.opts.NodeID = ""
+	n.opts.Registry = nil
+	n.start()
+	wantEqual(t, "events after all that", len(n.list("run")), 1)
+	wantEqual(t, "snapshot after all that", n.snapshot("run").Status, runlogv1.RunStatus_RUNNING)
+}
+
+// TestAddresses are written once the node serves.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	text, err := os.ReadFile(filepath.Join(n.opts.DataDir, "addresses.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a Addresses
+	if err := json.Unmarshal(text, &a); err != nil || a != n.server.Addresses() {
+		t.Errorf("addresses.json %s, %v; want %+v", text, err, n.server.Addresses())
+	}
+	for _, address := range []string{a.GRPC, a.HTTP, a.Admin, a.Raft} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		c.Close()
+	}
+}

@@ -1,0 +1,356 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func TestListEvents(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	events := steps("a", 25)
+	for i := range events {
+		if i%5 == 0 {
+			events[i].EventType = "Rare"
+		}
+	}
+	n.append("run", events[:10]...)
+	n.append("run", events[10:11]...)
+	position := n.append("run", events[11:]...).Position
+	n.append("other", steps("x", 3)...)
+	list := func(req *runlogv1.ListEventsRequest) *runlogv1.ListEventsResponse {
+		t.Helper()
+		if req.RunId == "" {
+			req.RunId = "run"
+		}
+		resp, err := n.events.ListEvents(n.context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	seqs := func(events []*runlogv1.EventRecord) (out []uint64) {
+		for _, e := range events {
+			out = append(out, e.RunSeq)
+		}
+		return out
+	}
+
+	t.Run("READ1_pages", func(t *testing.T) {
+		for _, size := range []uint32{1, 4, 24, 25, 26, 1000, 0} {
+			var got []uint64
+			after := uint64(0)
+			for range 30 {
+				resp := list(&runlogv1.ListEventsRequest{PageSize: size, AfterSeq: after})
+				if size > 0 && len(resp.Events) > int(size) {
+					t.Fatalf("%d events in a page of %d", len(resp.Events), size)
+				}
+				wantEqual(t, "lastSeq", resp.LastSeq, 25)
+				got = append(got, seqs(resp.Events)...)
+				if after = resp.NextAfterSeq; after == 0 {
+					break
+				}
+			}
+			if len(got) != 25 || !slices.IsSorted(got) || got[0] != 1 || got[24] != 25 {
+				t.Errorf("pages of %d: %v", size, got)
+			}
+		}
+		for after, want := range map[uint64]int{0: 25, 9: 16, 10: 15, 11: 14, 24: 1, 25: 0, 26: 0, ^uint64(0): 0} {
+			resp := list(&runlogv1.ListEventsRequest{AfterSeq: after})
+			wantEqual(t, fmt.Sprint("events after ", after), len(resp.Events), want)
+			wantEqual(t, fmt.Sprint("nextAfterSeq after ", after), resp.NextAfterSeq, 0)
+		}
+		_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", PageSize: 1001})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+	})
+
+	t.Run("READ1_types", func(t *testing.T) {
+		wantEqual(t, "Rare", fmt.Sprint(seqs(list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}}).Events)), "[1 6 11 16 21]")
+		wantEqual(t, "two types", len(list(&runlogv1.ListEventsRequest{Types: []string{"Rare", "Noted"}}).Events), 25)
+		wantEqual(t, "no such type", len(list(&runlogv1.ListEventsRequest{Types: []string{"rare"}}).Events), 0)
+		var got []uint64
+		for after, first := uint64(0), true; first || after != 0; first = false {
+			resp := list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}, PageSize: 2, AfterSeq: after})
+			got, after = append(got, seqs(resp.Events)...), resp.NextAfterSeq
+		}
+		wantEqual(t, "pages of Rare", fmt.Sprint(got), "[1 6 11 16 21]")
+		over := n.get("/v1/runs/run/events?types=Rare&types=None&pageSize=2&afterSeq=1")
+		wantEqual(t, "over HTTP", fmt.Sprint(len(over["events"].([]any)), " ", over["nextAfterSeq"]), "2 11")
+	})
+
+	t.Run("READ2_consistency", func(t *testing.T) {
+		for _, level := range []runlogv1.Consistency_Level{0, runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
+			resp := list(&runlogv1.ListEventsRequest{Consistency: level})
+			wantEqual(t, level.String(), len(resp.Events), 25)
+			at, err := parsePosition("", resp.Applied.Position)
+			least, err2 := parsePosition("", position)
+			if errors.Join(err, err2) != nil || at < least || resp.Applied.PersistedAt == nil {
+				t.Errorf("%v: applied %v, the last append was at %v", level, resp.Applied, position)
+			}
+		}
+		if got := n.get("/v1/runs/run/events?consistency=LOCAL"); got["applied"].(map[string]any)["position"] == "" {
+			t.Errorf("no position in %v", got["applied"])
+		}
+	})
+
+	t.Run("READ2_minSeq", func(t *testing.T) {
+		done := make(chan *runlogv1.ListEventsResponse, 2)
+		for _, run := range []string{"waited", "unborn"} {
+			if run == "waited" {
+				n.append(run, steps("a", 1)...)
+			}
+			go func() {
+				resp, err := n.events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{RunId: run, MinSeq: 3})
+				if err != nil {
+					t.Errorf("waiting for runSeq 3: %v", err)
+				}
+				done <- resp
+			}()
+		}
+		n.append("waited", steps("b", 1)...)
+		n.append("unborn", steps("b", 2)...)
+		select {
+		case resp := <-done:
+			t.Fatalf("answered too early: %v", resp)
+		case <-time.After(20 * time.Millisecond):
+		}
+		n.append("waited", steps("c", 1)...)
+		n.append("unborn", steps("c", 1)...)
+		for range 2 {
+			resp := within(t, "reads that wait for runSeq 3", func() *runlogv1.ListEventsResponse { return <-done })
+			wantEqual(t, "events", len(resp.GetEvents()), 3)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		_, err := n.events.ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: "run", MinSeq: 1000})
+		wantEqual(t, "beyond the deadline", status.Code(err), codes.DeadlineExceeded)
+	})
+
+	t.Run("READ1_large_pages_stay_under_a_client's_limit", func(t *testing.T) {
+		for i := range 5 {
+			batch := steps(fmt.Sprint("l", i, "-"), 20)
+			for _, e := range batch {
+				payload(`{"pad":"` + strings.Repeat("x", 60_000) + `"}`)(e)
+			}
+			n.append("large", batch...)
+		}
+		got := 0
+		for after, first := uint64(0), true; first || after != 0; first = false {
+			resp := list(&runlogv1.ListEventsRequest{RunId: "large", AfterSeq: after})
+			size := 0
+			for _, e := range resp.Events {
+				size += len(e.GetPayloadJson())
+			}
+			if size > 4<<20-100_000 {
+				t.Errorf("a page of %d bytes", size)
+			}
+			got, after = got+len(resp.Events), resp.NextAfterSeq
+		}
+		wantEqual(t, "events", got, 100)
+	})
+
+	_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "nobody"})
+	wantEqual(t, "run_id", refused(t, err, contract.ReasonRunNotFound).metadata["run_id"], "nobody")
+	n.http("GET", "/v1/runs/nobody/events", "").refused(t, contract.ReasonRunNotFound)
+}
+
+func TestReadEventsREAD1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", steps("a", 600)...)
+	read := func(req *runlogv1.ReadEventsRequest) (seqs []uint64) {
+		t.Helper()
+		req.RunId = "run"
+		stream, err := n.events.ReadEvents(n.context(), req)
+		for err == nil {
+			var batch *runlogv1.ReadEventsResponse
+			if batch, err = stream.Recv(); err == nil {
+				wantEqual(t, "lastSeq", batch.LastSeq, 600)
+				for _, e := range batch.Events {
+					seqs = append(seqs, e.RunSeq)
+				}
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		return seqs
+	}
+	for _, c := range []struct{ after, limit, first, count uint64 }{
+		{0, 0, 1, 600}, {0, 1, 1, 1}, {0, 256, 1, 256}, {0, 257, 1, 257}, {599, 0, 600, 1}, {100, 300, 101, 300},
+		{600, 0, 0, 0}, {0, 600, 1, 600}, {0, 9999, 1, 600},
+	} {
+		got := read(&runlogv1.ReadEventsRequest{AfterSeq: c.after, Limit: c.limit})
+		if uint64(len(got)) != c.count || c.count > 0 && (got[0] != c.first || !slices.IsSorted(got)) {
+			t.Errorf("after %d, limit %d: %d events", c.after, c.limit, len(got))
+		}
+	}
+	answer := n.http("GET", "/v1/runs/run/events:read?afterSeq=590", "")
+	wantEqual(t, "HTTP code", answer.code, 200)
+	lines := bytes.Split(bytes.TrimSpace(answer.body), []byte("\n"))
+	result := parseObject(t, lines[0])["result"].(map[string]any)
+	wantEqual(t, "events over HTTP", len(result["events"].([]any)), 10)
+	if _, natural := result["events"].([]any)[0].(map[string]any)["payload"]; !natural {
+		t.Errorf("no natural payload in %v", result)
+	}
+	answer = n.http("GET", "/v1/runs/run/events:read?afterSeq=600", "")
+	wantEqual(t, "nothing to read", fmt.Sprint(answer.code, string(answer.body)), "200")
+	n.http("GET", "/v1/runs/nobody/events:read", "").refused(t, contract.ReasonRunNotFound)
+	stream, err := n.events.ReadEvents(n.context(), &runlogv1.ReadEventsRequest{RunId: "nobody"})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	refused(t, err, contract.ReasonRunNotFound)
+}
+
+// TestDigestsAPP11 makes every digest again from nothing but docs/formats.md and what the API answers.
+func TestDigestsAPP11(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for _, file := range []string{"analytics-pipeline", "flat-1.1", "unknown-types"} {
+		s := readStory(t, file)
+		n.appendStory(s)
+		verifyChain(t, n.list(s.runID))
+	}
+	n.append("mixed", newEvent("RunStarted", func(e *runlogv1.EventWrite) {
+		e.EmittedBy, e.CausedBySignalId, e.ParentEventId = "me", "sig", "parent"
+		e.EmittedAt.Seconds, e.EmittedAt.Nanos = -1000, 5
+	}))
+	n.append("mixed", newEvent("RunPaused", sparse, key("p1")), newEvent("RunStarted"),
+		newEvent("RunResumed", sparse, key("p2"), func(e *runlogv1.EventWrite) { e.TenantId, e.PlanVersion = "tenant", "1" }))
+	n.post("/v1/runs/mixed/events:append", `{"events":[`+httpEvent("h")+`]}`)
+	records := n.list("mixed")
+	verifyChain(t, records)
+	wantEqual(t, "inherited", strings.Join(records[1].Inherited, " "), "tenantId projectId environmentId planId planVersion")
+	wantEqual(t, "inherited in part", strings.Join(records[2].Inherited, " "), "projectId environmentId planId")
+	wantEqual(t, "inherited by a whole event", len(records[0].Inherited), 0)
+	n.restart()
+	verifyChain(t, n.list("mixed"))
+}
+
+func verifyChain(t *testing.T, records []*runlogv1.EventRecord) {
+	t.Helper()
+	chain := make([]byte, 32)
+	for _, r := range records {
+		b := []byte("runlog/envelope/1\x00")
+		field := func(number byte, value []byte) {
+			b = append(b, number)
+			b = binary.BigEndian.AppendUint32(b, uint32(len(value)))
+			b = append(b, value...)
+		}
+		text := func(number byte, name, value string, optional bool) {
+			if slices.Contains(r.Inherited, name) || optional && value == "" {
+				return
+			}
+			field(number, []byte(value))
+		}
+		number := func(n byte, value uint64) { field(n, binary.BigEndian.AppendUint64(nil, value)) }
+		id := uuid.MustParse(r.EventId)
+		field(1, id[:])
+		text(2, "", r.EventType, false)
+		text(3, "", r.RunId, false)
+		text(4, "tenantId", r.TenantId, false)
+		text(5, "projectId", r.ProjectId, false)
+		text(6, "environmentId", r.EnvironmentId, false)
+		text(7, "planId", r.PlanId, false)
+		text(8, "planVersion", r.PlanVersion, false)
+		text(9, "", r.GetStepId(), true)
+		number(10, uint64(r.LogicalAttemptId))
+		number(11, uint64(r.EngineAttemptId))
+		text(12, "", r.IdempotencyKey, false)
+		number(13, uint64(r.EmittedAt.Seconds*1e9+int64(r.EmittedAt.Nanos)))
+		text(14, "", r.GetEmittedBy(), true)
+		text(15, "", r.GetCausedBySignalId(), true)
+		text(16, "", r.GetParentEventId(), true)
+		text(17, "", r.ContractVersion, false)
+		payload := sha256.Sum256(r.GetPayloadJson())
+		record := sha256.Sum256(append(b, payload[:]...))
+		c := append([]byte("runlog/chain/1\x00"), chain...)
+		c = append(c, record[:]...)
+		c = binary.BigEndian.AppendUint64(c, r.RunSeq)
+		c = binary.BigEndian.AppendUint64(c, uint64(r.PersistedAt.AsTime().UnixNano()))
+		next := sha256.Sum256(c)
+		chain = next[:]
+		if r.PayloadDigest != hex.EncodeToString(payload[:]) || r.RecordDigest != hex.EncodeToString(record[:]) || r.ChainDigest != hex.EncodeToString(chain) {
+			t.Fatalf("run %s, runSeq %d (%s): digests do not follow from the record", r.RunId, r.RunSeq, r.EventType)
+		}
+	}
+}
+
+func TestGetSnapshotREAD2(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
+	s := n.snapshot("run")
+	wantEqual(t, "status", s.Status, runlogv1.RunStatus_RUNNING)
+	wantEqual(t, "lastEventSeq right after the append", s.LastEventSeq, 2)
+	// Every snapshot asked for after an append has seen it.
+	for i := range 150 {
+		last := n.append("run", newEvent("Noted", step(fmt.Sprint(i)))).LastSeq
+		for _, level := range []runlogv1.Consistency_Level{runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
+			resp, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", Consistency: level, MinSeq: last})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Snapshot.LastEventSeq < last || resp.Applied == nil {
+				t.Fatalf("%v snapshot at %d after an append at %d", level, resp.Snapshot.LastEventSeq, last)
+			}
+		}
+	}
+	got := make(chan uint64, 1)
+	go func() {
+		resp, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 154})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- resp.GetSnapshot().GetLastEventSeq()
+	}()
+	n.append("run", newEvent("StepCompleted", step("a")))
+	n.append("run", newEvent("RunCompleted"))
+	wantEqual(t, "waited for", within(t, "GetSnapshot with minSeq", func() uint64 { return <-got }), 154)
+	over := n.get("/v1/runs/run/snapshot?minSeq=154")["snapshot"].(map[string]any)
+	wantEqual(t, "over HTTP", fmt.Sprint(over["status"], " ", over["lastEventSeq"], " ", len(over["steps"].([]any))), "COMPLETED 154 1")
+	wantEqual(t, "stale", over["stale"], any(false))
+
+	_, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "nobody"})
+	refused(t, err, contract.ReasonRunNotFound)
+	_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{})
+	refused(t, err, contract.ReasonInvalidArgumentField)
+	n.http("GET", "/v1/runs/nobody/snapshot", "").refused(t, contract.ReasonRunNotFound)
+}
+
+// TestInconsistenciesPRJ8 shows an invalid transition in the snapshot and in the metric.
+func TestInconsistenciesPRJ8(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"), newEvent("RunCompleted"), newEvent("RunResumed"))
+	n.append("fine", newEvent("RunStarted"))
+	s := n.snapshot("run")
+	wantEqual(t, "status", s.Status, runlogv1.RunStatus_COMPLETED)
+	wantEqual(t, "lastEventSeq", s.LastEventSeq, 3)
+	if len(s.Inconsistencies) != 1 || s.InconsistencyCount != 1 {
+		t.Fatalf("inconsistencies %v", s.Inconsistencies)
+	}
+	i := s.Inconsistencies[0]
+	wantEqual(t, "entry", fmt.Sprint(i.Kind, " ", i.RunSeq, " ", i.State, " ", i.Attempted), "INVALID_TRANSITION 3 COMPLETED RunResumed")
+	wantEqual(t, "eventId", i.EventId, n.list("run")[2].EventId)
+	wantEqual(t, "other run", n.snapshot("fine").InconsistencyCount, 0)
+	eventually(t, "the metric counts it", func() bool { return n.metric("runlog_projector_inconsistencies_total") == 1 })
+}

@@ -1,0 +1,288 @@
+package server
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func newRun(id string, change ...func(*runlogv1.Run)) *runlogv1.Run {
+	r := &runlogv1.Run{
+		RunId: id, TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
+		PlanRef: &runlogv1.PlanRef{Uri: "s3://plans/1.json", Sha256: strings.Repeat("ab", 32), SchemaVersion: "v1",
+			PlanId: "plan", PlanVersion: "1", SizeBytes: proto.Int64(1 << 40), Compression: proto.String("gzip")},
+		EngineType: proto.String("temporal"), TriggeredBy: proto.String("user"), TriggerSource: proto.String("manual"),
+		Labels: map[string]string{"team": "data", "empty": ""},
+	}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func TestCreateRunAPP12(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	create := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) (*runlogv1.CreateRunResponse, error) {
+		return n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: r, Events: events})
+	}
+	mustCreate := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) *runlogv1.CreateRunResponse {
+		t.Helper()
+		resp, err := create(r, events...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	getRun := func(id string) *runlogv1.Run {
+		t.Helper()
+		resp, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Run
+	}
+
+	first := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
+	wantResults(t, "first events", first.Results, "nn")
+	want := newRun("run")
+	want.LastSeq, want.Status, want.CreatedAt = 2, runlogv1.RunStatus_RUNNING, first.Results[0].PersistedAt
+	wantProto(t, "created", first.Run, want)
+	wantProto(t, "GetRun", getRun("run"), want)
+
+	again := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
+	wantResults(t, "the same call again", again.Results, "dd")
+	wantProto(t, "the same run again", again.Run, want)
+	wantResults(t, "the same run without events", mustCreate(newRun("run")).Results, "")
+
+	for what, change := range map[string]func(*runlogv1.Run){
+		"label":       func(r *runlogv1.Run) { r.Labels["team"] = "other" },
+		"less labels": func(r *runlogv1.Run) { r.Labels = nil },
+		"planRef":     func(r *runlogv1.Run) { r.PlanRef.Sha256 = "00" },
+		"compression": func(r *runlogv1.Run) { r.PlanRef.Compression = nil },
+		"engineType":  func(r *runlogv1.Run) { r.EngineType = nil },
+		"triggeredBy": func(r *runlogv1.Run) { r.TriggeredBy = proto.String("other") },
+	} {
+		_, err := create(newRun("run", change), newEvent("RunCompleted"))
+		if r := refused(t, err, contract.ReasonRunAlreadyExists); r.metadata["run_id"] != "run" {
+			t.Errorf("%s: metadata %v", what, r.metadata)
+		}
+	}
+	_, err := create(newRun("run", func(r *runlogv1.Run) { r.TenantId = "other" }))
+	refused(t, err, contract.ReasonRunScopeMismatch)
+	wantEqual(t, "lastSeq after refusals", getRun("run").LastSeq, 2)
+	n.append("by-events", newEvent("RunStarted"))
+	_, err = create(newRun("by-events"))
+	refused(t, err, contract.ReasonRunAlreadyExists)
+
+	// Atomic: an invalid event or another scope makes no run.
+	_, err = create(newRun("bad"), newEvent("RunStarted"), newEvent("StepStarted"))
+	wantEqual(t, "index", refused(t, err, contract.ReasonInvalidArgumentField).metadata["index"], "1")
+	_, err = create(newRun("bad"), newEvent("RunStarted", func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
+	refused(t, err, contract.ReasonRunScopeMismatch)
+	_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "bad"})
+	refused(t, err, contract.ReasonRunNotFound)
+
+	// Without events; sparse first events take the scope from the call.
+	wantEqual(t, "status of an empty run", mustCreate(newRun("empty")).Run.Status, runlogv1.RunStatus_PENDING)
+	wantEqual(t, "snapshot of an empty run", n.snapshot("empty").TenantId+n.snapshot("empty").PlanId, "tenantplan")
+	wantEqual(t, "events of an empty run", len(n.list("empty")), 0)
+	wantResults(t, "sparse", mustCreate(newRun("sparse"), newEvent("RunPaused", sparse, key("k"))).Results, "n")
+	wantEqual(t, "inherited plan", n.list("sparse")[0].PlanId, "plan")
+
+	_, err = create(&runlogv1.Run{})
+	r := refused(t, err, contract.ReasonInvalidArgumentField)
+	for _, field := range []string{"runId", "tenantId", "projectId", "environmentId", "planRef.planId", "planRef.planVersion",
+		"planRef.uri", "planRef.sha256", "planRef.schemaVersion"} {
+		if r.fields["run."+field] == "" {
+			t.Errorf("no violation of run.%s: %v", field, r.fields)
+		}
+	}
+	_, err = create(nil)
+	refused(t, err, contract.ReasonInvalidArgumentField)
+	_, err = create(newRun("a|b", func(r *runlogv1.Run) { r.Labels["\x00"] = "x" }))
+	wantEqual(t, "violations", len(refused(t, err, contract.ReasonInvalidArgumentField).fields), 2)
+
+	over := n.post("/v1/runs", `{"run":{"run_id":"http","tenantId":"tenant","projectId":"project","environmentId":"prod","engineRunRef":"ref",
+		"planRef":{"uri":"u","sha256":"s","schemaVersion":"v","planId":"plan","planVersion":"1","sizeBytes":"12"},"labels":{"a":"b"}},
+		"events":[`+httpEvent("x")+`,{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:00:00Z","startedAt":"2026-02-11T09:00:00Z"}]}`)
+	wantEqual(t, "over HTTP", fmt.Sprint(len(over["results"].([]any)), " ", over["run"].(map[string]any)["status"], " ", over["run"].(map[string]any)["lastSeq"]), "2 PENDING 2")
+	wantEqual(t, "flat member moved into payload", clock(stepOf(n.snapshot("http"), "flat").StartedAt.AsTime()), "09:00:00.000Z")
+	n.restart()
+	wantProto(t, "after a restart", getRun("run"), want)
+	wantResults(t, "again after a restart (IDM-6)", mustCreate(newRun("run"), newEvent("RunQueued")).Results, "d")
+}
+
+func TestSetEngineRunRefAPP12(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	set := func(id, ref string) (*runlogv1.Run, error) {
+		resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: id, EngineRunRef: ref})
+		return resp.GetRun(), err
+	}
+	n.append("plain", newEvent("RunStarted"))
+	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"plain", "made"} {
+		for range 2 {
+			r, err := set(id, "temporal://x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantEqual(t, "engineRunRef", r.GetEngineRunRef(), "temporal://x")
+		}
+		_, err := set(id, "temporal://y")
+		refused(t, err, contract.ReasonRunAlreadyExists)
+	}
+	// CreateRun stays idempotent after it.
+	resp, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")})
+	if err != nil || resp.Run.GetEngineRunRef() != "temporal://x" {
+		t.Errorf("CreateRun again: %v, %v", resp, err)
+	}
+	_, err = set("nobody", "r")
+	refused(t, err, contract.ReasonRunNotFound)
+	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 3000)} {
+		_, err = set("plain", bad)
+		refused(t, err, contract.ReasonInvalidArgumentField)
+	}
+	n.append("over", newEvent("RunStarted"))
+	wantEqual(t, "over HTTP", n.post("/v1/runs/over:setEngineRunRef", `{"engineRunRef":"r"}`)["run"].(map[string]any)["engineRunRef"], any("r"))
+	n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
+}
+
+// TestMarksKeepTheStatus: a change of metadata right after a start, when no snapshot is in memory, leaves
+// the projection as it is.
+func TestMarksKeepTheStatus(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
+	n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
+	n.restart()
+	w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
+	w.until("caughtUp", func(m *runlogv1.WatchRunResponse) bool { return m.GetCaughtUp() != nil })
+	resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "ref"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "status of the answer", resp.Run.Status, runlogv1.RunStatus_RUNNING)
+	position := n.append("later", newEvent("RunStarted")).Position
+	list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{MinPosition: position})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "listed status", list.Runs[1].Status, runlogv1.RunStatus_RUNNING)
+	for range 3 {
+		m := w.until("a heartbeat", func(m *runlogv1.WatchRunResponse) bool { return m.GetHeartbeat() != nil })
+		wantEqual(t, "watermark never goes back (WATCH-3)", m.GetHeartbeat().Watermark.LastEventSeq, 2)
+	}
+}
+
+func TestListRuns(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	var created []string
+	stamps := map[string]*timestamppb.Timestamp{}
+	var position string
+	for i := range 12 {
+		id := fmt.Sprint("run-", i)
+		events := []*runlogv1.EventWrite{newEvent("RunStarted")}
+		if i%3 == 1 {
+			events = append(events, newEvent("RunCompleted"))
+		}
+		for _, e := range events {
+			e.TenantId, e.ProjectId = fmt.Sprint("t", i%2), fmt.Sprint("p", i%4)
+			e.EnvironmentId, e.PlanId = fmt.Sprint("e", i%3), fmt.Sprint("plan", i%5)
+		}
+		resp := n.append(id, events...)
+		position, stamps[id] = resp.Position, resp.Results[0].PersistedAt
+		created = append(created, id)
+	}
+	slices.Reverse(created)
+	list := func(req *runlogv1.ListRunsRequest) (ids []string) {
+		t.Helper()
+		req.MinPosition = position
+		for {
+			resp, err := n.runs.ListRuns(n.context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range resp.Runs {
+				ids = append(ids, r.RunId)
+				wantProto(t, "createdAt", r.CreatedAt, stamps[r.RunId])
+			}
+			if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+				return ids
+			}
+		}
+	}
+	where := func(match func(i int) bool) (ids []string) {
+		for _, id := range created {
+			var i int
+			fmt.Sscanf(id, "run-%d", &i)
+			if match(i) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for what, c := range map[string]struct {
+		req  *runlogv1.ListRunsRequest
+		want []string
+	}{
+		"all, newest first": {&runlogv1.ListRunsRequest{}, created},
+		"pages":             {&runlogv1.ListRunsRequest{PageSize: 5, OrderBy: "newest"}, created},
+		"pages of one":      {&runlogv1.ListRunsRequest{PageSize: 1}, created},
+		"tenant":            {&runlogv1.ListRunsRequest{TenantId: "t1", PageSize: 2}, where(func(i int) bool { return i%2 == 1 })},
+		"project":           {&runlogv1.ListRunsRequest{ProjectId: "p3"}, where(func(i int) bool { return i%4 == 3 })},
+		"environment":       {&runlogv1.ListRunsRequest{EnvironmentId: "e0"}, where(func(i int) bool { return i%3 == 0 })},
+		"plan":              {&runlogv1.ListRunsRequest{PlanId: "plan4"}, where(func(i int) bool { return i%5 == 4 })},
+		"status":            {&runlogv1.ListRunsRequest{Status: runlogv1.RunStatus_COMPLETED, PageSize: 3}, where(func(i int) bool { return i%3 == 1 })},
+		"two":               {&runlogv1.ListRunsRequest{Status: runlogv1.RunStatus_RUNNING, TenantId: "t0"}, where(func(i int) bool { return i%3 != 1 && i%2 == 0 })},
+		"nothing":           {&runlogv1.ListRunsRequest{TenantId: "none"}, nil},
+		"createdAfter":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i > 6 })},
+		"createdBefore":     {&runlogv1.ListRunsRequest{CreatedBefore: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i < 6 })},
+		"between":           {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-2"], CreatedBefore: stamps["run-6"]}, where(func(i int) bool { return i > 2 && i < 6 })},
+		"empty window":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], CreatedBefore: stamps["run-2"]}, nil},
+	} {
+		if got := list(c.req); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+	over := n.get("/v1/runs?status=COMPLETED&pageSize=1&tenantId=t1&createdAfter=" + url.QueryEscape(stamps["run-0"].AsTime().Format(time.RFC3339Nano)))
+	wantEqual(t, "over HTTP", over["runs"].([]any)[0].(map[string]any)["runId"], any("run-7"))
+	next := n.get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&pageToken=" + over["nextPageToken"].(string))
+	wantEqual(t, "next page over HTTP", next["runs"].([]any)[0].(map[string]any)["runId"], any("run-1"))
+
+	raw := base64.RawURLEncoding.EncodeToString
+	for what, req := range map[string]*runlogv1.ListRunsRequest{
+		"pageSize":            {PageSize: 1001},
+		"orderBy":             {OrderBy: "oldest"},
+		"status":              {Status: 99},
+		"pageToken no base64": {PageToken: "%%%"},
+		"pageToken of a kind": {PageToken: formatPosition(3)},
+		"minPosition":         {MinPosition: "AAAA"},
+		"minPosition of kind": {MinPosition: formatWatchToken(3)},
+		"minPosition longer":  {MinPosition: raw(append([]byte{tokenPosition}, 1, 2))},
+		"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
+		"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},
+	} {
+		_, err := n.runs.ListRuns(n.context(), req)
+		if err == nil {
+			t.Errorf("%s is taken", what)
+			continue
+		}
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Fields(what)[0]] == "" {
+			t.Errorf("%s: violations %v", what, r.fields)
+		}
+	}
+}

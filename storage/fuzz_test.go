@@ -1,0 +1,347 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+)
+
+var fuzzCluster = ClusterID{1}
+
+func fuzzEvent(n int) contract.Event {
+	e := contract.Event{
+		EventID: contract.EventID{byte(n)}, Type: contract.StepStarted, RunID: "run",
+		TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "plan", PlanVersion: "1",
+		StepID: fmt.Sprint(n), LogicalAttemptID: 1, EngineAttemptID: 1, KeyDerived: true, Payload: []byte(`{}`),
+	}
+	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, 1, e.Type, e.PlanID, e.PlanVersion)
+	return e
+}
+
+func fuzzCommands(t testing.TB) []Command {
+	t.Helper()
+	last := uint64(2)
+	large := fuzzEvent(4)
+	large.Payload = []byte(`{"x":"` + strings.Repeat("large ", 200) + `"}`)
+	other := fuzzEvent(5)
+	other.PlanID, other.KeyDerived, other.IdempotencyKey = "other", false, "key"
+	var commands []Command
+	for _, a := range []*Append{
+		{RunID: "run", Events: []contract.Event{fuzzEvent(0), fuzzEvent(1)}},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last},
+		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
+		{RunID: "run", Events: []contract.Event{large}},
+		{RunID: "made", Create: &Creation{
+			Scope:    Scope{"t", "p", "e"},
+			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},
+		}},
+	} {
+		c, err := EncodeAppend(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands = append(commands, c)
+	}
+	ref, err := EncodeSetEngineRunRef("run", "ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(commands, ref)
+}
+
+func seal(clock int64, commands ...Command) []byte {
+	p := NewProposal(fuzzCluster, 0)
+	for _, c := range commands {
+		p.Add(c)
+	}
+	return p.Seal(clock)
+}
+
+// walk returns the commands of a log entry.
+func walk(data []byte) (entry, []Command, error) {
+	e, err := parseProposal(data)
+	if err != nil {
+		return e, nil, err
+	}
+	var commands []Command
+	for range e.count {
+		c, err := e.next()
+		if err != nil {
+			return e, nil, err
+		}
+		commands = append(commands, Command{c})
+	}
+	return e, commands, e.end()
+}
+
+// FuzzParseProposal proves D1: an entry that is accepted is exactly what its commands encode to, so that
+// nothing in it can go unnoticed.
+func FuzzParseProposal(f *testing.F) {
+	commands := fuzzCommands(f)
+	f.Add(seal(1))
+	f.Add(seal(2, commands[0]))
+	f.Add(seal(3, commands...))
+	f.Add(append(seal(2, commands[5]), 0, 0))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		check := func(data []byte) {
+			e, commands, err := walk(data)
+			if err != nil {
+				return
+			}
+			p := NewProposal(e.cluster, 0)
+			for _, c := range commands {
+				p.Add(c)
+			}
+			binary.BigEndian.PutUint32(p.buf[17:], e.partition)
+			if again := p.Seal(e.clock); !bytes.Equal(again, data) {
+				t.Errorf("%x\nwas taken for\n%x", data, again)
+			}
+		}
+		check(data)
+		if len(data) >= 4 { // Past the checksum, where the fuzzer would never come.
+			check(binary.BigEndian.AppendUint32(bytes.Clone(data), crc32.Checksum(data, castagnoli)))
+		}
+	})
+}
+
+// TestParseProposalFlips proves D1: no flipped bit in an entry is accepted.
+func TestParseProposalFlips(t *testing.T) {
+	data := seal(1, fuzzCommands(t)[0])
+	for i := range data {
+		for bit := range 8 {
+			data[i] ^= 1 << bit
+			if _, _, err := walk(data); err == nil {
+				t.Errorf("bit %d of byte %d may flip", bit, i)
+			}
+			data[i] ^= 1 << bit
+		}
+	}
+	for n := range data {
+		if _, _, err := walk(data[:n]); err == nil {
+			t.Errorf("may be cut off after %d bytes", n)
+		}
+	}
+}
+
+func fuzzChunk(t testing.TB) []byte {
+	t.Helper()
+	chunk := beginChunk(nil, 1_893_456_000_000_000_000)
+	for i, c := range fuzzCommands(t)[:4] {
+		var m recordv1.Command
+		if err := proto.Unmarshal(c.data, &m); err != nil {
+			t.Fatal(err)
+		}
+		a := m.GetAppend()
+		for _, b := range a.Blocks {
+			out := block{
+				run: uint64(i) + 1, count: uint64(b.Count), firstSeq: 7, prev: contract.Digest{9},
+				codec: byte(b.Codec), rawSize: uint64(b.RawSize), data: b.Data,
+			}
+			if i == 1 {
+				out.plan, out.dead = a.Plan, []uint32{0, 2}
+			}
+			chunk = out.append(chunk)
+		}
+	}
+	mark := block{run: 3}
+	return mark.append(chunk)
+}
+
+// FuzzOpenChunk proves that no chunk makes a reader panic or take without end, and that what is read
+// encodes to what reads the same.
+func FuzzOpenChunk(f *testing.F) {
+	chunk := fuzzChunk(f)
+	f.Add(chunk)
+	f.Add(chunk[:len(chunk)/2])
+	f.Add(beginChunk(nil, 0))
+	// Counts that no block has room for.
+	f.Add((&block{run: 1, count: math.MaxUint64, firstSeq: 1}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: 1, count: 1, firstSeq: 1, dead: []uint32{0, 1, 2}}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: 1, count: 1 << 32, firstSeq: 1, data: []byte{0}}).append(beginChunk(nil, 1)))
+	// 4 GB in six bytes.
+	f.Add((&block{run: 1, count: 1, firstSeq: 1, codec: codecS2, rawSize: math.MaxUint32, data: []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}}).append(beginChunk(nil, 1)))
+	run := &recordv1.RunIdentity{RunId: "run", Scope: &recordv1.Scope{TenantId: "t"}, Plan: &recordv1.Plan{PlanId: "p"}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, blocks, err := readBlocks(data)
+		if err != nil {
+			return
+		}
+		again := beginChunk(nil, c.persistedAt)
+		for i := range blocks {
+			again = blocks[i].append(again)
+			records, err := blocks[i].records(run, 1, c.persistedAt)
+			if err == nil && blocks[i].count != uint64(len(records)+len(blocks[i].dead)) {
+				t.Errorf("block of %d bodies, %d of them dead, gives %d records", blocks[i].count, len(blocks[i].dead), len(records))
+			}
+		}
+		if _, blocksAgain, err := readBlocks(again); err != nil || !reflect.DeepEqual(blocks, blocksAgain) {
+			t.Errorf("%+v\nreads as\n%+v, error %v", blocks, blocksAgain, err)
+		}
+	})
+}
+
+func readBlocks(data []byte) (c chunkReader, blocks []block, err error) {
+	if c, err = openChunk(data); err != nil {
+		return c, nil, err
+	}
+	for {
+		var b block
+		ok, err := c.next(&b)
+		if err != nil || !ok {
+			return c, blocks, err
+		}
+		blocks = append(blocks, b)
+	}
+}
+
+// FuzzApplyCommand proves D10 and APP-3: whatever bytes a command is, applying it gives an outcome or an
+// error, never a panic; an error leaves nothing of its proposal behind, and nothing is applied after it.
+func FuzzApplyCommand(f *testing.F) {
+	commands := fuzzCommands(f)
+	for _, c := range commands {
+		f.Add(c.data)
+	}
+	f.Add([]byte{})
+	// More bodies than headers, fewer, and headers of a wrong size: each after the run was made.
+	var m recordv1.Command
+	if err := proto.Unmarshal(commands[2].data, &m); err != nil {
+		f.Fatal(err)
+	}
+	for _, change := range []func(*recordv1.Append){
+		func(a *recordv1.Append) { a.Blocks[0].Count = 2 },
+		func(a *recordv1.Append) { a.Blocks = nil },
+		func(a *recordv1.Append) { a.Headers = a.Headers[1:] },
+		func(a *recordv1.Append) { a.Scope, a.Plan = nil, nil },
+		func(a *recordv1.Append) { a.RunId = "run" },
+	} {
+		bad := proto.CloneOf(&m)
+		change(bad.GetAppend())
+		c, err := encodeCommand(bad)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(c.data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fs := vfs.NewMem()
+		s := fuzzStore(t, fs)
+		if _, err := s.Apply(1, 1, seal(1, commands[0])); err != nil {
+			t.Fatal(err)
+		}
+		before, applied := fuzzRows(t, s), s.Applied()
+		// A good command in front of it shows whether a proposal can be applied in part.
+		outcomes, err := s.Apply(2, 1, seal(2, commands[3], Command{data}))
+		if err != nil {
+			if outcomes != nil || s.Applied() != applied || !reflect.DeepEqual(fuzzRows(t, s), before) {
+				t.Errorf("refused with %v, and yet something changed", err)
+			}
+			if _, err := s.Apply(3, 1, seal(3, commands[0])); err == nil {
+				t.Error("goes on after an entry that could not be applied")
+			}
+		} else if len(outcomes) != 2 || outcomes[0].Err != nil || s.Applied().Index != 2 {
+			t.Errorf("outcomes %+v, applied %+v", outcomes, s.Applied())
+		}
+		readThrough(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again := fuzzStore(t, fs)
+		if got := again.Applied(); err != nil && got != applied {
+			t.Errorf("after a restart: applied %+v, want %+v", got, applied)
+		}
+		readThrough(again)
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func fuzzStore(t *testing.T, fs vfs.FS) *Store {
+	t.Helper()
+	s, err := Open(Options{
+		Dir: "store", FS: fs, Cluster: fuzzCluster, CacheBytes: 1 << 20, MemTableBytes: 64 << 10,
+		Fail: func(err error) { panic(err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func fuzzRows(t *testing.T, s *Store) [][]byte {
+	t.Helper()
+	rows, err := s.Dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// readThrough reads everything. What a body holds is opaque to apply, so a garbled one may give an error.
+func readThrough(s *Store) {
+	for c, err := range s.Log(0) {
+		if err != nil {
+			break
+		}
+		v, err := s.View(c.Run.RunID)
+		if err != nil {
+			continue
+		}
+		for _, err := range v.Events(0) {
+			if err != nil {
+				break
+			}
+		}
+		_ = v.Close()
+	}
+}
+
+// TestApplyErrors proves D10: entries of another cluster, of another partition, damaged or cut off ones are
+// refused and leave the store as it was.
+func TestApplyErrors(t *testing.T) {
+	good := seal(1, fuzzCommands(t)[0])
+	change := func(f func([]byte) []byte) []byte {
+		b := f(bytes.Clone(good[:len(good)-4]))
+		return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		want error
+	}{
+		"empty":             {nil, errProposal},
+		"flipped":           {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), errProposal},
+		"format":            {change(func(b []byte) []byte { b[0] = 2; return b }), errProposal},
+		"cluster":           {change(func(b []byte) []byte { b[1] ^= 1; return b }), errForeign},
+		"partition":         {change(func(b []byte) []byte { b[20] = 1; return b }), errForeign},
+		"a command too few": {change(func(b []byte) []byte { b[32]++; return b }), errProposal},
+		"bytes too many":    {change(func(b []byte) []byte { return append(b, 1) }), errProposal},
+		"a count beyond":    {change(func(b []byte) []byte { b[29] = 0xff; return b }), errProposal},
+		"no kind":           {seal(1, Command{}), errCommand},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fuzzStore(t, vfs.NewMem())
+			outcomes, err := s.Apply(1, 1, c.data)
+			if !errors.Is(err, c.want) || outcomes != nil {
+				t.Errorf("outcomes %v, error %v, want %v", outcomes, err, c.want)
+			}
+			if rows := fuzzRows(t, s); len(rows) > 0 {
+				t.Errorf("%d rows were written", len(rows)/2)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
