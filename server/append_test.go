@@ -138,6 +138,8 @@ func TestAppendDuplicates(t *testing.T) {
 		sameStored(t, "fourth", resp.Results[3], resp.Results[0])
 		wantEqual(t, "lastSeq", resp.LastSeq, 2)
 		wantEqual(t, "stored", len(n.list("inner")), 2)
+		// Compared with what is stored, not with what the request said first.
+		wantResults(t, "again, other content", n.append("inner", other, other, a, other).Results, "xxdx")
 	})
 
 	t.Run("IDM9_recurring_run_events", func(t *testing.T) {
@@ -363,6 +365,27 @@ func httpEvent(stepID string) string {
 	e.PayloadForm = &runlogv1.EventWrite_Payload{Payload: &structpb.Struct{}}
 	text, _ := protojson.Marshal(e)
 	return string(text)
+}
+
+// TestSchemasENV5: a payload that does not fit its type's schema is refused with the place of each fault,
+// and nothing of the request is stored; members that the schema does not know are kept.
+func TestSchemasENV5(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	bad := newEvent("StepAttested", step("s"), payload(`{"extra":1}`))
+	_, err := n.tryAppend("run", newEvent("RunStarted"), bad)
+	r := refused(t, err, contract.ReasonSchemaValidationFailed)
+	wantEqual(t, "index", r.metadata["index"], "1")
+	if _, ok := r.fields["events[1].payload/outcome"]; !ok {
+		t.Errorf("violations %v, want the JSON Pointer of the member", r.fields)
+	}
+	n.http("POST", "/v1/runs/run/events:append", `{"events":[{"eventType":"StepAttested","stepId":"s","tenantId":"tenant","projectId":"project",
+		"environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z",
+		"payload":{}}]}`).refused(t, contract.ReasonSchemaValidationFailed)
+	_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
+	refused(t, err, contract.ReasonRunNotFound)
+	n.append("run", newEvent("StepAttested", step("s"), payload(`{"outcome":"SUCCESS","extra":[1,2]}`)))
+	wantEqual(t, "stored", string(n.list("run")[0].GetPayloadJson()), `{"outcome":"SUCCESS","extra":[1,2]}`)
 }
 
 // TestPayloadsENV7ENV8 are kept byte for byte over gRPC and in meaning over HTTP, up to their limit.

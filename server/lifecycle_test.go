@@ -240,3 +240,32 @@ func TestBeforeItLeads(t *testing.T) {
 	n.start()
 	n.append("run", newEvent("RunCompleted"))
 }
+
+// TestProjectionDeletedUnderTheNodePRJ13: the node goes on, stops in time, and rebuilds.
+func TestProjectionDeletedUnderTheNodePRJ13(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", append(steps("a", 100), newEvent("RunStarted"))...)
+	n.settle()
+	if err := os.RemoveAll(filepath.Join(n.opts.DataDir, "projection")); err != nil {
+		t.Fatal(err)
+	}
+	n.append("run", newEvent("RunCompleted"))
+	n.append("other", newEvent("RunStarted"))
+	n.settle()
+	want := n.snapshot("run")
+	wantEqual(t, "status", want.Status, runlogv1.RunStatus_COMPLETED)
+	began := time.Now()
+	within(t, "Close", func() struct{} { n.close(); return struct{}{} })
+	if took := time.Since(began); took >= drainTimeout {
+		t.Errorf("Close took %v", took)
+	}
+	n.opts.Registry = nil
+	n.start()
+	n.settle()
+	wantProto(t, "snapshot after a restart", n.snapshot("run"), want)
+	list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{})
+	if err != nil || len(list.Runs) != 2 || list.Runs[1].Status != runlogv1.RunStatus_COMPLETED {
+		t.Errorf("list %v, %v", list, err)
+	}
+}

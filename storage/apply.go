@@ -147,21 +147,14 @@ func (a *application) append(m *recordv1.Append, o *Outcome) error {
 		return err
 	}
 	created := r == nil
-	if created {
-		if o.Err = refuseNew(m); o.Err != nil {
-			return nil
-		}
-		r = a.newRun(m)
-	} else {
+	if !created {
 		o.LastSeq = r.head.lastSeq
-		if o.Err = refuseScope(r.identity, m.Scope); o.Err != nil {
-			return nil
-		}
-		if m.Create != nil {
-			if o.Err = refuseCreate(r, m.Create); o.Err != nil {
-				return nil
-			}
-		}
+	}
+	if o.refuse(refusal(r, m)) {
+		return nil
+	}
+	if created {
+		r = a.newRun(m)
 	}
 	fresh, err := a.classify(r, m.Headers, o)
 	if err != nil {
@@ -414,8 +407,8 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 
 // advance chains the applied entry and what it did to its runs into the rolling hash, which is equal on
 // every node at the same index, or the nodes have diverged.
-func (p *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
-	b := append(make([]byte, 0, 80+len(effects)), p.RollingHash[:]...)
+func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
+	b := append(make([]byte, 0, 80+len(effects)), a.RollingHash[:]...)
 	b = binary.BigEndian.AppendUint64(b, index)
 	b = binary.BigEndian.AppendUint64(b, uint64(stamp))
 	b = binary.BigEndian.AppendUint64(b, nextRun)
@@ -426,6 +419,20 @@ func (p *Applied) advance(index, term uint64, stamp int64, nextRun, events uint6
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
 		RollingHash: sha256.Sum256(b), nextRun: nextRun,
 	}
+}
+
+// refusal says why a request cannot be stored, whatever its events are; r is nil for a new run.
+func refusal(r *run, m *recordv1.Append) error {
+	if r == nil {
+		return refuseNew(m)
+	}
+	if err := refuseScope(r.identity, m.Scope); err != nil {
+		return err
+	}
+	if m.Create != nil {
+		return refuseCreate(r, m.Create)
+	}
+	return nil
 }
 
 func refuseNew(m *recordv1.Append) error {

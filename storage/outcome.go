@@ -20,6 +20,12 @@ type Outcome struct {
 	PersistedAt int64
 }
 
+// refuse records why a command stores nothing, if it does not, and says whether.
+func (o *Outcome) refuse(why error) bool {
+	o.Err = why
+	return why != nil
+}
+
 // EventResult answers for one event.
 type EventResult struct {
 	EventID     contract.EventID // the stored event's, which for a duplicate may be another than the given

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,7 @@ func (p *processes) run(stdin string, args ...string) (code int, stdout, stderr 
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		if _, ok := err.(*exec.ExitError); !ok {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 			p.t.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestReadme(t *testing.T) {
 			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin)
 			for _, s := range steps {
 				got := sh.run(ports.Replace(s.command))
-				if want, have := comparable(s.want), comparable(got); !matches(want, have) {
+				if want, have := steady(s.want), steady(got); !matches(want, have) {
 					t.Errorf("line %d: $ %s\nprinted:\n%s\nthe document says:\n%s", s.line, s.command, have, want)
 				}
 			}
@@ -123,8 +123,8 @@ var volatile = []struct {
 	{regexp.MustCompile(` +`), " "},
 }
 
-// comparable brings text into a form that does not depend on the time, the node or the spelling of JSON.
-func comparable(text string) string {
+// steady brings text into a form that does not depend on the time, the node or the spelling of JSON.
+func steady(text string) string {
 	var out []string
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		field, value := "", line

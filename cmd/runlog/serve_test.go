@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,7 +21,7 @@ func serveFailure(t *testing.T, env []string, args ...string) (int, string) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err := cmd.Run()
-	if _, ok := err.(*exec.ExitError); !ok {
+	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		t.Fatalf("the node did not fail: %v", err)
 	}
 	text := stderr.String()

@@ -48,7 +48,7 @@ const flatPayload = `{"status":"RUNNING","engineRunRef":"r","engineType":"mock",
 // in both shapes of 1.1.
 func TestENV1SchemaOfTheEnvelopeAgreesWithTheGate(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
-	const texts = 12000
+	const texts = 4000
 	valid := 0
 	for n := range texts {
 		text, line := makeEnvelope(random, Line(n%2))

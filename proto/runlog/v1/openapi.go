@@ -1,3 +1,4 @@
+// Package runlogv1 is the public API, generated from the .proto files beside it.
 package runlogv1
 
 import _ "embed"
