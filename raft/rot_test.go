@@ -225,3 +225,30 @@ func TestLargeEntry(t *testing.T) {
 	}
 	b.expect("run", 2)
 }
+
+// TestYoungLogLost proves D2 for a node's first second, before there is a commit mark: a node that has led
+// is not made anew because its log is empty. Only a group that was never complete is, which is in term 1
+// and has never voted.
+func TestYoungLogLost(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 3)
+	// As after a loss of power: closing would write the mark.
+	young := newBed(t)
+	if err := os.CopyFS(young.dir, os.DirFS(b.dir)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(young.wal(), "*.wal"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("segments %v, error %v", files, err)
+	}
+	if err := os.Truncate(files[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := young.tryStart(); err != nil {
+		return // Refused, which is best.
+	}
+	time.Sleep(300 * time.Millisecond) // Many election timeouts.
+	if young.node.Leading() {
+		t.Error("3 events were acknowledged, and the node begins a new log")
+	}
+}

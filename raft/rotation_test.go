@@ -27,7 +27,10 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 		for len(files()) < segments {
 			b.fill("run", events, 1)
 			events++
-			time.Sleep(2 * time.Millisecond) // the rotation runs beside the appends
+			// The rotation runs beside the appends; the next one would lie in the new segment already.
+			for sealed := files()[segments-2]; hasIndex(t, sealed) && len(files()) < segments; {
+				time.Sleep(time.Millisecond)
+			}
 		}
 	}
 	meta := filepath.Join(b.wal(), metadb.FileName)
@@ -46,6 +49,16 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 		t.Fatal(err)
 	}
 	return events, files()[1]
+}
+
+// hasIndex tells whether a segment is sealed.
+func hasIndex(t *testing.T, file string) bool {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findFrame(data, segment.FrameIndex) >= 0
 }
 
 // TestCrashInRotation proves APP-2 and D3: a node whose log was cut off between sealing a segment and
@@ -95,6 +108,15 @@ func TestTornSeal(t *testing.T) {
 // lastFrame returns where the last frame of a type begins.
 func lastFrame(t *testing.T, data []byte, frame byte) int {
 	t.Helper()
+	at := findFrame(data, frame)
+	if at < 0 {
+		t.Fatalf("no frame of type %d", frame)
+	}
+	return at
+}
+
+// findFrame returns where the last frame of a type begins, -1 when there is none.
+func findFrame(data []byte, frame byte) int {
 	at := -1
 	for i := 32; i+frameHeader <= len(data) && data[i] != segment.FrameInvalid; {
 		size := int(uint32(data[i+4]) | uint32(data[i+5])<<8 | uint32(data[i+6])<<16 | uint32(data[i+7])<<24)
@@ -105,9 +127,6 @@ func lastFrame(t *testing.T, data []byte, frame byte) int {
 			size = 0 // its length field is a checksum
 		}
 		i += frameHeader + (size+7)&^7
-	}
-	if at < 0 {
-		t.Fatalf("no frame of type %d", frame)
 	}
 	return at
 }

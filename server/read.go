@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -40,67 +41,90 @@ func (e *eventService) ListEvents(ctx context.Context, req *runlogv1.ListEventsR
 		return nil, statusOf(err)
 	}
 	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
-	resp := &runlogv1.ListEventsResponse{LastSeq: v.Run.LastSeq, Applied: v.applied()}
-	var looked, bytes int
-	var last uint64
-	for rec, err := range v.Events(req.AfterSeq) {
-		if err != nil {
-			return nil, err
-		}
-		if len(resp.Events) == size || looked == maxScan || bytes >= pageBytes {
-			resp.NextAfterSeq = last
-			break
-		}
-		looked++
-		last = rec.RunSeq
-		if len(req.Types) > 0 && !slices.Contains(req.Types, rec.Type) {
-			continue
-		}
-		bytes += len(rec.Payload)
-		m, err := encodeRecord(rec, req.PayloadForm)
-		if err != nil {
-			return nil, err
-		}
-		resp.Events = append(resp.Events, m)
+	p, err := readPage(v.View, pageQuery{after: req.AfterSeq, last: v.Run.LastSeq, size: size, types: req.Types, form: req.PayloadForm})
+	if err != nil {
+		return nil, err
 	}
-	return resp, nil
+	return &runlogv1.ListEventsResponse{
+		Events: p.events, NextAfterSeq: p.next, LastSeq: v.Run.LastSeq, Applied: v.applied(),
+	}, nil
 }
 
-// ReadEvents streams a run's events in runSeq order (READ-1).
-func (e *eventService) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) (err error) {
-	v, err := e.s.view(stream.Context(), req.RunId, req.Consistency, 0)
+// ReadEvents streams a run's events in runSeq order, as many as there are when it begins (READ-1). It holds
+// nothing of the store while it waits for a slow reader.
+func (e *eventService) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
+	r, err := e.s.view(stream.Context(), req.RunId, req.Consistency, 0)
 	if err != nil {
 		return statusOf(err)
 	}
-	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
-	batch := &runlogv1.ReadEventsResponse{LastSeq: v.Run.LastSeq}
-	var sent uint64
-	var bytes int
-	for rec, err := range v.Events(req.AfterSeq) {
-		if err != nil {
-			return err
+	v, last, left := r.View, r.Run.LastSeq, req.Limit
+	for after := req.AfterSeq; ; {
+		size := streamBatch
+		if req.Limit > 0 {
+			size = int(min(left, streamBatch))
 		}
-		if req.Limit > 0 && sent == req.Limit {
-			break
+		p, err := readPage(v, pageQuery{after: after, last: last, size: size, form: req.PayloadForm})
+		if err := errors.Join(err, v.Close()); err != nil {
+			return statusOf(err)
 		}
-		m, err := encodeRecord(rec, req.PayloadForm)
-		if err != nil {
-			return err
-		}
-		batch.Events = append(batch.Events, m)
-		bytes += len(rec.Payload)
-		sent++
-		if len(batch.Events) == streamBatch || bytes >= pageBytes {
-			if err := stream.Send(batch); err != nil {
+		if len(p.events) > 0 {
+			if err := stream.Send(&runlogv1.ReadEventsResponse{Events: p.events, LastSeq: last}); err != nil {
 				return err
 			}
-			batch, bytes = &runlogv1.ReadEventsResponse{LastSeq: v.Run.LastSeq}, 0
+		}
+		left -= min(left, uint64(len(p.events)))
+		if p.next == 0 || req.Limit > 0 && left == 0 {
+			return nil
+		}
+		after = p.next
+		if v, err = e.s.store.View(req.RunId); err != nil {
+			return statusOf(err)
 		}
 	}
-	if len(batch.Events) > 0 {
-		return stream.Send(batch)
+}
+
+// pageQuery asks for the events of a run after one runSeq and up to another.
+type pageQuery struct {
+	after, last uint64
+	size        int
+	types       []string // empty: all
+	form        runlogv1.PayloadForm_Form
+}
+
+type page struct {
+	events []*runlogv1.EventRecord
+	next   uint64 // where the next page goes on; 0 at the end
+}
+
+// readPage ends early when it has looked at maxScan events or gathered pageBytes.
+func readPage(v *storage.View, q pageQuery) (page, error) {
+	var p page
+	var looked, bytes int
+	at := q.after
+	for rec, err := range v.Events(q.after) {
+		if err != nil {
+			return page{}, err
+		}
+		if rec.RunSeq > q.last {
+			break
+		}
+		if len(p.events) == q.size || looked == maxScan || bytes >= pageBytes {
+			p.next = at
+			break
+		}
+		looked++
+		at = rec.RunSeq
+		if len(q.types) > 0 && !slices.Contains(q.types, rec.Type) {
+			continue
+		}
+		m, err := encodeRecord(rec, q.form)
+		if err != nil {
+			return page{}, err
+		}
+		bytes += proto.Size(m)
+		p.events = append(p.events, m)
 	}
-	return nil
+	return p, nil
 }
 
 // pageSize takes 0 as the default and refuses more than the most.
