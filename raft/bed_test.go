@@ -109,7 +109,7 @@ func (b *bed) start() *bed {
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()
 	if err := b.node.WaitLeading(ctx); err != nil {
-		b.t.Fatalf("does not lead: %v", err)
+		b.t.Fatalf("does not lead: %v; failures %v", err, b.failures())
 	}
 	return b
 }

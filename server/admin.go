@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -23,9 +25,27 @@ func (s *Server) publicHandler(gateway http.Handler) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(runlogv1.OpenAPI)
 		default:
+			if schema, ok := strings.CutPrefix(r.URL.Path, "/schemas/"); ok {
+				serveSchema(w, r, schema)
+				return
+			}
 			gateway.ServeHTTP(w, r)
 		}
 	})
+}
+
+// serveSchema answers GET /schemas/{contract}/{eventType}.json (ENV-5).
+func serveSchema(w http.ResponseWriter, r *http.Request, path string) {
+	version, file, _ := strings.Cut(path, "/")
+	name, isJSON := strings.CutSuffix(file, ".json")
+	line, known := contract.ParseLine(version)
+	schema, found := contract.Schema(line, name)
+	if !isJSON || !known || !found || version == "" {
+		writeRoutingError(r.Context(), nil, nil, w, r, http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/schema+json")
+	_, _ = w.Write(schema)
 }
 
 // adminHandler is what the admin listener serves.
