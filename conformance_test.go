@@ -1,0 +1,139 @@
+package runlog_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var updateConformance = flag.Bool("update-conformance", false, "rewrite docs/conformance.md")
+
+// ruleCounts is how many rules each section of the contract has: ENV-1 to ENV-8, and so on.
+var ruleCounts = []struct {
+	section string
+	rules   int
+	// open says that a rule of the section may still be without a test.
+	open bool
+}{
+	{"ENV", 8, false}, {"IDM", 9, false}, {"APP", 12, false}, {"READ", 5, true}, {"WATCH", 5, true}, {"PRJ", 14, true},
+}
+
+var (
+	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ)-?([0-9]+)`)
+	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ)-([0-9]+)`)
+)
+
+const conformanceHead = `# Conformance
+
+Which test proves which rule of the contract: a test that carries a rule's id in its name or in the comment above it. Made by
+` + "`go test . -run TestConformance -update-conformance`" + `; the build fails when this page is not up to date, or when a rule has no test,
+but for the open ones of READ, WATCH and PRJ, whose parts of the service are still to come.
+
+| rule | tests |
+|---|---|
+`
+
+// TestConformance holds docs/conformance.md to the tests in the tree, and every rule to a test.
+func TestConformance(t *testing.T) {
+	carriers, err := ruleCarriers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	page.WriteString(conformanceHead)
+	for _, s := range ruleCounts {
+		for n := 1; n <= s.rules; n++ {
+			id := fmt.Sprintf("%s-%d", s.section, n)
+			tests := carriers[id]
+			if len(tests) == 0 && !s.open {
+				t.Errorf("%s has no test: name one after it", id)
+			}
+			text := strings.Join(tests, ", ")
+			if text == "" {
+				text = "open"
+			}
+			fmt.Fprintf(&page, "| %s | %s |\n", id, text)
+		}
+	}
+	path := filepath.Join("docs", "conformance.md")
+	if *updateConformance {
+		if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, page.Bytes()) {
+		t.Errorf("%s is not up to date: go test . -run TestConformance -update-conformance", path)
+	}
+}
+
+// ruleCarriers finds the tests and fuzz targets that name each rule.
+func ruleCarriers() (map[string][]string, error) {
+	carriers := map[string][]string{}
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name != "." && (strings.HasPrefix(name, ".") || name == "node_modules" || name == "tools" || name == "third_party") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		return carriersIn(path, carriers)
+	})
+	for _, tests := range carriers {
+		slices.Sort(tests)
+	}
+	return carriers, err
+}
+
+func carriersIn(path string, carriers map[string][]string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") && !strings.HasPrefix(f.Name.Name, "Fuzz") {
+			continue
+		}
+		name := fmt.Sprintf("`%s` %s", filepath.ToSlash(filepath.Dir(path)), f.Name.Name)
+		for id := range rulesOf(f.Name.Name + " " + strings.Join(strings.Fields(f.Doc.Text()), " ")) {
+			carriers[id] = append(carriers[id], name)
+		}
+	}
+	return nil
+}
+
+// rulesOf returns the rules that a text names, alone or as a range.
+func rulesOf(text string) map[string]bool {
+	ids := map[string]bool{}
+	for _, m := range ruleID.FindAllStringSubmatch(text, -1) {
+		ids[m[1]+"-"+m[2]] = true
+	}
+	for _, m := range ruleRange.FindAllStringSubmatch(text, -1) {
+		first, _ := strconv.Atoi(m[2])
+		last, _ := strconv.Atoi(m[3])
+		for n := first; n <= min(last, first+99); n++ {
+			ids[fmt.Sprintf("%s-%d", m[1], n)] = true
+		}
+	}
+	return ids
+}
