@@ -93,8 +93,11 @@ func (n *Node) start() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	err := finishRotation(dir)
-	if err != nil {
+	var err error
+	if n.mark, err = openMark(n.opts.Dir); err != nil {
+		return err
+	}
+	if err := finishRotation(dir, n.mark.index); err != nil {
 		return err
 	}
 	if n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log)); err != nil {
@@ -102,9 +105,6 @@ func (n *Node) start() error {
 	}
 	n.logs = &logStore{wal: n.wal, applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail}
 	if err := n.logs.countBytes(dir); err != nil {
-		return err
-	}
-	if n.mark, err = openMark(n.opts.Dir); err != nil {
 		return err
 	}
 	snapshots, err := hraft.NewFileSnapshotStoreWithLogger(n.opts.Dir, snapshotsKept, log)
@@ -158,12 +158,11 @@ func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
 		return fmt.Errorf("raft: read log: %w", err)
 	}
 	applied := n.opts.Store.Applied().Index
-	const advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
 	if last < applied {
 		return fmt.Errorf("%w: the log ends at %d, the store holds everything up to %d; %s", ErrLogBehindStore, last, applied, advice)
 	}
 	if last < n.mark.index {
-		return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrLogTooShort, last, n.mark.index, advice)
+		return tooShort(last, n.mark.index)
 	}
 	dropped, err := droppedBy(snapshots)
 	if err != nil {
@@ -176,6 +175,12 @@ func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
 		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, dropped.log, advice)
 	}
 	return nil
+}
+
+const advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
+
+func tooShort(last, mark uint64) error {
+	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrLogTooShort, last, mark, advice)
 }
 
 // drop is how far the newest snapshot allowed the log to be dropped; zero without one.
@@ -227,11 +232,15 @@ func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, tran
 }
 
 // bootstrapInterrupted tells a group whose making was cut off between its two writes, first the term,
-// then the configuration: it has a term and nothing else, and could never elect a leader.
+// then the configuration, so that it could never elect a leader. It is in term 1, has never voted and has
+// nothing else: a node that voted may have acknowledged events, and has lost them.
 func (n *Node) bootstrapInterrupted(snapshots hraft.SnapshotStore) bool {
-	last, err := n.logs.LastIndex()
+	term, termErr := n.wal.GetUint64([]byte("CurrentTerm"))
+	voted, voteErr := n.wal.GetUint64([]byte("LastVoteTerm"))
+	last, lastErr := n.logs.LastIndex()
 	list, listErr := snapshots.List()
-	return err == nil && listErr == nil && last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
+	return errors.Join(termErr, voteErr, lastErr, listErr) == nil && term == 1 && voted == 0 &&
+		last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
 }
 
 // followLeadership drains NotifyCh, which hashicorp/raft blocks on. A new leader first applies

@@ -21,8 +21,9 @@ const frameHeader = 8
 // finishRotation completes what a crash between two steps of raft-wal (v0.4.1) left undone. The append
 // that fills a segment seals it in the same fsync; the meta data that begins the next segment is
 // committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves it the tail, so
-// that every later append fails. It is called before wal.Open.
-func finishRotation(dir string) (err error) {
+// that every later append fails. It is called before wal.Open, and changes nothing in a log that ends
+// before the commit mark.
+func finishRotation(dir string, mark uint64) (err error) {
 	if _, err := os.Stat(filepath.Join(dir, metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -46,6 +47,9 @@ func finishRotation(dir string) (err error) {
 	whole, err := sealIsWhole(dir, tail, indexStart, last)
 	if err != nil {
 		return err
+	}
+	if last < mark {
+		return tooShort(last, mark)
 	}
 	if !whole {
 		return breakSeal(dir, tail, indexStart)

@@ -85,6 +85,8 @@ func asUnavailable(err error) *contract.Error {
 	case errors.Is(err, batch.ErrAbandoned):
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
 			Message: "the call ended before the answer; the events may be stored or not"}
+	case errors.Is(err, raft.ErrTooLarge):
+		return &contract.Error{Reason: contract.ReasonPayloadTooLarge, Message: "the request is too large; send fewer events at a time"}
 	case errors.Is(err, raft.ErrNotLeader):
 		return &contract.Error{Reason: contract.ReasonNoLeader, Message: "the node does not lead now; nothing was stored"}
 	case errors.Is(err, raft.ErrUnknown):

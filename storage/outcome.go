@@ -38,9 +38,6 @@ type EventResult struct {
 	SameContent bool
 }
 
-// ErrClosed is returned by calls on a closed store.
-var ErrClosed = errors.New("storage: closed")
-
 // ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.
 var ErrNotDurable = errors.New("storage: not flushed yet")
 

@@ -135,6 +135,11 @@ func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	case a := <-t.c.answer:
 		return a.outcome, a.err
 	case <-ctx.Done():
+	}
+	select {
+	case a := <-t.c.answer: // came at the last moment
+		return a.outcome, a.err
+	default:
 		return storage.Outcome{}, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 	}
 }
