@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// newHCLogger hands the libraries' log to ours, one level down: they warn of every election, also of
-// the one that starts a node, and leadership is ours to tell.
+// newHCLogger hands the libraries' log to ours, errors as errors and the rest for debugging:
+// they warn of every election, also of the one that starts a node, and leadership is ours to tell.
 func newHCLogger(log *slog.Logger) hclog.Logger {
 	log = log.With("lib", "raft")
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
@@ -24,8 +24,6 @@ var _ hclog.SinkAdapter = sink{}
 func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
-	case hclog.Warn:
-		to = slog.LevelInfo
 	case hclog.Error:
 		to = slog.LevelError
 	}

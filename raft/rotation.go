@@ -24,8 +24,15 @@ const frameHeader = 8
 // that every later append fails. It is called before wal.Open, and changes nothing in a log that ends
 // before the commit mark.
 func finishRotation(dir string, mark uint64) (err error) {
-	if _, err := os.Stat(filepath.Join(dir, metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
+	file := filepath.Join(dir, metadb.FileName)
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return fmt.Errorf("raft: %w", err)
+	case info.Size() == 0:
+		return fmt.Errorf("raft: %s is empty; %s", file, advice) // bbolt would panic
 	}
 	var meta metadb.BoltMetaDB
 	state, err := meta.Load(dir)

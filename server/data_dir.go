@@ -55,7 +55,7 @@ func (e *InUseError) Error() string {
 // openDataDir makes or opens a data directory. nodeID, where not empty, names a new node and must match
 // an old one.
 func openDataDir(path, nodeID string) (*dataDir, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &dataDir{path: path}

@@ -15,11 +15,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"runlog/proto/contract"
@@ -39,6 +42,7 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, maxBody int) (http.H
 		// A runId is one segment, in which this mode unescapes slashes too, after it has split the path.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithErrorHandler(writeError),
+		runtime.SetQueryParameterParser(strictQuery{}),
 		runtime.WithRoutingErrorHandler(writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
@@ -155,6 +159,21 @@ func rewriteMember(object []byte, name, at string, rewrite func(element json.Raw
 		return nil, err
 	}
 	return json.Marshal(members)
+}
+
+// strictQuery refuses parameters that a request does not have: ignored, a mistyped filter would answer with
+// more than was asked for.
+type strictQuery struct{ known runtime.DefaultQueryParser }
+
+func (q strictQuery) Parse(m proto.Message, values url.Values, filter *utilities.DoubleArray) error {
+	fields := m.ProtoReflect().Descriptor().Fields()
+	for name := range values {
+		first, _, _ := strings.Cut(name, ".")
+		if fields.ByJSONName(first) == nil && fields.ByName(protoreflect.Name(first)) == nil {
+			return fmt.Errorf("%q is no parameter of this call; GET /openapi.json lists them", name)
+		}
+	}
+	return q.known.Parse(m, values, filter)
 }
 
 // writeError answers with google.rpc.Status as JSON, also to who asked for a stream, and the HTTP code of

@@ -12,6 +12,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
+// leaderWait is how long a watch waits for a node that does not lead yet.
+const leaderWait = 5 * time.Second
+
 type projectionService struct {
 	runlogv1.UnimplementedProjectionServiceServer
 	s *Server
@@ -61,6 +64,10 @@ func (p *projectionService) watch(ctx context.Context, runID string, after uint6
 		return tooManyWatchers(err)
 	}
 	defer sub.Close()
+	// A browser gives an EventSource up for good when it is refused: a node that is about to lead is waited for.
+	starting, cancel := context.WithTimeout(ctx, leaderWait)
+	_ = p.s.node.WaitLeading(starting)
+	cancel()
 	v, err := p.s.view(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {
 		return err

@@ -57,10 +57,12 @@ func asContract(err error) *contract.Error {
 	case errors.As(err, &notFound):
 		return runNotFound(notFound.RunID)
 	case errors.As(err, &exists):
-		return &contract.Error{Reason: contract.ReasonRunAlreadyExists, Message: exists.Error(),
+		return &contract.Error{Reason: contract.ReasonRunAlreadyExists,
+			Message:  helpful(contract.ReasonRunAlreadyExists, exists.Error()),
 			Metadata: map[string]string{"run_id": exists.RunID}}
 	case errors.As(err, &sequence):
-		return &contract.Error{Reason: contract.ReasonSequenceConflict, Message: sequence.Error(),
+		return &contract.Error{Reason: contract.ReasonSequenceConflict,
+			Message: helpful(contract.ReasonSequenceConflict, sequence.Error()),
 			Metadata: map[string]string{
 				"run_id":            sequence.RunID,
 				"last_seq":          strconv.FormatUint(sequence.Last, 10),
@@ -97,14 +99,18 @@ func asUnavailable(err error) *contract.Error {
 	}
 }
 
+// helpful adds to what happened what to do about it.
+func helpful(r contract.Reason, message string) string { return message + ". " + r.Info().Help }
+
 func runNotFound(runID string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonRunNotFound,
-		Message:  "run " + strconv.Quote(runID) + " does not exist",
+		Message:  helpful(contract.ReasonRunNotFound, "run "+strconv.Quote(runID)+" does not exist"),
 		Metadata: map[string]string{"run_id": runID}}
 }
 
 func scopeMismatch(e *storage.ScopeError) *contract.Error {
-	out := &contract.Error{Reason: contract.ReasonRunScopeMismatch, Message: e.Error(),
+	out := &contract.Error{Reason: contract.ReasonRunScopeMismatch,
+		Message:  helpful(contract.ReasonRunScopeMismatch, e.Error()),
 		Metadata: map[string]string{"run_id": e.RunID, "field": e.Field, "run_" + snake(e.Field): e.Want}}
 	if e.Index >= 0 {
 		out.Metadata["index"] = strconv.Itoa(e.Index)

@@ -72,7 +72,7 @@ func (a *app) appendFiles(ctx context.Context, paths []string) error {
 	case failure != nil:
 		return hinted{failure, "the counts above are stored, and running the same command again is safe"}
 	case r.total.Refused > 0:
-		return &exitError{exitRefused, plural(r.total.Refused, "line") + " refused, see above; correct them and append again, nothing is stored twice"}
+		return &exitError{exitRefused, plural(r.total.Refused, "line") + " refused, see above; correct them and append again: nothing is stored twice, but what followed them in their runs is stored already, ahead of them"}
 	default:
 		return nil
 	}

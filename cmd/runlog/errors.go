@@ -34,7 +34,7 @@ func (a *app) errorsCommand() *cobra.Command {
 					return a.printReason(r)
 				}
 			}
-			return &exitError{exitNotFound, fmt.Sprintf("no reason is called %q; \"runlog errors\" lists them", args[0])}
+			return usageError("no reason is called %q; \"runlog errors\" lists them", args[0])
 		},
 	})
 	return cmd

@@ -63,7 +63,7 @@ func TestErrorsLookup(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	if code := a.run(t.Context(), []string{"errors", "lookup", "NOPE"}); code != exitNotFound || !strings.Contains(errs.String(), `"NOPE"`) {
+	if code := a.run(t.Context(), []string{"errors", "lookup", "NOPE"}); code != exitUsage || !strings.Contains(errs.String(), `"NOPE"`) {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"runlog/proto/contract"
 	"runlog/server"
 )
 
@@ -37,7 +38,16 @@ configuration file (grpc-listen: 127.0.0.1:7410). Port 0 picks a free port; the 
 and written to addresses.json in the data directory once the node serves. SIGTERM drains and stops.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return a.configure(cmd.LocalNonPersistentFlags(), config)
+			if err := a.configure(cmd.LocalNonPersistentFlags(), config); err != nil {
+				return err
+			}
+			switch {
+			case opts.DataDir == "":
+				return usageError("--data-dir is empty; leave it out for ./runlog-data")
+			case opts.MaxPayloadBytes < 1 || opts.MaxPayloadBytes > contract.LargestMaxPayloadBytes:
+				return usageError("--max-payload-bytes %d is not between 1 and %d", opts.MaxPayloadBytes, contract.LargestMaxPayloadBytes)
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := newLogger(a.stderr, logLevel, logFormat)

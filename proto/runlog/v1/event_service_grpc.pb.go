@@ -33,15 +33,12 @@ const (
 // EventService appends the events of runs and reads them back.
 type EventServiceClient interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	AppendEvents(ctx context.Context, in *AppendEventsRequest, opts ...grpc.CallOption) (*AppendEventsResponse, error)
 	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
 	BatchAppend(ctx context.Context, in *BatchAppendRequest, opts ...grpc.CallOption) (*BatchAppendResponse, error)
 	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
 	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
 	// stream goes on.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendEventsRequest, AppendStreamResponse], error)
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
@@ -126,15 +123,12 @@ type EventService_ReadEventsClient = grpc.ServerStreamingClient[ReadEventsRespon
 // EventService appends the events of runs and reads them back.
 type EventServiceServer interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	AppendEvents(context.Context, *AppendEventsRequest) (*AppendEventsResponse, error)
 	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
 	BatchAppend(context.Context, *BatchAppendRequest) (*BatchAppendResponse, error)
 	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
 	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
 	// stream goes on.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	AppendStream(grpc.BidiStreamingServer[AppendEventsRequest, AppendStreamResponse]) error
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)

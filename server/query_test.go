@@ -1,0 +1,23 @@
+package server
+
+import (
+	"net/http"
+	"testing"
+
+	"runlog/proto/contract"
+)
+
+// TestMistypedParameters: a parameter that a call does not have is refused; ignored, a filter would answer with
+// more than was asked for.
+func TestMistypedParameters(t *testing.T) {
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	for _, target := range []string{"/v1/runs?tenant=tenant", "/v1/runs/run/events?afterseq=2", "/v1/runs/run/snapshot?minSeq=1&nope="} {
+		n.http(http.MethodGet, target, "").refused(t, contract.ReasonInvalidArgumentField)
+	}
+	for _, target := range []string{"/v1/runs?tenantId=tenant", "/v1/runs?tenant_id=tenant&page_size=1", "/v1/runs/run/events?afterSeq=0&types=RunStarted&types=x"} {
+		if a := n.http(http.MethodGet, target, ""); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", target, a.code, a.body)
+		}
+	}
+}
