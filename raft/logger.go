@@ -23,8 +23,7 @@ var _ hclog.SinkAdapter = sink{}
 
 func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
-	switch level {
-	case hclog.Error:
+	if level == hclog.Error {
 		to = slog.LevelError
 	}
 	s.log.Log(context.Background(), to, msg, args...)
