@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -33,6 +34,7 @@ import (
 // gRPC server, so that every call goes through its interceptors (D14). No header is forwarded: none
 // means anything yet.
 func newGateway(ctx context.Context, conn *grpc.ClientConn, maxBody int) (http.Handler, error) {
+	refuseStrangeParameters()
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, newJSONMarshaler()),
 		runtime.WithMarshalerOption(mimeEventStream, &eventStreamMarshaler{newJSONMarshaler()}),
@@ -42,7 +44,6 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, maxBody int) (http.H
 		// A runId is one segment, in which this mode unescapes slashes too, after it has split the path.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithErrorHandler(writeError),
-		runtime.SetQueryParameterParser(strictQuery{}),
 		runtime.WithRoutingErrorHandler(writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
@@ -160,6 +161,9 @@ func rewriteMember(object []byte, name, at string, rewrite func(element json.Raw
 	}
 	return json.Marshal(members)
 }
+
+// refuseStrangeParameters sets grpc-gateway's parser, which it keeps for the whole process.
+var refuseStrangeParameters = sync.OnceFunc(func() { runtime.SetQueryParameterParser(strictQuery{})(nil) })
 
 // strictQuery refuses parameters that a request does not have: ignored, a mistyped filter would answer with
 // more than was asked for.
