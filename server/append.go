@@ -79,7 +79,12 @@ func (e *eventService) batchOne(ctx context.Context, req *runlogv1.AppendEventsR
 
 // gate is how events of a run are let in.
 func (s *Server) gate(runID string) contract.Options {
-	return contract.Options{RunID: runID, MaxPayloadBytes: s.opts.MaxPayloadBytes}
+	return contract.Options{
+		RunID:              runID,
+		MaxPayloadBytes:    s.opts.MaxPayloadBytes,
+		RefuseUnknownTypes: s.opts.RefuseUnknownTypes,
+		OpaqueKeys:         s.opts.OpaqueKeys,
+	}
 }
 
 // append encodes a request, puts it into the log and answers for each of its events.

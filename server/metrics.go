@@ -16,6 +16,8 @@ type metrics struct {
 	inserted   prometheus.Counter
 	duplicates prometheus.Counter
 	diverged   prometheus.Counter
+	skewAlerts prometheus.Counter
+	clockSkew  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -40,13 +42,21 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "append", Name: "diverged_total",
 			Help: "Duplicates whose content differs from the stored event (IDM-7).",
 		}),
+		skewAlerts: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "clock", Name: "skew_alerts_total",
+			Help: "Times that CLOCK_SKEW_HIGH was raised (APP-5).",
+		}),
+		clockSkew: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
+			Help: "How far the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
+		}),
 	}
 	reg.MustRegister(m.collectors()...)
 	return m
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -32,6 +32,13 @@ type Options struct {
 	QueueBytes int64
 	// MaxWait bounds how long a read waits for minSeq or minPosition. Default: 30 s.
 	MaxWait time.Duration
+	// RefuseUnknownTypes refuses event types that the contract does not know (ENV-6).
+	RefuseUnknownTypes bool
+	// OpaqueKeys takes any idempotency key that is printable, on 2.x events too (IDM-5, policy opaque).
+	OpaqueKeys bool
+	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is
+	// raised (APP-5). Default: 1 s.
+	ClockSkewLimit time.Duration
 	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
@@ -71,6 +78,9 @@ func (o *Options) EnsureDefaults() {
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second
 	}
+	if o.ClockSkewLimit == 0 {
+		o.ClockSkewLimit = time.Second
+	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
 	}
@@ -101,6 +111,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxPayloadBytes < 0 || o.MaxPayloadBytes > contract.LargestMaxPayloadBytes {
 		errs = append(errs, errors.New("server: Options.MaxPayloadBytes is not between 0 and 1 MiB"))
+	}
+	if o.ClockSkewLimit < 0 {
+		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))
 	}
 	if o.Fail == nil {
 		errs = append(errs, errors.New("server: Options.Fail is nil"))

@@ -79,6 +79,7 @@ func Start(opts Options) (*Server, error) {
 		return nil, errors.Join(err, s.undo())
 	}
 	s.loops.Go(s.followLeadership)
+	s.loops.Go(s.watchClock)
 	return s, nil
 }
 

@@ -24,6 +24,10 @@ const errorDomain = "runlog"
 // overloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about that.
 const overloadDelay = 250 * time.Millisecond
 
+// unavailableDelay is when a caller should try again whom the cluster cannot serve now: an election is over
+// in about that.
+const unavailableDelay = 500 * time.Millisecond
+
 // statusOf turns an error of the rooms below into the gRPC status of the contract.
 func statusOf(err error) error {
 	if err == nil {
@@ -158,8 +162,12 @@ func encodeError(e *contract.Error) error {
 		}
 		details = append(details, bad)
 	}
-	if e.RetryAfter > 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	delay := e.RetryAfter
+	if delay == 0 && e.Code() == codes.Unavailable {
+		delay = unavailableDelay
+	}
+	if delay > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 	}
 	full, err := st.WithDetails(details...)
 	if err != nil {

@@ -19,6 +19,8 @@ const (
 	maxLineBytes = 2 << 20
 	// chunkBytes of input are handed on together, so that the events of a run meet in one request.
 	chunkBytes = 256 << 10
+	// maxOddTypes are warned of; a producer that makes up its types needs no more.
+	maxOddTypes = 100
 )
 
 // origin is the line that an event came from.
@@ -45,10 +47,11 @@ type refusal struct {
 
 // chunk is a stretch of the input. err ends the input.
 type chunk struct {
-	items   []item
-	refused []refusal
-	bytes   int
-	err     error
+	items    []item
+	refused  []refusal
+	warnings []string
+	bytes    int
+	err      error
 }
 
 // intake reads the input and hands it on in chunks.
@@ -57,6 +60,8 @@ type intake struct {
 	stdin io.Reader
 	out   chan<- chunk
 	next  chunk // what is not handed on yet
+	// odd holds the unknown event types that were warned of, at most maxOddTypes.
+	odd map[string]bool
 }
 
 // read reads every path in turn and closes out at the end. It ends early with the context, though not
@@ -115,16 +120,43 @@ func (in *intake) take(at origin, text []byte) {
 	event, err := contract.ParseEvent(text)
 	switch {
 	case err != nil:
-		why := err.Error()
-		if e, ok := errors.AsType[*contract.Error](err); ok {
-			why = explainLine(e)
-		}
-		in.refuse(at, "", why)
+		in.refuse(at, "", whyNoEvent(text, err))
 	case event.GetRunId() == "":
 		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required: name the run that the event belongs to")
 	default:
 		in.next.items = append(in.next.items, item{at, event, len(text)})
+		in.warnOfType(at, event.GetEventType())
 	}
+}
+
+// warnOfType warns once of a type that is probably a known one mistyped: the server keeps such events and
+// takes nothing from them (ENV-6).
+func (in *intake) warnOfType(at origin, name string) {
+	likely, ok := contract.LikelyType(name)
+	if !ok || in.odd[name] || len(in.odd) == maxOddTypes {
+		return
+	}
+	if in.odd == nil {
+		in.odd = make(map[string]bool)
+	}
+	in.odd[name] = true
+	in.next.warnings = append(in.next.warnings,
+		fmt.Sprintf("%s: warning: event type %q is not known, and changes no snapshot; did you mean %s?", at, name, likely))
+}
+
+// whyNoEvent puts into words why a line is no event, also where the whole file has another shape.
+func whyNoEvent(text []byte, err error) string {
+	why := err.Error()
+	if e, ok := errors.AsType[*contract.Error](err); ok {
+		why = explainLine(e)
+	}
+	switch {
+	case text[0] == '[':
+		why += "; a JSON array is no input: write one object a line (jq -c '.[]' does)"
+	case text[len(text)-1] == '{' || text[len(text)-1] == '[' || text[len(text)-1] == ',':
+		why += "; an event is one line: write each object without line breaks (jq -c . does)"
+	}
+	return why
 }
 
 func (in *intake) refuse(at origin, run, why string) {

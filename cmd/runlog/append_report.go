@@ -76,9 +76,17 @@ func (r *report) taken(c chunk) {
 	for _, it := range c.items {
 		r.of(it.event.GetRunId()).Read++
 	}
+	for _, warning := range c.warnings {
+		r.warn(warning)
+	}
 	for _, refusal := range c.refused {
 		r.refused(refusal)
 	}
+}
+
+func (r *report) warn(text string) {
+	r.bar.clear()
+	fmt.Fprintln(r.stderr, text)
 }
 
 // refused names a line that was not stored.
@@ -98,6 +106,10 @@ func (r *report) stored(o outcome) {
 	for _, result := range o.results {
 		total.add(result)
 		r.total.add(result)
+		if result.GetDiverged() {
+			r.warn(fmt.Sprintf("%s: warning: differs from the event that is stored under the same key as %d of run %q; the stored one stays",
+				result.origin, result.GetRunSeq(), o.run))
+		}
 		if r.json {
 			r.line(o.run, result)
 		}

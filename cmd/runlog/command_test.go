@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,9 @@ func TestGolden(t *testing.T) {
 		"append-json":        {args: []string{"append", "testdata/run-1.jsonl", "-o", "json"}},
 		"append-twice":       {args: []string{"append", "-f", "testdata/run-1.jsonl", "testdata/run-1-diverged.jsonl"}},
 		"append-bad-lines":   {args: []string{"append", "-f", "testdata/bad.jsonl"}},
+		"append-array":       {args: []string{"append", "-"}, stdin: "[{\"runId\":\"r\"}]\n"},
+		"append-pretty":      {args: []string{"append", "-"}, stdin: "{\n  \"runId\": \"r\"\n}\n"},
+		"append-odd-types":   {args: []string{"append", "-"}, stdin: oddTypes(seed)},
 		"append-nothing":     {args: []string{"append"}},
 		"append-no-file":     {args: []string{"append", "testdata/run-1.jsonl", "testdata/none.jsonl"}},
 		"append-directory":   {args: []string{"append", "testdata"}},
@@ -114,6 +118,17 @@ func TestGolden(t *testing.T) {
 			golden(t, name, s.text())
 		})
 	}
+}
+
+// oddTypes repeats the first line of a text, with types that a person mistyped and one that is unknown.
+func oddTypes(text string) string {
+	var out strings.Builder
+	line, _, _ := strings.Cut(text, "\n")
+	for i, name := range []string{"Runstarted", "RunStatred", "RunStarted", "Runstarted", "HeartbeatSeen"} {
+		odd := strings.Replace(line, `"Extra"`, strconv.Quote(name), 1)
+		fmt.Fprintln(&out, strings.Replace(odd, `"logicalAttemptId":1`, fmt.Sprintf(`"logicalAttemptId":%d`, i+1), 1))
+	}
+	return out.String()
 }
 
 func readTestdata(t *testing.T, name string) string {

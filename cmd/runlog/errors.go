@@ -56,10 +56,12 @@ type reasonRow struct {
 	Stored string `json:"stored"`
 	Retry  string `json:"retry"`
 	Help   string `json:"help"`
+	// Reserved says that no call of this version ends with the reason.
+	Reserved bool `json:"reserved"`
 }
 
 func rowOf(r contract.ReasonInfo) reasonRow {
-	return reasonRow{string(r.Reason), grpcName(r), r.HTTP, string(r.Stored), r.Retry, r.Help}
+	return reasonRow{string(r.Reason), grpcName(r), r.HTTP, string(r.Stored), r.Retry, r.Help, r.Reason.Reserved()}
 }
 
 func (a *app) printReasons(rows []contract.ReasonInfo) error {
@@ -82,8 +84,12 @@ func (a *app) printReason(r contract.ReasonInfo) error {
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(rowOf(r))
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s\n  gRPC    %s\n  HTTP    %d\n  stored  %s\n  retry   %s\n\n%s\n",
-		r.Reason, grpcName(r), r.HTTP, r.Stored, r.Retry, r.Help)
+	note := ""
+	if r.Reason.Reserved() {
+		note = "\nNo call of this version ends with it.\n"
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s\n  gRPC    %s\n  HTTP    %d\n  stored  %s\n  retry   %s\n\n%s\n%s",
+		r.Reason, grpcName(r), r.HTTP, r.Stored, r.Retry, r.Help, note)
 	return err
 }
 

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,6 +40,15 @@ func TestErrorsDocument(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", r.Reason, grpcName(r), http, r.Stored, r.Retry, r.Help)
 	}
+	b.WriteString("\nNo call of this version ends with one of these; they belong to the contract and to calls that are still to come:\n")
+	sep := ""
+	for _, r := range contract.Reasons() {
+		if r.Reason.Reserved() {
+			fmt.Fprintf(&b, "%s`%s`", sep, r.Reason)
+			sep = ",\n"
+		}
+	}
+	b.WriteString(".\n")
 	path := filepath.Join("..", "..", "docs", "errors.md")
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -65,5 +78,51 @@ func TestErrorsLookup(t *testing.T) {
 	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
 	if code := a.run(t.Context(), []string{"errors", "lookup", "NOPE"}); code != exitUsage || !strings.Contains(errs.String(), `"NOPE"`) {
 		t.Errorf("exit %d, %s", code, errs.String())
+	}
+}
+
+// TestReservedReasons: a reason is reserved exactly while no code but the table names it.
+func TestReservedReasons(t *testing.T) {
+	table := filepath.Join("..", "..", "proto", "contract", "reason.go")
+	parsed, err := parser.ParseFile(token.NewFileSet(), table, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, room := range []string{"server", "projector", "proto/contract"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(room), "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", room, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == "reason.go" {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(text)
+		}
+	}
+	names := 0
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || fmt.Sprint(spec.Type) != "Reason" {
+			return true
+		}
+		names++
+		name := spec.Names[0].Name
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := strings.Contains(code.String(), name); used == contract.Reason(value).Reserved() {
+			t.Errorf("%s: named by the code: %v, reserved: %v", value, used, contract.Reason(value).Reserved())
+		}
+		return true
+	})
+	if names != len(contract.Reasons()) {
+		t.Errorf("found %d of %d reasons", names, len(contract.Reasons()))
 	}
 }

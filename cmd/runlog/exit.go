@@ -131,6 +131,8 @@ func (a *app) explainRefusal(e *client.Error) string {
 	switch {
 	case e.Reason != "":
 		return explainReason(e.Reason, e.Message, e.Violations)
+	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
+		return fmt.Sprintf("server %s does not speak gRPC; --server wants the address that the node calls grpc (--grpc-listen, port 7410 by default)", a.server)
 	case e.Code == codes.Unavailable:
 		return fmt.Sprintf("server %s cannot be reached (%s); start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER",
 			a.server, innermost(e.Message))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,6 +28,7 @@ func (a *app) serveCommand() *cobra.Command {
 	var (
 		opts                        server.Options
 		config, logLevel, logFormat string
+		unknownTypes, keyPolicy     string
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -46,8 +48,15 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 				return usageError("--data-dir is empty; leave it out for ./runlog-data")
 			case opts.MaxPayloadBytes < 1 || opts.MaxPayloadBytes > contract.LargestMaxPayloadBytes:
 				return usageError("--max-payload-bytes %d is not between 1 and %d", opts.MaxPayloadBytes, contract.LargestMaxPayloadBytes)
+			case opts.ClockSkewLimit <= 0:
+				return usageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
 			}
-			return nil
+			var err error
+			if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
+				return err
+			}
+			opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque")
+			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := newLogger(a.stderr, logLevel, logFormat)
@@ -66,12 +75,25 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "node to node")
 	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
+	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that the contract does not know: accept or refuse")
+	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
+	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is raised")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
+	complete(cmd, "unknown-types", "accept", "refuse")
+	complete(cmd, "key-policy", "derived", "opaque")
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
 	complete(cmd, "log-format", "text", "json")
 	return cmd
+}
+
+// choice reads a flag of two words and tells whether it is the second.
+func choice(flag, value, first, second string) (bool, error) {
+	if value != first && value != second {
+		return false, usageError("--%s %q is not %s or %s", flag, value, first, second)
+	}
+	return value == second, nil
 }
 
 // configure fills in the flags that the command line left out.

@@ -118,3 +118,18 @@ func TestServeConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// TestServerThatSpeaksHTTP: the usual mix-up of ports is named.
+func TestServerThatSpeaksHTTP(t *testing.T) {
+	n := spawnNode(t, t.TempDir())
+	addresses := n.ready(t)
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), []string{"runs", "--server", addresses.HTTP, "--timeout", "30s"})
+	if code != exitUnavailable || !strings.Contains(errs.String(), "does not speak gRPC") || !strings.Contains(errs.String(), "--grpc-listen") {
+		t.Errorf("exit %d, %s", code, errs.String())
+	}
+	if code := n.stop(t); code != 0 {
+		t.Errorf("the node ended with %d", code)
+	}
+}

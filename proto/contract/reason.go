@@ -80,7 +80,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonRunNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Read the snapshot: the run is not waiting and cannot be resumed."},
 	{ReasonRunNotFound, codes.NotFound, 404, StoredNo, "no",
-		"Check the runId and that your credentials cover its tenant."},
+		"Check the runId; a run exists from its first event, or from CreateRun."},
 	{ReasonStepNotFound, codes.NotFound, 404, StoredNo, "no",
 		"Check the stepId; a step exists from the first event that names it."},
 	{ReasonUnauthenticated, codes.Unauthenticated, 401, StoredNo, "no",
@@ -108,6 +108,23 @@ var reasons = [...]ReasonInfo{
 	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
 		"Read a fresh snapshot and watch from its lastEventSeq."},
 }
+
+// reserved reasons belong to the contract and to calls that are still to come.
+var reserved = map[Reason]bool{
+	ReasonStepNotWaiting:    true,
+	ReasonRunNotWaiting:     true,
+	ReasonStepNotFound:      true,
+	ReasonUnauthenticated:   true,
+	ReasonPermissionDenied:  true,
+	ReasonTenantRateLimited: true,
+	ReasonQuotaExceeded:     true,
+	ReasonNotLeader:         true,
+	ReasonStorageFailed:     true,
+	ReasonSlowConsumer:      true,
+}
+
+// Reserved tells whether no call of this version ends with the reason.
+func (r Reason) Reserved() bool { return reserved[r] }
 
 // Reasons returns the table, in the contract's order.
 func Reasons() []ReasonInfo { return append([]ReasonInfo(nil), reasons[:]...) }

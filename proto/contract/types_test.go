@@ -57,3 +57,15 @@ func TestENV2ScopeOf(t *testing.T) {
 		}
 	}
 }
+
+func TestLikelyType(t *testing.T) {
+	for name, want := range map[string]string{
+		"runStarted": RunStarted, "RUNCANCELLED": RunCancelled, "RunCanceled": RunCancelled, "StepStated": StepStarted,
+		"StepComplteed": StepCompleted, "StepFailedd": StepFailed, "xRunQueued": RunQueued,
+		RunStarted: "", "": "", "Run": "", "StepFinished": "", "HeartbeatSeen": "", "RunStart": "", "RnuStatred": "",
+	} {
+		if got, ok := LikelyType(name); got != want || ok != (want != "") {
+			t.Errorf("%q seems to mean %q (%v), want %q", name, got, ok, want)
+		}
+	}
+}
