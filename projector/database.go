@@ -160,6 +160,9 @@ func (d *database) store(position storage.Position, changed map[string]*folded) 
 			}
 			f.stored = f.now.LastEventSeq
 		}
+		if f.listed() {
+			continue
+		}
 		if err := batch.Set(listKey(f.run), listRow(f), nil); err != nil {
 			return err
 		}

@@ -20,6 +20,8 @@ const (
 	storeEvery = 64
 	// roundEvents closes a round of folding, at the end of a proposal.
 	roundEvents = 4096
+	// roundEvery is how often a round may begin: under load, more events share what a round costs.
+	roundEvery = 5 * time.Millisecond
 	// retryAfter a failed round, which the log outlives.
 	retryAfter = time.Second
 )
@@ -199,10 +201,20 @@ func (p *Projector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
+	log := p.opts.Store.Follow()
+	pace := time.NewTicker(roundEvery)
+	defer pace.Stop()
 	// Wait does not look at the context while the store is ahead.
 	for ctx.Err() == nil && p.opts.Store.Wait(ctx, p.Position()) == nil {
-		if err := p.round(ctx); err != nil && ctx.Err() == nil {
+		complete, err := p.round(ctx, log)
+		if err != nil && ctx.Err() == nil {
 			return err
+		}
+		if complete {
+			select {
+			case <-pace.C:
+			case <-ctx.Done():
+			}
 		}
 	}
 	return context.Cause(ctx)
@@ -227,31 +239,32 @@ func (p *Projector) remake() (err error) {
 }
 
 // round folds what was committed since the last one, up to about roundEvents, and stores and publishes
-// the result. It ends where a proposal ends, so that the position is always true.
-func (p *Projector) round(ctx context.Context) error {
+// the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
+// to the end of the log.
+func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, changed: map[string]*folded{}}
-	complete := true
-	for c, err := range p.opts.Store.Log(p.Position()) {
+	complete = true
+	for c, err := range log.Log(p.Position()) {
 		if err != nil {
-			return err
+			return false, err
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 		if r.events >= roundEvents && c.Position != r.position {
 			complete = false
 			break
 		}
 		if err := r.fold(c); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if complete {
 		// Entries without events move the position too.
 		r.position = max(r.position, applied.Position())
 	}
-	return r.finish()
+	return complete, r.finish()
 }
 
 // round is the work in progress of one round.
@@ -268,6 +281,7 @@ type folded struct {
 	before *Snapshot // as the round found it
 	now    *Snapshot
 	stored uint64 // lastEventSeq of the stored snapshot
+	made   bool   // or its metadata changed
 }
 
 // due says whether the snapshot has to be stored: a read must not fold more than storeEvery events, and
@@ -281,8 +295,12 @@ func (r *round) fold(c *storage.Commit) error {
 	r.position = c.Position
 	r.events += max(1, len(c.Records)) // a run without events counts too
 	f, err := r.begin(c)
-	if err != nil || len(c.Records) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(c.Records) == 0 {
+		f.made, f.run = true, c.Run
+		return nil
 	}
 	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
 	r.p.metrics.events.Add(float64(len(c.Records)))
@@ -308,6 +326,9 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	r.changed[c.Run.RunID] = f
 	return f, nil
 }
+
+// listed says whether the run's row in the list is as it was.
+func (f *folded) listed() bool { return !f.made && f.now.Status == f.before.Status }
 
 // mayLack says whether a snapshot may lack events of the run from before a commit.
 func mayLack(s *Snapshot, c *storage.Commit) bool {

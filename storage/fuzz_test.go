@@ -291,7 +291,7 @@ func fuzzRows(t *testing.T, s *Store) [][]byte {
 
 // readThrough reads everything. What a body holds is opaque to apply, so a garbled one may give an error.
 func readThrough(s *Store) {
-	for c, err := range s.Log(0) {
+	for c, err := range s.Follow().Log(0) {
 		if err != nil {
 			break
 		}

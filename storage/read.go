@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -209,98 +208,4 @@ func (f *blockFinder) load(r pebble.Reader, p place) (err error) {
 		}
 		f.blocks = append(f.blocks, b)
 	}
-}
-
-// Commit is what one proposal did to one run, in commit order.
-type Commit struct {
-	Position    Position
-	PersistedAt int64 // nanoseconds
-	Run         *Run
-	// Records are the stored events, consecutive in runSeq. None: the run was made, or its metadata set.
-	Records []Record
-}
-
-// Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
-// follow each other and are all there. After an error nothing more comes.
-//
-// Commit.Run is the run as of now, which may be ahead of the commit.
-func (s *Store) Log(after Position) iter.Seq2[*Commit, error] {
-	return sequence(func(yield func(*Commit, error) bool) error { return s.log(after, yield) })
-}
-
-func (s *Store) log(after Position, yield func(*Commit, error) bool) (err error) {
-	if after == math.MaxUint64 {
-		return nil
-	}
-	snap := s.db.NewSnapshot()
-	defer func() { err = errors.Join(err, snap.Close()) }()
-	it, err := snap.NewIter(&pebble.IterOptions{
-		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
-		UpperBound: keys.ChunksEnd,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	runs := runCache{}
-	for it.First(); it.Valid(); it.Next() {
-		position, _, ok := keys.ParseChunk(it.Key())
-		if !ok {
-			return fmt.Errorf("%w: key %x", errChunk, it.Key())
-		}
-		c, err := openChunk(it.Value())
-		if err != nil {
-			return err
-		}
-		for {
-			var b block
-			ok, err := c.next(&b)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			commit, err := runs.commit(snap, &b, Position(position), c.persistedAt)
-			if err != nil {
-				return err
-			}
-			if !yield(commit, nil) {
-				return nil
-			}
-		}
-	}
-	return it.Error()
-}
-
-// runCache keeps the runs met in one pass over the log.
-type runCache map[uint64]cachedRun
-
-type cachedRun struct {
-	run *Run
-	id  *recordv1.RunIdentity
-}
-
-const runCacheLimit = 10_000
-
-func (c runCache) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, ok := c[b.run]
-	if !ok {
-		run, id, err := readRun(r, b.run)
-		if err != nil {
-			return nil, err
-		}
-		if len(c) >= runCacheLimit {
-			clear(c)
-		}
-		cached = cachedRun{run, id}
-		c[b.run] = cached
-	}
-	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
-	if b.count == 0 {
-		return commit, nil
-	}
-	var err error
-	commit.Records, err = b.records(cached.id, position, persistedAt)
-	return commit, err
 }

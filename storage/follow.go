@@ -1,0 +1,132 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// Commit is what one proposal did to one run, in commit order.
+type Commit struct {
+	Position    Position
+	PersistedAt int64 // nanoseconds
+	Run         *Run
+	// Records are the stored events, consecutive in runSeq. None: the run was made, or its metadata set.
+	Records []Record
+}
+
+// Follower reads the log in commit order, again and again from where it ended, and remembers the runs that
+// it met. One goroutine uses it.
+type Follower struct {
+	s    *Store
+	runs runCache
+}
+
+// Follow returns a follower of the log.
+func (s *Store) Follow() *Follower { return &Follower{s: s} }
+
+// Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
+// follow each other and are all there. After an error nothing more comes.
+//
+// Commit.Run is the run as it was when the follower last looked: the head in it, LastSeq and what follows,
+// may be of an earlier or a later commit, and is not older than the run's last commit without records.
+func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {
+	return sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
+}
+
+func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err error) {
+	if after == math.MaxUint64 {
+		return nil
+	}
+	snap := f.s.db.NewSnapshot()
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	it, err := snap.NewIter(&pebble.IterOptions{
+		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
+		UpperBound: keys.ChunksEnd,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for it.First(); it.Valid(); it.Next() {
+		position, _, ok := keys.ParseChunk(it.Key())
+		if !ok {
+			return fmt.Errorf("%w: key %x", errChunk, it.Key())
+		}
+		c, err := openChunk(it.Value())
+		if err != nil {
+			return err
+		}
+		for {
+			var b block
+			ok, err := c.next(&b)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			commit, err := f.runs.commit(snap, &b, Position(position), c.persistedAt)
+			if err != nil {
+				return err
+			}
+			if !yield(commit, nil) {
+				return nil
+			}
+		}
+	}
+	return it.Error()
+}
+
+// runCache remembers runs in two generations: one that was not met while the younger filled up is
+// forgotten with the older.
+type runCache struct {
+	young, old map[uint64]cachedRun
+}
+
+type cachedRun struct {
+	run *Run
+	id  *recordv1.RunIdentity
+}
+
+// runCacheLimit is how many runs a generation has.
+const runCacheLimit = 10_000
+
+func (c *runCache) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
+	cached, ok := c.young[b.run]
+	// A block without bodies says that the run was made, or that its metadata changed.
+	if !ok || b.count == 0 {
+		var err error
+		if cached, err = c.load(r, b); err != nil {
+			return nil, err
+		}
+	}
+	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
+	if b.count == 0 {
+		return commit, nil
+	}
+	var err error
+	commit.Records, err = b.records(cached.id, position, persistedAt)
+	return commit, err
+}
+
+func (c *runCache) load(r pebble.Reader, b *block) (cachedRun, error) {
+	cached, ok := c.old[b.run]
+	if !ok || b.count == 0 {
+		var err error
+		if cached.run, cached.id, err = readRun(r, b.run); err != nil {
+			return cachedRun{}, err
+		}
+	}
+	if c.young == nil || len(c.young) >= runCacheLimit {
+		c.young, c.old = make(map[uint64]cachedRun), c.young
+	}
+	c.young[b.run] = cached
+	return cached, nil
+}
