@@ -201,7 +201,7 @@ func (p *Projector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
-	log := p.opts.Store.Follow()
+	log := p.opts.Store.Follow(storage.Facts)
 	pace := time.NewTicker(roundEvery)
 	defer pace.Stop()
 	// Wait does not look at the context while the store is ahead.

@@ -51,8 +51,8 @@ func newActive(limit int) *active {
 	return &active{runs: map[string]*run{}, order: list.New(), limit: limit}
 }
 
-func (a *active) get(runID string) *run {
-	r := a.runs[runID]
+func (a *active) get(runID []byte) *run {
+	r := a.runs[string(runID)]
 	if r != nil {
 		a.order.MoveToFront(r.lru)
 	}
@@ -80,4 +80,39 @@ func (a *active) trim() {
 		delete(a.runs, oldest.identity.RunId)
 		a.bytes -= oldest.bytes
 	}
+}
+
+// pendingReceipts are those that a proposal writes: Pebble does not show them yet. Nearly no proposal asks for
+// one, so they are sorted into a map only when the first is asked for.
+type pendingReceipts struct {
+	list []pendingReceipt
+	byID map[pendingKey]*receipt
+}
+
+type pendingReceipt struct {
+	pendingKey
+	receipt
+}
+
+type pendingKey struct {
+	run uint64
+	key keyHash
+}
+
+func (p *pendingReceipts) add(run uint64, key *keyHash, rc *receipt) {
+	p.list = append(p.list, pendingReceipt{pendingKey{run, *key}, *rc})
+}
+
+func (p *pendingReceipts) find(run uint64, key *keyHash) (receipt, bool) {
+	if p.byID == nil {
+		p.byID = make(map[pendingKey]*receipt, len(p.list))
+	}
+	for i := len(p.byID); i < len(p.list); i++ {
+		p.byID[p.list[i].pendingKey] = &p.list[i].receipt
+	}
+	rc, ok := p.byID[pendingKey{run, *key}]
+	if !ok {
+		return receipt{}, false
+	}
+	return *rc, true
 }

@@ -56,7 +56,7 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = a.batch.Close() }()
+	defer a.end()
 	outcomes := make([]Outcome, 0, e.count)
 	for range e.count {
 		cmd, err := e.next()
@@ -75,7 +75,10 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 	return outcomes, a.commit(index, term, e.crc)
 }
 
-// application is one proposal being applied.
+// maxChunkScratch is what one large payload may leave behind.
+const maxChunkScratch = 1 << 20
+
+// application is one proposal being applied. The store has one and uses its memory again.
 type application struct {
 	s        *Store
 	batch    *pebble.Batch
@@ -86,18 +89,14 @@ type application struct {
 	events   uint64
 
 	touched []*run
-	// pending has the receipts that this proposal writes: Pebble does not show them yet.
-	pending map[pendingKey]receipt
+	pending pendingReceipts
+	cmd     appendCommand // the one being applied
 
 	chunk       []byte
 	chunkNo     uint32
 	chunkBlocks uint32
+	effects     []byte // on the heads, for the rolling hash
 	row         []byte // scratch for keys and rows
-}
-
-type pendingKey struct {
-	run uint64
-	key keyHash
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
@@ -106,7 +105,8 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 	if prev.PersistedAt == math.MaxInt64 {
 		return nil, errStamps
 	}
-	return &application{
+	a := &s.application
+	*a = application{
 		s:        s,
 		batch:    s.db.NewBatch(),
 		position: position,
@@ -114,35 +114,47 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 		previous: prev,
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
-		pending:  map[pendingKey]receipt{},
-	}, nil
+
+		touched: a.touched[:0],
+		pending: pendingReceipts{list: a.pending.list[:0]},
+		cmd:     a.cmd,
+		chunk:   a.chunk[:0],
+		effects: a.effects[:0],
+		row:     a.row,
+	}
+	return a, nil
+}
+
+// end gives up what the application must not hold on to.
+func (a *application) end() {
+	_ = a.batch.Close()
+	a.batch = nil
+	clear(a.touched)
+	a.cmd.forget()
+	if cap(a.chunk) > maxChunkScratch {
+		a.chunk = nil
+	}
 }
 
 func (a *application) command(data []byte) (Outcome, error) {
-	var cmd recordv1.Command
-	if err := proto.Unmarshal(data, &cmd); err != nil {
+	ref, err := parseCommand(data, &a.cmd)
+	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
 	}
 	o := Outcome{Position: a.position, PersistedAt: a.stamp}
-	var err error
-	switch kind := cmd.Kind.(type) {
-	case *recordv1.Command_Append:
-		err = a.append(kind.Append, &o)
-	case *recordv1.Command_SetEngineRunRef:
-		err = a.setEngineRunRef(kind.SetEngineRunRef, &o)
-	default:
-		err = fmt.Errorf("%w: unknown kind", errCommand)
+	if ref != nil {
+		return o, a.setEngineRunRef(ref, &o)
 	}
-	return o, err
+	return o, a.append(&a.cmd, &o)
 }
 
 // append is the life of one request inside the state machine. Checks come first and change nothing;
 // then nothing can be refused any more.
-func (a *application) append(m *recordv1.Append, o *Outcome) error {
-	if len(m.Headers)%headerSize != 0 {
-		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.Headers))
+func (a *application) append(m *appendCommand, o *Outcome) error {
+	if len(m.headers)%headerSize != 0 {
+		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.headers))
 	}
-	r, err := a.s.activeRun(m.RunId)
+	r, err := a.s.activeRun(m.runID)
 	if err != nil {
 		return err
 	}
@@ -156,17 +168,17 @@ func (a *application) append(m *recordv1.Append, o *Outcome) error {
 	if created {
 		r = a.newRun(m)
 	}
-	fresh, err := a.classify(r, m.Headers, o)
+	fresh, err := a.classify(r, m.headers, o)
 	if err != nil {
 		return err
 	}
-	if fresh > 0 && m.ExpectedLastSeq != nil && *m.ExpectedLastSeq != r.head.lastSeq {
+	if fresh > 0 && m.expected != nil && *m.expected != r.head.lastSeq {
 		o.Results = nil
-		o.Err = &SequenceError{RunID: m.RunId, Expected: *m.ExpectedLastSeq, Last: r.head.lastSeq}
+		o.Err = &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
 		return nil
 	}
 	if created {
-		if err := a.createRun(r, m.Create); err != nil {
+		if err := a.createRun(r, m.create); err != nil {
 			return err
 		}
 	}
@@ -245,7 +257,7 @@ func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
 	if _, ok := r.receipts[key.prefix()]; !ok {
 		return receipt{}, false, nil
 	}
-	if rc, ok := a.pending[pendingKey{r.no, *key}]; ok {
+	if rc, ok := a.pending.find(r.no, key); ok {
 		return rc, true, nil
 	}
 	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
@@ -261,16 +273,17 @@ func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.
-func (a *application) store(r *run, m *recordv1.Append, results []EventResult) error {
+func (a *application) store(r *run, m *appendCommand, results []EventResult) error {
 	next := 0
-	for _, b := range m.Blocks {
-		if next+int(b.Count) > len(results) {
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		if next+int(b.count) > len(results) {
 			return fmt.Errorf("%w: more bodies than headers", errCommand)
 		}
-		if err := a.storeBlock(r, m, b, next, results[next:next+int(b.Count)]); err != nil {
+		if err := a.storeBlock(r, m, b, next, results[next:next+int(b.count)]); err != nil {
 			return err
 		}
-		next += int(b.Count)
+		next += int(b.count)
 	}
 	if next != len(results) {
 		return fmt.Errorf("%w: %d bodies for %d headers", errCommand, next, len(results))
@@ -278,13 +291,13 @@ func (a *application) store(r *run, m *recordv1.Append, results []EventResult) e
 	return nil
 }
 
-func (a *application) storeBlock(r *run, m *recordv1.Append, b *recordv1.Block, first int, results []EventResult) error {
+func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int, results []EventResult) error {
 	out := block{
-		run: r.no, count: uint64(b.Count), prev: r.head.chain,
-		codec: byte(b.Codec), rawSize: uint64(b.RawSize), data: b.Data,
+		run: r.no, count: uint64(b.count), prev: r.head.chain,
+		codec: byte(b.codec), rawSize: uint64(b.rawSize), data: b.data,
 	}
-	if !samePlan(m.Plan, r.identity.Plan) {
-		out.plan = m.Plan
+	if !m.plan.is(r.identity.Plan) {
+		out.plan = m.plan.message()
 	}
 	for i := range results {
 		res := &results[i]
@@ -295,7 +308,7 @@ func (a *application) storeBlock(r *run, m *recordv1.Append, b *recordv1.Block, 
 		if out.firstSeq == 0 {
 			out.firstSeq = res.RunSeq
 		}
-		h := parseHeader(m.Headers[(first+i)*headerSize:])
+		h := parseHeader(m.headers[(first+i)*headerSize:])
 		if err := a.storeEvent(r, &h, res.RunSeq); err != nil {
 			return err
 		}
@@ -313,7 +326,7 @@ func (a *application) storeEvent(r *run, h *header, seq uint64) error {
 	r.head.lastSeq, r.head.persistedAt, r.head.position = seq, a.stamp, a.position
 	a.events++
 	rc := receipt{runSeq: seq, persistedAt: a.stamp, eventID: h.eventID, content: h.content}
-	a.pending[pendingKey{r.no, h.key}] = rc
+	a.pending.add(r.no, &h.key, &rc)
 	a.s.active.addReceipt(r, h.key.prefix())
 	a.row = keys.AppendReceipt(a.row[:0], r.no, h.key[:])
 	split := len(a.row)
@@ -330,8 +343,8 @@ func (a *application) touch(r *run) {
 
 // appendBlock puts a block into the proposal's open chunk and writes its place.
 func (a *application) appendBlock(b *block) error {
-	if a.chunk == nil {
-		a.chunk = beginChunk(nil, a.stamp)
+	if len(a.chunk) == 0 {
+		a.chunk = beginChunk(a.chunk, a.stamp)
 	}
 	a.chunk = b.append(a.chunk)
 	if b.count > 0 {
@@ -356,17 +369,16 @@ func (a *application) flushChunk() error {
 	}
 	a.row = keys.AppendChunk(a.row[:0], uint64(a.position), a.chunkNo)
 	err := a.batch.Set(a.row, a.chunk, nil)
-	a.chunk, a.chunkBlocks = nil, 0
+	a.chunk, a.chunkBlocks = a.chunk[:0], 0
 	a.chunkNo++
 	return err
 }
 
 // commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
 func (a *application) commit(index, term uint64, crc uint32) error {
-	effects := make([]byte, 0, 64*len(a.touched))
 	for _, r := range a.touched {
-		effects = binary.BigEndian.AppendUint64(effects, r.no)
-		effects = r.head.append(effects)
+		a.effects = binary.BigEndian.AppendUint64(a.effects, r.no)
+		a.effects = r.head.append(a.effects)
 		if r.marked {
 			if err := a.appendBlock(&block{run: r.no}); err != nil {
 				return err
@@ -389,7 +401,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
 		return err
 	}
-	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc, effects)
+	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
 	row, err := deterministic.Marshal(next.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
@@ -422,54 +434,57 @@ func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint6
 }
 
 // refusal says why a request cannot be stored, whatever its events are; r is nil for a new run.
-func refusal(r *run, m *recordv1.Append) error {
+func refusal(r *run, m *appendCommand) error {
 	if r == nil {
 		return refuseNew(m)
 	}
-	if err := refuseScope(r.identity, m.Scope); err != nil {
+	if err := refuseScope(r.identity, &m.scope); err != nil {
 		return err
 	}
-	if m.Create != nil {
-		return refuseCreate(r, m.Create)
+	if m.create != nil {
+		return refuseCreate(r, m.create)
 	}
 	return nil
 }
 
-func refuseNew(m *recordv1.Append) error {
+func refuseNew(m *appendCommand) error {
 	var missing []string
-	absent := contract.Absent(m.FirstAbsent)
-	named := m.Create != nil
+	named := m.create != nil
 	for _, f := range [...]struct {
 		field string
-		given string
+		given []byte
 		bit   contract.Absent
 	}{
-		{"tenantId", m.Scope.GetTenantId(), contract.AbsentTenant},
-		{"projectId", m.Scope.GetProjectId(), contract.AbsentProject},
-		{"environmentId", m.Scope.GetEnvironmentId(), contract.AbsentEnvironment},
+		{"tenantId", m.scope.tenant, contract.AbsentTenant},
+		{"projectId", m.scope.project, contract.AbsentProject},
+		{"environmentId", m.scope.environment, contract.AbsentEnvironment},
 	} {
-		if f.given == "" || !named && absent&f.bit != 0 {
+		if len(f.given) == 0 || !named && m.absent&f.bit != 0 {
 			missing = append(missing, f.field)
 		}
 	}
 	switch {
 	case len(missing) > 0:
-		return &UnscopedError{RunID: m.RunId, Fields: missing}
-	case m.ExpectedLastSeq != nil && *m.ExpectedLastSeq != 0:
-		return &SequenceError{RunID: m.RunId, Expected: *m.ExpectedLastSeq}
+		return &UnscopedError{RunID: string(m.runID), Fields: missing}
+	case m.expected != nil && *m.expected != 0:
+		return &SequenceError{RunID: string(m.runID), Expected: *m.expected}
 	default:
 		return nil
 	}
 }
 
-func refuseScope(run *recordv1.RunIdentity, given *recordv1.Scope) error {
-	for _, f := range [...]struct{ field, given, want string }{
-		{"tenantId", given.GetTenantId(), run.Scope.GetTenantId()},
-		{"projectId", given.GetProjectId(), run.Scope.GetProjectId()},
-		{"environmentId", given.GetEnvironmentId(), run.Scope.GetEnvironmentId()},
+func refuseScope(run *recordv1.RunIdentity, given *scopeText) error {
+	for _, f := range [...]struct {
+		field string
+		given []byte
+		want  string
+	}{
+		{"tenantId", given.tenant, run.Scope.GetTenantId()},
+		{"projectId", given.project, run.Scope.GetProjectId()},
+		{"environmentId", given.environment, run.Scope.GetEnvironmentId()},
 	} {
-		if f.given != "" && f.given != f.want {
-			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: f.given, Want: f.want}
+		if len(f.given) > 0 && string(f.given) != f.want {
+			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: string(f.given), Want: f.want}
 		}
 	}
 	return nil
@@ -480,8 +495,4 @@ func refuseCreate(r *run, create *recordv1.RunMetadata) error {
 		return &RunExistsError{RunID: r.identity.RunId, What: "metadata"}
 	}
 	return nil
-}
-
-func samePlan(a, b *recordv1.Plan) bool {
-	return a.GetPlanId() == b.GetPlanId() && a.GetPlanVersion() == b.GetPlanVersion()
 }

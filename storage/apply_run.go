@@ -14,11 +14,11 @@ import (
 )
 
 // newRun is a run as it will be if its first request is stored.
-func (a *application) newRun(m *recordv1.Append) *run {
+func (a *application) newRun(m *appendCommand) *run {
 	return &run{
 		no: a.nextRun,
 		identity: &recordv1.RunIdentity{
-			RunId: m.RunId, Scope: m.Scope, Plan: m.Plan,
+			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
 			CreatedAt: a.stamp, CreatedPosition: uint64(a.position),
 		},
 		receipts: map[keyPrefix]struct{}{},
@@ -59,7 +59,7 @@ func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
 
 // setEngineRunRef records the engine's reference once; the same value again changes nothing (APP-12).
 func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
-	r, err := a.s.activeRun(m.RunId)
+	r, err := a.s.activeRun([]byte(m.RunId))
 	if err != nil {
 		return err
 	}
@@ -87,11 +87,11 @@ func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) e
 }
 
 // activeRun returns a run out of memory, or loads it; nil when there is none by that name.
-func (s *Store) activeRun(runID string) (*run, error) {
+func (s *Store) activeRun(runID []byte) (*run, error) {
 	if r := s.active.get(runID); r != nil {
 		return r, nil
 	}
-	no, found, err := findRun(s.db, runID)
+	no, found, err := findRun(s.db, string(runID))
 	if err != nil || !found {
 		return nil, err
 	}

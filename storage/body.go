@@ -63,55 +63,58 @@ func nextBody(raw []byte) (body, rest []byte, err error) {
 }
 
 // parseBody rebuilds the event of a run from its body. The run's scope and plan fill in what is absent
-// (ENV-1); plan is the block's. The result does not alias data.
-func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan) (contract.Event, error) {
-	var b recordv1.Body
-	if err := proto.Unmarshal(data, &b); err != nil {
+// (ENV-1); plan is the block's. The payload aliases data; nothing else does. A derived key is left out unless
+// keyed: it costs a hash.
+func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, error) {
+	var b body
+	if err := b.parse(data); err != nil {
 		return contract.Event{}, fmt.Errorf("%w: %w", errBody, err)
 	}
-	if len(b.EventId) != len(contract.EventID{}) {
-		return contract.Event{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.EventId))
+	if len(b.eventID) != len(contract.EventID{}) {
+		return contract.Event{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.eventID))
 	}
 	e := contract.Event{
-		EventID:          contract.EventID(b.EventId),
-		Type:             b.TypeName,
+		EventID:          contract.EventID(b.eventID),
 		RunID:            run.GetRunId(),
 		TenantID:         run.GetScope().GetTenantId(),
 		ProjectID:        run.GetScope().GetProjectId(),
 		EnvironmentID:    run.GetScope().GetEnvironmentId(),
-		Absent:           contract.Absent(b.Absent),
-		StepID:           b.StepId,
-		LogicalAttemptID: b.LogicalAttemptId,
-		EngineAttemptID:  b.EngineAttemptId,
-		IdempotencyKey:   b.IdempotencyKey,
-		EmittedAt:        b.EmittedAt,
-		EmittedBy:        b.EmittedBy,
-		CausedBySignalID: b.CausedBySignalId,
-		ParentEventID:    b.ParentEventId,
-		Contract:         contract.Line(b.Contract),
-		Payload:          b.Payload,
+		Absent:           b.absent,
+		StepID:           string(b.stepID),
+		LogicalAttemptID: b.logicalAttemptID,
+		EngineAttemptID:  b.engineAttemptID,
+		IdempotencyKey:   string(b.idempotencyKey),
+		EmittedAt:        b.emittedAt,
+		EmittedBy:        string(b.emittedBy),
+		CausedBySignalID: string(b.causedBySignalID),
+		ParentEventID:    string(b.parentEventID),
+		Contract:         b.contract,
+		Payload:          b.payload,
 	}
-	if b.TypeCode != 0 {
-		name, ok := contract.TypeName(b.TypeCode)
+	if b.typeCode == 0 {
+		e.Type = string(b.typeName)
+	} else {
+		name, ok := contract.TypeName(b.typeCode)
 		if !ok {
-			return contract.Event{}, fmt.Errorf("%w: event type %d", errBody, b.TypeCode)
+			return contract.Event{}, fmt.Errorf("%w: event type %d", errBody, b.typeCode)
 		}
 		e.Type = name
 	}
 	fillPlan(&e, &b, run, plan)
 	if e.IdempotencyKey == "" {
 		e.KeyDerived = true
-		e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+		if keyed {
+			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+		}
 	}
 	return e, nil
 }
 
-func fillPlan(e *contract.Event, b *recordv1.Body, run *recordv1.RunIdentity, plan *recordv1.Plan) {
-	named := plan
-	if b.Plan != nil {
-		named = b.Plan
+func fillPlan(e *contract.Event, b *body, run *recordv1.RunIdentity, plan *recordv1.Plan) {
+	e.PlanID, e.PlanVersion = plan.GetPlanId(), plan.GetPlanVersion()
+	if b.plan != nil {
+		e.PlanID, e.PlanVersion = string(b.plan.id), string(b.plan.version)
 	}
-	e.PlanID, e.PlanVersion = named.GetPlanId(), named.GetPlanVersion()
 	if e.Absent&contract.AbsentPlan != 0 {
 		e.PlanID = run.GetPlan().GetPlanId()
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -119,8 +120,8 @@ func (c *chunkReader) next(b *block) (bool, error) {
 	return true, nil
 }
 
-// records decodes the live events of a block of a run and folds their chain (APP-11).
-func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64) ([]Record, error) {
+// records decodes the live events of a block of a run, with their chain (APP-11) unless detail is Facts.
+func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64, detail Detail) ([]Record, error) {
 	raw, err := b.raw()
 	if err != nil {
 		return nil, err
@@ -149,12 +150,14 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 			continue
 		}
 		rec := Record{RunSeq: seq, PersistedAt: persistedAt, Position: position}
-		if rec.Event, err = parseBody(body, run, plan); err != nil {
+		if rec.Event, err = parseBody(body, run, plan, detail == Whole); err != nil {
 			return nil, err
 		}
-		rec.PayloadDigest, rec.RecordDigest = rec.Digests()
-		chain = contract.ChainDigest(chain, rec.RecordDigest, seq, persistedAt)
-		rec.ChainDigest = chain
+		if detail == Whole {
+			rec.PayloadDigest, rec.RecordDigest = rec.Digests()
+			chain = contract.ChainDigest(chain, rec.RecordDigest, seq, persistedAt)
+			rec.ChainDigest = chain
+		}
 		out = append(out, rec)
 		seq++
 	}
@@ -164,13 +167,14 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 	return out, nil
 }
 
+// raw returns the bodies, in memory of their own.
 func (b *block) raw() ([]byte, error) {
 	switch b.codec {
 	case codecRaw:
 		if uint64(len(b.data)) != b.rawSize {
 			return nil, fmt.Errorf("%w: block says %d bytes, has %d", errChunk, b.rawSize, len(b.data))
 		}
-		return b.data, nil
+		return bytes.Clone(b.data), nil
 	case codecS2:
 		if n, err := s2.DecodedLen(b.data); err != nil || uint64(n) != b.rawSize || n > maxBlock {
 			return nil, fmt.Errorf("%w: block says %d bytes, S2 says %d", errChunk, b.rawSize, n)

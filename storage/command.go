@@ -3,6 +3,7 @@ package storage
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -90,11 +91,12 @@ func EncodeAppend(a *Append) (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
+	e := encoders.Get().(*encoder)
+	defer e.release()
 	m := &recordv1.Append{
 		RunId:           a.RunID,
 		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
 		ExpectedLastSeq: a.ExpectedLastSeq,
-		Headers:         make([]byte, 0, len(a.Events)*headerSize),
 	}
 	if len(a.Events) > 0 {
 		first := &a.Events[0]
@@ -107,10 +109,12 @@ func EncodeAppend(a *Append) (Command, error) {
 			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
 		}
 	}
+	e.headers = e.headers[:0]
 	for i := range a.Events {
-		m.Headers = appendHeader(m.Headers, &a.Events[i])
+		e.headers = appendHeader(e.headers, &a.Events[i])
 	}
-	if m.Blocks, err = encodeBlocks(a.Events, m.Plan); err != nil {
+	m.Headers = e.headers
+	if m.Blocks, err = e.blocks(a.Events, m.Plan); err != nil {
 		return Command{}, err
 	}
 	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_Append{Append: m}})
@@ -172,42 +176,65 @@ func appendHeader(dst []byte, e *contract.Event) []byte {
 	return append(dst, content[:]...)
 }
 
-var bodyScratch = sync.Pool{New: func() any { return new(recordv1.Body) }}
+// encoder has the memory that one request is encoded in. encodeCommand copies out of it.
+type encoder struct {
+	headers []byte
+	raw     []byte // bodies of the block that is being filled
+	data    []byte // of the blocks that are full, compressed
+	body    recordv1.Body
+}
 
-// encodeBlocks packs the bodies of events, in order, into blocks of about blockTarget bytes.
-func encodeBlocks(events []contract.Event, plan *recordv1.Plan) ([]*recordv1.Block, error) {
-	scratch := bodyScratch.Get().(*recordv1.Body)
-	defer bodyScratch.Put(scratch)
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+// maxEncoder is what one large request may leave behind.
+const maxEncoder = 4 << 20
+
+func (e *encoder) release() {
+	proto.Reset(&e.body)
+	if cap(e.headers)+cap(e.raw)+cap(e.data) <= maxEncoder {
+		encoders.Put(e)
+	}
+}
+
+// blocks packs the bodies of events, in order, into blocks of about blockTarget bytes.
+func (e *encoder) blocks(events []contract.Event, plan *recordv1.Plan) ([]*recordv1.Block, error) {
 	var (
 		blocks []*recordv1.Block
-		raw    []byte
 		count  uint32
 		err    error
 	)
+	e.raw, e.data = e.raw[:0], e.data[:0]
 	for i := range events {
-		if raw, err = appendBody(raw, &events[i], plan, scratch); err != nil {
+		if e.raw, err = appendBody(e.raw, &events[i], plan, &e.body); err != nil {
 			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
 		}
-		if len(raw) > maxBlock {
-			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(raw))
+		if len(e.raw) > maxBlock {
+			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(e.raw))
 		}
 		count++
-		if len(raw) >= blockTarget || i == len(events)-1 {
-			blocks = append(blocks, compressBlock(raw, count))
-			raw, count = nil, 0
+		if len(e.raw) >= blockTarget || i == len(events)-1 {
+			blocks = append(blocks, e.block(count))
+			e.raw, count = e.raw[:0], 0
 		}
 	}
 	return blocks, nil
 }
 
-func compressBlock(raw []byte, count uint32) *recordv1.Block {
-	b := &recordv1.Block{Count: count, Codec: codecRaw, RawSize: uint32(len(raw)), Data: raw}
-	if len(raw) < compressFrom {
-		return b
+// block closes the block that is being filled.
+func (e *encoder) block(count uint32) *recordv1.Block {
+	b := &recordv1.Block{Count: count, Codec: codecRaw, RawSize: uint32(len(e.raw))}
+	begin := len(e.data)
+	if len(e.raw) >= compressFrom {
+		most := s2.MaxEncodedLen(len(e.raw))
+		e.data = slices.Grow(e.data, most)
+		if packed := s2.Encode(e.data[begin:begin+most], e.raw); len(packed) < len(e.raw)*15/16 {
+			e.data = e.data[:begin+len(packed)]
+			b.Codec, b.Data = codecS2, e.data[begin:]
+			return b
+		}
 	}
-	if packed := s2.Encode(nil, raw); len(packed) < len(raw)*15/16 {
-		b.Codec, b.Data = codecS2, packed
-	}
+	e.data = append(e.data, e.raw...)
+	b.Data = e.data[begin:]
 	return b
 }
 

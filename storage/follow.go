@@ -21,15 +21,26 @@ type Commit struct {
 	Records []Record
 }
 
+// Detail is how much of each record a reader of the log gets.
+type Detail int
+
+const (
+	// Whole records are those that readers of a run get.
+	Whole Detail = iota
+	// Facts leave out what costs a hash to work out: the three digests, and keys that were derived.
+	Facts
+)
+
 // Follower reads the log in commit order, again and again from where it ended, and remembers the runs that
 // it met. One goroutine uses it.
 type Follower struct {
-	s    *Store
-	runs runCache
+	s      *Store
+	detail Detail
+	runs   runCache
 }
 
 // Follow returns a follower of the log.
-func (s *Store) Follow() *Follower { return &Follower{s: s} }
+func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail: detail} }
 
 // Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
 // follow each other and are all there. After an error nothing more comes.
@@ -72,7 +83,7 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 			if !ok {
 				break
 			}
-			commit, err := f.runs.commit(snap, &b, Position(position), c.persistedAt)
+			commit, err := f.commit(snap, &b, Position(position), c.persistedAt)
 			if err != nil {
 				return err
 			}
@@ -98,27 +109,26 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (c *runCache) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, ok := c.young[b.run]
-	// A block without bodies says that the run was made, or that its metadata changed.
-	if !ok || b.count == 0 {
-		var err error
-		if cached, err = c.load(r, b); err != nil {
-			return nil, err
-		}
+func (f *Follower) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
+	cached, err := f.runs.get(r, b)
+	if err != nil {
+		return nil, err
 	}
 	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
-	if b.count == 0 {
-		return commit, nil
+	if b.count > 0 {
+		commit.Records, err = b.records(cached.id, position, persistedAt, f.detail)
 	}
-	var err error
-	commit.Records, err = b.records(cached.id, position, persistedAt)
 	return commit, err
 }
 
-func (c *runCache) load(r pebble.Reader, b *block) (cachedRun, error) {
-	cached, ok := c.old[b.run]
-	if !ok || b.count == 0 {
+// get returns the run of a block. A block without bodies says that the run was made, or that its metadata
+// changed: what is remembered of it is old.
+func (c *runCache) get(r pebble.Reader, b *block) (cachedRun, error) {
+	cached, ok := c.young[b.run]
+	if ok && b.count > 0 {
+		return cached, nil
+	}
+	if cached, ok = c.old[b.run]; !ok || b.count == 0 {
 		var err error
 		if cached.run, cached.id, err = readRun(r, b.run); err != nil {
 			return cachedRun{}, err

@@ -181,7 +181,7 @@ func FuzzOpenChunk(f *testing.F) {
 		again := beginChunk(nil, c.persistedAt)
 		for i := range blocks {
 			again = blocks[i].append(again)
-			records, err := blocks[i].records(run, 1, c.persistedAt)
+			records, err := blocks[i].records(run, 1, c.persistedAt, Whole)
 			if err == nil && blocks[i].count != uint64(len(records)+len(blocks[i].dead)) {
 				t.Errorf("block of %d bodies, %d of them dead, gives %d records", blocks[i].count, len(blocks[i].dead), len(records))
 			}
@@ -291,7 +291,7 @@ func fuzzRows(t *testing.T, s *Store) [][]byte {
 
 // readThrough reads everything. What a body holds is opaque to apply, so a garbled one may give an error.
 func readThrough(s *Store) {
-	for c, err := range s.Follow().Log(0) {
+	for c, err := range s.Follow(Whole).Log(0) {
 		if err != nil {
 			break
 		}

@@ -154,7 +154,7 @@ func (v *View) events(after uint64, yield func(*Record, error) bool) (err error)
 		if err != nil {
 			return err
 		}
-		records, err := b.records(v.id, p.position, persistedAt)
+		records, err := b.records(v.id, p.position, persistedAt, Whole)
 		if err != nil {
 			return err
 		}

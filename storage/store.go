@@ -110,8 +110,9 @@ type Store struct {
 	active  *active
 	metrics *metrics
 
-	// broken is the error of an entry that could not be applied. Only apply uses it.
-	broken error
+	// broken is the error of an entry that could not be applied. Only apply uses it, and application.
+	broken      error
+	application application
 
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.

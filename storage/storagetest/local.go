@@ -208,7 +208,7 @@ func (l *Local) Log(after storage.Position) ([]storage.Commit, error) {
 
 // ReadLog returns what a store committed after a position.
 func ReadLog(s *storage.Store, after storage.Position) (commits []storage.Commit, err error) {
-	for c, err := range s.Follow().Log(after) {
+	for c, err := range s.Follow(storage.Whole).Log(after) {
 		if err != nil {
 			return commits, err
 		}
