@@ -13,6 +13,12 @@ import (
 	"runlog/storage"
 )
 
+// Memory of a node.
+const (
+	DefaultMemoryBytes = 1 << 30
+	MinMemoryBytes     = 256 << 20
+)
+
 // Options of a server.
 type Options struct {
 	// DataDir is everything the node keeps. Required.
@@ -28,7 +34,7 @@ type Options struct {
 	MaxPayloadBytes int
 	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
 	MaxRequestBytes int
-	// QueueBytes bounds appends that wait for their answer (APP-9). Default: 64 MiB.
+	// QueueBytes bounds appends that wait for their answer (APP-9). Default: a sixteenth of MemoryBytes.
 	QueueBytes int64
 	// MaxWait bounds how long a read waits for minSeq or minPosition. Default: 30 s.
 	MaxWait time.Duration
@@ -39,6 +45,9 @@ type Options struct {
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is
 	// raised (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
+	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes; at least
+	// MinMemoryBytes. The process must keep the Go runtime within it.
+	MemoryBytes int64
 	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
@@ -72,8 +81,20 @@ func (o *Options) EnsureDefaults() {
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = 16 << 20
 	}
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = DefaultMemoryBytes
+	}
 	if o.QueueBytes == 0 {
-		o.QueueBytes = 64 << 20
+		o.QueueBytes = o.MemoryBytes / 16
+	}
+	if o.Store.CacheBytes == 0 {
+		o.Store.CacheBytes = o.MemoryBytes / 8
+	}
+	if o.Store.ActiveBytes == 0 {
+		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
+	}
+	if o.Store.MemTableBytes == 0 {
+		o.Store.MemTableBytes = uint64(o.MemoryBytes / 16) // of which up to four wait to be flushed
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second
@@ -111,6 +132,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxPayloadBytes < 0 || o.MaxPayloadBytes > contract.LargestMaxPayloadBytes {
 		errs = append(errs, errors.New("server: Options.MaxPayloadBytes is not between 0 and 1 MiB"))
+	}
+	if o.MemoryBytes < MinMemoryBytes {
+		errs = append(errs, errors.New("server: Options.MemoryBytes is less than 256 MiB"))
 	}
 	if o.ClockSkewLimit < 0 {
 		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))

@@ -34,6 +34,12 @@ const (
 	gatewayBuffer = 1 << 20
 	// maxConcurrentStreams of one gRPC connection.
 	maxConcurrentStreams = 10_000
+	// streamWorkers take calls; those beyond get goroutines of their own.
+	streamWorkers = 512
+	// Flow control of gRPC connections, in bytes: of one call, and of a connection.
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+	connBuffer   = 64 << 10
 	// maxGatewayStreams leaves the gateway's connection room for calls that are no streams.
 	maxGatewayStreams = maxConcurrentStreams - 1000
 )
@@ -235,6 +241,15 @@ func (s *Server) newGRPCServer() *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
+		// Goroutines that have grown their stack once serve many calls.
+		grpc.NumStreamWorkers(streamWorkers),
+		// A batch of events fits into a window, and a connection may have many under way: flow control by
+		// gRPC's own 64 KiB would make each batch wait for an update.
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow),
+		grpc.ReadBufferSize(connBuffer),
+		grpc.WriteBufferSize(connBuffer),
+		grpc.SharedWriteBuffer(true),
 		// A connection that says nothing holds up even a hard stop for so long.
 		grpc.ConnectionTimeout(drainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
