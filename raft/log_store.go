@@ -12,14 +12,18 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 )
 
-// logStore is raft-wal with metrics and fail-stop: hashicorp/raft only logs a failed write and steps
+// logStore is raft-wal with a cache, checksums, metrics, a watchdog and fail-stop: hashicorp/raft only logs a failed write and steps
 // down, after which a later write could succeed over the hole (D3).
 type logStore struct {
 	wal     *wal.WAL
 	applied func() uint64 // the highest index that was applied
 	metrics *metrics
 	fail    func(error)
+	cache   entryCache
 	written atomic.Uint64 // bytes of entries that lie in the log or were stored since the process began
+	// writing is when the write under way began, in nanoseconds since opened; 0: none is.
+	writing atomic.Int64
+	opened  time.Time
 }
 
 var (
@@ -36,6 +40,9 @@ func (s *logStore) IsMonotonic() bool { return s.wal.IsMonotonic() }
 // GetLog reads an entry back. One that is damaged, or cannot be read, stops the node: hashicorp/raft panics
 // over some such errors and goes on after others.
 func (s *logStore) GetLog(index uint64, log *hraft.Log) error {
+	if s.cache.get(index, log) {
+		return nil
+	}
 	err := s.wal.GetLog(index, log)
 	if errors.Is(err, hraft.ErrLogNotFound) {
 		return err
@@ -58,13 +65,17 @@ func (s *logStore) StoreLogs(logs []*hraft.Log) error {
 	for _, l := range logs {
 		size += len(l.Data)
 	}
-	start := time.Now()
-	if err := s.wal.StoreLogs(sealed(logs)); err != nil {
+	start := time.Since(s.opened)
+	s.writing.Store(int64(start))
+	err := s.wal.StoreLogs(sealed(logs))
+	s.writing.Store(0)
+	if err != nil {
 		err = fmt.Errorf("raft: write log entries %d to %d: %w", logs[0].Index, logs[len(logs)-1].Index, err)
 		s.fail(err)
 		return err
 	}
-	s.metrics.logWrite.Observe(time.Since(start).Seconds())
+	s.metrics.logWrite.Observe((time.Since(s.opened) - start).Seconds())
+	s.cache.add(logs)
 	s.metrics.logBytes.Add(float64(size))
 	s.written.Add(uint64(size))
 	return nil
@@ -98,10 +109,58 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 		s.fail(err)
 		return err
 	}
+	s.cache.clear()
 	if err := s.wal.DeleteRange(first, last); err != nil {
 		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)
 		s.fail(err)
 		return err
 	}
 	return nil
+}
+
+// stalled returns how long the write under way has taken; 0 when none is.
+func (s *logStore) stalled() time.Duration {
+	begun := s.writing.Load()
+	if begun == 0 {
+		return 0
+	}
+	return time.Since(s.opened) - time.Duration(begun)
+}
+
+const (
+	// alertLogStalled is raised when a write to the log takes longer than stallLimit: the disk hangs, and
+	// with it every append.
+	alertLogStalled = "LOG_WRITE_STALLED"
+	stallLimit      = time.Second
+	stallCheck      = 250 * time.Millisecond
+)
+
+// watchLog raises an alert while a write to the log hangs: no error comes back from such a disk.
+func (n *Node) watchLog() {
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	raised := false
+	for {
+		select {
+		case <-n.stop:
+			return
+		case <-tick.C:
+		}
+		raised = n.checkStall(raised)
+	}
+}
+
+// checkStall tells whether the alert stands, and logs when it begins and when it ends.
+func (n *Node) checkStall(raised bool) bool {
+	stall := n.logs.stalled()
+	n.metrics.logStall.Set(stall.Seconds())
+	high := stall > stallLimit
+	switch {
+	case high && !raised:
+		n.metrics.stallAlerts.Inc()
+		n.opts.Logger.Error("a write to the log hangs, and every append with it: look at the disk", "alert", alertLogStalled, "for", stall)
+	case raised && !high:
+		n.opts.Logger.Info("writes to the log go on", "alert", alertLogStalled)
+	}
+	return high
 }

@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"testing"
+	"time"
 
 	hraft "github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
@@ -54,4 +55,40 @@ func TestLogStoreFails(t *testing.T) {
 	if err := s.StoreLog(&hraft.Log{Index: 5}); err == nil || len(told) != 3 {
 		t.Errorf("writing to a closed log gives %v, told %v", err, told)
 	}
+}
+
+// TestLogStalled: a write that hangs raises LOG_WRITE_STALLED once, until it is over.
+func TestLogStalled(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	n := &Node{metrics: newMetrics(reg), logs: &logStore{opened: time.Now().Add(-time.Hour)}}
+	n.opts.EnsureDefaults()
+	raised := n.checkStall(false)
+	n.logs.writing.Store(int64(time.Hour - 2*stallLimit))
+	for range 3 {
+		if raised = n.checkStall(raised); !raised {
+			t.Error("a write that hangs raises nothing")
+		}
+	}
+	n.logs.writing.Store(0)
+	raised = n.checkStall(raised)
+	alerts, stall := gathered(t, reg, "runlog_raft_log_stall_alerts_total"), gathered(t, reg, "runlog_raft_log_stall_seconds")
+	if raised || alerts != 1 || stall != 0 {
+		t.Errorf("raised %v, %v alerts, stalled for %v", raised, alerts, stall)
+	}
+}
+
+// gathered reads a counter or a gauge.
+func gathered(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

@@ -7,6 +7,9 @@ type metrics struct {
 	logBytes prometheus.Counter
 	apply    prometheus.Histogram
 	leader   prometheus.Gauge
+
+	logStall    prometheus.Gauge
+	stallAlerts prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -30,12 +33,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while this node leads and has applied everything before its term.",
 		}),
 	}
-	reg.MustRegister(m.logWrite, m.logBytes, m.apply, m.leader)
+	m.logStall = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "runlog", Subsystem: "raft", Name: "log_stall_seconds",
+		Help: "How long the write to the log that is under way has taken.",
+	})
+	m.stallAlerts = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "raft", Name: "log_stall_alerts_total",
+		Help: "Times that LOG_WRITE_STALLED was raised.",
+	})
+	reg.MustRegister(m.collectors()...)
 	return m
 }
 
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.logWrite, m.logBytes, m.apply, m.leader, m.logStall, m.stallAlerts}
+}
+
 func (m *metrics) unregister(reg prometheus.Registerer) {
-	for _, c := range []prometheus.Collector{m.logWrite, m.logBytes, m.apply, m.leader} {
+	for _, c := range m.collectors() {
 		reg.Unregister(c)
 	}
 }

@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/segment"
 )
 
 var (
@@ -46,7 +48,9 @@ type Node struct {
 	opts    Options
 	raft    *hraft.Raft
 	wal     *wal.WAL
+	files   *segmentFiles
 	logs    *logStore
+	stable  *stableStore
 	mark    *commitMark // housekeep's, once the node runs
 	metrics *metrics
 	verify  verifier
@@ -97,13 +101,24 @@ func (n *Node) start() error {
 	if n.mark, err = openMark(n.opts.Dir); err != nil {
 		return err
 	}
+	if n.stable, err = openStable(vfs.Default, n.opts.Dir, n.fail); err != nil {
+		return err
+	}
 	if err := finishRotation(dir, n.mark.index); err != nil {
 		return err
 	}
-	if n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log)); err != nil {
+	if n.files, err = openSegmentFiles(dir, n.opts.Logger); err != nil {
+		return err
+	}
+	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log),
+		wal.WithSegmentFiler(segment.NewFiler(dir, n.files)))
+	if err != nil {
 		return fmt.Errorf("raft: open log in %s: %w", dir, err)
 	}
-	n.logs = &logStore{wal: n.wal, applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail}
+	n.logs = &logStore{
+		wal: n.wal, opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
+		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
+	}
 	if err := n.logs.countBytes(dir); err != nil {
 		return err
 	}
@@ -122,11 +137,12 @@ func (n *Node) start() error {
 	if err := n.bootstrap(conf, snapshots, trans); err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	if n.raft, err = hraft.NewRaft(conf, fsm, n.logs, n.wal, snapshots, trans); err != nil {
+	if n.raft, err = hraft.NewRaft(conf, fsm, n.logs, n.stable, snapshots, trans); err != nil {
 		return errors.Join(fmt.Errorf("raft: %w", err), trans.Close())
 	}
 	n.done.Go(func() { n.followLeadership(leading) })
 	n.done.Go(n.housekeep)
+	n.done.Go(n.watchLog)
 	return nil
 }
 
@@ -164,6 +180,9 @@ func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
 	if last < n.mark.index {
 		return tooShort(last, n.mark.index)
 	}
+	if err := n.checkTerm(last); err != nil {
+		return err
+	}
 	dropped, err := droppedBy(snapshots)
 	if err != nil {
 		return err
@@ -173,6 +192,22 @@ func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
 	}
 	if first > dropped.log+1 {
 		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, dropped.log, advice)
+	}
+	return nil
+}
+
+// checkTerm compares the remembered term with that of the log's last entry: a node that forgot a term could
+// vote in it again.
+func (n *Node) checkTerm(last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	var l hraft.Log
+	if err := n.logs.GetLog(last, &l); err != nil {
+		return err
+	}
+	if n.stable.state.term < l.Term {
+		return fmt.Errorf("raft: the file %s says term %d, the log ends in term %d; %s", voteFile, n.stable.state.term, l.Term, advice)
 	}
 	return nil
 }
@@ -210,7 +245,7 @@ func droppedBy(snapshots hraft.SnapshotStore) (drop, error) {
 }
 
 func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, trans hraft.Transport) error {
-	exists, err := hraft.HasExistingState(n.logs, n.wal, snapshots)
+	exists, err := hraft.HasExistingState(n.logs, n.stable, snapshots)
 	if err != nil {
 		return fmt.Errorf("raft: look for a group: %w", err)
 	}
@@ -218,11 +253,11 @@ func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, tran
 		return nil
 	}
 	if exists {
-		if err := n.wal.SetUint64([]byte("CurrentTerm"), 0); err != nil {
+		if err := n.stable.SetUint64([]byte(keyCurrentTerm), 0); err != nil {
 			return fmt.Errorf("raft: make a group: %w", err)
 		}
 	}
-	err = hraft.BootstrapCluster(conf, n.logs, n.wal, snapshots, trans, hraft.Configuration{
+	err = hraft.BootstrapCluster(conf, n.logs, n.stable, snapshots, trans, hraft.Configuration{
 		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
 	})
 	if err != nil {
@@ -235,11 +270,9 @@ func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, tran
 // then the configuration, so that it could never elect a leader. It is in term 1, has never voted and has
 // nothing else: a node that voted may have acknowledged events, and has lost them.
 func (n *Node) bootstrapInterrupted(snapshots hraft.SnapshotStore) bool {
-	term, termErr := n.wal.GetUint64([]byte("CurrentTerm"))
-	voted, voteErr := n.wal.GetUint64([]byte("LastVoteTerm"))
 	last, lastErr := n.logs.LastIndex()
 	list, listErr := snapshots.List()
-	return errors.Join(termErr, voteErr, lastErr, listErr) == nil && term == 1 && voted == 0 &&
+	return errors.Join(lastErr, listErr) == nil && n.stable.state.term == 1 && n.stable.state.votedTerm == 0 &&
 		last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
 }
 
@@ -420,6 +453,9 @@ func (n *Node) closeFiles() error {
 	}
 	if n.wal != nil {
 		err = errors.Join(err, n.wal.Close())
+	}
+	if n.files != nil {
+		n.files.close()
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -484,4 +485,29 @@ func removeLastSnapshot(t *testing.T, b *bed) {
 		t.Fatalf("%d snapshots, error %v", len(all), err)
 	}
 	remove(t, b.dir+"/snapshots/"+all[1].Name())
+}
+
+// TestVoteLost proves D2 for the term and the vote: a node that forgot them does not vote again in a term of
+// its log.
+func TestVoteLost(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"of an earlier term": func(path string) error {
+			early := vote{term: 1}
+			return os.WriteFile(path, early.bytes(), 0o644)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t).start()
+			b.fill("run", 0, 3)
+			b.stop()
+			if err := lose(filepath.Join(b.dir, voteFile)); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "restore") {
+				t.Errorf("started, error %v", err)
+			}
+		})
+	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	ElectionTimeout time.Duration
 	// SegmentBytes is the size of a file of the log. Default: 64 MiB.
 	SegmentBytes int
+	// CacheBytes bounds the entries that are kept in memory for followers and for apply. Default: 16 MiB.
+	CacheBytes int
 	// TruncateBytes of new log make the node flush its store and drop the log's oldest entries.
 	// Default: 256 MiB.
 	TruncateBytes uint64
@@ -47,6 +49,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 16 << 20
 	}
 	if o.TruncateBytes == 0 {
 		o.TruncateBytes = 256 << 20

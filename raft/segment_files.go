@@ -1,0 +1,205 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	walfs "github.com/hashicorp/raft-wal/fs"
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// segmentFiles is raft-wal's file system (D3). A segment is filled with zeros before it is handed out, so that
+// a write changes no metadata of the file and fdatasync has nothing else to write; the next segment is made
+// ready in the background while one is in use.
+type segmentFiles struct {
+	*walfs.FS
+	dir  string
+	log  *slog.Logger
+	size chan int64 // asks for a spare of that size; has room for one
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	spare int64 // size of the file that lies ready; 0: none
+}
+
+var _ types.VFS = (*segmentFiles)(nil)
+
+const (
+	// Names without raft-wal's suffix, which it would take for segments.
+	spareFile = "spare"
+	newFile   = "spare.new"
+	// zeroPiece is written at a time, with a pause, so that appends do not wait for the disk.
+	zeroPiece = 256 << 10
+	zeroPause = time.Millisecond
+)
+
+// openSegmentFiles prepares dir, which exists. close ends it.
+func openSegmentFiles(dir string, log *slog.Logger) (*segmentFiles, error) {
+	f := &segmentFiles{FS: walfs.New(), dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
+	for _, name := range []string{newFile, spareFile} {
+		// A loss of power may have taken back the renaming of a spare that was written to already: what is
+		// found is not known to be zeros, and a later end of the log could be misread in it.
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("raft: %w", err)
+		}
+	}
+	f.done.Go(f.prepare)
+	return f, nil
+}
+
+func (f *segmentFiles) close() {
+	close(f.stop)
+	f.done.Wait()
+}
+
+// Create makes a segment: of the spare, or, where that is not ready, of reserved blocks, which are slower to
+// write but right.
+func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
+	defer f.ask(int64(size))
+	path := filepath.Join(dir, name)
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("raft: segment %s: %w", name, fs.ErrExist)
+	}
+	if !f.takeSpare(int64(size)) {
+		return f.wrap(f.FS.Create(dir, name, size))
+	}
+	if err := os.Rename(filepath.Join(dir, spareFile), path); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &segmentFile{File: file, dir: dir}, nil
+}
+
+// OpenWriter opens the tail again after a restart.
+func (f *segmentFiles) OpenWriter(dir, name string) (types.WritableFile, error) {
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &segmentFile{File: file, dir: dir}, nil
+}
+
+// wrap gives a file of raft-wal's our Sync.
+func (f *segmentFiles) wrap(file types.WritableFile, err error) (types.WritableFile, error) {
+	if err != nil {
+		return nil, err
+	}
+	theirs, ok := file.(*walfs.File)
+	if !ok {
+		return file, nil
+	}
+	return &segmentFile{File: &theirs.File, dir: f.dir}, nil
+}
+
+func (f *segmentFiles) takeSpare(size int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ready := f.spare == size
+	if ready {
+		f.spare = 0
+	}
+	return ready
+}
+
+func (f *segmentFiles) ask(size int64) {
+	select {
+	case f.size <- size:
+	default:
+	}
+}
+
+// prepare makes spares. Trouble is no reason to stop: Create does without, and a full disk shows where it
+// hurts, in the log's next write.
+func (f *segmentFiles) prepare() {
+	for {
+		select {
+		case <-f.stop:
+			return
+		case size := <-f.size:
+			if err := f.makeSpare(size); err != nil && !errors.Is(err, errStopped) {
+				f.log.Warn("no spare segment for the log", "err", err)
+			}
+		}
+	}
+}
+
+func (f *segmentFiles) makeSpare(size int64) (err error) {
+	f.mu.Lock()
+	ready := f.spare == size
+	f.mu.Unlock()
+	if ready {
+		return nil
+	}
+	path := filepath.Join(f.dir, newFile)
+	defer func() {
+		if err != nil {
+			_ = os.Remove(path)
+		}
+	}()
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	err = f.zero(file, size)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(f.dir, spareFile)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.spare = size
+	f.mu.Unlock()
+	return nil
+}
+
+// zero fills a file, piece by piece, each synced: one sync of it all would hold up the appends beside it.
+func (f *segmentFiles) zero(file *os.File, size int64) error {
+	piece := make([]byte, min(zeroPiece, size))
+	for at := int64(0); at < size; at += int64(len(piece)) {
+		if _, err := file.WriteAt(piece[:min(int64(len(piece)), size-at)], at); err != nil {
+			return err
+		}
+		if err := datasync(file); err != nil {
+			return err
+		}
+		select {
+		case <-f.stop:
+			return errStopped
+		case <-time.After(zeroPause):
+		}
+	}
+	return file.Sync()
+}
+
+// segmentFile is a segment that is written to.
+type segmentFile struct {
+	*os.File
+	dir   string
+	named bool // the directory knows the file, also after a loss of power
+}
+
+// Sync returns once all that was written is on stable storage. raft-wal calls it from one goroutine at a time.
+func (f *segmentFile) Sync() error {
+	if err := datasync(f.File); err != nil {
+		return err
+	}
+	if f.named {
+		return nil
+	}
+	if err := syncDir(f.dir); err != nil {
+		return err
+	}
+	f.named = true
+	return nil
+}

@@ -1,0 +1,193 @@
+package raft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
+)
+
+// Keys that hashicorp/raft uses.
+const (
+	keyCurrentTerm  = "CurrentTerm"
+	keyLastVoteTerm = "LastVoteTerm"
+	keyLastVoteCand = "LastVoteCand"
+)
+
+// stableStore keeps a node's term and vote in one small file, "vote", replaced as a whole:
+//
+//	format version, 1       1
+//	current term            8
+//	term of the last vote   8
+//	whom it was given to    the rest
+//	CRC32C of it all        4
+//
+// Integers are big endian. hashicorp/raft writes the term of a vote and the candidate one after the other; a
+// crash in between, with a store that keeps them apart, leaves the new term with the last term's candidate,
+// who would then be told that it has this node's vote (D3). Here a new term of the vote clears the candidate
+// in the same write.
+type stableStore struct {
+	fs   vfs.FS
+	dir  string
+	fail func(error)
+
+	mu    sync.Mutex
+	state vote
+}
+
+type vote struct {
+	term      uint64
+	votedTerm uint64
+	candidate []byte
+}
+
+var _ hraft.StableStore = (*stableStore)(nil)
+
+const (
+	voteFormat = 1
+	voteHeader = 17
+	voteFile   = "vote"
+)
+
+// openStable reads the file in dir, or begins without a term and a vote where there is none.
+func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
+	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
+	path := s.fs.PathJoin(dir, voteFile)
+	f, err := s.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("raft: term and vote: %w", err)
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("raft: term and vote: %w", err)
+	}
+	if s.state, err = parseVote(data); err != nil {
+		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, advice)
+	}
+	return s, nil
+}
+
+func parseVote(data []byte) (vote, error) {
+	if len(data) < voteHeader+4 {
+		return vote{}, fmt.Errorf("has %d bytes", len(data))
+	}
+	body, sum := data[:len(data)-4], binary.BigEndian.Uint32(data[len(data)-4:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return vote{}, errors.New("is damaged")
+	}
+	if body[0] != voteFormat {
+		return vote{}, fmt.Errorf("has format version %d, this build knows %d", body[0], voteFormat)
+	}
+	return vote{
+		term:      binary.BigEndian.Uint64(body[1:]),
+		votedTerm: binary.BigEndian.Uint64(body[9:]),
+		candidate: body[voteHeader:],
+	}, nil
+}
+
+func (v *vote) bytes() []byte {
+	b := []byte{voteFormat}
+	b = binary.BigEndian.AppendUint64(b, v.term)
+	b = binary.BigEndian.AppendUint64(b, v.votedTerm)
+	b = append(b, v.candidate...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// change replaces the file and returns once the change is on stable storage. A node that cannot remember its
+// vote must not go on: it could give another in the same term.
+func (s *stableStore) change(edit func(*vote)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.state
+	edit(&next)
+	if err := s.replace(next.bytes()); err != nil {
+		err = fmt.Errorf("raft: write term and vote: %w", err)
+		s.fail(err)
+		return err
+	}
+	s.state = next
+	return nil
+}
+
+func (s *stableStore) replace(data []byte) error {
+	path := s.fs.PathJoin(s.dir, voteFile)
+	f, err := s.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := s.fs.Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := s.fs.OpenDir(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Set stores the candidate of the last vote.
+func (s *stableStore) Set(key, value []byte) error {
+	if string(key) != keyLastVoteCand {
+		return unknownKey(key)
+	}
+	candidate := append([]byte(nil), value...)
+	return s.change(func(v *vote) { v.candidate = candidate })
+}
+
+// Get returns the candidate of the last vote, nil when there is none in that term.
+func (s *stableStore) Get(key []byte) ([]byte, error) {
+	if string(key) != keyLastVoteCand {
+		return nil, unknownKey(key)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.state.candidate) == 0 {
+		return nil, nil
+	}
+	return append([]byte(nil), s.state.candidate...), nil
+}
+
+// SetUint64 stores the current term, or the term of the last vote, which is then given to nobody yet.
+func (s *stableStore) SetUint64(key []byte, value uint64) error {
+	switch string(key) {
+	case keyCurrentTerm:
+		return s.change(func(v *vote) { v.term = value })
+	case keyLastVoteTerm:
+		return s.change(func(v *vote) {
+			if v.votedTerm != value {
+				v.votedTerm, v.candidate = value, nil
+			}
+		})
+	default:
+		return unknownKey(key)
+	}
+}
+
+// GetUint64 returns the current term or the term of the last vote, 0 when there is none.
+func (s *stableStore) GetUint64(key []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch string(key) {
+	case keyCurrentTerm:
+		return s.state.term, nil
+	case keyLastVoteTerm:
+		return s.state.votedTerm, nil
+	default:
+		return 0, unknownKey(key)
+	}
+}
+
+func unknownKey(key []byte) error { return fmt.Errorf("raft: term and vote: unknown key %q", key) }
