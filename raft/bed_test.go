@@ -147,7 +147,7 @@ func seal(t *testing.T, requests ...storagetest.Request) []byte {
 // propose puts requests through the log, and wants an outcome without an error for each.
 func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	b.t.Helper()
-	f, err := b.node.Propose(seal(b.t, requests...))
+	f, err := propose(b.node, seal(b.t, requests...))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -163,23 +163,34 @@ func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	return outcomes
 }
 
-// waitFor is f.Wait with an end.
-func waitFor(t *testing.T, f *Future) ([]storage.Outcome, error) {
+// answered has the answer of a proposal once it is there.
+type answered chan answer
+
+type answer struct {
+	outcomes []storage.Outcome
+	err      error
+}
+
+// propose hands an entry to a node, and notices when it is answered twice.
+func propose(n *Node, data []byte) (answered, error) {
+	c := make(answered, 1)
+	return c, n.Propose(data, func(outcomes []storage.Outcome, err error) {
+		select {
+		case c <- answer{outcomes, err}:
+		default:
+			panic("a proposal was answered twice")
+		}
+	})
+}
+
+// waitFor returns the answer of a proposal.
+func waitFor(t *testing.T, c answered) ([]storage.Outcome, error) {
 	t.Helper()
-	type answer struct {
-		outcomes []storage.Outcome
-		err      error
-	}
-	c := make(chan answer, 1)
-	go func() {
-		o, err := f.Wait()
-		c <- answer{o, err}
-	}()
 	select {
 	case a := <-c:
 		return a.outcomes, a.err
 	case <-time.After(patience):
-		t.Fatal("Wait does not return")
+		t.Fatal("no answer")
 		return nil, nil
 	}
 }

@@ -20,7 +20,7 @@ func (r replicated) Propose(clock int64, requests []storagetest.Request) ([]stor
 	if err != nil {
 		return nil, err
 	}
-	f, err := r.node.Propose(data)
+	f, err := propose(r.node, data)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func TestLogWriteFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	breakWrites(t, dir)
-	f, err := b.node.Propose(seal(t, request("run", 3, 1)))
+	f, err := propose(b.node, seal(t, request("run", 3, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestLogWriteFailure(t *testing.T) {
 	if n := len(b.failures()); n != 1 {
 		t.Errorf("Fail was told %d times: %v", n, b.failures())
 	}
-	if _, err := b.node.Propose(seal(t, request("run", 4, 1))); !errors.Is(err, ErrNotLeader) {
+	if _, err := propose(b.node, seal(t, request("run", 4, 1))); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a proposal to a stopped node gives %v", err)
 	}
 	if err := b.node.ConfirmLeader(t.Context()); !errors.Is(err, ErrNotLeader) {

@@ -41,6 +41,8 @@ const (
 	markEvery = time.Second
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
+	// maxSettling is far more than the proposals that are under way at a time.
+	maxSettling = 64
 )
 
 // Node is one member of the Raft group.
@@ -71,6 +73,10 @@ type Node struct {
 		changed chan struct{} // has room for one: count went down
 	}
 
+	answers  answers
+	settling chan *proposal // in the order in which they were proposed
+	settled  chan struct{}  // closed when settle has ended
+
 	stop chan struct{}
 	done sync.WaitGroup
 }
@@ -84,6 +90,7 @@ func Start(opts Options) (*Node, error) {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
 	n.ready.changed = make(chan struct{})
 	n.flight.changed = make(chan struct{}, 1)
+	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
 	n.verify.confirm = n.confirmLeader
 	if err := n.start(); err != nil {
 		return nil, errors.Join(err, n.closeFiles())
@@ -129,7 +136,7 @@ func (n *Node) start() error {
 	if err := n.checkLog(snapshots); err != nil {
 		return err
 	}
-	fsm := &stateMachine{store: n.opts.Store, metrics: n.metrics, fail: n.fail}
+	fsm := &stateMachine{store: n.opts.Store, metrics: n.metrics, fail: n.fail, applied: n.applied}
 	trans := newTransport(n.opts.Listener, log)
 	leading := make(chan bool, 16)
 	conf := n.config(leading)
@@ -140,6 +147,7 @@ func (n *Node) start() error {
 	if n.raft, err = hraft.NewRaft(conf, fsm, n.logs, n.stable, snapshots, trans); err != nil {
 		return errors.Join(fmt.Errorf("raft: %w", err), trans.Close())
 	}
+	go n.settle()
 	n.done.Go(func() { n.followLeadership(leading) })
 	n.done.Go(n.housekeep)
 	n.done.Go(n.watchLog)
@@ -418,6 +426,7 @@ func (n *Node) Close() error {
 	err := n.raft.Shutdown().Error()
 	close(n.stop)
 	n.done.Wait()
+	n.endSettling()
 	n.setLeading(false)
 	return errors.Join(err, n.closeFiles())
 }
@@ -440,6 +449,18 @@ func (n *Node) awaitProposals() {
 			return
 		}
 	}
+}
+
+// endSettling joins settle, which a future that hashicorp/raft forgot would hold for ever.
+func (n *Node) endSettling() {
+	n.flight.Lock()
+	left := n.flight.count
+	n.flight.Unlock()
+	if left == 0 {
+		close(n.settling)
+		<-n.settled
+	}
+	n.answers.abandon()
 }
 
 func (n *Node) closeFiles() error {

@@ -295,10 +295,10 @@ func TestApplyFailure(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)
 	before := b.store.Applied()
-	var futures []*Future
+	var futures []answered
 	entries := [][]byte{[]byte("no proposal at all"), seal(t, request("run", 3, 1)), []byte("nor this"), seal(t, request("run", 4, 1))}
 	for _, data := range entries {
-		f, err := b.node.Propose(data)
+		f, err := propose(b.node, data)
 		if err != nil {
 			if !errors.Is(err, ErrNotLeader) {
 				t.Fatal(err)
@@ -318,7 +318,7 @@ func TestApplyFailure(t *testing.T) {
 	if now := b.store.Applied(); now != before {
 		t.Errorf("the store went on from %+v to %+v", before, now)
 	}
-	if _, err := b.node.Propose(seal(t, request("run", 5, 1))); !errors.Is(err, ErrNotLeader) {
+	if _, err := propose(b.node, seal(t, request("run", 5, 1))); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a proposal to a stopped node gives %v", err)
 	}
 	if err := b.node.ConfirmLeader(t.Context()); !errors.Is(err, ErrNotLeader) {
@@ -372,14 +372,14 @@ func TestCloseAnswers(t *testing.T) {
 		node, data := b.node, seal(t, request("run", 0, 1))
 		closed := make(chan struct{})
 		var proposer, callers sync.WaitGroup
-		var proposed, answered atomic.Int64
+		var proposed, told atomic.Int64
 		proposer.Go(func() {
 			for {
-				if f, err := node.Propose(data); err == nil {
+				if f, err := propose(node, data); err == nil {
 					proposed.Add(1)
 					callers.Go(func() {
-						_, _ = f.Wait()
-						answered.Add(1)
+						<-f
+						told.Add(1)
 					})
 				}
 				select {
@@ -401,9 +401,9 @@ func TestCloseAnswers(t *testing.T) {
 		}
 		close(closed)
 		proposer.Wait()
-		for deadline := time.Now().Add(2 * time.Second); answered.Load() < proposed.Load(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Second); told.Load() < proposed.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d proposals were answered", answered.Load(), proposed.Load())
+				t.Fatalf("%d of %d proposals were answered", told.Load(), proposed.Load())
 			}
 		}
 		callers.Wait()

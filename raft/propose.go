@@ -15,22 +15,24 @@ import (
 // read those over 64 MiB, after which no node would start again.
 const maxEntryBytes = 60 << 20
 
-// Future is the answer to a proposal that is under way.
-type Future struct {
-	n      *Node
-	future hraft.ApplyFuture
-}
-
-// Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. It does not wait
-// for the answer, but may wait for room. The caller must call Wait.
-func (n *Node) Propose(data []byte) (*Future, error) {
+// Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. An error means that the
+// entry is not stored, and that done is not called.
+//
+// Otherwise done is called once, from a goroutine of the node's that it must not hold up: with the outcomes of
+// the proposal's commands, in order, once the entry is durable and applied; or with ErrNotLeader (not stored)
+// or ErrUnknown.
+func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	if len(data) > maxEntryBytes {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
 	}
 	if !n.Leading() || !n.takeOff() {
-		return nil, ErrNotLeader
+		return ErrNotLeader
 	}
-	return &Future{n: n, future: n.raft.Apply(data, 0)}, nil
+	p := &proposal{data: data, done: done}
+	n.answers.expect(p)
+	p.future = n.raft.Apply(data, 0)
+	n.settling <- p
+	return nil
 }
 
 // takeOff counts a proposal in, unless the node closes.
@@ -54,27 +56,131 @@ func (n *Node) land() {
 	}
 }
 
-// Wait returns the outcomes of the proposal's commands, in order, once it is durable and applied; or
-// ErrNotLeader (not stored), or ErrUnknown. It is called once.
-func (f *Future) Wait() ([]storage.Outcome, error) {
-	defer f.n.land()
-	err := f.future.Error()
-	if f.n.failed.Load() {
-		// Nothing may be acknowledged by a node that could not write or apply (D10).
-		return nil, fmt.Errorf("%w: %w", ErrUnknown, errStopped)
+// proposal is an entry that this node proposed and has not answered for yet.
+type proposal struct {
+	data   []byte
+	done   func([]storage.Outcome, error)
+	future hraft.ApplyFuture
+	next   *proposal // of the same memory, proposed later
+}
+
+// answers are the proposals without an answer. Nearly all get theirs from the state machine, as soon as their
+// entry is applied: to wait for hashicorp/raft's future would cost another switch of goroutines. An entry is
+// known by its memory, which nothing else can occupy before it is answered.
+type answers struct {
+	mu      sync.Mutex
+	waiting map[*byte]*proposal
+}
+
+func (a *answers) expect(p *proposal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == nil {
+		a.waiting = make(map[*byte]*proposal)
 	}
+	key := &p.data[0]
+	last := a.waiting[key]
+	if last == nil {
+		a.waiting[key] = p
+		return
+	}
+	for last.next != nil {
+		last = last.next
+	}
+	last.next = p
+}
+
+// first takes the proposal of an entry that was applied; nil when it is none of this node's.
+func (a *answers) first(data []byte) *proposal {
+	if len(data) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.waiting[&data[0]]
+	if p != nil {
+		a.unlink(p, nil)
+	}
+	return p
+}
+
+// take tells whether a proposal has no answer yet, and takes it.
+func (a *answers) take(p *proposal) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var before *proposal
+	for q := a.waiting[&p.data[0]]; q != nil; before, q = q, q.next {
+		if q == p {
+			a.unlink(p, before)
+			return true
+		}
+	}
+	return false
+}
+
+func (a *answers) unlink(p, before *proposal) {
+	switch key := &p.data[0]; {
+	case before != nil:
+		before.next = p.next
+	case p.next != nil:
+		a.waiting[key] = p.next
+	default:
+		delete(a.waiting, key)
+	}
+}
+
+// applied answers the proposal of an entry that was applied, where it is this node's.
+func (n *Node) applied(data []byte, outcomes []storage.Outcome) {
+	if p := n.answers.first(data); p != nil {
+		n.answer(p, outcomes, nil)
+	}
+}
+
+// answer tells what became of a proposal. Nothing may be acknowledged by a node that could not write or apply
+// (D10).
+func (n *Node) answer(p *proposal, outcomes []storage.Outcome, err error) {
+	if n.failed.Load() {
+		outcomes, err = nil, fmt.Errorf("%w: %w", ErrUnknown, errStopped)
+	}
+	p.done(outcomes, err)
+}
+
+// settle waits for what hashicorp/raft says of each proposal, in order, and answers those that the state
+// machine has not.
+func (n *Node) settle() {
+	defer close(n.settled)
+	for p := range n.settling {
+		err := p.future.Error()
+		if n.answers.take(p) {
+			n.answer(p, nil, refusal(p, err))
+		}
+		n.land()
+	}
+}
+
+// refusal is what became of a proposal that was not applied here as such.
+func refusal(p *proposal, err error) error {
 	switch {
 	case err == nil:
+		return fmt.Errorf("%w: %v", ErrUnknown, p.future.Response())
 	case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrLeadershipTransferInProgress), errors.Is(err, hraft.ErrEnqueueTimeout):
-		return nil, fmt.Errorf("%w: %w", ErrNotLeader, err)
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
 	default:
-		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	outcomes, ok := f.future.Response().([]storage.Outcome)
-	if !ok {
-		return nil, fmt.Errorf("%w: %v", ErrUnknown, f.future.Response())
+}
+
+// abandon answers the proposals that hashicorp/raft forgot when it shut down.
+func (a *answers) abandon() {
+	a.mu.Lock()
+	left := a.waiting
+	a.waiting = nil
+	a.mu.Unlock()
+	for _, p := range left {
+		for ; p != nil; p = p.next {
+			p.done(nil, fmt.Errorf("%w: the node was closed", ErrUnknown))
+		}
 	}
-	return outcomes, nil
 }
 
 // ConfirmLeader returns nil when this node still led after the call began and everything that it ever

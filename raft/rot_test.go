@@ -215,7 +215,7 @@ func TestLargeEntry(t *testing.T) {
 	b.disk = vfs.NewMem()
 	b.start().fill("run", 0, 2)
 	ref := &storagetest.SetRef{RunID: "run", Ref: strings.Repeat("x", 64<<20)}
-	f, err := b.node.Propose(seal(t, storagetest.Request{SetRef: ref}))
+	f, err := propose(b.node, seal(t, storagetest.Request{SetRef: ref}))
 	if err == nil {
 		o, err := waitFor(t, f)
 		t.Errorf("taken: %d outcomes, error %v", len(o), err)

@@ -21,6 +21,8 @@ type stateMachine struct {
 	store   *storage.Store
 	metrics *metrics
 	fail    func(error)
+	// applied is told the outcomes of each entry, at once.
+	applied func(data []byte, outcomes []storage.Outcome)
 	stopped atomic.Bool
 }
 
@@ -28,8 +30,8 @@ var _ hraft.BatchingFSM = (*stateMachine)(nil)
 
 func (m *stateMachine) Apply(l *hraft.Log) any { return m.ApplyBatch([]*hraft.Log{l})[0] }
 
-// ApplyBatch answers each entry with its []storage.Outcome, or with an error once the node has stopped
-// itself: nothing is applied after an entry that could not be (D10).
+// ApplyBatch applies entries in order. The answers are errors, and only of entries that could not be applied:
+// nothing is applied after one of those (D10).
 func (m *stateMachine) ApplyBatch(logs []*hraft.Log) []any {
 	answers := make([]any, len(logs))
 	for i, l := range logs {
@@ -49,7 +51,7 @@ func (m *stateMachine) ApplyBatch(logs []*hraft.Log) []any {
 			continue
 		}
 		m.metrics.apply.Observe(time.Since(start).Seconds())
-		answers[i] = outcomes
+		m.applied(l.Data, outcomes)
 	}
 	return answers
 }

@@ -185,21 +185,13 @@ func (s *Server) openCore(raftListener net.Listener) error {
 	}
 	s.onClose(s.node.Close)
 	s.batcher = batch.New(batch.Options{
-		Propose: s.propose, Cluster: cluster, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
+		Propose: s.node.Propose, Cluster: cluster, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
 		Registerer: s.opts.Registry,
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
 	s.metrics = newMetrics(s.opts.Registry)
 	s.onClose(func() error { s.metrics.unregister(s.opts.Registry); return nil })
 	return nil
-}
-
-func (s *Server) propose(entry []byte) (func() ([]storage.Outcome, error), error) {
-	f, err := s.node.Propose(entry)
-	if err != nil {
-		return nil, err
-	}
-	return f.Wait, nil
 }
 
 // serve puts up the gRPC server, the gateway and the admin listener.

@@ -23,9 +23,9 @@ var (
 
 // Options of a batcher.
 type Options struct {
-	// Propose hands a log entry to the group and returns a function that waits for its outcomes: one for
-	// each command, in order. Required.
-	Propose func(entry []byte) (wait func() ([]storage.Outcome, error), err error)
+	// Propose hands a log entry to the group. Unless it returns an error, done is called once, later, with
+	// the outcomes of the commands, in order, or an error; it does not block. Required.
+	Propose func(entry []byte, done func([]storage.Outcome, error)) error
 	// Cluster goes into every proposal. Required.
 	Cluster storage.ClusterID
 	// Clock is the leader's, for persistedAt. Default: time.Now.
@@ -68,12 +68,14 @@ type Batcher struct {
 		sync.Mutex
 		queue  []*call
 		bytes  int64 // admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
+		flying int   // proposals under way; invariant: ≤ Outstanding
 		closed bool
 	}
-	wake     chan struct{} // has room for one: the queue is not empty, or closed
-	slots    chan struct{} // one for each proposal that may be under way
-	inflight chan proposal
-	done     sync.WaitGroup
+	// line is held from cutting a proposal off the queue until it is proposed, so that proposals keep the
+	// order of the queue.
+	line sync.Mutex
+	wake chan struct{} // has room for one: there may be something to propose, or to close
+	done sync.WaitGroup // of run, and of each proposal
 }
 
 type call struct {
@@ -86,25 +88,12 @@ type answer struct {
 	err     error
 }
 
-type proposal struct {
-	calls []*call
-	bytes int64
-	wait  func() ([]storage.Outcome, error)
-	begun time.Time
-}
-
 // New starts a batcher. Close ends it.
 func New(opts Options) *Batcher {
 	opts.EnsureDefaults()
-	b := &Batcher{
-		opts:     opts,
-		wake:     make(chan struct{}, 1),
-		slots:    make(chan struct{}, opts.Outstanding),
-		inflight: make(chan proposal, opts.Outstanding),
-	}
+	b := &Batcher{opts: opts, wake: make(chan struct{}, 1)}
 	b.metrics = newMetrics(opts.Registerer, b)
-	b.done.Go(b.propose)
-	b.done.Go(b.collect)
+	b.done.Go(b.run)
 	return b
 }
 
@@ -126,7 +115,18 @@ type Ticket struct{ c *call }
 // the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
 func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	c := &call{cmd: cmd, answer: make(chan answer, 1)}
-	return Ticket{c}, b.admit(c)
+	idle, err := b.admit(c)
+	if err != nil {
+		return Ticket{}, err
+	}
+	// With nothing under way, the caller proposes by itself: another goroutine would have to wake up first.
+	if idle && b.line.TryLock() {
+		b.flush()
+		b.line.Unlock()
+	} else {
+		b.signal()
+	}
+	return Ticket{c}, nil
 }
 
 // Wait returns the outcome once it is durable and applied. It may be called once.
@@ -144,21 +144,21 @@ func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	}
 }
 
-func (b *Batcher) admit(c *call) error {
+// admit queues a call, and tells whether nothing is under way.
+func (b *Batcher) admit(c *call) (idle bool, err error) {
 	size := int64(c.cmd.Size())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.mu.closed:
-		return ErrClosed
+		return false, ErrClosed
 	case b.mu.bytes > 0 && b.mu.bytes+size > b.opts.QueueBytes:
 		b.metrics.refused.Inc()
-		return fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
+		return false, fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
 	}
 	b.mu.bytes += size
 	b.mu.queue = append(b.mu.queue, c)
-	b.signal()
-	return nil
+	return b.mu.flying == 0, nil
 }
 
 func (b *Batcher) signal() {
@@ -168,46 +168,54 @@ func (b *Batcher) signal() {
 	}
 }
 
-// propose takes as much of the queue as fits, as late as possible: only once a proposal may start.
-func (b *Batcher) propose() {
-	defer close(b.inflight)
-	for {
-		b.slots <- struct{}{}
-		calls, bytes := b.take()
-		if calls == nil {
+// run proposes what callers do not propose by themselves, until the batcher is closed and all is answered.
+func (b *Batcher) run() {
+	for range b.wake {
+		b.line.Lock()
+		for b.flush() {
+		}
+		b.line.Unlock()
+		if b.drained() {
 			return
 		}
-		p := storage.NewProposal(b.opts.Cluster, int(bytes))
-		for _, c := range calls {
-			p.Add(c.cmd)
-		}
-		begun := b.opts.Clock()
-		wait, err := b.opts.Propose(p.Seal(begun.UnixNano()))
-		if err != nil {
-			wait = func() ([]storage.Outcome, error) { return nil, err }
-		}
-		b.metrics.commands.Observe(float64(len(calls)))
-		b.metrics.bytes.Observe(float64(bytes))
-		b.inflight <- proposal{calls: calls, bytes: bytes, wait: wait, begun: begun}
 	}
 }
 
-// take waits for commands and cuts a proposal's worth off the queue; nil when closed and empty.
-func (b *Batcher) take() ([]*call, int64) {
-	for {
-		b.mu.Lock()
-		if n := len(b.mu.queue); n > 0 {
-			calls, bytes := b.cutLocked()
-			b.mu.Unlock()
-			return calls, bytes
-		}
-		closed := b.mu.closed
+func (b *Batcher) drained() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.closed && b.mu.flying == 0 && len(b.mu.queue) == 0
+}
+
+// flush proposes as much of the queue as fits, unless nothing is queued or too much is under way. Its caller
+// holds line.
+func (b *Batcher) flush() bool {
+	b.mu.Lock()
+	if b.mu.flying == b.opts.Outstanding || len(b.mu.queue) == 0 {
 		b.mu.Unlock()
-		if closed {
-			return nil, 0
-		}
-		<-b.wake
+		return false
 	}
+	calls, bytes := b.cutLocked()
+	b.mu.flying++
+	b.mu.Unlock()
+	b.done.Add(1)
+	p := storage.NewProposal(b.opts.Cluster, int(bytes))
+	for _, c := range calls {
+		p.Add(c.cmd)
+		c.cmd = storage.Command{} // it is in the proposal
+	}
+	begun := b.opts.Clock()
+	b.metrics.commands.Observe(float64(len(calls)))
+	b.metrics.bytes.Observe(float64(bytes))
+	done := func(outcomes []storage.Outcome, err error) {
+		b.metrics.latency.Observe(b.opts.Clock().Sub(begun).Seconds())
+		b.answer(calls, bytes, outcomes, err)
+		b.done.Done()
+	}
+	if err := b.opts.Propose(p.Seal(begun.UnixNano()), done); err != nil {
+		done(nil, err)
+	}
+	return true
 }
 
 func (b *Batcher) cutLocked() ([]*call, int64) {
@@ -229,25 +237,25 @@ func (b *Batcher) cutLocked() ([]*call, int64) {
 	return calls, bytes
 }
 
-// collect answers proposals in the order in which they were made.
-func (b *Batcher) collect() {
-	for p := range b.inflight {
-		outcomes, err := p.wait()
-		<-b.slots
-		if err == nil && len(outcomes) != len(p.calls) {
-			panic(fmt.Sprintf("batch: %d outcomes for %d commands", len(outcomes), len(p.calls)))
+// answer tells the callers of a proposal what became of it, and makes room for the next one.
+func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome, err error) {
+	if err == nil && len(outcomes) != len(calls) {
+		panic(fmt.Sprintf("batch: %d outcomes for %d commands", len(outcomes), len(calls)))
+	}
+	b.mu.Lock()
+	b.mu.bytes -= bytes
+	b.mu.flying--
+	more := len(b.mu.queue) > 0 || b.mu.closed
+	b.mu.Unlock()
+	if more {
+		b.signal()
+	}
+	for i, c := range calls {
+		a := answer{err: err}
+		if err == nil {
+			a.outcome = outcomes[i]
 		}
-		b.mu.Lock()
-		b.mu.bytes -= p.bytes
-		b.mu.Unlock()
-		for i, c := range p.calls {
-			a := answer{err: err}
-			if err == nil {
-				a.outcome = outcomes[i]
-			}
-			c.answer <- a
-		}
-		b.metrics.latency.Observe(b.opts.Clock().Sub(p.begun).Seconds())
+		c.answer <- a
 	}
 }
 

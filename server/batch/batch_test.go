@@ -43,11 +43,12 @@ type group struct {
 	before    func()             // called in Propose
 	release   chan struct{}      // one for each answer; nil: at once
 	delay     func(int) duration // of an answer, when release is nil
+	last      chan struct{}      // closed once the last proposal is answered
 }
 
 type duration = time.Duration
 
-func (g *group) propose(data []byte) (func() ([]storage.Outcome, error), error) {
+func (g *group) propose(data []byte, done func([]storage.Outcome, error)) error {
 	if g.before != nil {
 		g.before()
 	}
@@ -58,24 +59,36 @@ func (g *group) propose(data []byte) (func() ([]storage.Outcome, error), error) 
 	g.clocks = append(g.clocks, int64(binary.BigEndian.Uint64(data[21:])))
 	g.sizes = append(g.sizes, len(data))
 	if g.refuse != nil {
-		return nil, g.refuse
+		return g.refuse
 	}
-	fail, nth := g.fail, len(g.proposals)
-	return func() ([]storage.Outcome, error) {
-		if g.release != nil {
-			<-g.release
-		} else if g.delay != nil {
-			time.Sleep(g.delay(nth))
-		}
-		if fail != nil {
-			return nil, fail
-		}
-		outcomes := make([]storage.Outcome, 0, len(numbers))
-		for _, n := range numbers {
-			outcomes = append(outcomes, storage.Outcome{LastSeq: uint64(n), Position: storage.Position(nth)})
-		}
-		return outcomes, nil
-	}, nil
+	before, answered := g.last, make(chan struct{})
+	g.last = answered
+	go g.answer(numbers, len(g.proposals), g.fail, before, func(outcomes []storage.Outcome, err error) {
+		done(outcomes, err)
+		close(answered)
+	})
+	return nil
+}
+
+// answer answers a proposal when it is told to, and after the one before it.
+func (g *group) answer(numbers []int, nth int, fail error, before <-chan struct{}, done func([]storage.Outcome, error)) {
+	if before != nil {
+		<-before
+	}
+	if g.release != nil {
+		<-g.release
+	} else if g.delay != nil {
+		time.Sleep(g.delay(nth))
+	}
+	if fail != nil {
+		done(nil, fail)
+		return
+	}
+	outcomes := make([]storage.Outcome, 0, len(numbers))
+	for _, n := range numbers {
+		outcomes = append(outcomes, storage.Outcome{LastSeq: uint64(n), Position: storage.Position(nth)})
+	}
+	done(outcomes, nil)
 }
 
 func (g *group) seen() [][]int {
@@ -480,15 +493,17 @@ func everyCommandOnce(t *rapid.T) {
 	delays := rapid.SliceOfN(rapid.IntRange(0, 5), 8, 8).Draw(t, "delays")
 	g := &group{delay: func(nth int) duration { return duration(delays[nth%8]) * time.Millisecond }}
 	failing := rapid.SliceOfN(rapid.IntRange(0, 5), 8, 8).Draw(t, "failing")
-	opts.Propose = func(data []byte) (func() ([]storage.Outcome, error), error) {
-		wait, err := g.propose(data)
+	opts.Propose = func(data []byte, done func([]storage.Outcome, error)) error {
 		switch failing[len(g.seen())%8] {
 		case 0:
-			return nil, broken
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.proposals, g.sizes = append(g.proposals, decode(data)), append(g.sizes, len(data))
+			return broken
 		case 1:
-			return func() ([]storage.Outcome, error) { _, _ = wait(); return nil, broken }, nil
+			return g.propose(data, func([]storage.Outcome, error) { done(nil, broken) })
 		}
-		return wait, err
+		return g.propose(data, done)
 	}
 	b := New(opts)
 	const each = 6
