@@ -93,7 +93,7 @@ func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome
 	if err != nil {
 		return storage.Outcome{}, nil, err
 	}
-	ticket, err := s.batcher.Enqueue(cmd)
+	ticket, err := s.enqueue(cmd)
 	if err != nil {
 		return storage.Outcome{}, nil, err
 	}

@@ -119,7 +119,7 @@ func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	if cmd, r.err = storage.EncodeAppend(&r.append); r.err != nil {
 		return r
 	}
-	r.ticket, r.err = e.s.batcher.Enqueue(cmd)
+	r.ticket, r.err = e.s.enqueue(cmd)
 	return r
 }
 

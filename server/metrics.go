@@ -18,6 +18,8 @@ type metrics struct {
 	diverged   prometheus.Counter
 	skewAlerts prometheus.Counter
 	clockSkew  prometheus.Gauge
+	diskFree   prometheus.Gauge
+	diskAlerts prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -46,6 +48,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_alerts_total",
 			Help: "Times that CLOCK_SKEW_HIGH was raised (APP-5).",
 		}),
+		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "runlog", Subsystem: "disk", Name: "free_bytes",
+			Help: "Bytes that the node may still write to the file system of its data directory.",
+		}),
+		diskAlerts: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "disk", Name: "low_alerts_total",
+			Help: "Times that DISK_LOW was raised, and appends refused.",
+		}),
 		clockSkew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
 			Help: "How far the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
@@ -56,7 +66,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew, m.diskFree, m.diskAlerts}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -19,6 +19,9 @@ const (
 	MinMemoryBytes     = 256 << 20
 )
 
+// DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the last ones.
+const DefaultMinFreeBytes = 512 << 20
+
 // Options of a server.
 type Options struct {
 	// DataDir is everything the node keeps. Required.
@@ -48,6 +51,10 @@ type Options struct {
 	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes; at least
 	// MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
+	// MinFreeBytes is what the disk must have left for appends to be taken. Default: DefaultMinFreeBytes.
+	MinFreeBytes int64
+	// DiskFree returns the bytes that may still be written below a directory. Default: asks the file system.
+	DiskFree func(dir string) (uint64, error)
 	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
@@ -98,6 +105,12 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second
+	}
+	if o.MinFreeBytes == 0 {
+		o.MinFreeBytes = DefaultMinFreeBytes
+	}
+	if o.DiskFree == nil {
+		o.DiskFree = diskUsage
 	}
 	if o.ClockSkewLimit == 0 {
 		o.ClockSkewLimit = time.Second

@@ -180,7 +180,11 @@ func (r *runService) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngin
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	outcome, err := r.s.batcher.Submit(ctx, cmd)
+	ticket, err := r.s.enqueue(cmd)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	outcome, err := ticket.Wait(ctx)
 	if err == nil {
 		err = outcome.Err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,6 +58,7 @@ type Server struct {
 	health    *health.Server
 	addresses Addresses
 
+	diskLow  atomic.Bool   // appends are refused
 	ready    chan struct{} // closed once the node has served for the first time
 	stopping context.Context
 	stop     context.CancelFunc
@@ -86,6 +88,7 @@ func Start(opts Options) (*Server, error) {
 	}
 	s.loops.Go(s.followLeadership)
 	s.loops.Go(s.watchClock)
+	s.loops.Go(s.watchDisk)
 	return s, nil
 }
 
@@ -318,7 +321,9 @@ func (s *Server) Addresses() Addresses { return s.addresses }
 func (s *Server) NodeID() string { return s.dir.identity.NodeID }
 
 // Ready says whether the node can take appends.
-func (s *Server) Ready() bool { return s.stopping.Err() == nil && s.node.Leading() }
+func (s *Server) Ready() bool {
+	return s.stopping.Err() == nil && s.node.Leading() && !s.diskLow.Load()
+}
 
 // WaitReady returns once the node has taken up its work, or with the context's error.
 func (s *Server) WaitReady(ctx context.Context) error {

@@ -3,6 +3,8 @@ package storage
 import (
 	"container/list"
 
+	"google.golang.org/protobuf/proto"
+
 	recordv1 "runlog/proto/record/v1"
 )
 
@@ -21,7 +23,8 @@ type run struct {
 	head     head
 	metadata *recordv1.RunMetadata // nil: none
 	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a
-	// look at the disk; one that is in it is looked up and compared in full.
+	// look at the disk; one that is in it is looked up and compared in full. nil: the run has too many, or
+	// memory is short, and every key is looked up.
 	receipts map[keyPrefix]struct{}
 	// touched says that the proposal being applied changed the run.
 	touched bool
@@ -32,11 +35,22 @@ type run struct {
 	lru   *list.Element
 }
 
-// Rough costs in memory of a run and of one receipt in a map.
+// Rough costs in memory of a run, beside its texts, and of one receipt in a map.
 const (
 	runBytes     = 512
 	receiptBytes = 48
 )
+
+// maxIndexed receipts of a run are kept in memory: to load more would hold up every append behind it.
+const maxIndexed = 16 << 10
+
+// size is about what the run takes in memory.
+func (r *run) size() int {
+	return runBytes + proto.Size(r.identity) + proto.Size(r.metadata) + receiptBytes*len(r.receipts)
+}
+
+// unindexed tells whether only the disk knows which keys the run has.
+func (r *run) unindexed() bool { return r.receipts == nil }
 
 // active holds the runs that were appended to most recently, complete with their receipts and bounded
 // by bytes (D6, D12). Only apply uses it.
@@ -62,23 +76,51 @@ func (a *active) get(runID []byte) *run {
 func (a *active) add(r *run) {
 	r.lru = a.order.PushFront(r)
 	a.runs[r.identity.RunId] = r
-	r.bytes = runBytes + receiptBytes*len(r.receipts)
+	a.resize(r)
+	a.shrink()
+}
+
+// resize counts a run anew, after it has changed.
+func (a *active) resize(r *run) {
+	a.bytes -= r.bytes
+	r.bytes = r.size()
 	a.bytes += r.bytes
 }
 
 func (a *active) addReceipt(r *run, p keyPrefix) {
+	if r.unindexed() {
+		return
+	}
+	if len(r.receipts) == maxIndexed {
+		a.unindex(r)
+		return
+	}
 	r.receipts[p] = struct{}{}
 	r.bytes += receiptBytes
 	a.bytes += receiptBytes
 }
 
-// trim drops the runs that were idle longest until the rest fits; never the most recent one. It is
-// called between proposals, when everything a run holds is in Pebble.
-func (a *active) trim() {
-	for a.bytes > a.limit && a.order.Len() > 1 {
-		oldest := a.order.Remove(a.order.Back()).(*run)
-		delete(a.runs, oldest.identity.RunId)
-		a.bytes -= oldest.bytes
+func (a *active) unindex(r *run) {
+	a.bytes -= receiptBytes * len(r.receipts)
+	r.bytes -= receiptBytes * len(r.receipts)
+	r.receipts = nil
+}
+
+// shrink gives up the runs that were idle longest until the rest fits. Of runs that the proposal being applied
+// has changed, and of the most recent one, it gives up the receipts alone: the heads are not on disk yet.
+func (a *active) shrink() {
+	for e := a.order.Back(); e != nil && a.bytes > a.limit; {
+		r := e.Value.(*run)
+		previous := e.Prev()
+		switch {
+		case !r.touched && previous != nil:
+			a.order.Remove(e)
+			delete(a.runs, r.identity.RunId)
+			a.bytes -= r.bytes
+		case previous != nil || a.bytes > 2*a.limit:
+			a.unindex(r)
+		}
+		e = previous
 	}
 }
 

@@ -95,8 +95,9 @@ type application struct {
 	chunk       []byte
 	chunkNo     uint32
 	chunkBlocks uint32
-	effects     []byte // on the heads, for the rolling hash
-	row         []byte // scratch for keys and rows
+	rows        *pebble.Iterator // nil until the first row is looked up
+	effects     []byte           // on the heads, for the rolling hash
+	row         []byte           // scratch for keys and rows
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
@@ -128,7 +129,10 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 // end gives up what the application must not hold on to.
 func (a *application) end() {
 	_ = a.batch.Close()
-	a.batch = nil
+	if a.rows != nil {
+		_ = a.rows.Close() // its errors came with its rows
+	}
+	a.batch, a.rows = nil, nil
 	clear(a.touched)
 	a.cmd.forget()
 	if cap(a.chunk) > maxChunkScratch {
@@ -254,22 +258,35 @@ func parseHeader(b []byte) header {
 
 // receipt looks a key up. A key that the run's memory does not know is new without a read (D6).
 func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
-	if _, ok := r.receipts[key.prefix()]; !ok {
+	if _, ok := r.receipts[key.prefix()]; !ok && !r.unindexed() {
 		return receipt{}, false, nil
 	}
 	if rc, ok := a.pending.find(r.no, key); ok {
 		return rc, true, nil
 	}
-	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
-	row, closer, err := a.s.db.Get(a.row)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return receipt{}, false, nil
-	}
-	if err != nil {
-		return receipt{}, false, fmt.Errorf("storage: read receipt: %w", err)
+	row, err := a.find(keys.AppendReceipt(a.row[:0], r.no, key[:]))
+	if err != nil || row == nil {
+		return receipt{}, false, err
 	}
 	rc, err := parseReceipt(row)
-	return rc, err == nil, errors.Join(err, closer.Close())
+	return rc, err == nil, err
+}
+
+// find returns the row of a key as it was before this proposal, nil when there is none. It asks the bloom
+// filters first, also those of the last level, which Get does not: most keys are new (D6). The row is good
+// until the next call.
+func (a *application) find(key []byte) ([]byte, error) {
+	a.row = key
+	if a.rows == nil {
+		var err error
+		if a.rows, err = a.s.db.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
+			return nil, fmt.Errorf("storage: read: %w", err)
+		}
+	}
+	if !a.rows.SeekPrefixGE(key) || !bytes.Equal(a.rows.Key(), key) {
+		return nil, a.rows.Error()
+	}
+	return a.rows.Value(), nil
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.
@@ -412,7 +429,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.s.db.Apply(a.batch, pebble.NoSync); err != nil {
 		return err
 	}
-	a.s.active.trim()
+	a.s.active.shrink()
 	a.s.publish(next)
 	return nil
 }

@@ -50,6 +50,7 @@ func (a *application) createRun(r *run, create *recordv1.RunMetadata) error {
 
 func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	r.metadata = m
+	a.s.active.resize(r)
 	row, err := deterministic.Marshal(m)
 	if err != nil {
 		return err
@@ -112,6 +113,7 @@ func (s *Store) activeRun(runID []byte) (*run, error) {
 	return r, nil
 }
 
+// loadReceipts indexes a run's receipts, unless it has more than maxIndexed.
 func (s *Store) loadReceipts(r *run) (err error) {
 	prefix := keys.ReceiptPrefix(r.no)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
@@ -120,6 +122,10 @@ func (s *Store) loadReceipts(r *run) (err error) {
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for it.First(); it.Valid(); it.Next() {
+		if len(r.receipts) == maxIndexed {
+			r.receipts = nil
+			break
+		}
 		hash := bytes.TrimPrefix(it.Key(), prefix)
 		if len(hash) != len(keyHash{}) {
 			return fmt.Errorf("%w: receipt key of %d bytes", errRow, len(it.Key()))

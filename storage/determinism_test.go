@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -67,5 +68,74 @@ func TestEvictions(t *testing.T) {
 		if err := errors.Join(p.Check(), l.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLargeRunD6: of a run with more receipts than are indexed, the disk answers for every duplicate (IDM-6),
+// after a restart too, and memory stays bounded (D12).
+func TestLargeRunD6(t *testing.T) {
+	l := open(t, storage.Options{MemTableBytes: 1 << 20})
+	const batch, batches = 500, storage.MaxIndexed/500 + 3
+	request := func(n int) storagetest.Request {
+		return storagetest.Request{Append: &storage.Append{RunID: "large", Events: storagetest.Events("large", n*batch, batch)}}
+	}
+	for n := range batches {
+		if _, err := l.Propose(int64(n), []storagetest.Request{request(n)}); err != nil {
+			t.Fatal(err)
+		}
+		if held := l.Store.ActiveMemory(); held > (storage.MaxIndexed+batch)*64 {
+			t.Fatalf("%d bytes are held for %d receipts", held, (n+1)*batch)
+		}
+	}
+	for _, reopen := range []bool{false, true} {
+		if reopen {
+			if err := l.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range []int{0, 1, batches / 2, batches - 1} {
+			outcomes, err := l.Propose(int64(batches), []storagetest.Request{request(n)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range outcomes[0].Results {
+				if want := uint64(n*batch + i + 1); !r.Duplicate || r.RunSeq != want {
+					t.Fatalf("event %d again: %+v, want a duplicate of %d", i, r, want)
+				}
+			}
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestColdRunsInOneProposalD12: however many runs one proposal brings into memory, their receipts stay within
+// the bound, and duplicates, also inside the proposal, are found (IDM-6, IDM-8).
+func TestColdRunsInOneProposalD12(t *testing.T) {
+	const runs, each, limit = 60, 50, 20_000
+	l := open(t, storage.Options{ActiveBytes: limit})
+	p := storagetest.NewPair(l)
+	request := func(run, first int) storagetest.Request {
+		name := fmt.Sprintf("run-%d", run)
+		return storagetest.Request{Append: &storage.Append{RunID: name, Events: storagetest.Events(name, first, each)}}
+	}
+	for run := range runs {
+		if _, err := p.Propose(1, request(run, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []storagetest.Request
+	for run := range runs {
+		all = append(all, request(run, each/2), request(run, 0), request(run, each/2))
+	}
+	if _, err := p.Propose(2, all...); err != nil {
+		t.Fatal(err)
+	}
+	if held := l.Store.ActiveMemory(); held > limit {
+		t.Errorf("%d bytes are held, at most %d may be", held, limit)
+	}
+	if err := errors.Join(p.Check(), l.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,3 +35,9 @@ func (s *Store) ActiveRuns() int { return len(s.active.runs) }
 
 // Bytes of the command, as in a proposal.
 func (c Command) Bytes() []byte { return c.data }
+
+// ActiveMemory is about what the runs in memory take.
+func (s *Store) ActiveMemory() int { return s.active.bytes }
+
+// MaxIndexed receipts of a run are kept in memory.
+const MaxIndexed = maxIndexed

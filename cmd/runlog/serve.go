@@ -31,6 +31,7 @@ func (a *app) serveCommand() *cobra.Command {
 		config, logLevel, logFormat string
 		unknownTypes, keyPolicy     string
 		memory                      = byteSize(server.DefaultMemoryBytes)
+		minFree                     = byteSize(server.DefaultMinFreeBytes)
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -68,7 +69,8 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 			if err != nil {
 				return err
 			}
-			opts.Logger, opts.Version, opts.MemoryBytes = log, version, int64(memory)
+			opts.Logger, opts.Version = log, version
+			opts.MemoryBytes, opts.MinFreeBytes = int64(memory), int64(minFree)
 			return serve(cmd.Context(), opts)
 		},
 	}
@@ -81,6 +83,7 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
 	f.Var(&memory, "memory", "memory that the node may use in all, such as 512MiB or 4GiB")
+	f.Var(&minFree, "min-free-disk", "what the disk must have left for appends to be taken; below it they are refused, and reads go on")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that the contract does not know: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
 	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is raised")

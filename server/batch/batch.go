@@ -74,7 +74,7 @@ type Batcher struct {
 	// line is held from cutting a proposal off the queue until it is proposed, so that proposals keep the
 	// order of the queue.
 	line sync.Mutex
-	wake chan struct{} // has room for one: there may be something to propose, or to close
+	wake chan struct{}  // has room for one: there may be something to propose, or to close
 	done sync.WaitGroup // of run, and of each proposal
 }
 
@@ -97,22 +97,13 @@ func New(opts Options) *Batcher {
 	return b
 }
 
-// Submit puts a command into the log and returns its outcome once it is durable and applied.
-//
-// ErrOverloaded and ErrClosed: not stored. ErrAbandoned, and what Propose's wait returns: see there.
-func (b *Batcher) Submit(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
-	t, err := b.Enqueue(cmd)
-	if err != nil {
-		return storage.Outcome{}, err
-	}
-	return t.Wait(ctx)
-}
-
 // Ticket stands for a command that was admitted.
 type Ticket struct{ c *call }
 
 // Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one after
 // the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
+//
+// The caller waits with Ticket.Wait, or not at all.
 func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	c := &call{cmd: cmd, answer: make(chan answer, 1)}
 	idle, err := b.admit(c)
@@ -129,7 +120,8 @@ func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	return Ticket{c}, nil
 }
 
-// Wait returns the outcome once it is durable and applied. It may be called once.
+// Wait returns the outcome once it is durable and applied, or what Options.Propose says, or ErrAbandoned. It may
+// be called once.
 func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	select {
 	case a := <-t.c.answer:

@@ -131,11 +131,20 @@ type answers struct {
 	done  sync.WaitGroup
 }
 
-// submit calls Submit in a goroutine of its own, and returns once the command is queued or answered.
+// submit puts a command into the log and waits for its outcome.
+func submit(ctx context.Context, b *Batcher, cmd storage.Command) (storage.Outcome, error) {
+	t, err := b.Enqueue(cmd)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	return t.Wait(ctx)
+}
+
+// submit calls submit in a goroutine of its own, and returns once the command is queued or answered.
 func (a *answers) submit(ctx context.Context, t *testing.T, b *Batcher, n, size int) {
 	t.Helper()
 	a.done.Go(func() {
-		o, err := b.Submit(ctx, command(n, size))
+		o, err := submit(ctx, b, command(n, size))
 		if err == nil && o.LastSeq != uint64(n) {
 			err = fmt.Errorf("command %d was told the outcome of %d", n, o.LastSeq)
 		}
@@ -519,7 +528,7 @@ func everyCommandOnce(t *rapid.T) {
 				n := c*each + k
 				time.Sleep(duration(pauses[n]) * time.Millisecond)
 				ctx, cancel := context.WithTimeout(t.Context(), duration(patience[n])*time.Millisecond)
-				o, err := b.Submit(ctx, command(n, sizes[n]))
+				o, err := submit(ctx, b, command(n, sizes[n]))
 				cancel()
 				if err == nil && o.LastSeq != uint64(n) {
 					err = fmt.Errorf("was told the outcome of %d", o.LastSeq)

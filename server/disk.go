@@ -1,0 +1,69 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/proto/contract"
+	"runlog/server/batch"
+	"runlog/storage"
+)
+
+const (
+	// alertDiskLow is raised while appends are refused because the disk is nearly full.
+	alertDiskLow = "DISK_LOW"
+	// diskInterval is how often the disk is looked at: even a fast one does not take MinFreeBytes in it.
+	diskInterval = time.Second
+	// diskDelay is when a refused caller should try again.
+	diskDelay = 10 * time.Second
+)
+
+// diskUsage returns how many bytes this process may still write to the file system of a directory.
+func diskUsage(dir string) (uint64, error) {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return usage.AvailBytes, err
+}
+
+// watchDisk refuses appends before the disk is full: a log that cannot be written stops the node (D10), and
+// one that is full cannot be made smaller, because that too needs room. Reads go on.
+func (s *Server) watchDisk() {
+	ticker := time.NewTicker(diskInterval)
+	defer ticker.Stop()
+	for s.checkDisk(); ; s.checkDisk() {
+		select {
+		case <-s.stopping.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// checkDisk sets whether appends are refused, and logs when that begins and when it ends.
+func (s *Server) checkDisk() {
+	free, err := s.opts.DiskFree(s.opts.DataDir)
+	if err != nil {
+		s.log.Warn("cannot tell how full the disk is", "dir", s.opts.DataDir, "err", err)
+		return
+	}
+	s.metrics.diskFree.Set(float64(free))
+	low := free < uint64(s.opts.MinFreeBytes)
+	switch was := s.diskLow.Swap(low); {
+	case low && !was:
+		s.metrics.diskAlerts.Inc()
+		s.log.Error("the disk is nearly full: appends are refused until there is room", "alert", alertDiskLow,
+			"dir", s.opts.DataDir, "free", free, "needed", s.opts.MinFreeBytes)
+	case was && !low:
+		s.log.Info("the disk has room again, appends are taken", "alert", alertDiskLow)
+	}
+}
+
+// enqueue admits a command to the log.
+func (s *Server) enqueue(cmd storage.Command) (batch.Ticket, error) {
+	if s.diskLow.Load() {
+		return batch.Ticket{}, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: diskDelay,
+			Message: fmt.Sprintf("the node's disk has less than %d MiB left; nothing was stored", s.opts.MinFreeBytes>>20)}
+	}
+	return s.batcher.Enqueue(cmd)
+}
