@@ -27,15 +27,18 @@ func (c *snapshotCache) get(runID string) (s *Snapshot, stored uint64) {
 	return nil, 0
 }
 
-func (c *snapshotCache) put(runID string, s *Snapshot, stored uint64) {
+// put returns the run that had to leave, nil when there was room.
+func (c *snapshotCache) put(runID string, s *Snapshot, stored uint64) *cached {
 	if e := c.runs[runID]; e != nil {
 		e.Value = &cached{runID, s, stored}
 		c.order.MoveToFront(e)
-		return
+		return nil
 	}
 	c.runs[runID] = c.order.PushFront(&cached{runID, s, stored})
-	if c.order.Len() > c.limit {
-		oldest := c.order.Remove(c.order.Back()).(*cached)
-		delete(c.runs, oldest.runID)
+	if c.order.Len() <= c.limit {
+		return nil
 	}
+	oldest := c.order.Remove(c.order.Back()).(*cached)
+	delete(c.runs, oldest.runID)
+	return oldest
 }

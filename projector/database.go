@@ -149,10 +149,16 @@ func (d *database) load(runID string) (*Snapshot, error) {
 	return s, nil
 }
 
-// store writes a round: the snapshots that are due, the list rows that changed, and the position.
-func (d *database) store(position storage.Position, changed map[string]*folded) error {
+// store writes a round: the snapshots that are due or that left memory, the list rows that changed, and the
+// position. One that left memory comes first, as its run may have changed again since.
+func (d *database) store(position storage.Position, changed map[string]*folded, left []*cached) error {
 	batch := d.db.NewBatch()
 	defer func() { _ = batch.Close() }()
+	for _, c := range left {
+		if err := batch.Set(snapshotKey(c.runID), c.snapshot.MarshalStored(), nil); err != nil {
+			return err
+		}
+	}
 	for _, f := range changed {
 		if f.due() {
 			if err := batch.Set(snapshotKey(f.run.RunID), f.now.MarshalStored(), nil); err != nil {

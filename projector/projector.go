@@ -16,8 +16,11 @@ import (
 )
 
 const (
-	// storeEvery is how many events a stored snapshot may lag behind its run: a read folds no more.
+	// storeEvery is how many events a stored snapshot may lag behind its run, or storeShare of the run when
+	// that is more: to write a long run's snapshot costs as much as to fold a part of the run. Memory has the
+	// snapshots of active runs; one that leaves it is stored as it is.
 	storeEvery = 64
+	storeShare = 4
 	// roundEvents closes a round of folding, at the end of a proposal.
 	roundEvents = 4096
 	// roundEvery is how often a round may begin: under load, more events share what a round costs.
@@ -105,6 +108,7 @@ type Projector struct {
 		runs *snapshotCache
 	}
 	position atomic.Uint64 // everything up to here is folded
+	left     []*cached     // runs that left live and are not stored yet; only run uses it
 	// advanced is closed, and replaced, whenever position moves.
 	advanced struct {
 		sync.Mutex
@@ -234,6 +238,7 @@ func (p *Projector) remake() (err error) {
 	p.live.Lock()
 	p.live.runs = newSnapshotCache(p.opts.CachedRuns)
 	p.live.Unlock()
+	p.left = nil
 	p.position.Store(uint64(p.disk.db.position))
 	return nil
 }
@@ -284,10 +289,10 @@ type folded struct {
 	made   bool   // or its metadata changed
 }
 
-// due says whether the snapshot has to be stored: a read must not fold more than storeEvery events, and
-// a run that has ended is read as it is from then on.
+// due says whether the snapshot has to be stored: it lags too far behind, or the run has ended and is read as
+// it is from then on.
 func (f *folded) due() bool {
-	return f.now.LastEventSeq >= f.stored+storeEvery ||
+	return f.now.LastEventSeq >= f.stored+max(storeEvery, f.stored/storeShare) ||
 		f.now.Status.Terminal() && f.now.LastEventSeq > f.stored
 }
 
@@ -341,13 +346,16 @@ func mayLack(s *Snapshot, c *storage.Commit) bool {
 // finish stores what is due, makes the new snapshots visible and tells the watchers.
 func (r *round) finish() error {
 	p := r.p
-	if err := p.disk.db.store(r.position, r.changed); err != nil {
+	if err := p.disk.db.store(r.position, r.changed, p.left); err != nil {
 		return err
 	}
+	p.left = p.left[:0]
 	now := p.opts.Clock()
 	p.live.Lock()
 	for id, f := range r.changed {
-		p.live.runs.put(id, f.now, f.stored)
+		if left := p.live.runs.put(id, f.now, f.stored); left != nil && left.snapshot.LastEventSeq > left.stored {
+			p.left = append(p.left, left)
+		}
 	}
 	p.live.Unlock()
 	p.position.Store(uint64(r.position))
