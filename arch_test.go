@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"projector":             3,
 	"bench":                 3,
 	"server/batch":          4,
+	"server/gate":           4,
 	"server":                5,
 	"cmd/runlog":            6,
 }

@@ -18,15 +18,14 @@ func (s *Server) publicHandler(gateway http.Handler) http.Handler {
 		// No http.ServeMux here: it cleans paths, and a runId may hold escaped slashes.
 		switch r.URL.Path {
 		case "/healthz":
-			s.healthz(w, r)
+			servePage(w, r, s.healthz)
 		case "/readyz":
-			s.readyz(w, r)
+			servePage(w, r, s.readyz)
 		case "/openapi.json":
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(runlogv1.OpenAPI)
+			servePage(w, r, serveOpenAPI)
 		default:
-			if schema, ok := strings.CutPrefix(r.URL.Path, "/schemas/"); ok {
-				serveSchema(w, r, schema)
+			if strings.HasPrefix(r.URL.Path, schemasPath) {
+				servePage(w, r, serveSchema)
 				return
 			}
 			gateway.ServeHTTP(w, r)
@@ -34,14 +33,32 @@ func (s *Server) publicHandler(gateway http.Handler) http.Handler {
 	})
 }
 
+// servePage serves what can only be read.
+func servePage(w http.ResponseWriter, r *http.Request, page http.HandlerFunc) {
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		hangUp(w)
+		writeMethodNotAllowed(w, r, []string{http.MethodGet, http.MethodHead})
+	case !refuseBody(w, r):
+		page(w, r)
+	}
+}
+
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(runlogv1.OpenAPI)
+}
+
+const schemasPath = "/schemas/"
+
 // serveSchema answers GET /schemas/{contract}/{eventType}.json (ENV-5).
-func serveSchema(w http.ResponseWriter, r *http.Request, path string) {
-	version, file, _ := strings.Cut(path, "/")
+func serveSchema(w http.ResponseWriter, r *http.Request) {
+	version, file, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, schemasPath), "/")
 	name, isJSON := strings.CutSuffix(file, ".json")
 	line, known := contract.ParseLine(version)
 	schema, found := contract.Schema(line, name)
 	if !isJSON || !known || !found || version == "" {
-		writeRoutingError(r.Context(), nil, nil, w, r, http.StatusNotFound)
+		writeRouteNotFound(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/schema+json")

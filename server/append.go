@@ -12,15 +12,12 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/batch"
+	"runlog/server/gate"
 	"runlog/storage"
 )
 
-const (
-	// maxBatchRequests bounds one BatchAppend.
-	maxBatchRequests = 1000
-	// batchParallel is how many requests of one BatchAppend are encoded and waited for at a time.
-	batchParallel = 64
-)
+// batchParallel is how many requests of one BatchAppend are encoded and waited for at a time.
+const batchParallel = 64
 
 // AppendEvents stores events of one run, all or none (APP-3).
 func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
@@ -42,8 +39,12 @@ func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEve
 // BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one run
 // are appended in their order.
 func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
-	if n := len(req.Requests); n == 0 || n > maxBatchRequests {
-		return nil, statusOf(invalid("requests", fmt.Sprintf("must have 1 to %d requests, has %d", maxBatchRequests, n)))
+	events := 0
+	for _, r := range req.Requests {
+		events += len(r.GetEvents())
+	}
+	if err := gate.CheckBatch(len(req.Requests), events); err != nil {
+		return nil, encodeError(err)
 	}
 	out := &runlogv1.BatchAppendResponse{Outcomes: make([]*runlogv1.BatchAppendOutcome, len(req.Requests))}
 	byRun := map[string][]int{}

@@ -12,6 +12,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/batch"
+	"runlog/server/gate"
 	"runlog/storage"
 )
 
@@ -98,13 +99,18 @@ func (e *eventService) receive(stream appendStream, in *intake) error {
 			return stream.Context().Err()
 		}
 		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
+		admit := func() *streamed { return e.admit(req) }
+		var refusal *gate.Refusal
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case errors.As(err, &refusal) && refusal.Readable:
+			admit = func() *streamed { return &streamed{requestID: refusal.RequestID, err: refusal.Err} }
+		case err != nil:
+			// What came before is still answered.
 			return err
 		}
-		if !in.put(func() *streamed { return e.admit(req) }) {
+		if !in.put(admit) {
 			return errStopping
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
@@ -23,6 +24,8 @@ const (
 	maxScan = 10_000
 	// streamBatch is how many events ReadEvents sends at a time.
 	streamBatch = 256
+	// maxTypes bounds the types that a list is filtered by: every event is compared to each.
+	maxTypes = 100
 )
 
 type eventService struct {
@@ -35,6 +38,9 @@ func (e *eventService) ListEvents(ctx context.Context, req *runlogv1.ListEventsR
 	size, err := pageSize(req.PageSize, maxPage, maxPage)
 	if err != nil {
 		return nil, statusOf(err)
+	}
+	if n := len(req.Types); n > maxTypes {
+		return nil, statusOf(invalid("types", fmt.Sprintf("are %d, at most %d", n, maxTypes)))
 	}
 	v, err := e.s.view(ctx, req.RunId, req.Consistency, req.MinSeq)
 	if err != nil {
@@ -151,8 +157,8 @@ func (r *reading) applied() *runlogv1.AppliedState {
 
 // view opens a run for reading with the consistency asked for, once it has reached minSeq (READ-2).
 func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*reading, error) {
-	if runID == "" {
-		return nil, invalid("runId", "is required")
+	if fault := contract.NameFault(runID); fault != "" {
+		return nil, invalid("runId", fault)
 	}
 	if err := s.readable(ctx, level); err != nil {
 		return nil, err

@@ -57,8 +57,8 @@ func (r *runService) CreateRun(ctx context.Context, req *runlogv1.CreateRunReque
 
 // GetRun returns a run's metadata, head and status.
 func (r *runService) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*runlogv1.GetRunResponse, error) {
-	if req.RunId == "" {
-		return nil, statusOf(invalid("runId", "is required"))
+	if fault := contract.NameFault(req.RunId); fault != "" {
+		return nil, statusOf(invalid("runId", fault))
 	}
 	if err := r.s.readable(ctx, req.Consistency); err != nil {
 		return nil, statusOf(err)
@@ -169,8 +169,8 @@ func bound(field string, t *timestamppb.Timestamp) (int64, error) {
 // SetEngineRunRef records the engine's own reference of a run, once (APP-12).
 func (r *runService) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
 	switch {
-	case req.RunId == "":
-		return nil, statusOf(invalid("runId", "is required"))
+	case contract.NameFault(req.RunId) != "":
+		return nil, statusOf(invalid("runId", contract.NameFault(req.RunId)))
 	case req.EngineRunRef == "":
 		return nil, statusOf(invalid("engineRunRef", "is required"))
 	case uriFault(req.EngineRunRef) != "":

@@ -24,6 +24,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
 	"runlog/server/batch"
+	"runlog/server/gate"
 	"runlog/storage"
 )
 
@@ -43,6 +44,10 @@ const (
 	connBuffer   = 64 << 10
 	// maxGatewayStreams leaves the gateway's connection room for calls that are no streams.
 	maxGatewayStreams = maxConcurrentStreams - 1000
+	// idleTimeout of a connection that waits for its next HTTP request.
+	idleTimeout = 2 * time.Minute
+	// maxHeaderBytes is room for what browsers and proxies add to a request.
+	maxHeaderBytes = 64 << 10
 )
 
 // Server is a running node.
@@ -204,23 +209,17 @@ func (s *Server) serve(l listeners) error {
 	g := s.newGRPCServer()
 	inner := bufconn.Listen(gatewayBuffer)
 	s.onClose(func() error { return drainGRPC(g) })
-	conn, err := grpc.NewClient("passthrough:gateway",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(structUnary),
-		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxGatewayStreams).open),
-		grpc.WithDefaultCallOptions(
-			grpc.MaxCallRecvMsgSize(s.opts.MaxRequestBytes*2), grpc.MaxCallSendMsgSize(s.opts.MaxRequestBytes*2)),
-	)
+	conn, err := s.dialGateway(inner)
 	if err != nil {
 		return fmt.Errorf("server: gateway: %w", err)
 	}
 	s.onClose(conn.Close)
-	gateway, err := newGateway(s.stopping, conn, s.opts.MaxRequestBytes)
+	gateway, err := newGateway(s.stopping, conn, s.limits())
 	if err != nil {
 		return err
 	}
-	public := &http.Server{Handler: s.publicHandler(gateway), ReadHeaderTimeout: 10 * time.Second}
+	public := &http.Server{Handler: s.publicHandler(gateway), ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 	admin := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
 	s.onClose(func() error { return errors.Join(drainHTTP(public), admin.Close()) })
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
@@ -232,9 +231,11 @@ func (s *Server) serve(l listeners) error {
 	return nil
 }
 
+func (s *Server) limits() gate.Limits { return gate.Limits{Bytes: s.opts.MaxRequestBytes} }
+
 func (s *Server) newGRPCServer() *grpc.Server {
-	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes),
+	guard := gate.NewGuard(s.limits(), statusOf)
+	g := grpc.NewServer(slices.Concat(guard.ServerOptions(), []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
 		// Goroutines that have grown their stack once serve many calls.
 		grpc.NumStreamWorkers(streamWorkers),
@@ -250,12 +251,25 @@ func (s *Server) newGRPCServer() *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
-	}, s.opts.GRPC...)...)
-	runlogv1.RegisterRunServiceServer(g, &runService{s: s})
-	runlogv1.RegisterEventServiceServer(g, &eventService{s: s})
-	runlogv1.RegisterProjectionServiceServer(g, &projectionService{s: s})
+	}, s.opts.GRPC)...)
+	guarded := guard.Register(g)
+	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
+	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
+	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	return g
+}
+
+// dialGateway makes the connection over which the gateway calls the gRPC server behind inner.
+func (s *Server) dialGateway(inner *bufconn.Listener) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:gateway",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(structUnary),
+		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxGatewayStreams).open),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(s.opts.MaxRequestBytes*2), grpc.MaxCallSendMsgSize(s.limits().Transport())),
+	)
 }
 
 // goServe runs a server until it is shut down. One that ends by itself is a failure.

@@ -7,9 +7,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// maxViolations bounds the answer to a request in which everything is wrong; what is beyond it shows
+// MaxViolations bounds the answer to a request in which everything is wrong; what is beyond it shows
 // once the first ones are mended. The error then says truncated=true.
-const maxViolations = 100
+const MaxViolations = 100
 
 // Metadata keys of the errors made here.
 const (
@@ -28,11 +28,7 @@ const (
 // the server has the schema as schema, where they apply.
 func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
-		return nil, newError([]Violation{{
-			Field:       "events",
-			Reason:      ReasonInvalidArgumentField,
-			Description: fmt.Sprintf("has %d events: send 1 to %d", n, MaxEvents),
-		}})
+		return nil, WrongCount(n)
 	}
 	valid := make([]Event, 0, len(events))
 	var bad []Violation
@@ -50,14 +46,14 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 			v.Field = "events[" + strconv.Itoa(i) + "]." + v.Field
 			bad = append(bad, v)
 		}
-		if len(bad) > maxViolations {
+		if len(bad) > MaxViolations {
 			break
 		}
 	}
 	if first < 0 {
 		return valid, nil
 	}
-	err := newError(bad)
+	err := NewError(bad)
 	err.Metadata[metadataIndex] = strconv.Itoa(first)
 	switch err.Reason {
 	case ReasonPayloadTooLarge:
@@ -69,11 +65,21 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	return nil, err
 }
 
-// newError makes the error of a list of violations, which is not empty.
-func newError(bad []Violation) *Error {
+// WrongCount is the refusal of a request with that many events, which are none or too many (APP-3).
+func WrongCount(events int) *Error {
+	return NewError([]Violation{{
+		Field:       "events",
+		Reason:      ReasonInvalidArgumentField,
+		Description: fmt.Sprintf("has %d events: send 1 to %d", events, MaxEvents),
+	}})
+}
+
+// NewError makes the error of a list of violations, which is not empty. Its reason is that of the first.
+// What is beyond the bound on an answer is left out, and the metadata say truncated.
+func NewError(bad []Violation) *Error {
 	metadata := make(map[string]string)
-	if len(bad) > maxViolations {
-		bad = bad[:maxViolations]
+	if len(bad) > MaxViolations {
+		bad = bad[:MaxViolations]
 		metadata[metadataTruncated] = "true"
 	}
 	v := bad[0]

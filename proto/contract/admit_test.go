@@ -87,7 +87,7 @@ func TestAPP3OneBadEventFailsAll(t *testing.T) {
 func TestAPP3ViolationsAreBounded(t *testing.T) {
 	_, err := ValidateAll(repeat(1000, &runlogv1.EventWrite{}), Options{})
 	e := asError(t, err)
-	if len(e.Violations) != maxViolations || e.Metadata["truncated"] != "true" || e.Metadata["index"] != "0" {
+	if len(e.Violations) != MaxViolations || e.Metadata["truncated"] != "true" || e.Metadata["index"] != "0" {
 		t.Errorf("%d violations, %v", len(e.Violations), e.Metadata)
 	}
 }

@@ -62,7 +62,7 @@ func samePayload(a, b []byte) bool {
 //	+ digits e exp ;   a number; or - for a negative one
 //	t f n              literals
 //
-// It walks over the text once, whatever the nesting, and recurses at most maxDepth times.
+// It walks over the text once, whatever the nesting, and recurses at most MaxDepth times.
 func appendComparable(dst, b []byte, i int) ([]byte, int) {
 	i = skipSpace(b, i)
 	switch b[i] {

@@ -70,7 +70,7 @@ func (e *structEncoder) value(v *structpb.Value, depth int) {
 }
 
 func (e *structEncoder) object(s *structpb.Struct, depth int) {
-	if depth > maxDepth {
+	if depth > MaxDepth {
 		e.fault = badDepth
 		return
 	}
@@ -97,7 +97,7 @@ func (e *structEncoder) object(s *structpb.Struct, depth int) {
 }
 
 func (e *structEncoder) list(l *structpb.ListValue, depth int) {
-	if depth > maxDepth {
+	if depth > MaxDepth {
 		e.fault = badDepth
 		return
 	}

@@ -77,7 +77,7 @@ func TestENV8StructFaults(t *testing.T) {
 		}})}}
 	}
 	deep := structpb.NewNumberValue(1)
-	for range maxDepth {
+	for range MaxDepth {
 		deep = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{deep}})
 	}
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func TestENV8StructFaults(t *testing.T) {
 		"nil":         {wrap(nil), "/a/1/b", badStructValue},
 		"text":        {wrap(structpb.NewStringValue("\xff")), "/a/1/b", badStructText},
 		"member name": {&structpb.Struct{Fields: map[string]*structpb.Value{"\xff": structpb.NewBoolValue(true)}}, "", badStructText},
-		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, "/a" + strings.Repeat("/0", maxDepth-1), badDepth},
+		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, "/a" + strings.Repeat("/0", MaxDepth-1), badDepth},
 		"depth of objects": {wrap(structpb.NewStructValue(wrap(structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
 			strings.Repeat("n", 300): structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": deep}}),
 		}})))), "", badDepth},

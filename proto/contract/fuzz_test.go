@@ -17,7 +17,7 @@ import (
 // checkError requires what every refusal promises.
 func checkError(t *testing.T, err error) {
 	var e *Error
-	if !errors.As(err, &e) || len(e.Violations) == 0 || len(e.Violations) > maxViolations {
+	if !errors.As(err, &e) || len(e.Violations) == 0 || len(e.Violations) > MaxViolations {
 		t.Fatalf("%T %v", err, err)
 	}
 	for _, v := range e.Violations {
@@ -81,7 +81,7 @@ func FuzzValidate(f *testing.F) {
 		}
 		e, bad := Validate(w, o)
 		if len(bad) > 0 {
-			checkError(t, newError(bad))
+			checkError(t, NewError(bad))
 			return
 		}
 		checkEvent(t, &e, o)

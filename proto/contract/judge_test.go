@@ -143,7 +143,7 @@ func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (o
 			t.Fatalf("%v", v)
 		}
 	}
-	if got = tidy(got); len(bad) <= maxViolations && !slices.Equal(got, want) {
+	if got = tidy(got); len(bad) <= MaxViolations && !slices.Equal(got, want) {
 		t.Fatalf("%s %s: %q: violations at %q, the judge has them at %q", line, eventType, payload, got, want)
 	}
 	checkValidateAgrees(t, eventOf(line, eventType, payload), bad)

@@ -33,7 +33,7 @@ func ParseEvent(line []byte) (*runlogv1.EventWrite, error) {
 		}
 	}
 	if len(bad) > 0 {
-		return nil, newError(bad)
+		return nil, NewError(bad)
 	}
 	if p.payload != nil {
 		w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: p.payload}

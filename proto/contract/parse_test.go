@@ -165,7 +165,7 @@ func TestParseErrors(t *testing.T) {
 	}
 	many.WriteString(`"x":0}`)
 	_, err := ParseEvent([]byte(many.String()))
-	if e := asError(t, err); len(e.Violations) != maxViolations || e.Metadata["truncated"] != "true" {
+	if e := asError(t, err); len(e.Violations) != MaxViolations || e.Metadata["truncated"] != "true" {
 		t.Errorf("%d violations", len(e.Violations))
 	}
 }

@@ -37,6 +37,14 @@ const (
 	ReasonResumeTokenInvalid     Reason = "RESUME_TOKEN_INVALID"
 )
 
+// The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies have no
+// counterpart in gRPC.
+const (
+	ReasonRouteNotFound    Reason = "ROUTE_NOT_FOUND"
+	ReasonMethodNotAllowed Reason = "METHOD_NOT_ALLOWED"
+	ReasonRequestTimeout   Reason = "REQUEST_TIMEOUT"
+)
+
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
 type Stored string
 
@@ -68,7 +76,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonKeyMismatch, codes.InvalidArgument, 400, StoredNo, "no",
 		"Send the key in expected_key, or leave the key out and the server derives it."},
 	{ReasonPayloadTooLarge, codes.InvalidArgument, 400, StoredNo, "no",
-		"Store the data elsewhere and send a reference to it as an artifact."},
+		"A payload: store the data elsewhere and send a reference to it as an artifact. A request: send fewer events at a time."},
 	{ReasonSequenceConflict, codes.Aborted, 409, StoredNo, "after reading again",
 		"Read the run's events after your expectedLastSeq, decide again, and append with the current value."},
 	{ReasonRunAlreadyExists, codes.AlreadyExists, 409, StoredNo, "no",
@@ -107,6 +115,12 @@ var reasons = [...]ReasonInfo{
 		"The stream was not read fast enough: resume it from the last resume token."},
 	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
 		"Read a fresh snapshot and watch from its lastEventSeq."},
+	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
+		"Check the path; GET /openapi.json lists the routes."},
+	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",
+		"Use a method that the Allow header names; GET /openapi.json lists the routes."},
+	{ReasonRequestTimeout, codes.Unavailable, 408, StoredNo, "yes",
+		"The body came too slowly: send the request again, with fewer events when the connection is slow."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.
@@ -126,7 +140,7 @@ var reserved = map[Reason]bool{
 // Reserved tells whether no call of this version ends with the reason.
 func (r Reason) Reserved() bool { return reserved[r] }
 
-// Reasons returns the table, in the contract's order.
+// Reasons returns the table, in the contract's order; those of HTTP come last.
 func Reasons() []ReasonInfo { return append([]ReasonInfo(nil), reasons[:]...) }
 
 // Info returns the row of a reason. A reason outside the table, which is a defect of the server, is

@@ -2,9 +2,9 @@ package contract
 
 import "unicode/utf8"
 
-// maxDepth is how many arrays and objects of a payload may lie within each other, itself included.
+// MaxDepth is how many arrays and objects of a payload may lie within each other, itself included.
 // The bound keeps every walk over a payload, here and in the rooms further in, from recursing deep.
-const maxDepth = 64
+const MaxDepth = 64
 
 // What a JSON text can be refused for. Scanners return the position of the fault with one of these;
 // the empty string means that there is none.
@@ -32,7 +32,7 @@ var plain = func() (t [256]bool) {
 }()
 
 // checkObject reports whether b is one JSON object (RFC 8259) in valid UTF-8, with white space around
-// it at most, nested at most maxDepth levels. It returns the fault and its position. It neither
+// it at most, nested at most MaxDepth levels. It returns the fault and its position. It neither
 // allocates nor recurses.
 func checkObject(b []byte) (pos int, fault string) {
 	start := skipSpace(b, 0)
@@ -52,11 +52,11 @@ func checkObject(b []byte) (pos int, fault string) {
 // scanValue walks over the value that begins at b[i], white space before it included, and returns the
 // position after it, or that of its fault.
 func scanValue(b []byte, i int) (int, string) {
-	return scanWithin(b, i, maxDepth)
+	return scanWithin(b, i, MaxDepth)
 }
 
 // scanWithin is scanValue for a value that lies within others, which leave it room for so many arrays
-// and objects within each other, at most maxDepth.
+// and objects within each other, at most MaxDepth.
 func scanWithin(b []byte, i, room int) (int, string) {
 	var objects uint64 // Bit d is set where the container at depth d is an object.
 	depth := 0

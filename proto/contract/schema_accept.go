@@ -10,7 +10,7 @@ const lookCloser = -1
 // it is worth a closer look: something is wrong, or a known member is given twice, or something that
 // the rule speaks about is written in an unusual way. It does not allocate.
 func (r *rule) acceptsPayload(b []byte) bool {
-	end := r.accepts(b, skipSpace(b, 0), maxDepth)
+	end := r.accepts(b, skipSpace(b, 0), MaxDepth)
 	return end != lookCloser && skipSpace(b, end) == len(b)
 }
 

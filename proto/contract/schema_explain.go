@@ -8,7 +8,7 @@ import (
 )
 
 // explainer finds what a payload that is known to be one JSON object has against its rule, all of it
-// until there are more than maxViolations. It is the slow half of the judgement: what acceptsPayload
+// until there are more than MaxViolations. It is the slow half of the judgement: what acceptsPayload
 // has accepted never comes here, and what does may still be valid.
 type explainer struct {
 	// at is the JSON Pointer of the value in hand, with "payload" in front.
@@ -23,7 +23,7 @@ func (r *rule) explain(payload []byte) []Violation {
 	return x.bad
 }
 
-func (x *explainer) full() bool { return len(x.bad) > maxViolations }
+func (x *explainer) full() bool { return len(x.bad) > MaxViolations }
 
 func (x *explainer) fail(format string, args ...any) {
 	x.bad = appendFault(x.bad, string(x.at), format, args...)
@@ -116,9 +116,9 @@ func (x *explainer) text(r *rule, text string) {
 		for i, w := range r.words {
 			quoted[i] = strconv.Quote(w)
 		}
-		x.fail("must be %s, is %s", strings.Join(quoted, " or "), quote(text))
+		x.fail("must be %s, is %s", strings.Join(quoted, " or "), Quote(text))
 	case r.form != nil && !r.form.matches([]byte(text)):
-		x.fail("must be %s, is %s", r.form.help, quote(text))
+		x.fail("must be %s, is %s", r.form.help, Quote(text))
 	case r.nonEmpty && text == "":
 		x.fail("must not be empty")
 	}
@@ -154,7 +154,7 @@ func told(raw []byte) string {
 	const most = 40
 	switch kindOf(raw) {
 	case kindString:
-		return "the string " + quote(unquote(raw))
+		return "the string " + Quote(unquote(raw))
 	case kindNumber:
 		if len(raw) > most {
 			return "the number " + string(raw[:most]) + "…"

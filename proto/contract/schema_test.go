@@ -99,7 +99,7 @@ func TestENV5ViolationsAreBounded(t *testing.T) {
 	w := eventOf(Line2, StepCompleted, payload)
 	_, err := ValidateAll([]*runlogv1.EventWrite{w, w}, Options{})
 	var e *Error
-	if !errors.As(err, &e) || len(e.Violations) != maxViolations || e.Metadata["truncated"] != "true" {
+	if !errors.As(err, &e) || len(e.Violations) != MaxViolations || e.Metadata["truncated"] != "true" {
 		t.Errorf("%v", err)
 	}
 }
@@ -217,7 +217,7 @@ func TestENV5DepthInsideKnownMembers(t *testing.T) {
 		for inner := 60; inner <= 66; inner++ {
 			payload := c.begin + strings.Repeat("[", inner) + strings.Repeat("]", inner) + c.end
 			want := ""
-			if levels+inner > maxDepth {
+			if levels+inner > MaxDepth {
 				want = "payload"
 			}
 			expectFields(t, eventOf(Line2, StepFailed, []byte(payload)), Options{}, want)

@@ -117,13 +117,13 @@ func part(text []byte) (parted, error) {
 	}
 	if p.line == Line2 {
 		for i := range rest {
-			bad = appendFault(bad, rest[i].field(), "%s", strangerHelp(rest[i].name))
+			bad = appendFault(bad, rest[i].field(), "%s", StrangerHelp(rest[i].name))
 		}
 		rest = nil
 	}
 	p.payload, bad = merge(payload, rest, bad)
 	if len(bad) > 0 {
-		return parted{}, newError(bad)
+		return parted{}, NewError(bad)
 	}
 	return p, nil
 }
@@ -146,7 +146,7 @@ func topLevel(text []byte) ([]member, error) {
 		}
 	}
 	if m.fault != "" {
-		err := newError(appendFault(nil, "", "not a JSON event at byte %d: %s", m.pos, m.fault))
+		err := NewError(appendFault(nil, "", "not a JSON event at byte %d: %s", m.pos, m.fault))
 		err.Metadata[metadataOffset] = strconv.Itoa(m.pos)
 		return nil, err
 	}
@@ -207,8 +207,8 @@ func withoutServerAssigned(rest []member) []member {
 	return kept
 }
 
-// strangerHelp says what to do about a member of a 2.x event that is no envelope field.
-func strangerHelp(name string) string {
+// StrangerHelp says what to do about a member of a 2.x event that is no envelope field (ENV-4).
+func StrangerHelp(name string) string {
 	switch {
 	case name == "occurredAt" || name == "occurred_at":
 		return "is not a field of the 2.x envelope (ENV-4): put the source's time into payload.sourceOccurredAt"
@@ -225,14 +225,14 @@ func (m *member) field() string {
 	}
 	const most = 64
 	if len(m.name) > most || TextFault(m.name) != "" {
-		return quote(m.name)
+		return Quote(m.name)
 	}
 	return m.name
 }
 
 // appendFault appends a violation; not without end, as a text may hold any number of faults.
 func appendFault(bad []Violation, field, format string, args ...any) []Violation {
-	if len(bad) > maxViolations {
+	if len(bad) > MaxViolations {
 		return bad
 	}
 	return append(bad, Violation{Field: field, Reason: ReasonInvalidArgumentField, Description: fmt.Sprintf(format, args...)})
@@ -254,7 +254,7 @@ func NormalizeFlat(event json.RawMessage) (json.RawMessage, error) {
 	out = append(out, '{')
 	for _, m := range p.envelope {
 		if m.envelope == "payloadJson" {
-			return nil, newError(appendFault(nil, m.envelope, payloadJSONHelp))
+			return nil, NewError(appendFault(nil, m.envelope, payloadJSONHelp))
 		}
 		out = append(append(append(out, m.rawName...), ':'), m.value...)
 		out = append(out, ',')

@@ -106,7 +106,7 @@ func (c *checker) contract() {
 	line, ok := ParseLine(version)
 	if !ok {
 		c.noLine = true
-		c.failKeyPart("contractVersion", `is %s: send "2.0.0" (the default) or "1.1"`, quote(version))
+		c.failKeyPart("contractVersion", `is %s: send "2.0.0" (the default) or "1.1"`, Quote(version))
 	}
 	c.e.Contract = line
 }
@@ -124,7 +124,7 @@ func (c *checker) eventID() {
 	// uuid.Parse knows other forms too, all of other lengths; the contract knows the plain one.
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != 36 {
-		c.fail("eventId", "is %s: send a UUID in its 36-character form, or leave it out and the server makes one", quote(text))
+		c.fail("eventId", "is %s: send a UUID in its 36-character form, or leave it out and the server makes one", Quote(text))
 		return
 	}
 	c.e.EventID = EventID(id)
@@ -135,7 +135,7 @@ func (c *checker) typeAndStep() {
 	name, step := c.w.GetEventType(), c.w.GetStepId()
 	c.name("eventType", name, &c.e.Type)
 	if c.o.RefuseUnknownTypes && c.e.Type != "" && TypeCode(name) == 0 {
-		c.fail("eventType", "%s is not an event type of the contract, and this server is set to refuse others", quote(name))
+		c.fail("eventType", "%s is not an event type of the contract, and this server is set to refuse others", Quote(name))
 	}
 	switch ScopeOf(name) {
 	case ScopeStep:
@@ -162,7 +162,7 @@ func (c *checker) run() {
 	c.name("runId", id, &c.e.RunID)
 	if c.o.RunID != "" && id != c.o.RunID {
 		c.failKeyPart("runId", "is %s but the request is for run %s: a request carries events of one run; remove the field or send another request",
-			quote(id), quote(c.o.RunID))
+			Quote(id), Quote(c.o.RunID))
 	}
 }
 
@@ -239,7 +239,7 @@ func (c *checker) key() {
 	e, given := &c.e, c.w.GetIdempotencyKey()
 	opaque := e.Contract == Line11 || c.o.OpaqueKeys
 	if opaque && given != "" && !isPrintable(given) {
-		c.fail("idempotencyKey", "is %s: send 1 to 128 printable ASCII characters", quote(given))
+		c.fail("idempotencyKey", "is %s: send 1 to 128 printable ASCII characters", Quote(given))
 		return
 	}
 	if !c.keyable {
@@ -309,8 +309,8 @@ func nanoseconds(t *timestamppb.Timestamp) (int64, bool) {
 	return s*1e9 + int64(n), true
 }
 
-// quote shows the begin of a value in a message: printable, valid UTF-8 and short whatever it is.
-func quote(s string) string {
+// Quote shows the begin of a value in a message: printable, valid UTF-8 and short whatever it is.
+func Quote(s string) string {
 	const most = 64
 	if len(s) > most {
 		return strconv.QuoteToASCII(s[:most]) + "…"

@@ -44,8 +44,18 @@ func sameOutcome(got, want *storage.Outcome) error {
 
 func show(err error) string { return fmt.Sprintf("%T %+v", err, err) }
 
-// atlas translates the model's positions, which count proposals, into those of the system under test.
+// view turns what the model says into what a system under test shows.
+type view interface {
+	outcomes(model []storage.Outcome) []storage.Outcome
+	run(model *storage.Run) *storage.Run
+	records(model []storage.Record) []storage.Record
+}
+
+// atlas is the view from within, which shows all. It translates the model's positions, which count proposals,
+// into those of the system.
 type atlas []storage.Position
+
+var _ view = atlas{}
 
 func (a atlas) at(model storage.Position) storage.Position {
 	if model == 0 {
@@ -77,28 +87,40 @@ func (a atlas) records(model []storage.Record) []storage.Record {
 }
 
 // sameState compares all that a system says about its runs and its log with what the model says.
-func sameState(got System, want *Model, positions atlas) error {
+func sameState(got System, want *Model, positions atlas, names []string) error {
 	a, b := got.Applied(), want.Applied()
 	if a.Index != uint64(positions.at(b.Position())) || a.PersistedAt != b.PersistedAt || a.Events != b.Events {
 		return fmt.Errorf("applied: index %d, stamp %d, %d events; want %d, %d, %d",
 			a.Index, a.PersistedAt, a.Events, positions.at(b.Position()), b.PersistedAt, b.Events)
 	}
-	for _, name := range want.Runs() {
-		if err := sameRun(got, want, positions, name); err != nil {
+	return errors.Join(sameRuns(got, want, positions, names), sameLog(got, want, positions))
+}
+
+// sameRuns compares the runs of these names: those that the model has, and those that nobody may have.
+func sameRuns(got Client, want *Model, seen view, names []string) error {
+	for _, name := range names {
+		if err := sameRun(got, want, seen, name); err != nil {
 			return fmt.Errorf("run %q: %w", name, err)
 		}
 	}
-	return sameLog(got, want, positions)
+	return nil
 }
 
-func sameRun(got System, want *Model, positions atlas, name string) error {
+func sameRun(got Client, want *Model, seen view, name string) error {
 	run, err := got.Run(name)
+	model, missing := want.Run(name)
+	if missing != nil {
+		var none *storage.RunNotFoundError
+		if !errors.As(err, &none) || none.RunID != name {
+			return fmt.Errorf("is %+v, error %s; want %s", run, show(err), show(missing))
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	model, _ := want.Run(name)
-	if model = positions.run(model); !reflect.DeepEqual(run, model) {
-		return fmt.Errorf("is %+v, want %+v", run, model)
+	if model = seen.run(model); !reflect.DeepEqual(run, model) {
+		return fmt.Errorf("is %+v, metadata %+v; want %+v, metadata %+v", run, run.Metadata, model, model.Metadata)
 	}
 	// From the begin, and from the middle, as a reader that goes on does (READ-1).
 	for _, after := range []uint64{0, run.LastSeq / 2, run.LastSeq} {
@@ -107,7 +129,7 @@ func sameRun(got System, want *Model, positions atlas, name string) error {
 			return fmt.Errorf("events after %d: %w", after, err)
 		}
 		expected, _ := want.Events(name, after)
-		if err := sameRecords(records, positions.records(expected)); err != nil {
+		if err := sameRecords(records, seen.records(expected)); err != nil {
 			return fmt.Errorf("events after %d: %w", after, err)
 		}
 		if after > 0 {

@@ -7,6 +7,8 @@
 // The model shares no code with the store. Its digests come from the description of the canonical bytes
 // in package contract, not from its functions, so that the two check each other.
 //
+// A Remote, a node behind its API, is driven beside the same model, and compared in all that an API shows.
+//
 // Local puts a storage.Store on a disk in memory, together with the log that feeds it, so that a test can
 // reopen it, take its power away and replay.
 package storagetest

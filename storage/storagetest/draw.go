@@ -134,6 +134,9 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 		EmittedAt:        epoch - int64(w.events)*1_000_003,
 	}
 	binary.BigEndian.PutUint64(e.EventID[8:], w.events)
+	if w.events%2 == 0 {
+		e.EmittedBy = "producer"
+	}
 	if contract.ScopeOf(e.Type) != contract.ScopeRun {
 		e.StepID = fmt.Sprintf("step-%d", rapid.IntRange(0, 2).Draw(t, "step"))
 	}
@@ -146,6 +149,7 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 	if rapid.IntRange(0, 2).Draw(t, "line") == 2 {
 		e.Contract = contract.Line11
 		e.CausedBySignalID = rapid.SampledFrom([]string{"", "signal"}).Draw(t, "cause")
+		e.ParentEventID = rapid.SampledFrom([]string{"", "", "parent"}).Draw(t, "parent")
 		w.sparse(t, &e)
 	}
 	w.key(t, &e)
@@ -193,7 +197,9 @@ func (w *Workload) payload(t *rapid.T, e *contract.Event) {
 	case 0:
 		e.Payload = []byte(`{}`)
 	case 1:
-		e.Payload = fmt.Appendf(nil, `{"attempt":%d}`, e.LogicalAttemptID)
+		// Two spellings of one value (IDM-7).
+		spelling := rapid.SampledFrom([]string{`{"attempt":%d}`, `{ "attempt" : %d.0 }`}).Draw(t, "spelling")
+		e.Payload = fmt.Appendf(nil, spelling, e.LogicalAttemptID)
 	case 3:
 		e.Payload = fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("the same words ", size/15))
 	default:

@@ -17,6 +17,8 @@ type Model struct {
 	log      []storage.Commit
 	marked   []*modelRun
 
+	// readsMeaning makes it judge duplicates by what they say, as an edge does, and not by their bytes (IDM-7).
+	readsMeaning bool
 	// bug makes the model wrong in one way, to show that the suite would notice.
 	bug bug
 }
@@ -214,10 +216,10 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 			s := &r.records[at]
 			res := storage.EventResult{
 				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
-				Duplicate: true, SameContent: sameContent(&r.stored[at], e),
+				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
 			}
 			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
-				res.SameContent = sameContent(&a.Events[f], e)
+				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
 			}
 			first[e.IdempotencyKey] = i
 			results = append(results, res)
@@ -225,7 +227,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 		}
 		if f, ok := first[e.IdempotencyKey]; ok && m.bug != bugTwice {
 			res := results[f]
-			res.Duplicate, res.SameContent = true, sameContent(&a.Events[f], e)
+			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
 			results = append(results, res)
 			continue
 		}
@@ -236,6 +238,13 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 		})
 	}
 	return results, fresh
+}
+
+func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
+	if m.readsMeaning {
+		return m.sameMeaning(run, stored, e)
+	}
+	return sameContent(stored, e)
 }
 
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
@@ -343,15 +352,6 @@ func (m *Model) Log(after storage.Position) ([]storage.Commit, error) {
 // Applied is System's. Only a store has a term and a rolling hash.
 func (m *Model) Applied() storage.Applied {
 	return storage.Applied{Index: uint64(m.position), PersistedAt: m.stamp, Events: m.events}
-}
-
-// Runs returns the names of all runs.
-func (m *Model) Runs() []string {
-	var names []string
-	for name := range m.runs {
-		names = append(names, name)
-	}
-	return names
 }
 
 // Reopen is System's.

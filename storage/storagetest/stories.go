@@ -118,6 +118,18 @@ var stories = []example{
 			e.EventID, e.EngineAttemptID, e.EmittedAt, e.EmittedBy = contract.EventID{1}, 9, 1, "someone"
 		})), "d")
 	}},
+	{"IDM-7 a duplicate of the same meaning in other bytes", func(s *story) {
+		s.append(Event("a", 0), sparseEvent("a", 1))
+		o := s.append(with(Event("a", 0), payload(`{ "n": 0.0 }`)), with(sparseEvent("a", 1), func(e *contract.Event) {
+			e.Absent = 0
+			e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID, e.PlanVersion = "tenant", "project", "prod", "plan", "v1"
+		}), with(sparseEvent("a", 1), payload(`{"n":1e0}`)))
+		if s.p.remote != nil {
+			s.expect(o, "ddd")
+		} else {
+			s.expect(o, "xxx") // for the edge to look at
+		}
+	}},
 	{"IDM-7 two equal duplicates in a request, both unlike the stored event", func(s *story) {
 		s.append(Event("a", 0))
 		other := with(Event("a", 0), payload(`{"n":1}`))

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -23,8 +24,12 @@ func Run(t *testing.T, open Factory) {
 // Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to APP-6,
 // APP-11, APP-12, READ-1, ENV-1.
 func Workloads(t *testing.T, open Factory) {
+	workloads(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
+}
+
+func workloads(t *testing.T, open func(t rapid.TB) *Pair) {
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := workload(rt, open); err != nil {
+		if err := workload(rt, open(rt)); err != nil {
 			rt.Fatal(err)
 		}
 	})
@@ -32,11 +37,13 @@ func Workloads(t *testing.T, open Factory) {
 
 // Pair drives a system and the model side by side.
 type Pair struct {
-	System System
+	System System // nil beside a remote
 	Model  *Model
 
+	remote    Remote // nil beside a System
 	positions atlas
 	proposals []proposal
+	names     []string // of all runs that requests were about
 }
 
 type proposal struct {
@@ -47,8 +54,23 @@ type proposal struct {
 // NewPair returns a system with a model of its own. The system must be empty.
 func NewPair(s System) *Pair { return &Pair{System: s, Model: NewModel()} }
 
+func (p *Pair) client() Client {
+	if p.remote != nil {
+		return p.remote
+	}
+	return p.System
+}
+
 // Propose applies requests to both, and tells how the outcomes differ.
 func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, error) {
+	for _, r := range requests {
+		if name := r.runID(); !slices.Contains(p.names, name) {
+			p.names = append(p.names, name)
+		}
+	}
+	if p.remote != nil {
+		return p.proposeRemotely(clock, requests)
+	}
 	got, err := p.System.Propose(clock, requests)
 	if err != nil {
 		return nil, err
@@ -64,7 +86,12 @@ func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, err
 }
 
 // Check compares all that the two say.
-func (p *Pair) Check() error { return sameState(p.System, p.Model, p.positions) }
+func (p *Pair) Check() error {
+	if p.remote != nil {
+		return sameRuns(p.remote, p.Model, outside{}, p.names)
+	}
+	return sameState(p.System, p.Model, p.positions, p.names)
+}
 
 // CheckPrefix compares all that the system says with a model that took the first n proposals alone.
 func (p *Pair) CheckPrefix(n int) error {
@@ -74,20 +101,19 @@ func (p *Pair) CheckPrefix(n int) error {
 			return err
 		}
 	}
-	return sameState(p.System, m, p.positions[:n])
+	return sameState(p.System, m, p.positions[:n], p.names)
 }
 
 // Reopen restarts the system.
-func (p *Pair) Reopen() error { return errors.Join(p.System.Reopen(), p.Model.Reopen()) }
+func (p *Pair) Reopen() error { return errors.Join(p.client().Reopen(), p.Model.Reopen()) }
 
-func workload(t *rapid.T, open Factory) error {
-	p := NewPair(open(t))
+func workload(t *rapid.T, p *Pair) error {
 	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)
 		if _, err := p.Propose(clock, requests...); err != nil {
-			return errors.Join(fmt.Errorf("proposal %d: %w", step, err), p.System.Close())
+			return errors.Join(fmt.Errorf("proposal %d: %w", step, err), p.client().Close())
 		}
 		if rapid.IntRange(0, 7).Draw(t, "restart") != 7 {
 			continue
@@ -96,10 +122,10 @@ func workload(t *rapid.T, open Factory) error {
 			return fmt.Errorf("reopen after proposal %d: %w", step, err)
 		}
 		if err := p.Check(); err != nil {
-			return errors.Join(fmt.Errorf("after proposal %d and a restart: %w", step, err), p.System.Close())
+			return errors.Join(fmt.Errorf("after proposal %d and a restart: %w", step, err), p.client().Close())
 		}
 	}
-	return errors.Join(p.Check(), p.System.Close())
+	return errors.Join(p.Check(), p.client().Close())
 }
 
 // example is a story told in proposals; both tell the same, and it ends as expected.
@@ -184,12 +210,16 @@ func conditional(last uint64, events ...contract.Event) Request {
 
 // Examples tells the stories, one a rule.
 func Examples(t *testing.T, open Factory) {
+	examples(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
+}
+
+func examples(t *testing.T, open func(t rapid.TB) *Pair) {
 	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
-			s := &story{t: t, p: NewPair(open(t))}
+			s := &story{t: t, p: open(t)}
 			e.tell(s)
 			s.reopen()
-			if err := s.p.System.Close(); err != nil {
+			if err := s.p.client().Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
 		})

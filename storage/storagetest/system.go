@@ -6,8 +6,8 @@ import (
 	"runlog/storage"
 )
 
-// System is a store as the suite drives it. One goroutine uses it.
-type System interface {
+// Client is what can be done with a store from anywhere. One goroutine uses it.
+type Client interface {
 	// Propose applies requests, in order, as one proposal whose leader's clock shows clock nanoseconds, and
 	// returns their outcomes.
 	Propose(clock int64, requests []Request) ([]storage.Outcome, error)
@@ -15,14 +15,19 @@ type System interface {
 	Run(runID string) (*storage.Run, error)
 	// Events returns the run's records with runSeq above after.
 	Events(runID string, after uint64) ([]storage.Record, error)
-	// Log returns what was committed after a position, in commit order.
-	Log(after storage.Position) ([]storage.Commit, error)
-	// Applied tells how far the store is.
-	Applied() storage.Applied
 	// Reopen closes the store as in a planned restart, and opens it again.
 	Reopen() error
 	// Close ends the test.
 	Close() error
+}
+
+// System is a store as the suite drives it from within.
+type System interface {
+	Client
+	// Log returns what was committed after a position, in commit order.
+	Log(after storage.Position) ([]storage.Commit, error)
+	// Applied tells how far the store is.
+	Applied() storage.Applied
 }
 
 // Request is one command as its caller means it: exactly one of the fields is set.
@@ -35,6 +40,13 @@ type Request struct {
 type SetRef struct {
 	RunID string
 	Ref   string
+}
+
+func (r Request) runID() string {
+	if r.Append != nil {
+		return r.Append.RunID
+	}
+	return r.SetRef.RunID
 }
 
 var errNoRequest = errors.New("storagetest: empty request")

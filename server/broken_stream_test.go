@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestBrokenStreamsAPP3APP8: a stream of appends that breaks, wherever that is, leaves whole requests behind:
+// the first ones of those that were sent, among them all that were answered; and sending all of them again
+// stores the rest (APP-3, APP-8, APP-10).
+func TestBrokenStreamsAPP3APP8(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		streams := make([]*breakingStream, rapid.IntRange(1, 3).Draw(rt, "streams"))
+		for i := range streams {
+			streams[i] = drawBreakingStream(rt, fmt.Sprint("run-", i))
+		}
+		restart := rapid.IntRange(0, 3).Draw(rt, "restart") == 3
+		n := startNode(t, hasty)
+		defer func() {
+			n.close()
+			_ = os.RemoveAll(n.opts.DataDir)
+		}()
+		breakAll(n, streams, restart)
+		for _, s := range streams {
+			if err := s.check(n); err != nil {
+				rt.Fatalf("%s: %v", s.run, err)
+			}
+		}
+	})
+}
+
+// breakingStream is a stream that ends before its time.
+type breakingStream struct {
+	run      string
+	requests []*runlogv1.AppendEventsRequest
+	// Where it breaks, if not earlier by itself.
+	sends, answers int // so many are made, and so many of them taken, before the call is cancelled
+	bytes          int // so many are written before the connection dies
+
+	answered []*runlogv1.AppendStreamResponse
+}
+
+func drawBreakingStream(t *rapid.T, run string) *breakingStream {
+	s := &breakingStream{run: run, bytes: 1 << 30}
+	size := 0
+	for i := range rapid.IntRange(1, 40).Draw(t, "requests") {
+		req := &runlogv1.AppendEventsRequest{
+			RunId: run, RequestId: fmt.Sprint(i),
+			Events: steps(fmt.Sprint(i, "-"), rapid.SampledFrom([]int{1, 2, 5, 20}).Draw(t, "events")),
+		}
+		pad := payload(`{"pad":"` + strings.Repeat("x", rapid.SampledFrom([]int{0, 10, 3000}).Draw(t, "pad")) + `"}`)
+		for _, e := range req.Events {
+			pad(e)
+		}
+		size += proto.Size(req)
+		s.requests = append(s.requests, req)
+	}
+	s.sends, s.answers = len(s.requests), len(s.requests)
+	// rapid likes small numbers, which would break a stream before it has begun.
+	twentieths := rapid.SampledFrom([]int{10, 15, 5, 18, 12, 8, 2, 20, 0})
+	if rapid.Bool().Draw(t, "cut") {
+		// In the middle of a request, of its length, or of the call's own head.
+		s.bytes = size*twentieths.Draw(t, "twentieths of the bytes")/20 + rapid.IntRange(0, 300).Draw(t, "and bytes")
+		return s
+	}
+	s.sends = s.sends * twentieths.Draw(t, "twentieths of the requests") / 20
+	s.answers = s.sends * twentieths.Draw(t, "twentieths of their answers") / 20
+	return s
+}
+
+// breakAll runs all streams at once until they are broken; the node may go away under them as well.
+func breakAll(n *node, streams []*breakingStream, restart bool) {
+	var done sync.WaitGroup
+	begun := make(chan struct{}, 1)
+	for _, s := range streams {
+		// Without a buffer, what is written does not wait for more.
+		client := runlogv1.NewEventServiceClient(n.dialWith(grpc.WithContextDialer(s.dial), grpc.WithWriteBufferSize(0)))
+		done.Go(func() { s.play(client, begun) })
+	}
+	if restart {
+		<-begun
+		n.restart()
+	}
+	done.Wait()
+}
+
+// play sends and receives until the stream breaks. begun is told of the first answer, or of the end.
+func (s *breakingStream) play(client runlogv1.EventServiceClient, begun chan<- struct{}) {
+	tell := func() {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+	}
+	defer tell()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stream, err := client.AppendStream(ctx)
+	if err != nil {
+		return
+	}
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for _, req := range s.requests[:s.sends] {
+			if stream.Send(req) != nil {
+				return
+			}
+		}
+	})
+	for len(s.answered) < s.answers {
+		resp, err := stream.Recv()
+		if err != nil {
+			break
+		}
+		s.answered = append(s.answered, resp)
+		tell()
+	}
+	sender.Wait()
+}
+
+// dial makes a connection that dies after s.bytes, once.
+func (s *breakingStream) dial(ctx context.Context, address string) (net.Conn, error) {
+	if s.bytes < 0 {
+		return nil, errors.New("the connection was cut")
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	left := s.bytes
+	s.bytes = -1
+	return &cutConn{Conn: conn, left: left}, err
+}
+
+// cutConn loses what is written after so many bytes, and is dead soon after. One goroutine writes.
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	arrives := min(len(b), c.left)
+	n, err := c.Conn.Write(b[:arrives])
+	if c.left -= arrives; arrives == len(b) {
+		return n, err
+	}
+	time.AfterFunc(5*time.Millisecond, func() { _ = c.Close() })
+	return len(b), err
+}
+
+// check looks at what the stream left behind, sends everything again, and looks once more.
+func (s *breakingStream) check(n *node) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	whole, err := s.look(n)
+	if err != nil {
+		return err
+	}
+	if whole < len(s.answered) {
+		return fmt.Errorf("%d requests are stored, %d were answered (APP-2)", whole, len(s.answered))
+	}
+	stream, err := n.events.AppendStream(ctx)
+	if err != nil {
+		return err
+	}
+	for i, req := range s.requests {
+		if err := stream.Send(req); err != nil {
+			return err
+		}
+		resp, err := stream.Recv()
+		if err != nil || resp.Status != nil {
+			return fmt.Errorf("request %d again: %v, %w", i, resp, err)
+		}
+		for k, r := range resp.Results {
+			if r.Idempotent != resp.Results[0].Idempotent || i < whole && !r.Idempotent {
+				return fmt.Errorf("request %d, of which all was stored: %v, is answered with %v (APP-3)", i, i < whole, resp.Results)
+			}
+			if i < len(s.answered) && withoutFlags(r) != withoutFlags(s.answered[i].Results[k]) {
+				return fmt.Errorf("request %d was answered with %v, then with %v (IDM-6)", i, s.answered[i], resp)
+			}
+		}
+	}
+	if whole, err = s.look(n); err == nil && whole != len(s.requests) {
+		err = fmt.Errorf("%d requests are stored of %d that were acknowledged (APP-2)", whole, len(s.requests))
+	}
+	return err
+}
+
+// look returns how many requests are stored, from the first on. It wants nothing else in the run, nothing
+// half, nothing twice and all in order.
+func (s *breakingStream) look(n *node) (whole int, err error) {
+	records, err := (&crew{node: n}).readRun(s.run)
+	if err == nil {
+		err = auditRun(records)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for left := records; len(left) > 0; whole++ {
+		if whole == len(s.requests) {
+			return 0, fmt.Errorf("%d records beside all requests", len(left))
+		}
+		for _, e := range s.requests[whole].Events {
+			if len(left) == 0 || left[0].GetStepId() != e.StepId {
+				return 0, fmt.Errorf("request %d is not there as a whole: no %s in %v (APP-3)", whole, e.StepId, left)
+			}
+			left = left[1:]
+		}
+	}
+	return whole, nil
+}

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// posted sends one event whose envelope has a member replaced, and returns how it reads back.
+func (n *node) posted(run, member, value string) (map[string]any, httpAnswer) {
+	n.t.Helper()
+	var whole []string
+	for part := range strings.SplitSeq(envelopeJSON+`,"payload":{}`, ",") {
+		if part = strings.TrimSpace(part); strings.HasPrefix(part, `"`+member+`":`) {
+			part = `"` + member + `":` + value
+		}
+		whole = append(whole, part)
+	}
+	answer := n.http("POST", "/v1/runs/"+run+"/events:append", `{"events":[{`+strings.Join(whole, ",")+`}]}`)
+	if answer.code != 200 {
+		return nil, answer
+	}
+	return n.get("/v1/runs/" + run + "/events")["events"].([]any)[0].(map[string]any), answer
+}
+
+// TestTimesENV1: emittedAt is a time of RFC 3339 that nanoseconds in 64 bits can hold.
+func TestTimesENV1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for i, c := range []struct{ text, reads string }{ // reads "": refused
+		{"2026-02-11T10:30:00Z", "2026-02-11T10:30:00Z"}, {"2026-02-11T10:30:00.123456789+01:00", "2026-02-11T09:30:00.123456789Z"},
+		{"2026-02-11T10:30:00-23:59", "2026-02-12T10:29:00Z"}, {"2024-02-29T00:00:00.5Z", "2024-02-29T00:00:00.500Z"},
+		{"1677-09-21T00:12:44Z", "1677-09-21T00:12:44Z"}, {"2262-04-11T23:47:16.854775807Z", "2262-04-11T23:47:16.854775807Z"},
+		{"1677-09-21T00:12:43Z", ""}, {"2262-04-11T23:47:16.854775808Z", ""}, {"0001-01-01T00:00:00Z", ""}, {"9999-12-31T23:59:59Z", ""},
+		{"2026-02-11t10:30:00Z", ""}, {"2026-02-11T10:30:00z", ""}, {"2026-02-11 10:30:00Z", ""}, {"2016-12-31T23:59:60Z", ""},
+		{"2026-02-11T10:30:00.1234567890Z", ""}, {"2026-02-30T10:30:00Z", ""}, {"2026-02-11T24:00:00Z", ""}, {"2026-02-11T10:30:00", ""},
+		{"2026-02-11T10:30:00.Z", ""}, {"2026-02-11T10:30:00+2500", ""}, {"", ""}, {"now", ""}, {"1770805800", ""},
+	} {
+		record, answer := n.posted(fmt.Sprint("time-", i), "emittedAt", `"`+c.text+`"`)
+		if c.reads == "" {
+			if r := answer.refused(t, contract.ReasonInvalidArgumentField); r.fields["events[0].emittedAt"] == "" {
+				t.Errorf("%s: %s", c.text, answer.body)
+			}
+			n.http("GET", fmt.Sprint("/v1/runs/time-", i), "").refused(t, contract.ReasonRunNotFound)
+			continue
+		}
+		wantEqual(t, c.text, record["emittedAt"], any(c.reads))
+	}
+	for i, c := range []struct {
+		seconds int64
+		nanos   int32
+		taken   bool
+	}{
+		{0, 0, true}, {-1, 999999999, true}, {9223372036, 854775807, true}, {-9223372036, 0, true}, {9223372036, 854775808, false}, {-9223372037, 0, false},
+		{0, -1, false}, {0, 1000000000, false}, {math.MaxInt64, math.MaxInt32, false}, {math.MinInt64, math.MinInt32, false},
+	} {
+		stamp := &timestamppb.Timestamp{Seconds: c.seconds, Nanos: c.nanos}
+		run := fmt.Sprint("stamp-", i)
+		_, err := n.tryAppend(run, newEvent("Noted", func(e *runlogv1.EventWrite) { e.EmittedAt = stamp }))
+		if !c.taken {
+			refused(t, err, contract.ReasonInvalidArgumentField)
+			continue
+		}
+		wantProto(t, run, n.list(run)[0].EmittedAt, stamp)
+	}
+}
+
+// TestAttemptsENV1: an attempt is a whole number from 1 that 32 bits can hold.
+func TestAttemptsENV1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for i, c := range []struct{ text, reads string }{
+		{"1", "1"}, {`"7"`, "7"}, {"4294967295", "4294967295"}, {"1.0", "1"}, {"1e3", "1000"}, {`"1e3"`, "1000"},
+		{"0", ""}, {"-0", ""}, {"-1", ""}, {"4294967296", ""}, {"18446744073709551617", ""}, {"1.5", ""}, {"1e400", ""}, {"null", ""}, {"true", ""}, {`""`, ""}, {`" 1"`, ""},
+		{`"0x1"`, ""}, {"[1]", ""}, {`{"value":1}`, ""}, {"01", "-"}, {"+1", "-"}, {"1e", "-"}, {"NaN", "-"}, {"0x1", "-"}, {"1_0", "-"},
+	} {
+		run := fmt.Sprint("run-", i)
+		record, answer := n.posted(run, "logicalAttemptId", c.text)
+		if c.reads != "" && c.reads != "-" {
+			wantEqual(t, c.text, record["logicalAttemptId"].(json.Number).String(), c.reads)
+			continue
+		}
+		field := "events[0].logicalAttemptId"
+		if c.reads == "-" {
+			field = "" // not even JSON
+		}
+		if r := answer.refused(t, contract.ReasonInvalidArgumentField); r.fields[field] == "" {
+			t.Errorf("%s: %s", c.text, answer.body)
+		}
+		n.http("GET", "/v1/runs/"+run, "").refused(t, contract.ReasonRunNotFound)
+	}
+	_, err := n.tryAppend("over-grpc", newEvent("Noted", attempt(0)))
+	refused(t, err, contract.ReasonInvalidArgumentField)
+	n.append("over-grpc", newEvent("Noted", attempt(math.MaxUint32)))
+}
+
+// TestPayloadsAtTheGateENV7ENV8: what a payload may be, as bytes over gRPC and as a part of a body over HTTP.
+func TestPayloadsAtTheGateENV7ENV8(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	deep := func(levels int) string {
+		return `{"a":` + strings.Repeat("[", levels) + strings.Repeat("]", levels) + `}`
+	}
+	pad := func(size int) string { return `{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}` }
+	for i, c := range []struct {
+		text       string
+		grpc, http string // what it reads as; "": refused
+	}{
+		{`{"a":[1,"x",null]}`, `{"a":[1,"x",null]}`, `{"a":[1,"x",null]}`},
+		{`{"b":1.0,"a":1e2}`, `{"b":1.0,"a":1e2}`, `{"a":100,"b":1}`},
+		{`{"n":9007199254740993}`, `{"n":9007199254740993}`, `{"n":9007199254740992}`},
+		{`{"n":123456789012345678901234567890}`, `{"n":123456789012345678901234567890}`, `{"n":1.2345678901234568e+29}`},
+		{`{"n":1e400}`, `{"n":1e400}`, ""},
+		{`{"n":1e-400}`, `{"n":1e-400}`, `{"n":0}`},
+		{`{"a":1,"a":2}`, `{"a":1,"a":2}`, ""},
+		{`{"s":"\ud800"}`, `{"s":"\ud800"}`, ""},
+		{`{"s":"\ud83d\ude00"}`, `{"s":"\ud83d\ude00"}`, `{"s":"😀"}`},
+		{"{\"s\":\"\xff\"}", "", ""},
+		{"{\"s\":\"\x00\"}", "", ""},
+		{`{"n":NaN}`, "", ""}, {`{"n":Infinity}`, "", ""}, {`{"n":-Infinity}`, "", ""}, {`{"n":1e}`, "", ""}, {`{"n":01}`, "", ""},
+		{`[]`, "", ""}, {`"x"`, "", ""}, {`7`, "", ""}, {`{`, "", ""}, {`{} {}`, "", ""},
+		{deep(63), deep(63), deep(63)}, {deep(64), "", ""}, {deep(20_000), "", ""},
+		{pad(65536), pad(65536), pad(65536)}, {pad(65537), "", ""},
+	} {
+		run := fmt.Sprint("grpc-", i)
+		_, err := n.tryAppend(run, newEvent("Noted", payload(c.text)))
+		switch {
+		case c.grpc == "" && len(c.text) == 65537:
+			refused(t, err, contract.ReasonPayloadTooLarge)
+		case c.grpc == "":
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		case err != nil:
+			t.Errorf("%.80s: %v", c.text, err)
+		default:
+			wantEqual(t, "over gRPC", string(n.list(run)[0].GetPayloadJson()), c.grpc)
+		}
+		run = fmt.Sprint("http-", i)
+		record, answer := n.posted(run, "payload", c.text)
+		switch {
+		case c.http == "" && len(c.text) == 65537:
+			answer.refused(t, contract.ReasonPayloadTooLarge)
+		case c.http == "":
+			answer.refused(t, contract.ReasonInvalidArgumentField)
+		case answer.code != 200:
+			t.Errorf("%.80s: %s", c.text, answer.body)
+		default:
+			text, _ := json.Marshal(record["payload"])
+			wantEqual(t, "over HTTP", string(text), c.http)
+		}
+		if c.http == "" {
+			n.http("GET", "/v1/runs/"+run, "").refused(t, contract.ReasonRunNotFound)
+		}
+	}
+}

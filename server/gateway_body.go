@@ -1,0 +1,130 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	"runlog/server/gate"
+)
+
+const (
+	// bodyTimeout is how long a body may take to come. http.Server's ReadTimeout would do the same, and
+	// cut streams: their connections are read from as long as they last.
+	bodyTimeout = 30 * time.Second
+	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http reads some of
+	// what is under way, so that the client comes to read the answer.
+	lingerTimeout = time.Second
+)
+
+// checkContentType holds a POST to what a script and a browser's own page say and what a page of a
+// stranger cannot.
+//
+// A page may send requests to any address its visitor can reach, a node on loopback too, and without
+// asking it first when the body is a form or plain text, or has no type (Fetch, "CORS-safelisted
+// request-header"). So only JSON is taken, which makes a browser ask, with an OPTIONS that no route
+// answers. What has no type comes from no browser unless it has an Origin.
+func checkContentType(h http.Header) error {
+	const want = "send JSON, with Content-Type: application/json (curl: --json)"
+	given := h.Values("Content-Type")
+	if len(given) == 0 {
+		if _, page := h["Origin"]; page {
+			return encodeError(invalid("Content-Type", "is required of web pages: "+want))
+		}
+		return nil
+	}
+	kind, params, err := mime.ParseMediaType(given[0])
+	switch {
+	case len(given) > 1 || err != nil || kind != "application/json":
+		return encodeError(invalid("Content-Type", fmt.Sprintf("is %s: %s", contract.Quote(strings.Join(given, ", ")), want)))
+	case params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8"):
+		return encodeError(invalid("Content-Type", "names another charset than utf-8, the one of JSON: "+want))
+	}
+	return nil
+}
+
+// readBody reads the body into a requestBody, which holds it from then on.
+func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
+	most := int64(g.limits.Bytes)
+	if r.ContentLength > most {
+		return encodeError(g.limits.TooLarge())
+	}
+	// Not all connections can: one that cannot is not from the network.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(g.bodyTimeout))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return encodeError(g.limits.TooLarge())
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return encodeError(&contract.Error{Reason: contract.ReasonRequestTimeout,
+			Message: fmt.Sprintf("the body did not come within %v; nothing was stored", g.bodyTimeout)})
+	case err != nil:
+		return encodeError(invalid("", "the body could not be read: "+err.Error()))
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	r.Body = &requestBody{Reader: bytes.NewReader(text), text: text}
+	r.ContentLength = int64(len(text))
+	return nil
+}
+
+// requestBody is a body that has been read, and what was wrong with it. grpc-gateway hands on no more of
+// a decoder's error than its text.
+type requestBody struct {
+	*bytes.Reader
+	text  []byte
+	fault *contract.Error
+}
+
+func (b *requestBody) Close() error { return nil }
+
+// refuseBody refuses a body where none belongs, and reports whether it has.
+func refuseBody(w http.ResponseWriter, r *http.Request) bool {
+	if r.ContentLength == 0 {
+		return false
+	}
+	refuseUnread(w, r, encodeError(invalid("", r.Method+" takes no body")))
+	return true
+}
+
+// refuseUnread answers a request whose body may not have come.
+func refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+	hangUp(w)
+	writeError(r.Context(), nil, nil, w, r, err)
+}
+
+// hangUp ends the connection after the answer, which nothing else would do for a client that is slow with
+// the rest of its request.
+func hangUp(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))
+}
+
+// bodyMarshaler decodes bodies with what the gate knows.
+type bodyMarshaler struct{ *runtime.JSONPb }
+
+// NewDecoder decodes from what readBody has left.
+func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		body, fromGateway := r.(*requestBody)
+		message, isMessage := v.(proto.Message)
+		if !fromGateway || !isMessage {
+			return fmt.Errorf("server: body of type %T for %T", r, v)
+		}
+		if body.fault = gate.DecodeJSON(body.text, message); body.fault != nil {
+			return body.fault
+		}
+		return nil
+	})
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/storagetest"
+)
+
+// TestConformanceOverHTTP holds a node to the contract's examples and to the model, over HTTP and over its
+// restarts: APP-1, APP-3 to APP-6, APP-11, APP-12, IDM-4 to IDM-8, ENV-1, ENV-8, READ-1. Appends go one by one
+// and in batches, payloads as objects and, on 2.x events, as bytes.
+func TestConformanceOverHTTP(t *testing.T) {
+	t.Parallel()
+	t.Run("examples", func(t *testing.T) {
+		storagetest.RemoteExamples(t, func(tb rapid.TB) storagetest.Remote {
+			t := tb.(*testing.T)
+			t.Parallel()
+			return openRemote(t, tb, overHTTP)
+		})
+	})
+	t.Run("workloads", func(t *testing.T) {
+		storagetest.RemoteWorkloads(t, func(tb rapid.TB) storagetest.Remote { return openRemote(t, tb, overHTTP) })
+	})
+}
+
+type httpWire struct{ node *node }
+
+func overHTTP(n *node) wire { return httpWire{n} }
+
+// httpCall is where a request goes; a call without a body is a GET.
+type httpCall struct {
+	target string
+	body   proto.Message
+}
+
+// route writes requests as clients do: what the path names is not in the body again.
+func route(req proto.Message) httpCall {
+	switch req := req.(type) {
+	case *runlogv1.CreateRunRequest:
+		return httpCall{"/v1/runs", req}
+	case *runlogv1.GetRunRequest:
+		return httpCall{runPath(req.RunId, ""), nil}
+	case *runlogv1.SetEngineRunRefRequest:
+		return httpCall{runPath(req.RunId, ":setEngineRunRef"), &runlogv1.SetEngineRunRefRequest{EngineRunRef: req.EngineRunRef}}
+	case *runlogv1.AppendEventsRequest:
+		return httpCall{runPath(req.RunId, "/events:append"),
+			&runlogv1.AppendEventsRequest{Events: req.Events, ExpectedLastSeq: req.ExpectedLastSeq}}
+	case *runlogv1.BatchAppendRequest:
+		return httpCall{"/v1/events:batchAppend", req}
+	case *runlogv1.ListEventsRequest:
+		return httpCall{runPath(req.RunId, "/events?") + query("afterSeq", req.AfterSeq, "pageSize", req.PageSize, "payloadForm", req.PayloadForm), nil}
+	case *runlogv1.ReadEventsRequest:
+		return httpCall{runPath(req.RunId, "/events:read?") + query("afterSeq", req.AfterSeq, "payloadForm", req.PayloadForm), nil}
+	default:
+		panic(fmt.Sprintf("no route for %T", req))
+	}
+}
+
+func query(pairs ...any) string {
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(pairs[i].(string), fmt.Sprint(pairs[i+1]))
+	}
+	return values.Encode()
+}
+
+// send returns the body of an answer, or the error that it tells.
+func (h httpWire) send(req proto.Message) ([]byte, error) {
+	call, method, body := route(req), http.MethodGet, []byte(nil)
+	if call.body != nil {
+		var err error
+		if method, body, err = jsonOf(call.body); err != nil {
+			return nil, err
+		}
+	}
+	answer := h.node.http(method, call.target, string(body))
+	if answer.code == http.StatusOK {
+		return answer.body, nil
+	}
+	var told spb.Status
+	if err := protojson.Unmarshal(answer.body, &told); err != nil {
+		return nil, fmt.Errorf("HTTP %d: %s: %w", answer.code, answer.body, err)
+	}
+	err := status.ErrorProto(&told)
+	if r := refusalOf(h.node.t, err); answer.code != r.reason.Info().HTTP {
+		return nil, fmt.Errorf("HTTP %d for %s", answer.code, answer.body)
+	}
+	return nil, err
+}
+
+func jsonOf(m proto.Message) (method string, body []byte, err error) {
+	body, err = protojson.Marshal(m)
+	return http.MethodPost, body, err
+}
+
+func (h httpWire) call(_ context.Context, _ string, req, resp proto.Message) error {
+	body, err := h.send(req)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(body, resp)
+}
+
+// read takes the lines of a stream, each of which has a result.
+func (h httpWire) read(_ context.Context, req *runlogv1.ReadEventsRequest) ([]*runlogv1.EventRecord, error) {
+	body, err := h.send(req)
+	if err != nil {
+		return nil, err
+	}
+	var events []*runlogv1.EventRecord
+	for line := range bytes.Lines(body) {
+		var chunk struct{ Result, Error json.RawMessage }
+		var batch runlogv1.ReadEventsResponse
+		if err := json.Unmarshal(line, &chunk); err != nil || chunk.Error != nil {
+			return nil, fmt.Errorf("line %s: %w", line, err)
+		}
+		if err := protojson.Unmarshal(chunk.Result, &batch); err != nil {
+			return nil, err
+		}
+		events = append(events, batch.Events...)
+	}
+	return events, nil
+}
+
+func (h httpWire) ways() []way {
+	return []way{
+		func(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			var resp runlogv1.AppendEventsResponse
+			err := h.call(ctx, "", req, &resp)
+			return &resp, err
+		},
+		batchOfOne(h),
+	}
+}
+
+// natural is every second 2.x event, and all of 1.1, whose payloads the gateway takes as objects only.
+func (h httpWire) natural(e *contract.Event) bool {
+	return e.Contract == contract.Line11 || e.EventID[15]%2 == 0
+}
+
+func (h httpWire) otherForm() runlogv1.PayloadForm_Form { return runlogv1.PayloadForm_JSON }
+
+func (h httpWire) restarted() {}

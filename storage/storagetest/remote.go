@@ -1,0 +1,107 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"runlog/storage"
+)
+
+// Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one request,
+// which it sends alone. What an API does not show stays zero in its answers:
+//
+//   - positions, which are opaque, and KeyDerived;
+//   - of an outcome without a new event, PersistedAt; of a refusal, LastSeq, and the Given of a ScopeError;
+//   - whether a run has metadata that says nothing: Run.Metadata is there, always.
+//
+// SameContent means there what IDM-7 means: that the duplicate has not diverged.
+type Remote interface {
+	Client
+	// Fit returns the request that comes nearest to r of those that the API can carry and takes, as it is when
+	// it reaches the store. Propose gets what Fit returned last.
+	Fit(r Request) Request
+}
+
+// RemoteFactory opens an empty node. It may use t for cleanups and fatal errors.
+type RemoteFactory func(t rapid.TB) Remote
+
+// RemoteExamples tells a node the stories that Examples tells a store.
+func RemoteExamples(t *testing.T, open RemoteFactory) {
+	examples(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+}
+
+// RemoteWorkloads holds a node to the model as Workloads holds a store.
+func RemoteWorkloads(t *testing.T, open RemoteFactory) {
+	workloads(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+}
+
+func newRemotePair(r Remote) *Pair {
+	m := NewModel()
+	m.readsMeaning = true
+	return &Pair{Model: m, remote: r}
+}
+
+// proposeRemotely gives each request a proposal of its own, as the batcher does when one client waits for
+// each answer. A proposal without requests cannot be asked for.
+func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []storage.Outcome, err error) {
+	for i, r := range requests {
+		fit := []Request{p.remote.Fit(r)}
+		got, err := p.remote.Propose(clock, fit)
+		if err != nil {
+			return outcomes, fmt.Errorf("request %d: %w", i, err)
+		}
+		want, _ := p.Model.Propose(clock, fit)
+		if err := SameOutcomes(got, outside{}.outcomes(want)); err != nil {
+			return outcomes, fmt.Errorf("request %d: %w", i, err)
+		}
+		outcomes = append(outcomes, got...)
+	}
+	return outcomes, nil
+}
+
+// outside is the view through an API.
+type outside struct{}
+
+var _ view = outside{}
+
+func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
+	out := slices.Clone(model)
+	for i := range out {
+		o := &out[i]
+		o.Position = 0
+		if !slices.ContainsFunc(o.Results, func(r storage.EventResult) bool { return !r.Duplicate }) {
+			o.PersistedAt = 0
+		}
+		if o.Err != nil {
+			o.LastSeq = 0
+		}
+		var scope *storage.ScopeError
+		if errors.As(o.Err, &scope) {
+			seen := *scope
+			seen.Given = ""
+			o.Err = &seen
+		}
+	}
+	return out
+}
+
+func (outside) run(model *storage.Run) *storage.Run {
+	out := *model
+	out.Position, out.CreatedPosition = 0, 0
+	if out.Metadata == nil {
+		out.Metadata = &storage.Metadata{}
+	}
+	return &out
+}
+
+func (outside) records(model []storage.Record) []storage.Record {
+	out := slices.Clone(model)
+	for i := range out {
+		out[i].Position, out[i].KeyDerived = 0, false
+	}
+	return out
+}
