@@ -108,7 +108,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 	a := &s.application
 	*a = application{
 		s:        s,
-		batch:    s.db.NewBatch(),
+		batch:    s.db().NewBatch(),
 		position: position,
 		stamp:    max(prev.PersistedAt+1, clock),
 		previous: prev,
@@ -261,7 +261,7 @@ func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
 		return rc, true, nil
 	}
 	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
-	row, closer, err := a.s.db.Get(a.row)
+	row, closer, err := a.s.db().Get(a.row)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return receipt{}, false, nil
 	}
@@ -409,7 +409,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(keys.Applied, row, nil); err != nil {
 		return err
 	}
-	if err := a.s.db.Apply(a.batch, pebble.NoSync); err != nil {
+	if err := a.s.db().Apply(a.batch, pebble.NoSync); err != nil {
 		return err
 	}
 	a.s.active.trim()
