@@ -87,12 +87,12 @@ func (c *Checkpoint) list() error {
 		return fmt.Errorf("storage: list checkpoint: %w", err)
 	}
 	for _, name := range names {
-		if name == "LOCK" {
-			continue
-		}
 		info, err := c.fs.Stat(c.fs.PathJoin(c.dir, name))
 		if err != nil {
 			return fmt.Errorf("storage: list checkpoint: %w", err)
+		}
+		if name == "LOCK" || strings.HasSuffix(name, ".log") && info.Size() == 0 {
+			continue // Pebble makes a log also when it does not write one; one with content does not fit.
 		}
 		c.manifest.files = append(c.manifest.files, file{name: name, size: uint64(info.Size())})
 	}

@@ -110,10 +110,10 @@ func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (
 		if err := in.fill(part); err != nil {
 			return 0, err
 		}
+		sum = crc32.Update(sum, castagnoli, part) // first: vfs.File.Write may change what it is given
 		if _, err := f.Write(part); err != nil {
 			return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
 		}
-		sum = crc32.Update(sum, castagnoli, part)
 		size -= uint64(len(part))
 	}
 	if err := f.Sync(); err != nil {

@@ -62,7 +62,7 @@ func (m *manifest) bytes() []byte {
 		b = append(append(b, byte(len(f.name))), f.name...)
 		b = binary.BigEndian.AppendUint64(b, f.size)
 	}
-	return appendChecksum(b, crc32.Checksum(b, castagnoli))
+	return appendChecksum(b, checksumOf(b))
 }
 
 // size of the whole stream.
@@ -92,6 +92,8 @@ func (m *manifest) fits() error {
 }
 
 func appendChecksum(b []byte, sum uint32) []byte { return binary.BigEndian.AppendUint32(b, sum) }
+
+func checksumOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // summing reads a stream, and keeps the checksum of what it read.
 type summing struct {
