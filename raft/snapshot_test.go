@@ -129,6 +129,25 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g.halt(m, false)
 }
 
+// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and for as much
+// again afterwards, and not without bound.
+func TestLogIsHeld(t *testing.T) {
+	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
+	for i, step := range []struct {
+		streams int64
+		grown   uint64
+		held    bool
+	}{
+		{0, 100, false}, {1, 100, true}, {2, 250, true}, {0, 349, true}, {0, 350, false}, {0, 100, false}, // truncated
+		{1, 799, true}, {1, 800, false}, {0, 100, false},
+	} {
+		n.snapshots.streams.Store(step.streams)
+		if held := n.holdLog(step.grown); held != step.held {
+			t.Errorf("step %d: held %t, want %t", i, held, step.held)
+		}
+	}
+}
+
 // installer is a member that is far behind, and what a leader sends it, taken step by step.
 type installer struct {
 	*member

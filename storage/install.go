@@ -174,6 +174,7 @@ func (r *Received) install() error {
 	old := s.current.Swap(r.h)
 	old.live.Store(false)
 	s.release(old)
+	s.opts.Logger.Info("a checkpoint was installed", "index", r.Applied.Index, "database", r.h.number)
 	// Whoever sees the new applied state finds the new database.
 	s.publish(&r.Applied)
 	return nil

@@ -126,6 +126,24 @@ func TestInstallRefusesLies(t *testing.T) {
 	}
 }
 
+// TestInstallOnFiles is TestCheckpoint on real files, with real hard links.
+func TestInstallOnFiles(t *testing.T) {
+	source := open(t, storage.Options{FS: vfs.Default, Dir: t.TempDir() + "/store"})
+	target := open(t, storage.Options{FS: vfs.Default, Dir: t.TempDir() + "/store"})
+	for n := range 20 {
+		propose(t, source, "run", n, 1)
+		if n%5 == 4 {
+			if err := target.Store.Install(bytes.NewReader(streamOf(t, source))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	target.Entries = source.Entries
+	if err := errors.Join(target.Reopen(), sameRows(source, target), source.Close(), target.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReceiveGarbage proves D5: no bytes make Receive panic or take memory that was not sent.
 func TestReceiveGarbage(t *testing.T) {
 	p := newInstallPair(t, vfs.NewMem())
