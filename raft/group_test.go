@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 type group struct {
 	t       *testing.T
 	members []*member
+	mu      sync.Mutex // held while a member begins or ends to run: others propose meanwhile
 }
 
 type member struct {
@@ -86,16 +88,19 @@ func (m *member) open() {
 // run lets an opened member join the others that run.
 func (g *group) run(m *member) {
 	g.t.Helper()
-	_, m.trans = hraft.NewInmemTransportWithTimeout(hraft.ServerAddress(m.id), 2*time.Second)
+	_, trans := hraft.NewInmemTransportWithTimeout(hraft.ServerAddress(m.id), 2*time.Second)
 	for _, other := range g.members {
 		if other != m && other.trans != nil {
-			m.trans.Connect(other.trans.LocalAddr(), other.trans)
-			other.trans.Connect(m.trans.LocalAddr(), m.trans)
+			trans.Connect(other.trans.LocalAddr(), other.trans)
+			other.trans.Connect(trans.LocalAddr(), trans)
 		}
 	}
-	if err := m.node.run(m.trans); err != nil {
+	if err := m.node.run(trans); err != nil {
 		g.t.Fatal(err)
 	}
+	g.mu.Lock()
+	m.trans = trans
+	g.mu.Unlock()
 }
 
 // halt stops a member; it loses what its store had not synced when power is set.
@@ -106,7 +111,9 @@ func (g *group) halt(m *member, power bool) {
 			other.trans.Disconnect(m.trans.LocalAddr())
 		}
 	}
+	g.mu.Lock()
 	m.trans = nil
+	g.mu.Unlock()
 	if power {
 		m.crash()
 	} else {
@@ -128,16 +135,25 @@ func (m *member) shut() {
 func (g *group) leader() *member {
 	g.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		for _, m := range g.members {
-			if m.trans != nil && m.node.Leading() {
-				return m
-			}
+		if m := g.leading(); m != nil {
+			return m
 		}
 	}
 	for _, m := range g.members {
 		g.t.Logf("%s: failures %v", m.id, m.failures())
 	}
 	g.t.Fatal("nobody leads")
+	return nil
+}
+
+func (g *group) leading() *member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.members {
+		if m.trans != nil && m.node.Leading() {
+			return m
+		}
+	}
 	return nil
 }
 
