@@ -69,8 +69,8 @@ func (b *bed) failures() []error {
 // wal is the directory of the log.
 func (b *bed) wal() string { return filepath.Join(b.dir, "wal") }
 
-// tryStart opens the store and starts the node.
-func (b *bed) tryStart() error {
+// prepare opens the store, and returns what the node is started with.
+func (b *bed) prepare(id string) Options {
 	b.t.Helper()
 	store, err := storage.Open(storage.Options{
 		Dir: b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
@@ -85,18 +85,25 @@ func (b *bed) tryStart() error {
 	}
 	b.address = listener.Addr().String()
 	o := b.opts
-	o.Dir, o.NodeID, o.Listener, o.Store, o.Fail = b.dir, "node", listener, store, b.fail
+	o.Dir, o.NodeID, o.Listener, o.Store, o.Fail = b.dir, id, listener, store, b.fail
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 10
 	}
 	if o.ElectionTimeout == 0 {
 		o.ElectionTimeout = 20 * time.Millisecond
 	}
+	return o
+}
+
+// tryStart opens the store and starts the node.
+func (b *bed) tryStart() error {
+	b.t.Helper()
+	o := b.prepare("node")
 	node, err := Start(o)
 	if err != nil {
-		return errors.Join(err, store.Close())
+		return errors.Join(err, o.Store.Close())
 	}
-	b.store, b.node = store, node
+	b.store, b.node = o.Store, node
 	return nil
 }
 

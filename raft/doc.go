@@ -12,6 +12,8 @@
 //     is answered any more (D10). hashicorp/raft alone would log the error and go on.
 //   - The log drops an entry only when Pebble holds its effects on stable storage (D2).
 //   - A node whose log ends before what its store has applied does not start (D2).
+//   - A follower that is sent a snapshot is told the index that the sent store holds, and its log begins right
+//     after it (D5).
 //
 // One voter is the only configuration today. The transport holds its port, takes no connection, and has
 // the heartbeat fast path switched off (D4a).

@@ -17,10 +17,12 @@ import (
 type logStore struct {
 	wal     *wal.WAL
 	applied func() uint64 // the highest index that was applied
-	metrics *metrics
-	fail    func(error)
-	cache   entryCache
-	written atomic.Uint64 // bytes of entries that lie in the log or were stored since the process began
+	// installed is the snapshot after which the log has yet to begin; nil: none.
+	installed atomic.Pointer[place]
+	metrics   *metrics
+	fail      func(error)
+	cache     entryCache
+	written   atomic.Uint64 // bytes of entries that lie in the log or were stored since the process began
 	// writing is when the write under way began, in nanoseconds since opened; 0: none is.
 	writing atomic.Int64
 	opened  time.Time
@@ -74,6 +76,9 @@ func (s *logStore) StoreLogs(logs []*hraft.Log) error {
 		s.fail(err)
 		return err
 	}
+	if s.installed.Load() != nil {
+		s.installed.Store(nil)
+	}
 	s.metrics.logWrite.Observe((time.Since(s.opened) - start).Seconds())
 	s.cache.add(logs)
 	s.metrics.logBytes.Add(float64(size))
@@ -96,19 +101,32 @@ func (s *logStore) countBytes(dir string) error {
 	return nil
 }
 
-// DeleteRange drops the log's oldest entries, or its newest ones when another leader overrules them. What
-// was applied was committed and is never overruled: who asks for that is no member of this group.
+// DeleteRange drops the log's oldest entries; or its newest ones when another leader overrules them; or all of
+// them after a snapshot was installed. What was applied one by one was committed and is never overruled: who
+// asks for that is no member of this group.
 func (s *logStore) DeleteRange(first, last uint64) error {
+	begin, err := s.wal.FirstIndex()
+	if err != nil {
+		s.fail(err)
+		return err
+	}
 	end, err := s.wal.LastIndex()
 	if err != nil {
 		s.fail(err)
 		return err
+	}
+	if snap := s.installed.Load(); snap != nil && first <= begin && last >= end {
+		return s.beginAfter(*snap, begin, end)
 	}
 	if applied := s.applied(); last >= end && first <= applied {
 		err := fmt.Errorf("raft: asked to drop log entries %d to %d, but everything up to %d is applied", first, last, applied)
 		s.fail(err)
 		return err
 	}
+	return s.delete(first, last)
+}
+
+func (s *logStore) delete(first, last uint64) error {
 	s.cache.clear()
 	if err := s.wal.DeleteRange(first, last); err != nil {
 		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)
@@ -116,6 +134,35 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 		return err
 	}
 	return nil
+}
+
+// beginAfter drops the log that a snapshot has replaced. hashicorp/raft then still believes that its last entry
+// is the one that it was, which harms nothing while that lies before the snapshot. Where it does not, the log
+// either agrees with the snapshot and stays, with what this node has acknowledged after it; or it was
+// overruled, and goes, and the node must be started anew to know it.
+func (s *logStore) beginAfter(snap place, first, last uint64) error {
+	if last >= snap.index {
+		agrees, err := s.holds(snap)
+		if err != nil || agrees {
+			return err
+		}
+	}
+	if err := s.delete(first, last); err != nil || last < snap.index {
+		return err
+	}
+	err := fmt.Errorf("raft: log entries up to %d were overruled by the snapshot of entry %d and are dropped; start the node again", last, snap.index)
+	s.fail(err)
+	return err
+}
+
+// holds tells whether an entry, by index and term, is in the log.
+func (s *logStore) holds(p place) (bool, error) {
+	var l hraft.Log
+	err := s.GetLog(p.index, &l)
+	if errors.Is(err, hraft.ErrLogNotFound) {
+		return false, nil
+	}
+	return err == nil && l.Term == p.term, err
 }
 
 // stalled returns how long the write under way has taken; 0 when none is.

@@ -2,7 +2,6 @@ package raft
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +36,8 @@ const (
 	snapshotsKept = 2
 	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may take.
 	closeTimeout = 3 * time.Second
+	// maxHold bounds the log that is kept for a follower, in multiples of TruncateBytes.
+	maxHold = 8
 	// markEvery is how far the commit mark may trail the log, and how often the log's size is looked at.
 	markEvery = time.Second
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
@@ -47,15 +48,19 @@ const (
 
 // Node is one member of the Raft group.
 type Node struct {
-	opts    Options
-	raft    *hraft.Raft
-	wal     *wal.WAL
-	files   *segmentFiles
-	logs    *logStore
-	stable  *stableStore
-	mark    *commitMark // housekeep's, once the node runs
-	metrics *metrics
-	verify  verifier
+	opts  Options
+	raft  *hraft.Raft
+	wal   *wal.WAL
+	files *segmentFiles
+
+	snapshots *snapshotStore
+	logs      *logStore
+	stable    *stableStore
+	mark      *commitMark // housekeep's, once the node runs
+	// heldUntil is how far the log may grow before it is truncated although a follower needs it. Housekeep's.
+	heldUntil uint64
+	metrics   *metrics
+	verify    verifier
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
@@ -87,18 +92,39 @@ func Start(opts Options) (*Node, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
-	n.ready.changed = make(chan struct{})
-	n.flight.changed = make(chan struct{}, 1)
-	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
-	n.verify.confirm = n.confirmLeader
+	n := newNode(opts)
 	if err := n.start(); err != nil {
 		return nil, errors.Join(err, n.closeFiles())
 	}
 	return n, nil
 }
 
+func newNode(opts Options) *Node {
+	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
+	n.ready.changed = make(chan struct{})
+	n.flight.changed = make(chan struct{}, 1)
+	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
+	n.verify.confirm = n.confirmLeader
+	return n
+}
+
 func (n *Node) start() error {
+	if err := n.open(); err != nil {
+		return err
+	}
+	trans := newTransport(n.opts.Listener, newHCLogger(n.opts.Logger))
+	err := n.bootstrap(trans)
+	if err == nil {
+		err = n.run(trans)
+	}
+	if err != nil {
+		return errors.Join(err, trans.Close())
+	}
+	return nil
+}
+
+// open opens all that the node keeps, and checks that it fits together.
+func (n *Node) open() error {
 	log := newHCLogger(n.opts.Logger)
 	dir := filepath.Join(n.opts.Dir, "wal")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -122,30 +148,28 @@ func (n *Node) start() error {
 	if err != nil {
 		return fmt.Errorf("raft: open log in %s: %w", dir, err)
 	}
+	files, err := hraft.NewFileSnapshotStoreWithLogger(n.opts.Dir, snapshotsKept, log)
+	if err != nil {
+		return fmt.Errorf("raft: open snapshots in %s: %w", n.opts.Dir, err)
+	}
 	n.logs = &logStore{
 		wal: n.wal, opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
 		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
 	}
+	n.snapshots = &snapshotStore{files: files, store: n.opts.Store, logs: n.logs}
 	if err := n.logs.countBytes(dir); err != nil {
 		return err
 	}
-	snapshots, err := hraft.NewFileSnapshotStoreWithLogger(n.opts.Dir, snapshotsKept, log)
-	if err != nil {
-		return fmt.Errorf("raft: open snapshots in %s: %w", n.opts.Dir, err)
-	}
-	if err := n.checkLog(snapshots); err != nil {
-		return err
-	}
-	fsm := &stateMachine{store: n.opts.Store, metrics: n.metrics, fail: n.fail, applied: n.applied}
-	trans := newTransport(n.opts.Listener, log)
+	return n.reconcile()
+}
+
+// run joins the group.
+func (n *Node) run(trans hraft.Transport) error {
+	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
 	leading := make(chan bool, 16)
-	conf := n.config(leading)
-	conf.Logger = log
-	if err := n.bootstrap(conf, snapshots, trans); err != nil {
-		return errors.Join(err, trans.Close())
-	}
-	if n.raft, err = hraft.NewRaft(conf, fsm, n.logs, n.stable, snapshots, trans); err != nil {
-		return errors.Join(fmt.Errorf("raft: %w", err), trans.Close())
+	var err error
+	if n.raft, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
+		return fmt.Errorf("raft: %w", err)
 	}
 	go n.settle()
 	n.done.Go(func() { n.followLeadership(leading) })
@@ -163,125 +187,13 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
+	conf.Logger = newHCLogger(n.opts.Logger)
 	conf.NoSnapshotRestoreOnStart = true
 	conf.TrailingLogs = n.opts.TrailingEntries
 	// Entries are no measure of a log; housekeep counts bytes instead (D4h).
 	conf.SnapshotThreshold = math.MaxUint64
 	conf.SnapshotInterval = 24 * time.Hour
 	return conf
-}
-
-// checkLog compares the log with the store before this node may vote (D2).
-func (n *Node) checkLog(snapshots hraft.SnapshotStore) error {
-	first, err := n.logs.FirstIndex()
-	if err != nil {
-		return fmt.Errorf("raft: read log: %w", err)
-	}
-	last, err := n.logs.LastIndex()
-	if err != nil {
-		return fmt.Errorf("raft: read log: %w", err)
-	}
-	applied := n.opts.Store.Applied().Index
-	if last < applied {
-		return fmt.Errorf("%w: the log ends at %d, the store holds everything up to %d; %s", ErrLogBehindStore, last, applied, advice)
-	}
-	if last < n.mark.index {
-		return tooShort(last, n.mark.index)
-	}
-	if err := n.checkTerm(last); err != nil {
-		return err
-	}
-	dropped, err := droppedBy(snapshots)
-	if err != nil {
-		return err
-	}
-	if dropped.store > applied {
-		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", dropped.store, applied, advice)
-	}
-	if first > dropped.log+1 {
-		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, dropped.log, advice)
-	}
-	return nil
-}
-
-// checkTerm compares the remembered term with that of the log's last entry: a node that forgot a term could
-// vote in it again.
-func (n *Node) checkTerm(last uint64) error {
-	if last == 0 {
-		return nil
-	}
-	var l hraft.Log
-	if err := n.logs.GetLog(last, &l); err != nil {
-		return err
-	}
-	if n.stable.state.term < l.Term {
-		return fmt.Errorf("raft: the file %s says term %d, the log ends in term %d; %s", voteFile, n.stable.state.term, l.Term, advice)
-	}
-	return nil
-}
-
-const advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
-
-func tooShort(last, mark uint64) error {
-	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrLogTooShort, last, mark, advice)
-}
-
-// drop is how far the newest snapshot allowed the log to be dropped; zero without one.
-type drop struct {
-	log   uint64 // the log index that the snapshot stands for
-	store uint64 // the applied index that the store held on stable storage then
-}
-
-func droppedBy(snapshots hraft.SnapshotStore) (drop, error) {
-	list, err := snapshots.List()
-	if err != nil {
-		return drop{}, fmt.Errorf("raft: list snapshots: %w", err)
-	}
-	if len(list) == 0 {
-		return drop{}, nil
-	}
-	_, r, err := snapshots.Open(list[0].ID)
-	if err != nil {
-		return drop{}, fmt.Errorf("raft: open snapshot %s: %w", list[0].ID, err)
-	}
-	var meta snapshotMeta
-	err = errors.Join(json.NewDecoder(r).Decode(&meta), r.Close())
-	if err != nil {
-		return drop{}, fmt.Errorf("raft: read snapshot %s: %w", list[0].ID, err)
-	}
-	return drop{log: list[0].Index, store: meta.Applied}, nil
-}
-
-func (n *Node) bootstrap(conf *hraft.Config, snapshots hraft.SnapshotStore, trans hraft.Transport) error {
-	exists, err := hraft.HasExistingState(n.logs, n.stable, snapshots)
-	if err != nil {
-		return fmt.Errorf("raft: look for a group: %w", err)
-	}
-	if exists && !n.bootstrapInterrupted(snapshots) {
-		return nil
-	}
-	if exists {
-		if err := n.stable.SetUint64([]byte(keyCurrentTerm), 0); err != nil {
-			return fmt.Errorf("raft: make a group: %w", err)
-		}
-	}
-	err = hraft.BootstrapCluster(conf, n.logs, n.stable, snapshots, trans, hraft.Configuration{
-		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
-	})
-	if err != nil {
-		return fmt.Errorf("raft: make a group: %w", err)
-	}
-	return nil
-}
-
-// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the term,
-// then the configuration, so that it could never elect a leader. It is in term 1, has never voted and has
-// nothing else: a node that voted may have acknowledged events, and has lost them.
-func (n *Node) bootstrapInterrupted(snapshots hraft.SnapshotStore) bool {
-	last, lastErr := n.logs.LastIndex()
-	list, listErr := snapshots.List()
-	return errors.Join(lastErr, listErr) == nil && n.stable.state.term == 1 && n.stable.state.votedTerm == 0 &&
-		last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
 }
 
 // followLeadership drains NotifyCh, which hashicorp/raft blocks on. A new leader first applies
@@ -376,7 +288,7 @@ func (n *Node) housekeep() {
 		}
 		n.advanceMark()
 		written := n.logs.written.Load()
-		if written-base < n.opts.TruncateBytes {
+		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
 			continue
 		}
 		if err := n.Truncate(); err != nil {
@@ -385,6 +297,20 @@ func (n *Node) housekeep() {
 		}
 		base = written
 	}
+}
+
+// holdLog says whether the log is kept for a follower that is being sent a snapshot, and for as many bytes
+// after that, which it needs to go on from there: else it would be sent another, and so on. It is not kept
+// without bound (D12).
+func (n *Node) holdLog(grown uint64) bool {
+	if n.snapshots.streams.Load() > 0 {
+		n.heldUntil = grown + n.opts.TruncateBytes
+	}
+	if grown >= n.heldUntil || grown >= maxHold*n.opts.TruncateBytes {
+		n.heldUntil = 0
+		return false
+	}
+	return true
 }
 
 // advanceMark moves the mark to what is applied, which is committed.
@@ -465,6 +391,9 @@ func (n *Node) endSettling() {
 
 func (n *Node) closeFiles() error {
 	n.metrics.unregister(n.opts.Registerer)
+	if n.snapshots != nil {
+		n.snapshots.close()
+	}
 	err := n.opts.Listener.Close()
 	if n.raft != nil {
 		err = nil // the transport has closed the listener

@@ -1,7 +1,6 @@
 package raft
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +17,10 @@ var errStopped = errors.New("raft: node stopped itself")
 
 // stateMachine applies committed entries to the store. hashicorp/raft calls it from one goroutine.
 type stateMachine struct {
-	store   *storage.Store
-	metrics *metrics
-	fail    func(error)
+	store     *storage.Store
+	snapshots *snapshotStore
+	metrics   *metrics
+	fail      func(error)
 	// applied is told the outcomes of each entry, at once.
 	applied func(data []byte, outcomes []storage.Outcome)
 	stopped atomic.Bool
@@ -35,31 +35,40 @@ func (m *stateMachine) Apply(l *hraft.Log) any { return m.ApplyBatch([]*hraft.Lo
 func (m *stateMachine) ApplyBatch(logs []*hraft.Log) []any {
 	answers := make([]any, len(logs))
 	for i, l := range logs {
-		if l.Type != hraft.LogCommand {
-			continue
-		}
 		if m.stopped.Load() {
 			answers[i] = errStopped
 			continue
 		}
-		start := time.Now()
-		outcomes, err := m.store.Apply(l.Index, l.Term, l.Data)
+		outcomes, err := m.apply(l)
 		if err != nil {
-			m.stopped.Store(true)
-			m.fail(fmt.Errorf("raft: apply: %w", err))
+			m.stop(fmt.Errorf("raft: apply: %w", err))
 			answers[i] = errStopped
 			continue
 		}
-		m.metrics.apply.Observe(time.Since(start).Seconds())
 		m.applied(l.Data, outcomes)
 	}
 	return answers
 }
 
-// snapshotMeta is all that a snapshot holds: the data is already in the store (D5).
-type snapshotMeta struct {
-	// Applied is the index that the store held on stable storage when the snapshot was made.
-	Applied uint64 `json:"applied"`
+func (m *stateMachine) apply(l *hraft.Log) ([]storage.Outcome, error) {
+	switch l.Type {
+	case hraft.LogCommand:
+		start := time.Now()
+		outcomes, err := m.store.Apply(l.Index, l.Term, l.Data)
+		if err == nil {
+			m.metrics.apply.Observe(time.Since(start).Seconds())
+		}
+		return outcomes, err
+	case hraft.LogConfiguration:
+		return nil, m.store.ApplyMembership(l.Index, l.Term, l.Data)
+	default:
+		return nil, nil
+	}
+}
+
+func (m *stateMachine) stop(err error) {
+	m.stopped.Store(true)
+	m.fail(err)
 }
 
 // Snapshot marks the place up to which the log may be dropped, once the store has been flushed.
@@ -70,13 +79,24 @@ func (m *stateMachine) Snapshot() (hraft.FSMSnapshot, error) {
 	return &snapshot{store: m.store, meta: snapshotMeta{Applied: m.store.Applied().Index}}, nil
 }
 
-// Restore would install another node's snapshot. One voter never gets one, and at start the store is
-// its own snapshot (NoSnapshotRestoreOnStart), so a call means that the log is not ours.
+// Restore installs the snapshot that came from a leader. At start the store is its own snapshot
+// (NoSnapshotRestoreOnStart), and nothing calls it.
+//
+// One that is older than the store is refused, and the node stays as it is: the leader has applied less than
+// this node, and will have applied more when it tries again. After any other error nobody knows what a
+// restart would find (D10).
 func (m *stateMachine) Restore(r io.ReadCloser) error {
-	m.stopped.Store(true)
-	err := errors.New("raft: asked to install a snapshot, but this node is the only voter")
-	m.fail(err)
-	return errors.Join(err, r.Close())
+	if m.stopped.Load() {
+		return errStopped
+	}
+	id, err := io.ReadAll(r)
+	if err == nil {
+		err = m.snapshots.install(string(id))
+	}
+	if err != nil && !errors.Is(err, storage.ErrOlder) {
+		m.stop(fmt.Errorf("raft: install snapshot: %w", err))
+	}
+	return err
 }
 
 type snapshot struct {
@@ -89,7 +109,7 @@ type snapshot struct {
 func (s *snapshot) Persist(sink hraft.SnapshotSink) error {
 	err := s.store.MakeDurable(s.meta.Applied)
 	if err == nil {
-		err = json.NewEncoder(sink).Encode(s.meta)
+		err = sink.(*snapshotSink).record(s.meta)
 	}
 	if err != nil {
 		return errors.Join(err, sink.Cancel())

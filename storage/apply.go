@@ -109,7 +109,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 	a := &s.application
 	*a = application{
 		s:        s,
-		batch:    s.db.NewBatch(),
+		batch:    s.db().NewBatch(),
 		position: position,
 		stamp:    max(prev.PersistedAt+1, clock),
 		previous: prev,
@@ -279,7 +279,7 @@ func (a *application) find(key []byte) ([]byte, error) {
 	a.row = key
 	if a.rows == nil {
 		var err error
-		if a.rows, err = a.s.db.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
+		if a.rows, err = a.s.db().NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
 			return nil, fmt.Errorf("storage: read: %w", err)
 		}
 	}
@@ -426,7 +426,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(keys.Applied, row, nil); err != nil {
 		return err
 	}
-	if err := a.s.db.Apply(a.batch, pebble.NoSync); err != nil {
+	if err := a.s.db().Apply(a.batch, pebble.NoSync); err != nil {
 		return err
 	}
 	a.s.active.shrink()

@@ -92,18 +92,18 @@ func (s *Store) activeRun(runID []byte) (*run, error) {
 	if r := s.active.get(runID); r != nil {
 		return r, nil
 	}
-	no, found, err := findRun(s.db, string(runID))
+	no, found, err := findRun(s.db(), string(runID))
 	if err != nil || !found {
 		return nil, err
 	}
 	r := &run{no: no, receipts: map[keyPrefix]struct{}{}}
-	if r.identity, err = readIdentity(s.db, no); err != nil {
+	if r.identity, err = readIdentity(s.db(), no); err != nil {
 		return nil, err
 	}
-	if r.head, err = readHead(s.db, no); err != nil {
+	if r.head, err = readHead(s.db(), no); err != nil {
 		return nil, err
 	}
-	if r.metadata, err = readMetadata(s.db, no); err != nil {
+	if r.metadata, err = readMetadata(s.db(), no); err != nil {
 		return nil, err
 	}
 	if err := s.loadReceipts(r); err != nil {
@@ -116,7 +116,7 @@ func (s *Store) activeRun(runID []byte) (*run, error) {
 // loadReceipts indexes a run's receipts, unless it has more than maxIndexed.
 func (s *Store) loadReceipts(r *run) (err error) {
 	prefix := keys.ReceiptPrefix(r.no)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
+	it, err := s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,10 @@
 //     a write-ahead log, holds an exact prefix of the Raft log after a crash. Entries at or below the
 //     applied index are skipped.
 //   - Records lie in commit order in chunks; places, receipts and heads point at them (D6).
+//   - The store is replaced by another node's checkpoint as a whole or not at all (D5), and never by an older
+//     one.
 //   - Any error out of Apply is final: the caller must stop the process (D10).
 //
-// Apply has one caller at a time. Everything that reads may be called from anywhere.
+// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads, Checkpoint and
+// Receive may be called from anywhere.
 package storage

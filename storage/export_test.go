@@ -8,7 +8,7 @@ import (
 
 // Dump returns the whole key space: keys and values by turns.
 func (s *Store) Dump() (rows [][]byte, err error) {
-	it, err := s.db.NewIter(nil)
+	it, err := s.db().NewIter(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -20,15 +20,15 @@ func (s *Store) Dump() (rows [][]byte, err error) {
 }
 
 // Flush writes the memtables out.
-func (s *Store) Flush() error { return s.db.Flush() }
+func (s *Store) Flush() error { return s.db().Flush() }
 
 // Compact moves everything to the last level.
 func (s *Store) Compact(ctx context.Context) error {
-	return s.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
+	return s.db().Compact(ctx, []byte{0}, []byte{0xff}, false)
 }
 
 // WALBytes tells how much was written to Pebble's own log, which must stay off (D2).
-func (s *Store) WALBytes() uint64 { return s.db.Metrics().WAL.BytesIn }
+func (s *Store) WALBytes() uint64 { return s.db().Metrics().WAL.BytesIn }
 
 // ActiveRuns tells how many runs apply keeps in memory.
 func (s *Store) ActiveRuns() int { return len(s.active.runs) }

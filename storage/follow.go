@@ -55,7 +55,12 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	if after == math.MaxUint64 {
 		return nil
 	}
-	snap := f.s.db.NewSnapshot()
+	h, err := f.s.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.s.release(h)
+	snap := h.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),

@@ -1,6 +1,9 @@
 package storage
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 type metrics struct {
 	collectors []prometheus.Collector
@@ -10,13 +13,23 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	gauge := func(name, help string, read func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "runlog", Subsystem: "storage", Name: name, Help: help}, read)
 	}
+	database := func(read func(*pebble.Metrics) float64) func() float64 {
+		return func() float64 {
+			h, err := s.acquire()
+			if err != nil {
+				return 0 // closed
+			}
+			defer s.release(h)
+			return read(h.db.Metrics())
+		}
+	}
 	m := &metrics{collectors: []prometheus.Collector{
 		gauge("applied_index", "Log index of the last applied proposal.", func() float64 { return float64(s.Applied().Index) }),
 		gauge("applied_events", "Events stored so far.", func() float64 { return float64(s.Applied().Events) }),
-		gauge("disk_bytes", "Bytes on disk of the store.", func() float64 { return float64(s.db.Metrics().DiskSpaceUsage()) }),
-		gauge("memtable_bytes", "Bytes in Pebble's memtables.", func() float64 { return float64(s.db.Metrics().MemTable.Size) }),
-		gauge("compaction_debt_bytes", "Bytes that Pebble has yet to compact.", func() float64 { return float64(s.db.Metrics().Compact.EstimatedDebt) }),
-		gauge("l0_files", "Files in level 0.", func() float64 { return float64(s.db.Metrics().Levels[0].TablesCount) }),
+		gauge("disk_bytes", "Bytes on disk of the store.", database(func(m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) })),
+		gauge("memtable_bytes", "Bytes in Pebble's memtables.", database(func(m *pebble.Metrics) float64 { return float64(m.MemTable.Size) })),
+		gauge("compaction_debt_bytes", "Bytes that Pebble has yet to compact.", database(func(m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) })),
+		gauge("l0_files", "Files in level 0.", database(func(m *pebble.Metrics) float64 { return float64(m.Levels[0].TablesCount) })),
 	}}
 	reg.MustRegister(m.collectors...)
 	return m

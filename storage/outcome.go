@@ -41,6 +41,9 @@ type EventResult struct {
 // ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.
 var ErrNotDurable = errors.New("storage: not flushed yet")
 
+// ErrClosed means that the store was closed.
+var ErrClosed = errors.New("storage: closed")
+
 // RunNotFoundError says that no run has this id.
 type RunNotFoundError struct{ RunID string }
 

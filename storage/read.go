@@ -36,7 +36,12 @@ func (a *Applied) Stamp() time.Time { return stamp(a.PersistedAt) }
 
 // Run returns a run, or *RunNotFoundError.
 func (s *Store) Run(runID string) (*Run, error) {
-	snap := s.db.NewSnapshot()
+	h, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(h)
+	snap := h.db.NewSnapshot()
 	r, _, _, err := lookup(snap, runID)
 	return r, errors.Join(err, snap.Close())
 }
@@ -89,6 +94,8 @@ func readRun(r pebble.Reader, no uint64) (*Run, *recordv1.RunIdentity, error) {
 type View struct {
 	Run *Run
 
+	s    *Store
+	h    *handle
 	snap *pebble.Snapshot
 	id   *recordv1.RunIdentity
 	no   uint64
@@ -96,16 +103,23 @@ type View struct {
 
 // View opens a run for reading, or returns *RunNotFoundError.
 func (s *Store) View(runID string) (*View, error) {
-	snap := s.db.NewSnapshot()
-	run, id, no, err := lookup(snap, runID)
+	h, err := s.acquire()
 	if err != nil {
-		return nil, errors.Join(err, snap.Close())
+		return nil, err
 	}
-	return &View{Run: run, snap: snap, id: id, no: no}, nil
+	v := &View{s: s, h: h, snap: h.db.NewSnapshot()}
+	if v.Run, v.id, v.no, err = lookup(v.snap, runID); err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return v, nil
 }
 
 // Close releases the view.
-func (v *View) Close() error { return v.snap.Close() }
+func (v *View) Close() error {
+	err := v.snap.Close()
+	v.s.release(v.h)
+	return err
+}
 
 // Events yields the run's records with runSeq above after, in runSeq order (READ-1). A record is the
 // caller's to keep. After an error nothing more comes.

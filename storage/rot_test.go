@@ -25,6 +25,9 @@ type content struct {
 	log     []storage.Commit
 }
 
+// liveDir is where a store that never installed a checkpoint has its database.
+const liveDir = "store/000001"
+
 var rotRuns = []string{"a", "b", "c", "missing"}
 
 // readAll reads a store and returns what it says, and the errors that it met.
@@ -71,14 +74,14 @@ func (c content) agrees(truth content, whole bool) error {
 func TestRot(t *testing.T) {
 	disk, truth := rotDisk(t)
 	// A clone also has deleted files, whose directory was not synced since: choose among those in use.
-	files, err := disk.List("store")
+	files, err := disk.List(liveDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ssts []string
 	for _, f := range files {
 		if strings.HasSuffix(f, ".sst") {
-			ssts = append(ssts, disk.PathJoin("store", f))
+			ssts = append(ssts, disk.PathJoin(liveDir, f))
 		}
 	}
 	intact := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))})
@@ -229,7 +232,7 @@ func TestRotManifest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files, err := disk.List("store")
+	files, err := disk.List(liveDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +241,7 @@ func TestRotManifest(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		fs := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
-		name := fs.PathJoin("store", files[rng.IntN(len(files))])
+		name := fs.PathJoin(liveDir, files[rng.IntN(len(files))])
 		data, err := fs.UnsafeGetFileDataBuffer(name)
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
@@ -24,7 +23,7 @@ const format = pebble.FormatValueSeparation
 
 // Options of a store.
 type Options struct {
-	// Dir holds the store's files and nothing else.
+	// Dir holds the store's files and nothing else; layout.go tells which.
 	Dir string
 	// FS is the file system. Default: the machine's.
 	FS vfs.FS
@@ -106,9 +105,16 @@ func (a *Applied) row(cluster ClusterID) *recordv1.Applied {
 // Store is the state machine's state on disk.
 type Store struct {
 	opts    Options
-	db      *pebble.DB
+	cache   *pebble.Cache
 	active  *active
 	metrics *metrics
+
+	// current is the live database; nil once the store is closed. Only Install replaces it.
+	current    atomic.Pointer[handle]
+	handles    handles
+	lastNumber atomic.Uint64 // of a directory
+	// installed is the applied index with which the live database came here.
+	installed atomic.Uint64
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and application.
 	broken      error
@@ -128,55 +134,57 @@ func Open(opts Options) (*Store, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes)}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), cache: pebble.NewCache(opts.CacheBytes)}
 	s.advanced.ch = make(chan struct{})
-	db, err := pebble.Open(opts.Dir, s.pebbleOptions())
-	if err != nil {
-		return nil, fmt.Errorf("storage: open %s: %w", opts.Dir, err)
+	s.handles.open = map[*handle]struct{}{}
+	if err := s.openLive(); err != nil {
+		err = errors.Join(err, s.closeHandles())
+		s.cache.Unref()
+		return nil, err
 	}
-	s.db = db
-	applied, err := readApplied(db, nil, opts.Cluster)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	s.applied.Store(applied)
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
 }
 
-// pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because chunks
-// come compressed and everything else is digests (D6); bloom filters for questions about new runs.
-func (s *Store) pebbleOptions() *pebble.Options {
-	o := &pebble.Options{
-		FS:                          s.opts.FS,
-		FormatMajorVersion:          format,
-		DisableWAL:                  true,
-		CacheSize:                   s.opts.CacheBytes,
-		MemTableSize:                s.opts.MemTableBytes,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       24,
-		Logger:                      pebbleLogger{log: s.opts.Logger, fail: s.opts.Fail},
-		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { s.opts.Fail(fmt.Errorf("storage: background: %w", err)) },
-			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				s.opts.Fail(fmt.Errorf("storage: corrupt file: %s", info.String()))
-			},
-			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
-			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },
-		},
+// openLive opens the database that CURRENT names, and removes all others.
+func (s *Store) openLive() error {
+	if err := makeDir(s.opts.FS, s.opts.Dir); err != nil {
+		return err
 	}
-	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
-	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	c, err := s.readCurrent()
+	if err != nil {
+		return err
 	}
-	return o
+	h, err := s.openHandle(c.number, false)
+	if err != nil {
+		return err
+	}
+	applied, err := readApplied(h.db, nil, s.opts.Cluster)
+	if err != nil {
+		return err
+	}
+	if applied.Index < c.installed {
+		return fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
+			errLayout, c.number, applied.Index, c.installed)
+	}
+	// The database is locked now, so that the rest is nobody else's.
+	if err := s.sweep(c.number); err != nil {
+		return err
+	}
+	s.installed.Store(c.installed)
+	s.applied.Store(applied)
+	s.current.Store(h)
+	return nil
 }
 
-// Close flushes and closes the store. A store that is not closed loses nothing: the Raft log has it.
+// Close flushes and closes the store; what reads, and Receive, must have ended. A store that is not closed loses
+// nothing: the Raft log has it.
 func (s *Store) Close() error {
 	s.metrics.unregister(s.opts.Registerer)
-	return errors.Join(s.db.Flush(), s.db.Close())
+	live := s.current.Swap(nil)
+	err := errors.Join(live.db.Flush(), s.closeHandles())
+	s.cache.Unref()
+	return err
 }
 
 // Applied returns how far the store is.
@@ -211,10 +219,15 @@ func (s *Store) Wait(ctx context.Context, after Position) error {
 // MakeDurable flushes until Pebble holds on stable storage everything up to index, and says so only
 // after it has read it back from there. Only then may the Raft log drop entries up to index (D2).
 func (s *Store) MakeDurable(index uint64) error {
-	if err := s.db.Flush(); err != nil {
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.release(h)
+	if err := h.db.Flush(); err != nil {
 		return fmt.Errorf("storage: flush: %w", err)
 	}
-	a, err := readApplied(s.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
+	a, err := readApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -248,35 +261,6 @@ func readApplied(db *pebble.DB, o *pebble.IterOptions, cluster ClusterID) (_ *Ap
 		RollingHash: [32]byte(m.RollingHash), nextRun: m.NextRunNo,
 	}, nil
 }
-
-// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, so it
-// must not.
-type pebbleLogger struct {
-	log  *slog.Logger
-	fail func(error)
-}
-
-var _ pebble.Logger = pebbleLogger{}
-
-func (l pebbleLogger) Infof(format string, args ...any) {
-	l.log.Debug("pebble", "msg", lazyText{format, args})
-}
-func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.log.Error("pebble", "msg", lazyText{format, args})
-}
-func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("storage: pebble: "+format, args...)
-	l.fail(err)
-	panic(err)
-}
-
-// lazyText is formatted only when a handler wants it.
-type lazyText struct {
-	format string
-	args   []any
-}
-
-func (t lazyText) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf(t.format, t.args...)) }
 
 // stamp turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
 func stamp(ns int64) time.Time {

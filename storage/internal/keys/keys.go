@@ -4,6 +4,7 @@
 //
 //	a                              applied state           record.v1.Applied
 //	c position:8 chunk:4           chunk                   storage/chunk.go
+//	g                              members of the group    storage/membership.go
 //	h runNo:8                      run head                storage/head.go
 //	i runNo:8 firstSeq:8           place of a block        storage/head.go
 //	k runNo:8 sha256(key):32       receipt                 storage/head.go
@@ -19,6 +20,7 @@ import "encoding/binary"
 const (
 	applied  = 'a'
 	chunk    = 'c'
+	group    = 'g'
 	head     = 'h'
 	place    = 'i'
 	receipt  = 'k'
@@ -30,6 +32,9 @@ const (
 
 // Applied is the key of the applied state.
 var Applied = []byte{applied}
+
+// Membership is the key of the group's members.
+var Membership = []byte{group}
 
 // AppendChunk appends the key of a proposal's n-th chunk.
 func AppendChunk(dst []byte, position uint64, n uint32) []byte {

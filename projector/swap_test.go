@@ -1,0 +1,64 @@
+package projector
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
+	"runlog/storage/storagetest"
+)
+
+// TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, it goes on from its
+// position and meets every event once, those that it had folded, those that came with the checkpoint, and those
+// that are applied after it, also with the projector started anew in between (PRJ-12, PRJ-13).
+func TestStoreIsReplacedD5(t *testing.T) {
+	b := newBed(t)
+	leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(5, 5))
+	for round := range 8 {
+		b.load(rng, 20, 4)
+		if round%2 == 0 {
+			b.settle()
+		}
+		b.leadBy(leader, rng, rng.IntN(2)*200+1)
+		if round%3 == 2 {
+			b.reopen()
+		}
+		b.load(rng, 5, 4)
+		b.check("after an install")
+	}
+	if err := leader.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leadBy lets the leader apply what the bed's store has and some entries more, and installs the leader's
+// checkpoint.
+func (b *bed) leadBy(leader *storagetest.Local, rng *rand.Rand, entries int) {
+	b.t.Helper()
+	follower := b.local
+	leader.Entries = follower.Entries
+	if err := leader.Replay(nil); err != nil {
+		b.t.Fatal(err)
+	}
+	b.local = leader
+	b.load(rng, entries, 4)
+	b.local = follower
+	follower.Entries = leader.Entries
+	c, err := leader.Store.Checkpoint()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := errors.Join(follower.Store.Install(c.Stream()), c.Close()); err != nil {
+		b.t.Fatal(err)
+	}
+	if follower.Applied() != leader.Applied() {
+		b.t.Fatalf("installed %+v, want %+v", follower.Applied(), leader.Applied())
+	}
+}

@@ -1,0 +1,189 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+const advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
+
+func tooShort(last, mark uint64) error {
+	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrLogTooShort, last, mark, advice)
+}
+
+// logBounds returns the first and the last index of the log; zeros when it is empty.
+func (n *Node) logBounds() (first, last uint64, err error) {
+	if first, err = n.logs.FirstIndex(); err == nil {
+		last, err = n.logs.LastIndex()
+	}
+	if err != nil {
+		err = fmt.Errorf("raft: read log: %w", err)
+	}
+	return first, last, err
+}
+
+// reconcile completes what a crash in an install left undone, and compares log, store and marks with each other
+// before this node may vote (D2, D5).
+func (n *Node) reconcile() error {
+	newest, err := n.snapshots.newest()
+	if err != nil {
+		return err
+	}
+	if newest, err = n.finishInstall(newest); err != nil {
+		return err
+	}
+	if newest.meta.Installed {
+		if err := n.dropOldLog(newest); err != nil {
+			return err
+		}
+	}
+	return n.checkLog(newest)
+}
+
+// finishInstall records the snapshot of a store that was installed, where a crash came before that: the store
+// itself knows what it stands for. The same makes a snapshot of a store that was installed before the node was
+// started for the first time.
+func (n *Node) finishInstall(newest drop) (drop, error) {
+	installed, applied := n.opts.Store.Installed(), n.opts.Store.Applied()
+	if installed <= newest.index {
+		return newest, nil
+	}
+	// Nothing is applied before the record, so that the store is where the install left it.
+	if applied.Index != installed || n.mark.index > installed {
+		return drop{}, fmt.Errorf("raft: a snapshot of entry %d was installed, of which nothing is recorded, and the store holds %d, the mark is %d; %s",
+			installed, applied.Index, n.mark.index, advice)
+	}
+	members, err := n.opts.Store.Membership()
+	if err != nil {
+		return drop{}, err
+	}
+	if members.Index == 0 {
+		return drop{}, fmt.Errorf("raft: the installed store does not know who belongs to the group; %s", advice)
+	}
+	if err := n.reachTerm(applied.Term); err != nil {
+		return drop{}, err
+	}
+	newest = drop{place: place{applied.Index, applied.Term}, meta: snapshotMeta{Applied: applied.Index, Installed: true}}
+	_, err = n.snapshots.record(&hraft.SnapshotMeta{
+		Version: hraft.SnapshotVersionMax, Index: applied.Index, Term: applied.Term,
+		Configuration: hraft.DecodeConfiguration(members.Data), ConfigurationIndex: members.Index,
+	}, newest.meta)
+	return newest, err
+}
+
+// reachTerm gives a node that never was in a group the term of the store that it was given. One that was has
+// been in that term when the store came.
+func (n *Node) reachTerm(term uint64) error {
+	_, last, err := n.logBounds()
+	if err != nil || last > 0 || n.stable.state.term > 0 || n.mark.index > 0 {
+		return err // checkTerm looks at the rest
+	}
+	return n.stable.SetUint64([]byte(keyCurrentTerm), term)
+}
+
+// dropOldLog drops the log that a node had before a snapshot was installed, where a crash came before
+// hashicorp/raft did that.
+func (n *Node) dropOldLog(installed drop) error {
+	first, last, err := n.logBounds()
+	if err != nil || last == 0 || first > installed.index {
+		return err // dropped, or begun again
+	}
+	agrees, err := n.logs.holds(installed.place)
+	if err != nil || agrees {
+		return err
+	}
+	if n.mark.index > installed.index {
+		return fmt.Errorf("raft: the log from %d to %d is not the one that follows the snapshot of entry %d, and entries up to %d were committed; %s",
+			first, last, installed.index, n.mark.index, advice)
+	}
+	n.opts.Logger.Info("the log from before a snapshot was installed is dropped", "first", first, "last", last, "snapshot", installed.index)
+	if err := n.wal.DeleteRange(first, last); err != nil {
+		return fmt.Errorf("raft: drop the log from before the snapshot: %w", err)
+	}
+	return nil
+}
+
+// checkLog compares the log with the store.
+func (n *Node) checkLog(newest drop) error {
+	first, last, err := n.logBounds()
+	if err != nil {
+		return err
+	}
+	end := last
+	if last == 0 && newest.meta.Installed {
+		end = newest.index // nothing has come after the snapshot yet
+	}
+	applied := n.opts.Store.Applied().Index
+	if end < applied {
+		return fmt.Errorf("%w: the log ends at %d, the store holds everything up to %d; %s", ErrLogBehindStore, end, applied, advice)
+	}
+	if end < n.mark.index {
+		return tooShort(end, n.mark.index)
+	}
+	if err := n.checkTerm(last, newest); err != nil {
+		return err
+	}
+	if newest.meta.Applied > applied {
+		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", newest.meta.Applied, applied, advice)
+	}
+	if first > newest.index+1 {
+		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, newest.index, advice)
+	}
+	return nil
+}
+
+// checkTerm compares the remembered term with that of the log's last entry, and of a snapshot that was
+// installed: a node that forgot a term could vote in it again.
+func (n *Node) checkTerm(last uint64, newest drop) error {
+	term := uint64(0)
+	if newest.meta.Installed {
+		term = newest.term
+	}
+	if last > 0 {
+		var l hraft.Log
+		if err := n.logs.GetLog(last, &l); err != nil {
+			return err
+		}
+		term = max(term, l.Term)
+	}
+	if n.stable.state.term < term {
+		return fmt.Errorf("raft: the file %s says term %d, the log ends in term %d; %s", voteFile, n.stable.state.term, term, advice)
+	}
+	return nil
+}
+
+// bootstrap makes a group of this node alone where there is none.
+func (n *Node) bootstrap(trans hraft.Transport) error {
+	exists, err := hraft.HasExistingState(n.logs, n.stable, n.snapshots)
+	if err != nil {
+		return fmt.Errorf("raft: look for a group: %w", err)
+	}
+	if exists && !n.bootstrapInterrupted() {
+		return nil
+	}
+	if exists {
+		if err := n.stable.SetUint64([]byte(keyCurrentTerm), 0); err != nil {
+			return fmt.Errorf("raft: make a group: %w", err)
+		}
+	}
+	conf := n.config(nil)
+	err = hraft.BootstrapCluster(conf, n.logs, n.stable, n.snapshots, trans, hraft.Configuration{
+		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
+	})
+	if err != nil {
+		return fmt.Errorf("raft: make a group: %w", err)
+	}
+	return nil
+}
+
+// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the term,
+// then the configuration, so that it could never elect a leader. It is in term 1, has never voted and has
+// nothing else: a node that voted may have acknowledged events, and has lost them.
+func (n *Node) bootstrapInterrupted() bool {
+	last, lastErr := n.logs.LastIndex()
+	list, listErr := n.snapshots.List()
+	return errors.Join(lastErr, listErr) == nil && n.stable.state.term == 1 && n.stable.state.votedTerm == 0 &&
+		last == 0 && len(list) == 0 && n.opts.Store.Applied().Index == 0
+}

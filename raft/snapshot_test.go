@@ -1,0 +1,444 @@
+package raft
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+
+	"runlog/storage"
+)
+
+// TestFarBehind proves D5: a follower that is behind the begin of everybody's log gets a snapshot while the
+// leader keeps writing and drops more of its log, goes on from there, and ends with the same store, byte for
+// byte; over two losses of power, and with the leadership moving on to it.
+func TestFarBehind(t *testing.T) {
+	g := newGroup(t, 3, Options{TrailingEntries: 1, TruncateBytes: 4 << 10})
+	g.fill("run", 0, 10)
+	g.settle()
+	n := 10
+	for round := range 2 {
+		behind := g.follower()
+		g.halt(behind, true)
+		held := behind.disk
+		g.leaveBehind("run", n, 40)
+		n += 40
+		if first, _ := g.leader().bounds(); first < 20 {
+			t.Fatalf("the leader's log begins at %d", first)
+		}
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for {
+				if err := g.append("run", n, 1); err != nil {
+					t.Error(err)
+					return
+				}
+				n++
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+		behind.disk = held
+		behind.open()
+		g.run(behind)
+		for deadline := time.Now().Add(patience); behind.store.Installed() == 0 && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(500 * time.Millisecond)
+		close(stop)
+		writer.Wait()
+		g.settle()
+		t.Logf("round %d: installed at %d, now at %d, %d events", round, behind.store.Installed(), behind.store.Applied().Index, n)
+		if behind.store.Installed() == 0 {
+			t.Fatal("no snapshot was installed")
+		}
+		// The node starts again from what it has.
+		g.halt(behind, true)
+		behind.open()
+		g.run(behind)
+		g.settle()
+	}
+	g.expectEqual(n)
+}
+
+// TestSnapshotTellsItsOwnIndex proves D5: what a follower is told of a snapshot is what the checkpoint holds,
+// members included; and where the store is behind the snapshot's index by entries that are none of its own, it
+// is the index after which the leader's log may begin.
+func TestSnapshotTellsItsOwnIndex(t *testing.T) {
+	g := newGroup(t, 1, Options{TrailingEntries: 1})
+	m := g.leader()
+	g.fill("run", 0, 5)
+	if err := m.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, want uint64) {
+		t.Helper()
+		meta, out := newestOf(t, m)
+		if m.node.snapshots.streams.Load() != 1 {
+			t.Error("a snapshot is sent and not counted")
+		}
+		n, err := io.Copy(io.Discard, out)
+		if err := errors.Join(err, out.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var entry hraft.Log
+		if err := m.node.logs.GetLog(meta.Index, &entry); err != nil {
+			t.Fatal(err)
+		}
+		if meta.Index != want || meta.Term != entry.Term || n != meta.Size || len(meta.Configuration.Servers) != 1 || meta.ConfigurationIndex == 0 {
+			t.Errorf("%s: %+v, of %d bytes; want index %d, term %d", what, meta, n, want, entry.Term)
+		}
+	}
+	check("at the local snapshot", m.store.Applied().Index)
+	g.fill("run", 5, 5)
+	check("past the local snapshot", m.store.Applied().Index)
+	if err := m.node.raft.AddNonvoter("elsewhere", "elsewhere", 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.node.barrier(); err != nil {
+		t.Fatal(err)
+	}
+	meta, out := newestOf(t, m)
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(meta.Configuration.Servers) != 2 || meta.ConfigurationIndex != meta.Index || meta.Index != m.store.Applied().Index {
+		t.Errorf("after another member came: %+v, applied %d", meta, m.store.Applied().Index)
+	}
+	// A barrier is an entry of the log's and none of the store's.
+	if err := m.node.barrier(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	check2, out := newestOf(t, m)
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if applied := m.store.Applied().Index; check2.Index <= applied || len(check2.Configuration.Servers) != 2 {
+		t.Errorf("after barriers: %+v, applied %d", check2, applied)
+	}
+	g.halt(m, false)
+}
+
+// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and for as much
+// again afterwards, and not without bound.
+func TestLogIsHeld(t *testing.T) {
+	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
+	for i, step := range []struct {
+		streams int64
+		grown   uint64
+		held    bool
+	}{
+		{0, 100, false}, {1, 100, true}, {2, 250, true}, {0, 349, true}, {0, 350, false}, {0, 100, false}, // truncated
+		{1, 799, true}, {1, 800, false}, {0, 100, false},
+	} {
+		n.snapshots.streams.Store(step.streams)
+		if held := n.holdLog(step.grown); held != step.held {
+			t.Errorf("step %d: held %t, want %t", i, held, step.held)
+		}
+	}
+}
+
+// installer is a member that is far behind, and what a leader sends it, taken step by step.
+type installer struct {
+	*member
+	meta *hraft.SnapshotMeta
+	sink hraft.SnapshotSink
+	fsm  *stateMachine
+}
+
+// receive does what hashicorp/raft does with a snapshot that comes, up to and without Restore.
+func (m *member) receive(t *testing.T, leader *member) *installer {
+	t.Helper()
+	meta, out := newestOf(t, leader)
+	if m.node.stable.state.term < meta.Term {
+		if err := m.node.stable.SetUint64([]byte(keyCurrentTerm), meta.Term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink, err := m.node.snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(sink, out)
+	if err := errors.Join(err, sink.Close(), out.Close()); err != nil || n != meta.Size {
+		t.Fatalf("%d of %d bytes: %v", n, meta.Size, err)
+	}
+	fsm := &stateMachine{store: m.store, snapshots: m.node.snapshots, metrics: m.node.metrics, fail: m.fail}
+	return &installer{member: m, meta: meta, sink: sink, fsm: fsm}
+}
+
+func (i *installer) restore(t *testing.T) {
+	t.Helper()
+	meta, r, err := i.node.snapshots.Open(i.sink.ID())
+	if err != nil || meta.Index != i.meta.Index {
+		t.Fatalf("%+v, %v", meta, err)
+	}
+	if err := errors.Join(i.fsm.Restore(r), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeOldLogs is hashicorp/raft's.
+func (i *installer) removeOldLogs(t *testing.T) {
+	t.Helper()
+	if first, last := i.bounds(); last > 0 {
+		if err := i.node.logs.DeleteRange(first, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// installSteps are the moments between two steps of an install that last.
+var installSteps = []struct {
+	name string
+	do   func(t *testing.T, i *installer)
+	done bool // what is installed is there after a crash
+}{
+	{"received", func(*testing.T, *installer) {}, false},
+	{"installed", func(t *testing.T, i *installer) {
+		if err := i.node.snapshots.mu.incoming.received.Install(); err != nil {
+			t.Fatal(err)
+		}
+		i.node.snapshots.end(i.sink.(*snapshotSink))
+	}, true},
+	{"recorded", func(t *testing.T, i *installer) { i.restore(t) }, true},
+	{"log dropped", func(t *testing.T, i *installer) { i.restore(t); i.removeOldLogs(t) }, true},
+}
+
+// TestCrashBetweenInstallSteps proves D5 and D2: a node that loses its power between any two steps of an
+// install starts, from the old or from the new store, passes its own checks, starts once more, and catches up
+// with its group.
+func TestCrashBetweenInstallSteps(t *testing.T) {
+	g := newGroup(t, 3, Options{TrailingEntries: 1})
+	n := 10
+	g.fill("run", 0, n)
+	g.settle()
+	for _, step := range installSteps {
+		behind := g.follower()
+		g.halt(behind, true)
+		g.leaveBehind("run", n, 20)
+		n += 20
+		g.fill("run", n, 5)
+		n += 5
+		behind.open()
+		held := behind.store.Applied()
+		i := behind.receive(t, g.leader())
+		step.do(t, i)
+		behind.shut()
+		for range 2 {
+			behind.open()
+			first, last := behind.bounds()
+			newest, err := behind.node.snapshots.newest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch now := behind.store.Applied(); {
+			case !step.done && (now.Index > held.Index || newest.index == i.meta.Index):
+				t.Errorf("%s: at %+v, was at %+v, newest %+v", step.name, now, held, newest)
+			case step.done && (now.Index != i.meta.Index || newest.place != place{i.meta.Index, i.meta.Term} || !newest.meta.Installed || last != 0):
+				t.Errorf("%s: at %+v, newest %+v, log from %d to %d; want %+v", step.name, now, newest, first, last, i.meta)
+			}
+			behind.shut()
+		}
+		behind.open()
+		g.run(behind)
+		g.settle()
+	}
+	g.expectEqual(n)
+}
+
+// misbelieve appends entries to a log that nobody else has, in the term in which it ends.
+func (m *member) misbelieve(t *testing.T, n uint64) {
+	t.Helper()
+	newest, err := m.node.snapshots.newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := newest.place
+	if _, last := m.bounds(); last > 0 {
+		var l hraft.Log
+		if err := m.node.logs.GetLog(last, &l); err != nil {
+			t.Fatal(err)
+		}
+		end = place{last, l.Term}
+	}
+	for i := range n {
+		if err := m.node.logs.StoreLog(&hraft.Log{Index: end.index + 1 + i, Term: end.term, Type: hraft.LogNoop}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOverruledLog proves D5: a node whose log goes on past the snapshot that it is sent, with entries that the
+// group never committed, drops them; a node that had to do so while it ran stops, and starts well.
+func TestOverruledLog(t *testing.T) {
+	g := newGroup(t, 3, Options{TrailingEntries: 1})
+	n := 10
+	g.fill("run", 0, n)
+	g.settle()
+	for _, step := range append(installSteps[1:], installSteps[0]) {
+		g.settle()
+		behind := g.follower()
+		g.halt(behind, false)
+		// The group goes on in a later term.
+		g.nextTerm()
+		g.leaveBehind("run", n, 20)
+		n += 20
+		behind.open()
+		behind.misbelieve(t, 200)
+		if step.name == "log dropped" || step.name == "received" {
+			behind.shut()
+			behind.open()
+			g.run(behind)
+			// It is sent the snapshot, and stops.
+			for deadline := time.Now().Add(patience); len(behind.failures()) == 0 && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			if len(behind.failures()) != 1 {
+				t.Fatalf("%s: failures %v", step.name, behind.failures())
+			}
+			g.halt(behind, true)
+			behind.failed.errs = nil
+		} else {
+			step.do(t, behind.receive(t, g.leader()))
+			behind.shut()
+		}
+		behind.open()
+		if _, last := behind.bounds(); last != 0 {
+			t.Errorf("%s: the log ends at %d", step.name, last)
+		}
+		g.run(behind)
+		g.settle()
+	}
+	g.expectEqual(n)
+}
+
+// TestInstalledLogLost proves D2 after an install: a node that lost the log which followed its snapshot, its
+// term, or the store itself, does not start.
+func TestInstalledLogLost(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, m *member){
+		"log":   func(t *testing.T, m *member) { remove(t, m.wal()) },
+		"term":  func(t *testing.T, m *member) { remove(t, m.dir+"/"+voteFile) },
+		"store": func(_ *testing.T, m *member) { m.disk = newBed(m.t).disk },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, 3, Options{TrailingEntries: 1})
+			g.fill("run", 0, 5)
+			behind := g.follower()
+			g.halt(behind, false)
+			g.leaveBehind("run", 5, 40)
+			behind.open()
+			g.run(behind)
+			g.settle()
+			g.fill("run", 45, 5)
+			g.settle()
+			if behind.store.Installed() == 0 {
+				t.Fatal("nothing was installed")
+			}
+			g.halt(behind, false)
+			lose(t, behind)
+			if err := behind.tryOpen(); err == nil {
+				t.Error("started")
+				behind.shut()
+			}
+		})
+	}
+}
+
+// TestSeeded proves D5: a new node whose store was installed before it was ever started joins from there, and
+// is sent no snapshot.
+func TestSeeded(t *testing.T) {
+	g := newGroup(t, 1, Options{})
+	g.fill("run", 0, 10)
+	leader := g.leader()
+	if err := leader.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	seeded := g.newMember("seeded", Options{})
+	o := seeded.prepare("seeded")
+	_, out := newestOf(t, leader)
+	if err := errors.Join(o.Store.Install(out), out.Close(), o.Listener.Close(), o.Store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	seeded.open()
+	g.run(seeded)
+	installed := seeded.store.Installed()
+	if err := leader.node.raft.AddVoter(seeded.id, hraft.ServerAddress(seeded.id), 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	g.fill("run", 10, 5)
+	g.settle()
+	if now := seeded.store.Installed(); now != installed || now == 0 {
+		t.Errorf("installed %d, then %d", installed, now)
+	}
+	g.expectEqual(15)
+}
+
+// TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is refused and
+// leaves nothing; one comes at a time, and no local snapshot is recorded meanwhile.
+func TestIncoming(t *testing.T) {
+	g := newGroup(t, 1, Options{TrailingEntries: 1})
+	g.fill("run", 0, 5)
+	leader := g.leader()
+	if err := leader.node.Truncate(); err != nil {
+		t.Fatal(err)
+	}
+	m := g.newMember("other", Options{})
+	m.open()
+	create := func(meta *hraft.SnapshotMeta) hraft.SnapshotSink {
+		t.Helper()
+		sink, err := m.node.snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sink
+	}
+	for what, change := range map[string]func(*hraft.SnapshotMeta){
+		"an earlier index": func(meta *hraft.SnapshotMeta) { meta.Index-- },
+		"another term":     func(meta *hraft.SnapshotMeta) { meta.Term++ },
+	} {
+		meta, out := newestOf(t, leader)
+		change(meta)
+		sink := create(meta)
+		_, err := io.Copy(sink, out)
+		if closed := sink.Close(); err != nil || closed == nil {
+			t.Errorf("%s: copied %v, closed %v", what, err, closed)
+		}
+		_ = out.Close()
+	}
+	meta, out := newestOf(t, leader)
+	sink := create(meta)
+	if _, err := io.CopyN(sink, out, meta.Size/2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := create(meta).Write([]byte("x")); !errors.Is(err, errInstalling) {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := (&snapshot{store: m.store}).Persist(create(meta)); !errors.Is(err, errInstalling) {
+		t.Errorf("a local one: %v", err)
+	}
+	if err := errors.Join(sink.Cancel(), sink.Close(), out.Close()); err != nil {
+		t.Error(err)
+	}
+	names, err := m.disk.List("store")
+	if err != nil || len(names) != 2 || m.store.Applied() != (storage.Applied{}) && m.store.Applied().Index != 0 {
+		t.Errorf("left are %q, %v; applied %+v", names, err, m.store.Applied())
+	}
+	// After all that, one comes well.
+	m.receive(t, leader).restore(t)
+	if m.store.Applied() != leader.store.Applied() {
+		t.Errorf("at %+v, want %+v", m.store.Applied(), leader.store.Applied())
+	}
+	m.shut()
+	g.halt(leader, false)
+}

@@ -1,0 +1,204 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// errEmpty says that nothing was applied yet, so that there is nothing to give away.
+var errEmpty = errors.New("storage: the store is empty")
+
+// Checkpoint is a whole state of the store, of the moment when it was made, in hard links to the store's
+// files: it costs no copy and stands in the way of no apply. It must be closed.
+type Checkpoint struct {
+	// Applied is how far it reaches, as read back from it.
+	Applied Applied
+	// Membership of the group at that index.
+	Membership Membership
+
+	fs       vfs.FS
+	logger   pebble.Logger
+	dir      string
+	manifest manifest
+	stream   *checkpointReader
+}
+
+// Checkpoint makes one of what is applied now, or of a little more.
+func (s *Store) Checkpoint() (_ *Checkpoint, err error) {
+	h, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(h)
+	// Without a write-ahead log a checkpoint has what was flushed, no more (D2).
+	if err := h.db.Flush(); err != nil {
+		return nil, fmt.Errorf("storage: flush: %w", err)
+	}
+	c := &Checkpoint{
+		fs: s.opts.FS, dir: s.path(checkpointDir(s.nextNumber())),
+		logger: pebbleLogger{log: s.opts.Logger, fail: func(error) {}},
+	}
+	if err := h.db.Checkpoint(c.dir); err != nil {
+		return nil, fmt.Errorf("storage: checkpoint: %w", err)
+	}
+	c.manifest.cluster = s.opts.Cluster
+	if err = c.inspect(); err == nil {
+		err = c.list()
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// inspect reads back from the checkpoint how far it reaches.
+func (c *Checkpoint) inspect() (err error) {
+	db, err := pebble.Open(c.dir, &pebble.Options{
+		FS: c.fs, ReadOnly: true, DisableWAL: true, CacheSize: 1 << 20,
+		Logger: c.logger,
+	})
+	if err != nil {
+		return fmt.Errorf("storage: open checkpoint: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	applied, err := readApplied(db, nil, c.manifest.cluster)
+	if err != nil {
+		return err
+	}
+	if applied.Index == 0 {
+		return errEmpty
+	}
+	c.Applied, c.manifest.applied = *applied, *applied
+	c.Membership, err = readMembership(db)
+	return err
+}
+
+// list takes down the files, which do not change any more.
+func (c *Checkpoint) list() error {
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return fmt.Errorf("storage: list checkpoint: %w", err)
+	}
+	for _, name := range names {
+		info, err := c.fs.Stat(c.fs.PathJoin(c.dir, name))
+		if err != nil {
+			return fmt.Errorf("storage: list checkpoint: %w", err)
+		}
+		if name == "LOCK" || strings.HasSuffix(name, ".log") && info.Size() == 0 {
+			continue // Pebble makes a log also when it does not write one; one with content does not fit.
+		}
+		c.manifest.files = append(c.manifest.files, file{name: name, size: uint64(info.Size())})
+	}
+	slices.SortFunc(c.manifest.files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	return c.manifest.fits()
+}
+
+// Size is how many bytes Stream gives.
+func (c *Checkpoint) Size() int64 { return c.manifest.size() }
+
+// Stream gives the checkpoint as Store.Receive takes it, once. It is not used after Close.
+func (c *Checkpoint) Stream() io.Reader {
+	c.stream = &checkpointReader{c: c, pending: c.manifest.bytes()}
+	return c.stream
+}
+
+// Close removes the checkpoint's files. The store's are others.
+func (c *Checkpoint) Close() error {
+	var err error
+	if c.stream != nil && c.stream.file != nil {
+		err = c.stream.file.Close()
+		c.stream.file = nil
+	}
+	if err := errors.Join(err, c.fs.RemoveAll(c.dir)); err != nil {
+		return fmt.Errorf("storage: remove checkpoint: %w", err)
+	}
+	return nil
+}
+
+// checkpointReader makes the stream as it is read.
+type checkpointReader struct {
+	c       *Checkpoint
+	pending []byte // comes next
+	sum     uint32 // of everything given
+	next    int    // of the files
+	ended   bool
+
+	file    vfs.File // the one that is being read
+	left    uint64   // of it
+	fileSum uint32
+}
+
+func (r *checkpointReader) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for n == 0 && err == nil {
+		n, err = r.step(p)
+	}
+	r.sum = crc32.Update(r.sum, castagnoli, p[:n])
+	return n, err
+}
+
+func (r *checkpointReader) step(p []byte) (int, error) {
+	switch {
+	case len(r.pending) > 0:
+		n := copy(p, r.pending)
+		r.pending = r.pending[n:]
+		return n, nil
+	case r.file != nil:
+		return r.readFile(p)
+	case r.next < len(r.c.manifest.files):
+		return 0, r.openFile()
+	case !r.ended:
+		r.ended = true
+		r.pending = appendChecksum(nil, r.sum)
+		return 0, nil
+	default:
+		return 0, io.EOF
+	}
+}
+
+func (r *checkpointReader) openFile() (err error) {
+	f := r.c.manifest.files[r.next]
+	r.next++
+	r.left, r.fileSum = f.size, 0
+	if r.file, err = r.c.fs.Open(r.c.fs.PathJoin(r.c.dir, f.name), vfs.SequentialReadsOption); err != nil {
+		r.file = nil
+		return fmt.Errorf("storage: read checkpoint: %w", err)
+	}
+	return nil
+}
+
+func (r *checkpointReader) readFile(p []byte) (int, error) {
+	if r.left == 0 {
+		r.pending = appendChecksum(nil, r.fileSum)
+		err := r.file.Close()
+		r.file = nil
+		return 0, err
+	}
+	n, err := r.file.Read(p[:min(uint64(len(p)), r.left)])
+	r.left -= uint64(n)
+	r.fileSum = crc32.Update(r.fileSum, castagnoli, p[:n])
+	if errors.Is(err, io.EOF) && n > 0 {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("storage: read checkpoint: %s: %d bytes are missing: %w", r.c.manifest.files[r.next-1].name, r.left, noEOF(err))
+	}
+	return n, err
+}
+
+// noEOF keeps a file that ends early from looking like the end of the stream.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// handle is one database under the store. Whoever reads holds a reference while it does, so that a database
+// which an install replaced lives until its last reader is done, and then goes, files and all (D5). Apply
+// needs none: nobody else replaces the database.
+type handle struct {
+	db     *pebble.DB
+	number uint64
+	// refs counts the readers, and the store while the database is its live one. At 0 it stays at 0.
+	refs atomic.Int64
+	// live says that trouble with this database is the store's.
+	live atomic.Bool
+	// spoiled is the first trouble that a database had which was not live.
+	spoiled atomic.Pointer[error]
+
+	closing sync.Once
+	closed  error
+}
+
+// handles are the databases that are open.
+type handles struct {
+	sync.Mutex
+	open   map[*handle]struct{}
+	closed bool
+	// retiring are the goroutines that close what was replaced; none begins once closed is set.
+	retiring sync.WaitGroup
+}
+
+// openHandle opens or makes a database. A candidate is none of the store's yet.
+func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error) {
+	h = &handle{number: number}
+	h.refs.Store(1)
+	h.live.Store(!candidate)
+	defer func() {
+		// Pebble gives up on some errors while it opens by Fatalf. A candidate's are no reason to stop.
+		if p := recover(); p != nil {
+			fatal, ours := p.(*fatalError)
+			if !candidate || !ours {
+				panic(p)
+			}
+			h, err = nil, fatal
+		}
+	}()
+	dir := s.path(databaseDir(number))
+	if h.db, err = pebble.Open(dir, s.pebbleOptions(h)); err != nil {
+		return nil, fmt.Errorf("storage: open %s: %w", dir, err)
+	}
+	s.handles.Lock()
+	s.handles.open[h] = struct{}{}
+	s.handles.Unlock()
+	return h, nil
+}
+
+// acquire returns the live database, for the caller to release.
+func (s *Store) acquire() (*handle, error) {
+	for {
+		h := s.current.Load()
+		if h == nil {
+			return nil, ErrClosed
+		}
+		if n := h.refs.Load(); n > 0 && h.refs.CompareAndSwap(n, n+1) {
+			return h, nil
+		}
+	}
+}
+
+// release gives a reference back. The last one of a database that was replaced closes and removes it,
+// elsewhere: that waits for compactions under way.
+func (s *Store) release(h *handle) {
+	if h.refs.Add(-1) > 0 {
+		return
+	}
+	s.handles.Lock()
+	defer s.handles.Unlock()
+	if !s.handles.closed {
+		s.handles.retiring.Go(func() { s.dispose(h) })
+	}
+}
+
+// dispose closes a database that is not live and removes its files. What it cannot remove goes when the store
+// is opened again.
+func (s *Store) dispose(h *handle) {
+	err := h.close()
+	s.handles.Lock()
+	delete(s.handles.open, h)
+	s.handles.Unlock()
+	if err = errors.Join(err, s.opts.FS.RemoveAll(s.path(databaseDir(h.number)))); err != nil {
+		s.opts.Logger.Warn("a database that is not used any more was not removed", "number", h.number, "err", err)
+	}
+}
+
+func (h *handle) close() error {
+	h.closing.Do(func() { h.closed = h.db.Close() })
+	return h.closed
+}
+
+// closeHandles closes every database, also one that somebody still reads.
+func (s *Store) closeHandles() (err error) {
+	s.handles.Lock()
+	s.handles.closed = true
+	s.handles.Unlock()
+	s.handles.retiring.Wait()
+	for h := range s.handles.open {
+		err = errors.Join(err, h.close())
+	}
+	return err
+}
+
+// db is the live database, for apply alone. Others acquire it.
+func (s *Store) db() *pebble.DB { return s.current.Load().db }
+
+// trouble is an error after which a database must not be used (D10).
+func (s *Store) trouble(h *handle, err error) {
+	if !h.live.Load() {
+		h.spoiled.CompareAndSwap(nil, &err)
+		s.opts.Logger.Warn("a database that is not live has failed", "number", h.number, "err", err)
+	}
+	// Looked at again: an install may have made it live without having seen that it is spoiled.
+	if h.live.Load() {
+		s.opts.Fail(err)
+	}
+}
+
+// pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because chunks
+// come compressed and everything else is digests (D6); bloom filters for questions about new runs; one block
+// cache for all databases (D12).
+func (s *Store) pebbleOptions(h *handle) *pebble.Options {
+	fail := func(err error) { s.trouble(h, err) }
+	o := &pebble.Options{
+		FS:                          s.opts.FS,
+		FormatMajorVersion:          format,
+		DisableWAL:                  true,
+		Cache:                       s.cache,
+		MemTableSize:                s.opts.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		Logger:                      pebbleLogger{log: s.opts.Logger, fail: fail},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				fail(fmt.Errorf("storage: corrupt file: %s", info.String()))
+			},
+			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
+			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },
+		},
+	}
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return o
+}
+
+// fatalError is what Pebble said when it could not go on.
+type fatalError struct{ text string }
+
+func (e *fatalError) Error() string { return e.text }
+
+// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, so it
+// must not.
+type pebbleLogger struct {
+	log  *slog.Logger
+	fail func(error)
+}
+
+var _ pebble.Logger = pebbleLogger{}
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	l.log.Debug("pebble", "msg", lazyText{format, args})
+}
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error("pebble", "msg", lazyText{format, args})
+}
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := &fatalError{fmt.Sprintf("storage: pebble: "+format, args...)}
+	l.fail(err)
+	panic(err)
+}
+
+// lazyText is formatted only when a handler wants it.
+type lazyText struct {
+	format string
+	args   []any
+}
+
+func (t lazyText) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf(t.format, t.args...)) }

@@ -1,0 +1,169 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"regexp"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A store's directory:
+//
+//	CURRENT             names the live database
+//	000001/             a database; live is only the one that CURRENT names
+//	checkpoint-000002/  hard links to a database's files, while they are streamed
+//
+// Every database or checkpoint but the live one was left behind by a crash, or by an install that ended
+// badly, and goes when the store is opened. CURRENT is replaced as a whole, so that at any moment either the
+// old or the new database is the store, whole (D5).
+const (
+	currentFile      = "CURRENT"
+	currentNew       = "CURRENT.new"
+	checkpointPrefix = "checkpoint-"
+)
+
+var (
+	errLayout  = errors.New("storage: not a store's directory")
+	numberedRE = regexp.MustCompile(`^(?:` + checkpointPrefix + `)?([0-9]{6,19})$`)
+)
+
+// current is what CURRENT says.
+type current struct {
+	number uint64 // of the live database
+	// installed is the applied index with which the database came here; 0: it began here, empty.
+	installed uint64
+}
+
+// maxCurrent is more than the file ever has.
+const maxCurrent = 256
+
+func (c current) line() string {
+	line := fmt.Sprintf("runlog store 1 database %06d installed %d", c.number, c.installed)
+	return fmt.Sprintf("%s crc32c %08x\n", line, crc32.Checksum([]byte(line), castagnoli))
+}
+
+func parseCurrent(line string) (current, error) {
+	var c current
+	var sum uint32
+	_, err := fmt.Sscanf(line, "runlog store 1 database %d installed %d crc32c %x\n", &c.number, &c.installed, &sum)
+	if err != nil || c.number == 0 || c.line() != line {
+		return current{}, fmt.Errorf("%w: %s says %q; restore it", errLayout, currentFile, line)
+	}
+	return c, nil
+}
+
+func databaseDir(number uint64) string   { return fmt.Sprintf("%06d", number) }
+func checkpointDir(number uint64) string { return checkpointPrefix + databaseDir(number) }
+
+// path of a file or directory of the store.
+func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.opts.Dir, name) }
+
+// nextNumber is one that no directory has, nor had since the store was opened.
+func (s *Store) nextNumber() uint64 { return s.lastNumber.Add(1) }
+
+// readCurrent reads CURRENT, which it makes in a new directory. It comes before the first database, so that
+// a database without it has lost it.
+func (s *Store) readCurrent() (current, error) {
+	names, err := s.opts.FS.List(s.opts.Dir)
+	if err != nil {
+		return current{}, fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+	}
+	exists, begun := false, true
+	for _, name := range names {
+		exists = exists || name == currentFile
+		begun = begun && name == currentNew
+	}
+	switch {
+	case exists:
+		return readCurrentFile(s.opts.FS, s.path(currentFile))
+	case !begun:
+		return current{}, fmt.Errorf("%w: %s has files, but no %s; restore it", errLayout, s.opts.Dir, currentFile)
+	}
+	c := current{number: 1}
+	return c, s.writeCurrent(c)
+}
+
+func readCurrentFile(fs vfs.FS, path string) (current, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return current{}, fmt.Errorf("storage: %w", err)
+	}
+	line, err := io.ReadAll(io.LimitReader(f, maxCurrent))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return current{}, fmt.Errorf("storage: read %s: %w", path, err)
+	}
+	return parseCurrent(string(line))
+}
+
+// writeCurrent replaces CURRENT. After an error nobody knows which of the two a restart would find.
+func (s *Store) writeCurrent(c current) error {
+	fs := s.opts.FS
+	f, err := fs.Create(s.path(currentNew), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("storage: write %s: %w", currentFile, err)
+	}
+	_, err = f.Write([]byte(c.line()))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fs.Rename(s.path(currentNew), s.path(currentFile))
+	}
+	if err == nil {
+		err = syncDir(fs, s.opts.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("storage: write %s: %w", currentFile, err)
+	}
+	return nil
+}
+
+// sweep removes what is no part of the store, and sets lastNumber.
+func (s *Store) sweep(live uint64) error {
+	names, err := s.opts.FS.List(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+	}
+	last := live
+	for _, name := range names {
+		leftover := name == currentNew
+		if m := numberedRE.FindStringSubmatch(name); m != nil && name != databaseDir(live) {
+			n, err := strconv.ParseUint(m[1], 10, 63)
+			if err != nil {
+				return fmt.Errorf("%w: %s: %w", errLayout, name, err)
+			}
+			last, leftover = max(last, n), true
+		}
+		if !leftover {
+			continue
+		}
+		if err := s.opts.FS.RemoveAll(s.path(name)); err != nil {
+			return fmt.Errorf("storage: remove what a crash left behind: %w", err)
+		}
+	}
+	s.lastNumber.Store(last)
+	return nil
+}
+
+// makeDir makes a directory that survives a crash, also one that is there and may not survive.
+func makeDir(fs vfs.FS, path string) error {
+	if err := fs.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	return syncDir(fs, fs.PathDir(path))
+}
+
+func syncDir(fs vfs.FS, path string) error {
+	dir, err := fs.OpenDir(path)
+	if err != nil {
+		return fmt.Errorf("storage: sync %s: %w", path, err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("storage: sync %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/storage/internal/keys"
+)
+
+// Membership is who belongs to the group, as the log said last. The store does not know what it means.
+type Membership struct {
+	Index uint64 // of the log entry; 0: none was applied
+	Data  []byte // of that entry
+}
+
+// ApplyMembership applies the log entry at index, which changed who belongs to the group. The store keeps it
+// (D2), because a checkpoint that is given away must tell the members of its own moment. For the rest it is
+// as Apply.
+func (s *Store) ApplyMembership(index, term uint64, data []byte) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	if index <= s.applied.Load().Index {
+		return nil
+	}
+	if err := s.applyMembership(index, term, data); err != nil {
+		s.broken = fmt.Errorf("entry %d: %w", index, err)
+		return s.broken
+	}
+	return nil
+}
+
+func (s *Store) applyMembership(index, term uint64, data []byte) error {
+	batch := s.db().NewBatch()
+	defer func() { _ = batch.Close() }()
+	if err := batch.Set(keys.Membership, append(binary.BigEndian.AppendUint64(nil, index), data...), nil); err != nil {
+		return err
+	}
+	last := s.applied.Load()
+	next := last.advance(index, term, last.PersistedAt, last.nextRun, last.Events, crc32.Checksum(data, castagnoli), nil)
+	row, err := deterministic.Marshal(next.row(s.opts.Cluster))
+	if err != nil {
+		return err
+	}
+	if err := batch.Set(keys.Applied, row, nil); err != nil {
+		return err
+	}
+	if err := s.db().Apply(batch, pebble.NoSync); err != nil {
+		return err
+	}
+	s.publish(next)
+	return nil
+}
+
+// Membership returns who belongs to the group as of what is applied, or of a little more.
+func (s *Store) Membership() (Membership, error) {
+	h, err := s.acquire()
+	if err != nil {
+		return Membership{}, err
+	}
+	defer s.release(h)
+	return readMembership(h.db)
+}
+
+func readMembership(r pebble.Reader) (Membership, error) {
+	row, closer, err := r.Get(keys.Membership)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Membership{}, nil
+	}
+	if err != nil {
+		return Membership{}, fmt.Errorf("storage: read membership: %w", err)
+	}
+	if len(row) < 8 {
+		return Membership{}, errors.Join(fmt.Errorf("%w: membership of %d bytes", errRow, len(row)), closer.Close())
+	}
+	m := Membership{Index: binary.BigEndian.Uint64(row), Data: append([]byte(nil), row[8:]...)}
+	return m, closer.Close()
+}
