@@ -211,19 +211,18 @@ func (g *group) leaveBehind(run string, first, n int) {
 	}
 }
 
-// nextTerm moves the leadership to another member that runs.
+// nextTerm starts the leader again, so that somebody has to be elected. A transfer of the leadership would do
+// too, but hashicorp/raft v1.8.0 can hang in one whose follower lags when the leader is deposed meanwhile.
 func (g *group) nextTerm() {
 	g.t.Helper()
-	before := g.leader().node.raft.CurrentTerm()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		leader, next := g.leader(), g.follower()
-		if leader.node.raft.CurrentTerm() > before {
-			return
-		}
-		// On a slow machine it takes more than one try.
-		_ = leader.node.raft.LeadershipTransferToServer(next.id, hraft.ServerAddress(next.id)).Error()
+	leader := g.leader()
+	before := leader.node.raft.CurrentTerm()
+	g.halt(leader, false)
+	leader.open()
+	g.run(leader)
+	if now := g.leader().node.raft.CurrentTerm(); now <= before {
+		g.t.Fatalf("in term %d after %d", now, before)
 	}
-	g.t.Fatalf("still in term %d", before)
 }
 
 // settle waits until all members that run have applied the same.

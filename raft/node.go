@@ -40,6 +40,8 @@ const (
 	maxHold = 8
 	// markEvery is how far the commit mark may trail the log, and how often the log's size is looked at.
 	markEvery = time.Second
+	// barrierRetry is how long a new leader waits between barriers.
+	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
 	// maxSettling is far more than the proposals that are under way at a time.
@@ -156,7 +158,7 @@ func (n *Node) open() error {
 		wal: n.wal, opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
 		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
 	}
-	n.snapshots = &snapshotStore{files: files, store: n.opts.Store, logs: n.logs}
+	n.snapshots = &snapshotStore{files: files, store: n.opts.Store, logs: n.logs, stable: n.stable}
 	if err := n.logs.countBytes(dir); err != nil {
 		return err
 	}
@@ -204,15 +206,27 @@ func (n *Node) followLeadership(leading <-chan bool) {
 		case <-n.stop:
 			return
 		case now := <-leading:
-			if now {
-				if err := n.barrier(); err != nil {
-					n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
-					continue
+			for now && !n.takeOver() {
+				// It may still lead: a transfer of an earlier leadership can stand in the barrier's way.
+				select {
+				case <-n.stop:
+					return
+				case now = <-leading:
+				case <-time.After(barrierRetry):
 				}
 			}
 			n.setLeading(now)
 		}
 	}
+}
+
+// takeOver applies everything of earlier terms, and says whether it could.
+func (n *Node) takeOver() bool {
+	err := n.barrier()
+	if err != nil {
+		n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
+	}
+	return err == nil
 }
 
 // barrier waits until everything of earlier terms is applied, or until the node closes: hashicorp/raft

@@ -24,9 +24,10 @@ import (
 //
 // docs/adr/0006-snapshots.md tells why the indexes fit.
 type snapshotStore struct {
-	files *hraft.FileSnapshotStore
-	store *storage.Store
-	logs  *logStore // is told after which snapshot it begins
+	files  *hraft.FileSnapshotStore
+	store  *storage.Store
+	logs   *logStore // is told after which snapshot it begins
+	stable *stableStore
 
 	// streams counts the checkpoints that are being sent.
 	streams atomic.Int64
@@ -84,8 +85,19 @@ func (s *snapshotStore) newest() (drop, error) {
 func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) { return s.files.List() }
 
 // Create begins a snapshot, a local one or one that comes: what is done with the sink tells which.
+//
+// A leader that was deposed may still be sending, and what it applied since can be of a later term than the one
+// it sends in, which this node has been told of. With such a snapshot the log would end in a term that this node
+// has never been in; the leader of that term will send another.
 func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64, members hraft.Configuration,
 	membersIndex uint64, _ hraft.Transport) (hraft.SnapshotSink, error) {
+	now, err := s.stable.GetUint64([]byte(keyCurrentTerm))
+	if err != nil {
+		return nil, err
+	}
+	if term > now {
+		return nil, fmt.Errorf("raft: a snapshot that ends in term %d came in term %d: its sender does not lead any more", term, now)
+	}
 	return &snapshotSink{s: s, id: fmt.Sprintf("incoming-%d-%d", term, index), meta: hraft.SnapshotMeta{
 		Version: version, Index: index, Term: term, Configuration: members, ConfigurationIndex: membersIndex,
 	}}, nil

@@ -385,7 +385,8 @@ func TestSeeded(t *testing.T) {
 }
 
 // TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is refused and
-// leaves nothing; one comes at a time, and no local snapshot is recorded meanwhile.
+// leaves nothing; so is what a deposed leader sends; one comes at a time, and no local snapshot is recorded
+// meanwhile.
 func TestIncoming(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	g.fill("run", 0, 5)
@@ -395,6 +396,13 @@ func TestIncoming(t *testing.T) {
 	}
 	m := g.newMember("other", Options{})
 	m.open()
+	deposed, out := newestOf(t, leader)
+	if _, err := m.node.snapshots.Create(deposed.Version, deposed.Index, deposed.Term, deposed.Configuration, deposed.ConfigurationIndex, nil); err == nil {
+		t.Error("a snapshot of a later term than the node's was taken")
+	}
+	if err := errors.Join(out.Close(), m.node.stable.SetUint64([]byte(keyCurrentTerm), deposed.Term+1)); err != nil {
+		t.Fatal(err)
+	}
 	create := func(meta *hraft.SnapshotMeta) hraft.SnapshotSink {
 		t.Helper()
 		sink, err := m.node.snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
