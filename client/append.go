@@ -5,7 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -15,12 +19,23 @@ import (
 // Events without an eventId get one in place before the first try, so that every try, and a later call
 // of the caller's with the same request, names the same events (APP-10).
 func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	for _, event := range req.GetEvents() {
+	for i, event := range req.GetEvents() {
+		if event == nil {
+			return nil, &Error{Code: codes.InvalidArgument, Reason: reasonInvalidArgument,
+				Message:    fmt.Sprintf("events[%d] is nil", i),
+				Violations: []Violation{{Field: fmt.Sprintf("events[%d]", i), Reason: reasonInvalidArgument, Description: "is nil"}}}
+		}
 		if event.GetEventId() == "" {
 			event.EventId = newEventID(time.Now())
 		}
 	}
-	return call(ctx, c, c.events.AppendEvents, req)
+	res, err := call(ctx, c, c.events.AppendEvents, req)
+	var e *Error
+	if errors.As(err, &e) && e.Code == codes.DeadlineExceeded && e.Reason == "" {
+		// Time ran out on this side: nobody knows what the server has done (APP-10).
+		e.Reason = reasonOutcomeUnknown
+	}
+	return res, err
 }
 
 // newEventID makes a UUID of version 7 (RFC 9562, section 5.7): ids made later sort later.

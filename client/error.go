@@ -17,6 +17,7 @@ const errorDomain = "runlog"
 // (contract section 7).
 const (
 	reasonOutcomeUnknown     = "OUTCOME_UNKNOWN"
+	reasonInvalidArgument    = "INVALID_ARGUMENT_FIELD"
 	reasonSlowConsumer       = "SLOW_CONSUMER"
 	reasonResumeTokenInvalid = "RESUME_TOKEN_INVALID"
 )

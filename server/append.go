@@ -21,13 +21,18 @@ const batchParallel = 64
 
 // AppendEvents stores events of one run, all or none (APP-3).
 func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	resp, err := e.appendEvents(ctx, req)
+	return resp, statusOf(err)
+}
+
+func (e *eventService) appendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	a, err := e.s.parseAppend(req)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	outcome, results, err := e.s.append(ctx, &a)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	return &runlogv1.AppendEventsResponse{
 		Results:  results,
@@ -55,6 +60,7 @@ func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppen
 		}
 		byRun[r.GetRunId()] = append(byRun[r.GetRunId()], i)
 	}
+	budget := min(trailerBudget, batchBudget/len(req.Requests))
 	slots := make(chan struct{}, batchParallel)
 	var done sync.WaitGroup
 	for _, run := range order {
@@ -62,7 +68,7 @@ func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppen
 		done.Go(func() {
 			defer func() { <-slots }()
 			for _, i := range byRun[run] {
-				out.Outcomes[i] = e.batchOne(ctx, req.Requests[i])
+				out.Outcomes[i] = e.batchOne(ctx, req.Requests[i], budget)
 			}
 		})
 	}
@@ -70,10 +76,13 @@ func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppen
 	return out, nil
 }
 
-func (e *eventService) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest) *runlogv1.BatchAppendOutcome {
-	resp, err := e.AppendEvents(ctx, req)
+func (e *eventService) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest, budget int) *runlogv1.BatchAppendOutcome {
+	resp, err := e.appendEvents(ctx, req)
 	if err != nil {
-		return &runlogv1.BatchAppendOutcome{Status: status.Convert(err).Proto()}
+		if own := asContract(err); own != nil {
+			err = encodeWithin(own, budget)
+		}
+		return &runlogv1.BatchAppendOutcome{Status: status.Convert(statusOf(err)).Proto()}
 	}
 	return &runlogv1.BatchAppendOutcome{Results: resp.Results, LastSeq: resp.LastSeq, Position: resp.Position}
 }
@@ -94,11 +103,34 @@ func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome
 	if err != nil {
 		return storage.Outcome{}, nil, err
 	}
+	held, err := s.hold(a)
+	if err != nil {
+		return storage.Outcome{}, nil, err
+	}
+	defer s.held.Add(-held)
 	ticket, err := s.enqueue(cmd)
 	if err != nil {
 		return storage.Outcome{}, nil, err
 	}
 	return s.settle(ctx, a, ticket)
+}
+
+// heldEvent is about what an event takes in memory beside its payload.
+const heldEvent = 512
+
+// hold counts the events of a request that wait for their answer, which the batcher's queue counts compressed,
+// and refuses more than the node has memory for (APP-9, D12). The caller gives back what is returned.
+func (s *Server) hold(a *storage.Append) (int64, error) {
+	size := int64(0)
+	for i := range a.Events {
+		size += heldEvent + int64(len(a.Events[i].Payload))
+	}
+	if now := s.held.Add(size); now > s.opts.MemoryBytes/8 && now > size {
+		s.held.Add(-size)
+		return 0, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
+			Message: "the node has as many events waiting as its memory allows; the request was not stored"}
+	}
+	return size, nil
 }
 
 // settle waits for an admitted request and answers for each of its events.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -16,9 +18,13 @@ import (
 	"runlog/storage"
 )
 
-// streamInFlight bounds the requests of one stream that wait for their answer. The stream is not read
-// beyond it, so that HTTP/2's flow control holds the producer back.
-const streamInFlight = 1024
+const (
+	// streamInFlight bounds the requests of one stream that wait for their answer, or for it to be read. The
+	// stream is not read beyond it, so that HTTP/2's flow control holds the producer back.
+	streamInFlight = 1024
+	// streamToken is what a request may hold for one of them; a larger one takes more.
+	streamToken = 8 << 10
+)
 
 type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
 
@@ -35,23 +41,31 @@ func (e *eventService) AppendStream(stream appendStream) error {
 		ended <- e.receive(stream, &in)
 		close(in.waiting)
 	}()
+	// Requests are settled whether or not their answers are read, so that their events are let go of.
+	answers := make(chan *reply, streamInFlight)
+	go func() {
+		defer close(answers)
+		for r := range in.waiting {
+			answers <- &reply{e.answer(stream.Context(), r), r.tokens}
+		}
+	}()
 	stopping := e.s.stopping.Done()
 	for {
 		select {
-		case r, more := <-in.waiting:
+		case a, more := <-answers:
 			if !more {
 				return statusOf(<-ended)
 			}
-			if err := stream.Send(e.answer(stream.Context(), r)); err != nil {
+			if err := stream.Send(a.response); err != nil {
 				return err
 			}
-			<-in.room
+			in.release(a.tokens)
 		case <-stopping:
 			// From here on nothing is admitted, and receive ends at its next request.
 			in.close()
 			stopping = nil
 		}
-		if stopping == nil && len(in.waiting) == 0 {
+		if stopping == nil && in.unanswered.Load() == 0 {
 			return statusOf(errStopping)
 		}
 	}
@@ -59,11 +73,35 @@ func (e *eventService) AppendStream(stream appendStream) error {
 
 // intake takes the requests of a stream until it is closed.
 type intake struct {
-	waiting chan *streamed // admitted or refused, in order
-	room    chan struct{}  // a token for each that has no answer yet
+	waiting    chan *streamed // admitted or refused, in order
+	room       chan struct{}  // tokens of those that have no answer yet
+	unanswered atomic.Int64
 
 	mu     sync.Mutex
 	closed bool
+}
+
+// reply is an answer that is to be sent.
+type reply struct {
+	response *runlogv1.AppendStreamResponse
+	tokens   int
+}
+
+// take takes room for one more request, or for a part of a large one.
+func (in *intake) take(ctx context.Context) error {
+	select {
+	case in.room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (in *intake) release(tokens int) {
+	in.unanswered.Add(-1)
+	for range tokens {
+		<-in.room
+	}
 }
 
 // put admits a request, for which the caller has taken room, unless the intake is closed.
@@ -71,6 +109,7 @@ func (in *intake) put(admit func() *streamed) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.closed {
+		in.unanswered.Add(1)
 		in.waiting <- admit()
 	}
 	return !in.closed
@@ -86,6 +125,8 @@ func (in *intake) close() {
 type streamed struct {
 	requestID string
 	append    storage.Append
+	held      int64 // of the node's memory
+	tokens    int   // of the stream's room
 	ticket    batch.Ticket
 	err       error
 }
@@ -93,10 +134,8 @@ type streamed struct {
 // receive admits requests until the producer has no more, or the stream or the node ends.
 func (e *eventService) receive(stream appendStream, in *intake) error {
 	for {
-		select {
-		case in.room <- struct{}{}:
-		case <-stream.Context().Done():
-			return stream.Context().Err()
+		if err := in.take(stream.Context()); err != nil {
+			return err
 		}
 		req, err := stream.Recv()
 		admit := func() *streamed { return e.admit(req) }
@@ -110,14 +149,27 @@ func (e *eventService) receive(stream appendStream, in *intake) error {
 			// What came before is still answered.
 			return err
 		}
-		if !in.put(admit) {
+		tokens := 1
+		for ; tokens < min(streamInFlight, proto.Size(req)/streamToken); tokens++ {
+			if err := in.take(stream.Context()); err != nil {
+				return err
+			}
+		}
+		if !in.put(func() *streamed {
+			r := admit()
+			r.tokens = tokens
+			return r
+		}) {
 			return errStopping
 		}
 	}
 }
 
 func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
-	r := &streamed{requestID: req.RequestId}
+	r := &streamed{}
+	if contract.TextFault(req.RequestId) == "" {
+		r.requestID = req.RequestId
+	}
 	if r.append, r.err = e.s.parseAppend(req); r.err != nil {
 		return r
 	}
@@ -125,7 +177,12 @@ func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	if cmd, r.err = storage.EncodeAppend(&r.append); r.err != nil {
 		return r
 	}
-	r.ticket, r.err = e.s.enqueue(cmd)
+	if r.held, r.err = e.s.hold(&r.append); r.err != nil {
+		return r
+	}
+	if r.ticket, r.err = e.s.enqueue(cmd); r.err != nil {
+		e.s.held.Add(-r.held)
+	}
 	return r
 }
 
@@ -134,7 +191,9 @@ func (e *eventService) answer(ctx context.Context, r *streamed) *runlogv1.Append
 	err := r.err
 	if err == nil {
 		var outcome storage.Outcome
-		if outcome, resp.Results, err = e.s.settle(ctx, &r.append, r.ticket); err == nil {
+		outcome, resp.Results, err = e.s.settle(ctx, &r.append, r.ticket)
+		e.s.held.Add(-r.held)
+		if err == nil {
 			resp.LastSeq, resp.Position = outcome.LastSeq, formatPosition(outcome.Position)
 			return resp
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -48,22 +49,35 @@ func (s *Server) checkDisk() {
 		return
 	}
 	s.metrics.diskFree.Set(float64(free))
-	low := free < uint64(s.opts.MinFreeBytes)
-	switch was := s.diskLow.Swap(low); {
-	case low && !was:
+	low := s.opts.MinFreeBytes > 0 && free < uint64(s.opts.MinFreeBytes)
+	if !low {
+		if s.diskLow.Swap(nil) != nil {
+			s.log.Info("the disk has room again, appends are taken", "alert", alertDiskLow)
+		}
+		return
+	}
+	if s.diskLow.Swap(s.lowDisk(free)) == nil {
 		s.metrics.diskAlerts.Inc()
 		s.log.Error("the disk is nearly full: appends are refused until there is room", "alert", alertDiskLow,
-			"dir", s.opts.DataDir, "free", free, "needed", s.opts.MinFreeBytes)
-	case was && !low:
-		s.log.Info("the disk has room again, appends are taken", "alert", alertDiskLow)
+			"dir", s.opts.DataDir, "freeMiB", free>>20, "minFreeDiskMiB", s.opts.MinFreeBytes>>20)
+	}
+}
+
+// lowDisk is what an append is told.
+func (s *Server) lowDisk(free uint64) *contract.Error {
+	return &contract.Error{
+		Reason: contract.ReasonOverloaded, RetryAfter: diskDelay,
+		Message: fmt.Sprintf("the node's disk has %d MiB left, and appends are taken from %d MiB (--min-free-disk) on: make room there. The request was not stored",
+			free>>20, s.opts.MinFreeBytes>>20),
+		Metadata: map[string]string{"alert": alertDiskLow, "free_bytes": strconv.FormatUint(free, 10)},
 	}
 }
 
 // enqueue admits a command to the log.
 func (s *Server) enqueue(cmd storage.Command) (batch.Ticket, error) {
-	if s.diskLow.Load() {
-		return batch.Ticket{}, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: diskDelay,
-			Message: fmt.Sprintf("the node's disk has less than %d MiB left; nothing was stored", s.opts.MinFreeBytes>>20)}
+	if low := s.diskLow.Load(); low != nil {
+		s.metrics.diskRefused.Inc()
+		return batch.Ticket{}, low
 	}
 	return s.batcher.Enqueue(cmd)
 }

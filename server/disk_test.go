@@ -43,8 +43,8 @@ func TestDiskLowAPP9(t *testing.T) {
 			return err
 		},
 	} {
-		if e := refused(t, call(), contract.ReasonOverloaded); e.retryAfter != diskDelay {
-			t.Errorf("%s: retry after %v", what, e.retryAfter)
+		if e := refused(t, call(), contract.ReasonOverloaded); e.retryAfter != diskDelay || e.metadata["alert"] != alertDiskLow {
+			t.Errorf("%s: retry after %v, metadata %v", what, e.retryAfter, e.metadata)
 		}
 	}
 	if got := n.http(http.MethodGet, "/readyz", "").code; got != http.StatusServiceUnavailable {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ const (
 	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http reads some of
 	// what is under way, so that the client comes to read the answer.
 	lingerTimeout = time.Second
+	// discardTimeout and discardBytes bound what is read of a body that is too large.
+	discardTimeout = 5 * time.Second
+	discardBytes   = 256 << 20
 )
 
 // checkContentType holds a POST to what a script and a browser's own page say and what a page of a
@@ -57,6 +61,7 @@ func checkContentType(h http.Header) error {
 func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	most := int64(g.limits.Bytes)
 	if r.ContentLength > most {
+		discardBody(w, r)
 		return encodeError(g.limits.TooLarge())
 	}
 	// Not all connections can: one that cannot is not from the network.
@@ -66,6 +71,7 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
+		discardBody(w, r)
 		return encodeError(g.limits.TooLarge())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return encodeError(&contract.Error{Reason: contract.ReasonRequestTimeout,
@@ -74,7 +80,7 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 		return encodeError(invalid("", "the body could not be read: "+err.Error()))
 	}
 	_ = connection.SetReadDeadline(time.Time{})
-	r.Body = &requestBody{Reader: bytes.NewReader(text), text: text}
+	r.Body = &requestBody{Reader: bytes.NewReader(text), text: text, runID: runIDOf(r.URL.RawPath)}
 	r.ContentLength = int64(len(text))
 	return nil
 }
@@ -84,7 +90,36 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 type requestBody struct {
 	*bytes.Reader
 	text  []byte
+	runID string // that the path names; empty: none
 	fault *contract.Error
+}
+
+// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append, empty where it has none.
+func runIDOf(rawPath string) string {
+	rest, ok := strings.CutPrefix(rawPath, "/v1/runs/")
+	if !ok {
+		return ""
+	}
+	segment, _, more := strings.Cut(rest, "/")
+	if colon := strings.LastIndexByte(segment, ':'); !more && colon >= 0 {
+		segment = segment[:colon]
+	}
+	id, err := url.PathUnescape(segment)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// discardBody reads what is left of a body that is too large, for a while: a client that writes all of its
+// request before it reads would find the connection broken instead of the answer. One that asked first, with
+// Expect, has not sent it.
+func discardBody(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(discardTimeout))
+	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
 }
 
 func (b *requestBody) Close() error { return nil }
@@ -122,7 +157,13 @@ func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 		if !fromGateway || !isMessage {
 			return fmt.Errorf("server: body of type %T for %T", r, v)
 		}
-		if body.fault = gate.DecodeJSON(body.text, message); body.fault != nil {
+		body.fault = gate.DecodeJSON(body.text, message)
+		if named, ok := message.(interface{ GetRunId() string }); ok && body.fault == nil && body.runID != "" &&
+			named.GetRunId() != "" && named.GetRunId() != body.runID {
+			// grpc-gateway would go on with the path's.
+			body.fault = invalid("runId", fmt.Sprintf("is %s, but the path names run %s: leave it out", contract.Quote(named.GetRunId()), contract.Quote(body.runID)))
+		}
+		if body.fault != nil {
 			return body.fault
 		}
 		return nil

@@ -20,6 +20,8 @@ type metrics struct {
 	clockSkew  prometheus.Gauge
 	diskFree   prometheus.Gauge
 	diskAlerts prometheus.Counter
+
+	diskRefused prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -56,6 +58,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "disk", Name: "low_alerts_total",
 			Help: "Times that DISK_LOW was raised, and appends refused.",
 		}),
+		diskRefused: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "disk", Name: "refused_total",
+			Help: "Requests to append that were refused because the disk was nearly full.",
+		}),
 		clockSkew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
 			Help: "How far the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
@@ -66,7 +72,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew, m.diskFree, m.diskAlerts}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

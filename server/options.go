@@ -17,6 +17,9 @@ import (
 const (
 	DefaultMemoryBytes = 1 << 30
 	MinMemoryBytes     = 256 << 20
+
+	// maxMemTableBytes keeps flushes short, and is well below Pebble's own limit of 4 GiB.
+	maxMemTableBytes = 512 << 20
 )
 
 // DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the last ones.
@@ -51,7 +54,8 @@ type Options struct {
 	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes; at least
 	// MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
-	// MinFreeBytes is what the disk must have left for appends to be taken. Default: DefaultMinFreeBytes.
+	// MinFreeBytes is what the disk must have left for appends to be taken. Default: DefaultMinFreeBytes;
+	// negative: nothing.
 	MinFreeBytes int64
 	// DiskFree returns the bytes that may still be written below a directory. Default: asks the file system.
 	DiskFree func(dir string) (uint64, error)
@@ -101,7 +105,7 @@ func (o *Options) EnsureDefaults() {
 		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
 	}
 	if o.Store.MemTableBytes == 0 {
-		o.Store.MemTableBytes = uint64(o.MemoryBytes / 16) // of which up to four wait to be flushed
+		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes) // of which up to four wait to be flushed
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second

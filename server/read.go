@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -165,6 +166,7 @@ func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consiste
 	}
 	ctx, cancel := s.waiting(ctx)
 	defer cancel()
+	var last uint64
 	for {
 		at := s.store.Applied()
 		v, err := s.store.View(runID)
@@ -173,6 +175,7 @@ func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consiste
 		case err == nil && v.Run.LastSeq >= minSeq:
 			return &reading{View: v, at: at}, nil
 		case err == nil:
+			last = v.Run.LastSeq
 			if err := v.Close(); err != nil {
 				return nil, err
 			}
@@ -182,10 +185,17 @@ func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consiste
 		if s.store.Wait(ctx, at.Position()) == nil {
 			continue
 		}
-		if cause := context.Cause(ctx); err == nil || errors.Is(cause, errStopping) {
+		if cause := context.Cause(ctx); errors.Is(cause, errStopping) || errors.Is(cause, context.Canceled) {
 			return nil, fmt.Errorf("run %q has not reached runSeq %d: %w", runID, minSeq, cause)
 		}
-		return nil, err
+		if err != nil {
+			return nil, err
+		}
+		return nil, &contract.Error{Reason: contract.ReasonNotReached,
+			Message: fmt.Sprintf("run %q has not reached runSeq %d: it is at %d", runID, minSeq, last),
+			Metadata: map[string]string{
+				"run_id": runID, "min_seq": strconv.FormatUint(minSeq, 10), "last_seq": strconv.FormatUint(last, 10),
+			}}
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -133,7 +135,11 @@ func (r *runService) awaitProjection(ctx context.Context, minPosition string) er
 	ctx, cancel := r.s.waiting(ctx)
 	defer cancel()
 	if r.s.projector.WaitPosition(ctx, at) != nil {
-		return fmt.Errorf("the projection has not reached minPosition: %w", context.Cause(ctx))
+		cause := context.Cause(ctx)
+		if errors.Is(cause, context.DeadlineExceeded) {
+			return &contract.Error{Reason: contract.ReasonNotReached, Message: "the projection has not reached minPosition"}
+		}
+		return fmt.Errorf("the projection has not reached minPosition: %w", cause)
 	}
 	return nil
 }
@@ -150,7 +156,9 @@ func listFilter(req *runlogv1.ListRunsRequest) (projector.Filter, error) {
 	if f.CreatedAfter, err = bound("createdAfter", req.CreatedAfter); err != nil {
 		return f, err
 	}
-	f.CreatedBefore, err = bound("createdBefore", req.CreatedBefore)
+	if f.CreatedBefore, err = bound("createdBefore", req.CreatedBefore); req.CreatedBefore != nil {
+		f.CreatedBefore = max(f.CreatedBefore, 1) // 0 means any, and no run is older than 1970
+	}
 	return f, err
 }
 
@@ -233,16 +241,16 @@ func checkRun(r *runlogv1.Run) error {
 	if len(r.Labels) > maxLabels {
 		bad = append(bad, contract.Violation{Field: "run.labels", Reason: contract.ReasonInvalidArgumentField,
 			Description: fmt.Sprintf("has %d labels, at most %d", len(r.Labels), maxLabels)})
-	}
-	for name, value := range r.Labels {
-		check("run.labels", name, true, contract.TextFault)
-		check("run.labels."+name, value, false, contract.TextFault)
+	} else {
+		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+			check("run.labels", name, true, contract.TextFault)
+			check("run.labels["+contract.Quote(name)+"]", r.Labels[name], false, contract.TextFault)
+		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
-	return &contract.Error{Reason: contract.ReasonInvalidArgumentField, Violations: bad,
-		Message: bad[0].Field + ": " + bad[0].Description}
+	return contract.NewError(bad)
 }
 
 func uriFault(s string) string {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"runlog/projector"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
 	"runlog/server/batch"
@@ -31,7 +32,7 @@ import (
 const (
 	// drainTimeout is how long Close waits for calls under way, first those over HTTP, then those over
 	// gRPC, of the 10 s that a stop may take.
-	drainTimeout = 4 * time.Second
+	drainTimeout = 3 * time.Second
 	// gatewayBuffer of the in-memory connection between gateway and gRPC server.
 	gatewayBuffer = 1 << 20
 	// maxConcurrentStreams of one gRPC connection.
@@ -63,8 +64,9 @@ type Server struct {
 	health    *health.Server
 	addresses Addresses
 
-	diskLow  atomic.Bool   // appends are refused
-	ready    chan struct{} // closed once the node has served for the first time
+	held     atomic.Int64                   // bytes of events that wait for their answer
+	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
+	ready    chan struct{}                  // closed once the node has served for the first time
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
@@ -336,7 +338,7 @@ func (s *Server) NodeID() string { return s.dir.identity.NodeID }
 
 // Ready says whether the node can take appends.
 func (s *Server) Ready() bool {
-	return s.stopping.Err() == nil && s.node.Leading() && !s.diskLow.Load()
+	return s.stopping.Err() == nil && s.node.Leading() && s.diskLow.Load() == nil
 }
 
 // WaitReady returns once the node has taken up its work, or with the context's error.

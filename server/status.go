@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -147,18 +150,41 @@ func invalid(field, description string) *contract.Error {
 		}}
 }
 
+const (
+	// trailerBudget bounds the violations that an error tells, in bytes: they travel in a trailer, which grows by
+	// a third there, and clients in other languages take no more than 8 KiB of it.
+	trailerBudget = 4 << 10
+	// batchBudget bounds those of all answers of one BatchAppend: with them it stays within the 4 MiB that
+	// clients take.
+	batchBudget = 1 << 20
+	// maxShortened bounds one text of an error.
+	maxShortened = 1 << 10
+)
+
 // encodeError writes the error as google.rpc.Status with its details.
-func encodeError(e *contract.Error) error {
-	st := status.New(e.Code(), e.Message)
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{
-		Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata,
-	}}
+func encodeError(e *contract.Error) error { return encodeWithin(e, trailerBudget) }
+
+// encodeWithin is encodeError with so many bytes for the violations. At least one is told; where some are left
+// out, the metadata say truncated, as contract.NewError does.
+func encodeWithin(e *contract.Error, budget int) error {
+	st := status.New(e.Code(), shortened(e.Message))
+	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata}
+	details := []protoadapt.MessageV1{info}
 	if len(e.Violations) > 0 {
 		bad := &errdetails.BadRequest{}
-		for _, v := range e.Violations {
-			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: v.Field, Description: v.Description, Reason: string(v.Reason),
-			})
+		for i, v := range e.Violations {
+			row := &errdetails.BadRequest_FieldViolation{
+				Field: shortened(v.Field), Description: shortened(v.Description), Reason: string(v.Reason),
+			}
+			if budget -= proto.Size(row); budget < 0 && i > 0 {
+				info.Metadata = maps.Clone(e.Metadata)
+				if info.Metadata == nil {
+					info.Metadata = map[string]string{}
+				}
+				info.Metadata["truncated"] = "true"
+				break
+			}
+			bad.FieldViolations = append(bad.FieldViolations, row)
 		}
 		details = append(details, bad)
 	}
@@ -174,4 +200,12 @@ func encodeError(e *contract.Error) error {
 		return st.Err()
 	}
 	return full.Err()
+}
+
+// shortened cuts a text of an error; all of them are UTF-8.
+func shortened(text string) string {
+	if len(text) <= maxShortened {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShortened], "") + "…"
 }

@@ -286,7 +286,7 @@ func (a *application) find(key []byte) ([]byte, error) {
 	if !a.rows.SeekPrefixGE(key) || !bytes.Equal(a.rows.Key(), key) {
 		return nil, a.rows.Error()
 	}
-	return a.rows.Value(), nil
+	return a.rows.ValueAndErr()
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.

@@ -45,7 +45,7 @@ func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail:
 // Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
 // follow each other and are all there. After an error nothing more comes.
 //
-// Commit.Run is the run as it was when the follower last looked: the head in it, LastSeq and what follows,
+// Commit.Run is the run, without its metadata, as it was when the follower last looked: the head in it, LastSeq and what follows,
 // may be of an earlier or a later commit, and is not older than the run's last commit without records.
 func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {
 	return sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
@@ -138,6 +138,7 @@ func (c *runCache) get(r pebble.Reader, b *block) (cachedRun, error) {
 		if cached.run, cached.id, err = readRun(r, b.run); err != nil {
 			return cachedRun{}, err
 		}
+		cached.run.Metadata = nil // may be large, and is no part of a commit
 	}
 	if c.young == nil || len(c.young) >= runCacheLimit {
 		c.young, c.old = make(map[uint64]cachedRun), c.young

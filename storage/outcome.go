@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"runlog/proto/contract"
 )
@@ -90,5 +91,5 @@ type UnscopedError struct {
 }
 
 func (e *UnscopedError) Error() string {
-	return fmt.Sprintf("run %q is new and its first event does not name %v", e.RunID, e.Fields)
+	return fmt.Sprintf("run %q is new and its first event does not name %s", e.RunID, strings.Join(e.Fields, ", "))
 }

@@ -25,7 +25,7 @@ func (b *byteSize) Set(text string) error {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return fmt.Errorf("%q is not a size such as 512MiB or 2GiB", text)
+		return fmt.Errorf("%q is not a size: a whole number and KiB, MiB or GiB, such as 512MiB", text)
 	}
 	*b = byteSize(n * unit)
 	return nil

@@ -71,6 +71,9 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 			}
 			opts.Logger, opts.Version = log, version
 			opts.MemoryBytes, opts.MinFreeBytes = int64(memory), int64(minFree)
+			if minFree == 0 {
+				opts.MinFreeBytes = -1
+			}
 			return serve(cmd.Context(), opts)
 		},
 	}
@@ -82,8 +85,8 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "node to node")
 	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
-	f.Var(&memory, "memory", "memory that the node may use in all, such as 512MiB or 4GiB")
-	f.Var(&minFree, "min-free-disk", "what the disk must have left for appends to be taken; below it they are refused, and reads go on")
+	f.Var(&memory, "memory", "memory that the node may use in all, at least 256MiB")
+	f.Var(&minFree, "min-free-disk", "what the disk must have left for appends to be taken; below it they are refused, and reads go on; 0: nothing")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that the contract does not know: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
 	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is raised")
@@ -192,10 +195,19 @@ func serve(ctx context.Context, opts server.Options) error {
 		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
 	<-ctx.Done()
 	log.Info("stopping")
+	// A disk that hangs would hold up the stop for ever. Whatever was acknowledged is in the log.
+	limit := time.AfterFunc(stopLimit, func() {
+		log.Error("the stop takes too long, ending at once", "limit", stopLimit)
+		os.Exit(int(exitFailed))
+	})
 	err = s.Close()
+	limit.Stop()
 	log.Info("stopped")
 	return err
 }
+
+// stopLimit is how long a stop may take.
+const stopLimit = 10 * time.Second
 
 // gcPercent lets the heap grow to five times what lives in it, as far as the memory limit allows: Go's default
 // of twice costs an append a fifth of its time.

@@ -43,6 +43,7 @@ const (
 	ReasonRouteNotFound    Reason = "ROUTE_NOT_FOUND"
 	ReasonMethodNotAllowed Reason = "METHOD_NOT_ALLOWED"
 	ReasonRequestTimeout   Reason = "REQUEST_TIMEOUT"
+	ReasonNotReached       Reason = "NOT_REACHED"
 )
 
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
@@ -121,6 +122,8 @@ var reasons = [...]ReasonInfo{
 		"Use a method that the Allow header names; GET /openapi.json lists the routes."},
 	{ReasonRequestTimeout, codes.Unavailable, 408, StoredNo, "yes",
 		"The body came too slowly: send the request again, with fewer events when the connection is slow."},
+	{ReasonNotReached, codes.DeadlineExceeded, 504, StoredNothing, "yes",
+		"The run or the projection did not get that far within the deadline, or within the server's own 30 s: ask again."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// plainConn is a connection with gRPC's own limits, as clients in other languages have them.
+func plainConn(t *testing.T, n *node, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// faulty makes events with many faults each.
+func faulty(count int) []*runlogv1.EventWrite {
+	bad := make([]*runlogv1.EventWrite, count)
+	for i := range bad {
+		bad[i] = &runlogv1.EventWrite{StepId: "|", RunId: "|"}
+	}
+	return bad
+}
+
+// TestRefusalsFitTheirCallers: however much is wrong with a request, the refusal reaches a client with gRPC's own
+// limits, with its reason, and what else goes on over the connection is not disturbed (APP-3, APP-9).
+func TestRefusalsFitTheirCallers(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	t.Run("8 KiB of trailers", func(t *testing.T) {
+		events := runlogv1.NewEventServiceClient(plainConn(t, n, grpc.WithMaxHeaderListSize(8<<10)))
+		_, err := events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: faulty(100)})
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.metadata["truncated"] != "true" || len(r.fields) < 10 {
+			t.Errorf("%d violations, metadata %v", len(r.fields), r.metadata)
+		}
+	})
+	t.Run("4 MiB of answers", func(t *testing.T) {
+		req := &runlogv1.BatchAppendRequest{}
+		for i := range 1000 {
+			req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: faulty(10)})
+		}
+		req.Requests[0].Events = steps("s", 10)
+		resp, err := runlogv1.NewEventServiceClient(plainConn(t, n)).BatchAppend(n.context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantResults(t, "the good one", resp.Outcomes[0].Results, "nnnnnnnnnn")
+		if st := resp.Outcomes[999].Status; st == nil || len(st.Details) < 2 {
+			t.Errorf("the last one: %v", st)
+		}
+	})
+	t.Run("labels", func(t *testing.T) {
+		n.append("watched", newEvent("Noted"))
+		watch := n.httpStream(n.context(), http.MethodGet, runPath("watched", ":watch"), "", "Accept", "text/event-stream")
+		defer watch.Body.Close()
+		var labels strings.Builder
+		for i := range 100_000 {
+			fmt.Fprintf(&labels, `,"\u0001%d":"\u0001"`, i)
+		}
+		body := `{"run":{"runId":"r","tenantId":"t","projectId":"p","environmentId":"e","labels":{` + labels.String()[1:] + `}}}`
+		n.http(http.MethodPost, "/v1/runs", body, "Content-Type", "application/json").refused(t, contract.ReasonInvalidArgumentField)
+		n.append("watched", newEvent("Noted", step("more")))
+		seen := make([]byte, 0, 4096)
+		for !strings.Contains(string(seen), `"lastEventSeq":"2"`) && !strings.Contains(string(seen), `"lastEventSeq": "2"`) {
+			part := make([]byte, 1024)
+			k, err := watch.Body.Read(part)
+			seen = append(seen, part[:k]...)
+			if err != nil {
+				t.Fatalf("another caller's watch ended: %v after %q", err, seen)
+			}
+		}
+		long := newRun("r", func(r *runlogv1.Run) { r.Labels = map[string]string{strings.Repeat("x", 3<<20): "\x01"} })
+		_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: long})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+	})
+	t.Run("requestId", func(t *testing.T) {
+		stream, err := runlogv1.NewEventServiceClient(plainConn(t, n)).AppendStream(n.context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{strings.Repeat("x", 5<<20), "2"} {
+			if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "r", RequestId: id, Events: steps("id", 1)}); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := stream.Recv()
+			if err != nil || (resp.RequestId == "2") != (id == "2") || (resp.Status == nil) != (id == "2") {
+				t.Errorf("answer %.200v, error %v", resp, err)
+			}
+		}
+	})
+}
+
+// TestUnreadAnswersD12: a producer that does not read its answers is held back, and what is stored is let go of;
+// once it reads, everything is answered in order (APP-8).
+func TestUnreadAnswersD12(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	stream, err := n.events.AppendStream(n.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests, each = 60, 1000
+	pad := payload(`{"a":"` + strings.Repeat("a", 200) + `"}`)
+	request := func(i int) *runlogv1.AppendEventsRequest {
+		events := steps(fmt.Sprint(i, "-"), each)
+		for _, e := range events {
+			pad(e)
+		}
+		return &runlogv1.AppendEventsRequest{RunId: "r", RequestId: fmt.Sprint(i), Events: events}
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for i := range requests {
+			if err := stream.Send(request(i)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- stream.CloseSend()
+	}()
+	var stored uint64
+	eventually(t, "the node reads no further", func() bool {
+		before := n.server.store.Applied().Events
+		time.Sleep(300 * time.Millisecond)
+		stored = n.server.store.Applied().Events
+		return stored > 0 && stored == before
+	})
+	// A few answers are on their way to the client.
+	if most := uint64(streamInFlight/(proto.Size(request(0))/streamToken) + 4); stored > most*each {
+		t.Errorf("%d requests were taken, at most %d may be", stored/each, most)
+	}
+	wantEqual(t, "bytes held", n.server.held.Load(), 0)
+	for i := range requests {
+		resp, err := stream.Recv()
+		if err != nil || resp.Status != nil || resp.RequestId != fmt.Sprint(i) {
+			t.Fatalf("answer %d: %v, error %v", i, resp.GetRequestId(), err)
+		}
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEventsHeldAPP9: what waits for its answer is bounded as it lies in memory, not as it is compressed.
+func TestEventsHeldAPP9(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
+	n.server.held.Add(MinMemoryBytes / 8)
+	_, err := n.tryAppend("r", newEvent("Noted"))
+	if r := refused(t, err, contract.ReasonOverloaded); r.retryAfter == 0 {
+		t.Error("no delay")
+	}
+	n.server.held.Add(-MinMemoryBytes / 8)
+	n.append("r", newEvent("Noted"))
+	wantEqual(t, "bytes held", n.server.held.Load(), 0)
+}
+
+// TestCreatedBefore1970: a bound at the begin of time is not taken for none.
+func TestCreatedBefore1970(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("r", newEvent("Noted"))
+	n.settle()
+	resp, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{CreatedBefore: timestamppb.New(time.Unix(0, 0))})
+	if err != nil || len(resp.Runs) > 0 {
+		t.Errorf("runs %v, error %v", resp.GetRuns(), err)
+	}
+}
