@@ -20,7 +20,7 @@ GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while re
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/runlog, one static binary
@@ -76,6 +76,19 @@ crash: ## kill a node ROUNDS times while it takes appends, and look for lost eve
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS are passed on
+	go -C bench/peers build -o ../../bin/peers .
+	bin/peers --runlog bin/runlog $(ARGS)
+
+# Not part of check and test: what it builds, etcd and a NATS server, takes longer than all of runlog.
+.PHONY: check-peers
+check-peers: $(LINT) ## vet, lint and test the module bench/peers
+	go -C bench/peers mod tidy -diff
+	go -C bench/peers vet ./...
+	cd bench/peers && ../../$(LINT) run
+	go -C bench/peers test -race ./...
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME

@@ -1,26 +1,34 @@
-// Package bench measures how fast a node takes appends, next to what the machine itself can do.
+// Package bench measures how fast a system takes appends, next to what the machine itself can do.
 //
-//	limits     grpc-echo ─┐
-//	           fsync ─────┤                       ┌─ ratios: workload ÷ limit
-//	                      ├─▶ Result, Result, … ──┤
-//	workloads  append-unary ┤                     └─ the machine they were taken on
-//	           append-batch ┘
+//	limits     fsync, seq-write ─────────┐
+//	           grpc-echo, grpc-stream ───┤                   ┌─ ratios: workload ÷ limit
+//	                                     ├─▶ Result, … ─▶ Report ─▶ tables, JSON, SVG
+//	workloads  append-unary, … ──────────┘                   └─ the machine they were taken on
+//	             │ on each System in turn
+//	             ▼
+//	           Target: a runlog node (Remote, Node), or a peer of bench/peers
 //
-// A figure of one machine says little about another one. So every run first measures two limits of the
-// machine, and each workload is reported as a multiple of them: a bare gRPC call that carries as much
-// (grpc-echo), and a small write made durable (fsync).
+// A figure of one machine says little about another one. So every round measures the limits of the machine
+// first, and each workload is reported as a multiple of them: small and large writes made durable (fsync,
+// seq-write), and a bare gRPC call or stream that carries as much, with as many at a time.
 //
 // # How a workload is driven
 //
-// Everything here is a closed loop: a fixed number of callers, each of which makes its next call when the
-// last one has been answered. Such a loop slows down with the server, so its latencies leave out what
-// calls arriving at a fixed rate would have waited (coordinated omission). Read them as the latency at
-// this many callers.
+//	source ──▶ lane ──▶ Target.Append, or Stream
+//	  ▲          │        │
+//	  └ settle ◀─┴────────┘
+//
+// A source makes up requests and checks each answer: an event that was not stored by this very call, or a
+// duplicate that was not answered as it was the first time, is an error. Errors are counted by reason, in the
+// warm-up too, and left out of the figures. A lane keeps one call on its way, or a stream full of them; the loop
+// paces the lanes:
 //
 //	│◀─ warm-up ─▶│◀──────── duration ────────▶│◀ stragglers ▶│
 //	              │  calls that begin here count │              │
 //	              │◀──────── the time they are divided by ─────▶│
 //
-// Every answer is checked: an event that was not stored by this very call is an error, and errors are
-// counted by reason, in the warm-up too.
+// In a closed loop a lane makes its next call when it has room for one. Such a loop slows down with the system,
+// so its latencies leave out what calls arriving at a fixed rate would have waited (coordinated omission): read
+// them as the latency with this many callers. In an open loop calls are due at a fixed rate, and each is
+// measured from when it was due, however late it could begin.
 package bench

@@ -3,7 +3,9 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -12,48 +14,129 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-const echoMethod = "/runlog.bench.Echo/Echo"
+const (
+	echoMethod       = "/runlog.bench.Echo/Echo"
+	echoStreamMethod = "/runlog.bench.Echo/EchoStream"
+)
 
-// openEcho prepares the limit grpc-echo: a server in this process, on loopback TCP, that decodes an append of
-// one event and sends it back. It has one connection, as the appending workloads have.
-func (o *Options) openEcho(_ context.Context, w *workload) ([]caller, int, func() error, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	server := grpc.NewServer()
-	server.RegisterService(echoService(), nil)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		server.Stop()
-		return nil, 0, nil, errors.Join(err, <-served)
-	}
-	release := func() error {
-		err := conn.Close()
-		server.Stop()
-		return errors.Join(err, <-served)
-	}
-	req := newProducer(o, newSession(o), 1, 0).next()
-	req.Events[0].EventId = "018f4e7a-1c2b-7def-8123-456789abcdef" // the client library adds one to each event
-	callers := make([]caller, w.callers)
-	for i := range callers {
-		callers[i] = func(ctx context.Context) (int, error) {
-			var res runlogv1.AppendEventsRequest
-			if err := conn.Invoke(ctx, echoMethod, req, &res); err != nil {
-				return 0, err
-			}
-			if len(res.GetEvents()) != 1 {
-				return 0, &answerError{"WRONG_ECHO", "the echo has lost its event"}
-			}
-			return 1, nil
-		}
-	}
-	return callers, proto.Size(req), release, nil
+// echoes is a server in this process, on loopback TCP, that decodes appends and sends them back.
+type echoes struct {
+	server *grpc.Server
+	served chan error
+	conns  []*grpc.ClientConn
+	turn   atomic.Uint64
 }
 
-// echoService decodes a request and sends it back.
+func startEchoes(connections int) (*echoes, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	e := &echoes{server: grpc.NewServer(), served: make(chan error, 1)}
+	e.server.RegisterService(echoService(), nil)
+	go func() { e.served <- e.server.Serve(listener) }()
+	for range connections {
+		conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, errors.Join(err, e.close())
+		}
+		e.conns = append(e.conns, conn)
+	}
+	return e, nil
+}
+
+func (e *echoes) conn() *grpc.ClientConn { return e.conns[e.turn.Add(1)%uint64(len(e.conns))] }
+
+func (e *echoes) close() error {
+	var errs []error
+	for _, c := range e.conns {
+		errs = append(errs, c.Close())
+	}
+	e.server.Stop()
+	return errors.Join(append(errs, <-e.served)...)
+}
+
+// openEcho prepares the limit grpc-echo.
+func openEcho(b *bed) (*work, error) {
+	e, err := startEchoes(b.o.Connections)
+	if err != nil {
+		return nil, err
+	}
+	req := newHistories(b.session, 1, 0).next()
+	call := func(ctx context.Context) (int, error) {
+		var res runlogv1.AppendEventsRequest
+		if err := e.conn().Invoke(ctx, echoMethod, req, &res); err != nil {
+			return 0, err
+		}
+		return checkEcho(len(res.GetEvents()))
+	}
+	w := &work{requestBytes: proto.Size(req), release: e.close}
+	for range b.w.Callers {
+		w.lanes = append(w.lanes, caller(call).lane())
+	}
+	return w, nil
+}
+
+// openEchoStream prepares the limit grpc-stream.
+func openEchoStream(b *bed) (*work, error) {
+	e, err := startEchoes(b.o.Connections)
+	if err != nil {
+		return nil, err
+	}
+	req := newHistories(b.session, b.w.Batch, 0).next()
+	open := func(ctx context.Context) (Stream, error) {
+		s, err := e.conn().NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, echoStreamMethod)
+		return echoStream{s}, err
+	}
+	w := &work{requestBytes: proto.Size(req), release: e.close}
+	for range b.w.Callers {
+		p := &pipeline{open: open}
+		for range b.w.InFlight {
+			p.slots = append(p.slots, echoSource{req})
+		}
+		w.lanes = append(w.lanes, p.drive)
+	}
+	return w, nil
+}
+
+// echoStream makes a stream of appends of one that sends them back.
+type echoStream struct{ grpc.ClientStream }
+
+func (s echoStream) Send(req *runlogv1.AppendEventsRequest) error { return s.SendMsg(req) }
+
+func (s echoStream) Recv() (*runlogv1.AppendStreamResponse, error) {
+	var req runlogv1.AppendEventsRequest
+	if err := s.RecvMsg(&req); err != nil {
+		return nil, err
+	}
+	return &runlogv1.AppendStreamResponse{Results: make([]*runlogv1.AppendResult, len(req.Events))}, nil
+}
+
+// echoSource sends the same request over and over.
+type echoSource struct{ req *runlogv1.AppendEventsRequest }
+
+func (s echoSource) next() *runlogv1.AppendEventsRequest { return s.req }
+
+func (s echoSource) settle(results []*runlogv1.AppendResult, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	if len(results) != len(s.req.Events) {
+		return 0, errLostEcho
+	}
+	return len(results), nil
+}
+
+var errLostEcho = wrongAnswer("WRONG_ECHO", "the echo has lost an event")
+
+func checkEcho(events int) (int, error) {
+	if events != 1 {
+		return 0, errLostEcho
+	}
+	return events, nil
+}
+
+// echoService decodes requests and sends them back.
 func echoService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "runlog.bench.Echo",
@@ -68,5 +151,23 @@ func echoService() *grpc.ServiceDesc {
 				return req, nil
 			},
 		}},
+		Streams: []grpc.StreamDesc{{
+			StreamName: "EchoStream", ClientStreams: true, ServerStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return echoAll(stream) },
+		}},
+	}
+}
+
+func echoAll(stream grpc.ServerStream) error {
+	for {
+		req := new(runlogv1.AppendEventsRequest)
+		if err := stream.RecvMsg(req); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(req); err != nil {
+			return err
+		}
 	}
 }

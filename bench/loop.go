@@ -3,60 +3,88 @@ package bench
 import (
 	"context"
 	"errors"
-	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"runlog/client"
 )
 
-// errorPause keeps a caller whose calls fail at once from spinning.
-const errorPause = 10 * time.Millisecond
+const (
+	// errorPause keeps a caller whose calls fail at once from spinning.
+	errorPause = 10 * time.Millisecond
+	// maxIntervals bounds the points of a timeline.
+	maxIntervals = 600
+	minInterval  = 100 * time.Millisecond
+)
+
+// errGivenUp ends calls that outlast the grace.
+var errGivenUp = errors.New("bench: the call was given up after the end")
+
+// lane makes calls, one after the other or many at once, until begin says that it is over.
+type lane func(ctx context.Context, l *loop)
 
 // caller makes one call and waits for its answer. Each is used by one goroutine. events is how many events
 // (or echoes, or writes) the answer acknowledged.
 type caller func(ctx context.Context) (events int, err error)
 
-// answerError is a call that succeeded with an answer that it must not have.
-type answerError struct {
-	reason, message string
-}
-
-func (e *answerError) Error() string { return e.message }
-
-// reasonOf names an error in a way that errors can be counted by.
-func reasonOf(err error) string {
-	if e, ok := errors.AsType[*answerError](err); ok {
-		return e.reason
-	}
-	e, ok := errors.AsType[*client.Error](err)
-	switch {
-	case !ok:
-		return "ERROR"
-	case e.Reason != "":
-		return e.Reason
-	default:
-		return e.Code.String()
+// lane makes the caller's next call when the last one was answered.
+func (c caller) lane() lane {
+	return func(ctx context.Context, l *loop) {
+		for {
+			at, ok := l.begin(ctx)
+			if !ok {
+				return
+			}
+			n, err := c(ctx)
+			l.end(ctx, at, n, err)
+		}
 	}
 }
 
-// loop drives callers, each of which makes its next call when the last one has been answered.
+// loop paces the lanes of a workload and counts what comes of their calls.
+//
+// A closed loop (rate 0) lets each call begin when its lane asks. An open loop makes calls due at a fixed
+// rate, lets each begin when it is due, or later when no lane is free, and measures it from when it was due.
 type loop struct {
 	warmUp, duration time.Duration
 	// calls bounds the calls that are measured; 0: only the duration does.
 	calls uint64
-	// grace is how long calls that are under way at the end are waited for.
+	// rate is how many calls a second are due; 0: a closed loop.
+	rate float64
+	// grace is how long calls that are due or under way at the end are waited for.
 	grace time.Duration
+
 	// acknowledged counts the events acknowledged so far, for whoever looks on.
 	acknowledged atomic.Uint64
+	// muted: calls that fail from now on do so because the bench has killed what they talk to.
+	muted atomic.Bool
+
+	begun          time.Time // of the warm-up
+	from, to, over time.Time // what begins (or is due) from..to is measured; nothing begins after over
+	budget         atomic.Uint64
+	due            atomic.Uint64 // open loop: calls handed out
+	previous       atomic.Int64  // when the last answer came, in nanoseconds after from
+	tally          *tally
+}
+
+// call is one that has begun.
+type call struct {
+	from     time.Time // what its latency is measured from
+	measured bool
 }
 
 // tally is what came of a loop.
 type tally struct {
 	latency Histogram     // of the measured calls that succeeded
-	events  atomic.Uint64 // acknowledged by them
+	late    Histogram     // open loop: how much later than due the measured calls began
+	events  atomic.Uint64 // acknowledged by the measured calls
+	unsent  uint64        // open loop: due, but no lane was free before the loop gave up
+	last    atomic.Int64  // when the last measured call was answered, in nanoseconds after the warm-up
+	pause   atomic.Int64  // longest time without an answer, in nanoseconds
 	elapsed time.Duration // from the end of the warm-up to the last answer
+
+	interval time.Duration
+	timeline []atomic.Uint64 // events acknowledged in each interval after the warm-up
 
 	mu     sync.Mutex
 	errors map[string]uint64 // by reason, warm-up included
@@ -73,53 +101,115 @@ func (t *tally) fail(err error) {
 	t.errors[reasonOf(err)]++
 }
 
-// run returns once every caller is done. A call that fails is counted and the caller goes on; only the end
-// of ctx ends the loop early.
-func (l *loop) run(ctx context.Context, callers []caller) (*tally, error) {
-	var (
-		t        = &tally{}
-		start    = time.Now().Add(l.warmUp)
-		end      = start.Add(l.duration)
-		budget   atomic.Uint64
-		last     atomic.Int64 // nanoseconds after start at which the last measured call was answered
-		finished sync.WaitGroup
-	)
+// run returns once every lane is done. A call that fails is counted and its lane goes on; only the end of ctx
+// ends the loop early.
+func (l *loop) run(ctx context.Context, lanes []lane) (*tally, error) {
+	l.begun = time.Now()
+	l.from = l.begun.Add(l.warmUp)
+	l.to = l.from.Add(l.duration)
+	l.over = l.to
+	if l.rate > 0 {
+		l.over = l.to.Add(l.grace)
+	}
+	l.tally = newTally(l.duration)
 	// Not a deadline: gRPC would send that along, and start a timer for it, with every call.
-	calling, cancel := context.WithCancel(ctx)
-	defer cancel()
+	calling, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if l.grace > 0 {
-		timer := time.AfterFunc(l.warmUp+l.duration+l.grace, cancel)
+		timer := time.AfterFunc(l.warmUp+l.duration+l.grace, func() { cancel(errGivenUp) })
 		defer timer.Stop()
 	}
-	for _, call := range callers {
-		finished.Go(func() {
-			for {
-				begun := time.Now()
-				measured := !begun.Before(start)
-				if ctx.Err() != nil || !begun.Before(end) || measured && l.calls > 0 && budget.Add(1) > l.calls {
-					return
-				}
-				n, err := call(calling)
-				answered := time.Now()
-				if err != nil {
-					if ctx.Err() == nil {
-						t.fail(err)
-						pause(ctx, errorPause)
-					}
-					continue
-				}
-				l.acknowledged.Add(uint64(n))
-				if measured {
-					t.latency.Record(answered.Sub(begun))
-					t.events.Add(uint64(n))
-					raise(&last, int64(answered.Sub(start)))
-				}
-			}
-		})
+	var finished sync.WaitGroup
+	for _, drive := range lanes {
+		finished.Go(func() { drive(calling, l) })
 	}
 	finished.Wait()
-	t.elapsed = time.Duration(last.Load())
-	return t, ctx.Err()
+	l.tally.elapsed = time.Duration(l.tally.last.Load())
+	if l.rate > 0 && l.calls == 0 && ctx.Err() == nil {
+		l.tally.unsent = uint64(max(0, int64(l.dueIn(l.warmUp+l.duration))-int64(l.due.Load())))
+	}
+	return l.tally, ctx.Err()
+}
+
+func newTally(duration time.Duration) *tally {
+	t := &tally{interval: minInterval}
+	for duration/t.interval >= maxIntervals {
+		t.interval *= 2
+	}
+	t.timeline = make([]atomic.Uint64, duration/t.interval+1)
+	return t
+}
+
+// dueIn is how many calls are due within d.
+func (l *loop) dueIn(d time.Duration) uint64 { return uint64(math.Ceil(l.rate * d.Seconds())) }
+
+// begin returns when the next call is to begin, or false when no other one is.
+func (l *loop) begin(ctx context.Context) (call, bool) {
+	from, ok := l.next(ctx)
+	c := call{from: from, measured: !from.Before(l.from)}
+	if !ok || c.measured && l.calls > 0 && l.budget.Add(1) > l.calls {
+		return c, false
+	}
+	if l.rate == 0 {
+		return c, true
+	}
+	if wait := time.Until(from); wait > 0 && !pause(ctx, wait) {
+		return c, false
+	}
+	if c.measured {
+		l.tally.late.Record(time.Since(from))
+	}
+	return c, true
+}
+
+// next tells from when on the next call counts: now, or when it is due.
+func (l *loop) next(ctx context.Context) (time.Time, bool) {
+	for {
+		from := time.Now()
+		if ctx.Err() != nil || !from.Before(l.over) {
+			return from, false
+		}
+		if l.rate == 0 {
+			return from, true
+		}
+		n := l.due.Load()
+		from = l.begun.Add(time.Duration(float64(n) / l.rate * float64(time.Second)))
+		if !from.Before(l.to) {
+			return from, false
+		}
+		// Counted only now, so that what is left at the end was due and never sent.
+		if l.due.CompareAndSwap(n, n+1) {
+			return from, true
+		}
+	}
+}
+
+// end takes the answer to a call: how many events it acknowledged, or why it failed.
+func (l *loop) end(ctx context.Context, c call, events int, err error) {
+	t := l.tally
+	if err != nil {
+		// A call that is cut off because somebody ends the loop has not failed.
+		if !l.muted.Load() && (ctx.Err() == nil || errors.Is(context.Cause(ctx), errGivenUp)) {
+			t.fail(err)
+		}
+		if ctx.Err() == nil && l.rate == 0 {
+			pause(ctx, errorPause)
+		}
+		return
+	}
+	answered := time.Now()
+	l.acknowledged.Add(uint64(events))
+	at := int64(answered.Sub(l.from))
+	if before := l.previous.Swap(at); before != 0 {
+		raise(&t.pause, at-max(before, 0))
+	}
+	if !c.measured {
+		return
+	}
+	t.latency.Record(answered.Sub(c.from))
+	t.events.Add(uint64(events))
+	t.timeline[min(int(time.Duration(at)/t.interval), len(t.timeline)-1)].Add(uint64(events))
+	raise(&t.last, at)
 }
 
 // raise sets a to v where that is more.
@@ -128,39 +218,14 @@ func raise(a *atomic.Int64, v int64) {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// pause returns false when ctx ended it.
+func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-timer.C:
+		return true
 	}
-}
-
-// result turns a tally into what is reported.
-func (t *tally) result(w *workload, requestBytes int, acknowledged uint64) *Result {
-	r := &Result{
-		Name:         w.name,
-		Limit:        w.limit,
-		Callers:      w.callers,
-		Batch:        w.batch,
-		RequestBytes: requestBytes,
-		Seconds:      t.elapsed.Seconds(),
-		Calls:        t.latency.Count(),
-		Events:       t.events.Load(),
-		Acknowledged: acknowledged,
-		Errors:       maps.Clone(t.errors),
-		Latency: Latency{
-			P50:  t.latency.Quantile(0.50),
-			P90:  t.latency.Quantile(0.90),
-			P99:  t.latency.Quantile(0.99),
-			P999: t.latency.Quantile(0.999),
-			Max:  t.latency.Max(),
-		},
-	}
-	if r.Seconds > 0 {
-		r.CallsPerSecond = float64(r.Calls) / r.Seconds
-		r.EventsPerSecond = float64(r.Events) / r.Seconds
-	}
-	return r
 }

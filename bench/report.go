@@ -1,84 +1,144 @@
 package bench
 
 import (
-	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 )
 
-// Result is what one workload, or one limit of the machine, came to.
-type Result struct {
-	Name string `json:"name"`
-	// Limit marks a limit of the machine: it involves no node.
-	Limit   bool `json:"limit"`
-	Callers int  `json:"callers"`
-	// Batch is how many events one call carries.
-	Batch int `json:"batch"`
-	// RequestBytes is about what one call sends, or one write writes.
-	RequestBytes int `json:"requestBytes"`
-
-	// Seconds, Calls and Events leave the warm-up out.
-	Seconds         float64 `json:"seconds"`
-	Calls           uint64  `json:"calls"`
-	Events          uint64  `json:"events"`
-	CallsPerSecond  float64 `json:"callsPerSecond"`
-	EventsPerSecond float64 `json:"eventsPerSecond"`
-	Latency         Latency `json:"latencyMs"`
-	// Acknowledged counts the events of every answer, those of the warm-up included: what the node must
-	// have stored, at least.
-	Acknowledged uint64 `json:"acknowledged"`
-	// Errors counts failed calls by reason, those of the warm-up included.
-	Errors map[string]uint64 `json:"errors,omitempty"`
-
-	// Ratios compares a workload with the limits of the same run; nil on a limit.
-	Ratios *Ratios `json:"ratios,omitempty"`
+// Report is everything that a run has measured.
+type Report struct {
+	Machine  Machine       `json:"machine"`
+	Settings Settings      `json:"settings"`
+	Systems  []SystemFacts `json:"systems,omitempty"`
+	LeftOut  []string      `json:"leftOut,omitempty"`
+	Results  []Result      `json:"results"`
 }
 
-// Latency of the calls that succeeded. In JSON it is in milliseconds.
-type Latency struct {
-	P50, P90, P99, P999, Max time.Duration
+// Settings that all workloads share.
+type Settings struct {
+	Seconds       float64 `json:"seconds"`
+	WarmUpSeconds float64 `json:"warmUpSeconds"`
+	PayloadBytes  int     `json:"payloadBytes"`
+	Connections   int     `json:"connections"`
+	Rounds        int     `json:"rounds"`
 }
 
-// MarshalJSON writes milliseconds.
-func (l Latency) MarshalJSON() ([]byte, error) {
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
-	return json.Marshal(struct {
-		P50  float64 `json:"p50"`
-		P90  float64 `json:"p90"`
-		P99  float64 `json:"p99"`
-		P999 float64 `json:"p999"`
-		Max  float64 `json:"max"`
-	}{ms(l.P50), ms(l.P90), ms(l.P99), ms(l.P999), ms(l.Max)})
+// SystemFacts say what a system was: its version and settings.
+type SystemFacts struct {
+	Name  string `json:"name"`
+	Facts []Fact `json:"facts"`
 }
 
-// Ratios are a workload's figures divided by those of the limits.
-type Ratios struct {
-	// EchoCalls and EchoEvents: calls, and events, a second ÷ echoes a second.
-	EchoCalls  float64 `json:"callsToEchoes"`
-	EchoEvents float64 `json:"eventsToEchoes"`
-	EchoP50    float64 `json:"p50ToEchoP50"`
-	EchoP99    float64 `json:"p99ToEchoP99"`
-	// FsyncEvents: events a second ÷ fsyncs a second. More than 1 takes several events to one fsync.
-	FsyncEvents float64 `json:"eventsToFsyncs"`
-	FsyncP50    float64 `json:"p50ToFsyncP50"`
-	FsyncP99    float64 `json:"p99ToFsyncP99"`
-}
-
-func ratios(r, echo, fsync *Result) *Ratios {
-	return &Ratios{
-		EchoCalls:   quotient(r.CallsPerSecond, echo.CallsPerSecond),
-		EchoEvents:  quotient(r.EventsPerSecond, echo.CallsPerSecond),
-		EchoP50:     quotient(r.Latency.P50, echo.Latency.P50),
-		EchoP99:     quotient(r.Latency.P99, echo.Latency.P99),
-		FsyncEvents: quotient(r.EventsPerSecond, fsync.CallsPerSecond),
-		FsyncP50:    quotient(r.Latency.P50, fsync.Latency.P50),
-		FsyncP99:    quotient(r.Latency.P99, fsync.Latency.P99),
+func newReport(o *Options) *Report {
+	return &Report{
+		Machine: DescribeMachine(o.Dir),
+		Settings: Settings{
+			Seconds: o.Duration.Seconds(), WarmUpSeconds: o.WarmUp.Seconds(), PayloadBytes: o.PayloadBytes,
+			Connections: o.Connections, Rounds: o.Rounds,
+		},
 	}
 }
 
-// quotient is 0 where nothing was measured, which JSON can say and infinity it cannot.
-func quotient[T float64 | time.Duration](a, b T) float64 {
-	if b == 0 {
-		return 0
+// describe asks a system once what it is.
+func (r *Report) describe(name string, t Target) {
+	d, ok := t.(Describer)
+	if ok && !slices.ContainsFunc(r.Systems, func(s SystemFacts) bool { return s.Name == name }) {
+		r.Systems = append(r.Systems, SystemFacts{Name: name, Facts: d.Describe()})
 	}
-	return float64(a) / float64(b)
+}
+
+// leaveOut notes that a system does not take part in a workload.
+func (r *Report) leaveOut(system string, w *Workload, why *unsupportedError) {
+	text := fmt.Sprintf("%s, %s: no %s", system, w.Name, why.what)
+	if !slices.Contains(r.LeftOut, text) {
+		r.LeftOut = append(r.LeftOut, text)
+	}
+}
+
+// ratios of a result, which is not yet in r, to the limits of its round and to what its system did before.
+func (r *Report) ratios(res *Result, limits []Result) *Ratios {
+	find := func(w Workload) *Result {
+		i := slices.IndexFunc(limits, func(l Result) bool { return l.Workload == w })
+		if i < 0 {
+			return &Result{}
+		}
+		return &limits[i]
+	}
+	one := func(name string) *Result { return find(Workload{Name: name, Callers: 1, Batch: 1}) }
+	var unary *Result
+	for i := range r.Results {
+		u := &r.Results[i]
+		if u.Name == "append-unary" && u.System == res.System && u.Round == res.Round && (unary == nil || u.Callers > unary.Callers) {
+			unary = u
+		}
+	}
+	if res.Name == "append-unary" {
+		unary = nil
+	}
+	return ratiosOf(res, find(res.echo()), one(Fsync), one(SeqWrite), unary)
+}
+
+// Medians has one result for each limit and for each workload on each system, in the order in which they were
+// first measured: that of the round with the median events a second.
+func (r *Report) Medians() []Result {
+	type subject struct {
+		system string
+		w      Workload
+	}
+	rounds := make(map[subject][]Result)
+	var order []subject
+	for i := range r.Results {
+		s := subject{r.Results[i].System, r.Results[i].Workload}
+		if rounds[s] == nil {
+			order = append(order, s)
+		}
+		rounds[s] = append(rounds[s], r.Results[i])
+	}
+	var out []Result
+	for _, s := range order {
+		out = append(out, medianOf(rounds[s]))
+	}
+	return out
+}
+
+// Failures says what went wrong, one line for each workload that had calls that failed or were never sent.
+func (r *Report) Failures() []string {
+	var out []string
+	many := r.many()
+	for i := range r.Results {
+		res := &r.Results[i]
+		add := func(what string, n uint64, errors map[string]uint64) {
+			if n > 0 {
+				out = append(out, failureText(name(res, many), what, n, errors))
+			}
+		}
+		add("calls failed", total(res.Errors), res.Errors)
+		add("calls were due and never sent", res.Unsent, nil)
+		for _, read := range res.Reads {
+			add(read.Name+" calls failed", total(read.Errors), read.Errors)
+		}
+	}
+	return out
+}
+
+func total(errors map[string]uint64) uint64 {
+	var n uint64
+	for _, count := range errors {
+		n += count
+	}
+	return n
+}
+
+// measuredFor tells for how long, in words.
+func (s *Settings) measuredFor() string {
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	text := fmt.Sprintf("%v each after a warm-up of %v, payloads of %s bytes", seconds(s.Seconds), seconds(s.WarmUpSeconds), grouped(float64(s.PayloadBytes)))
+	if s.Connections > 1 {
+		text += fmt.Sprintf(", %d connections", s.Connections)
+	}
+	if s.Rounds > 1 {
+		text += fmt.Sprintf("; medians of %d rounds", s.Rounds)
+	}
+	return text
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -151,7 +152,7 @@ func TestUnreadAnswersD12(t *testing.T) {
 			t.Fatalf("answer %d: %v, error %v", i, resp.GetRequestId(), err)
 		}
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
 	if err := <-sent; err != nil {

@@ -247,7 +247,6 @@ func (s *Server) newGRPCServer() *grpc.Server {
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(connBuffer),
 		grpc.WriteBufferSize(connBuffer),
-		grpc.SharedWriteBuffer(true),
 		// A connection that says nothing holds up even a hard stop for so long.
 		grpc.ConnectionTimeout(drainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

@@ -5,41 +5,65 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
+	"io"
+	"os"
 	"time"
 
 	"runlog/bench"
 )
 
+// plainProgressEvery is how often progress gets a line where it cannot draw over the last one.
+const plainProgressEvery = time.Second
+
 // benchReport writes what a run of the benchmark measures.
 type benchReport struct {
 	a       *app
+	f       *benchFlags
 	opts    bench.Options // of the run, with this report behind its hooks
-	machine bench.Machine
-	bar     *progress
-	failure error // of writing
+	bar     *progress     // nil: not a terminal
+	told    time.Duration // of the workload under way, in the last line of progress
+	failure error         // of writing
 }
 
-func newBenchReport(a *app, opts bench.Options, machine bench.Machine) *benchReport {
-	r := &benchReport{a: a, opts: opts, machine: machine}
-	if a.stderrWidth > 0 {
+func newBenchReport(a *app, f *benchFlags, opts bench.Options) *benchReport {
+	r := &benchReport{a: a, f: f, opts: opts}
+	switch {
+	case a.stderrWidth > 0:
 		r.bar = &progress{w: a.stderr, width: a.stderrWidth}
-		r.opts.Progress = r.progress
+		r.opts.Progress = r.draw
+	case f.progress:
+		r.opts.Progress = r.tell
 	}
 	r.opts.Measured = r.measured
 	return r
 }
 
-// progress draws one line over itself.
-func (r *benchReport) progress(p bench.Progress) {
+// draw one line over itself.
+func (r *benchReport) draw(p bench.Progress) {
+	fmt.Fprintf(r.bar.w, "\r%s\x1b[K", cut(progressText(p), r.bar.width-1))
+	r.bar.shown = true
+}
+
+// tell writes a line now and then.
+func (r *benchReport) tell(p bench.Progress) {
+	if p.Elapsed < r.told {
+		r.told = 0 // another workload
+	}
+	if p.Elapsed-r.told >= plainProgressEvery {
+		r.told = p.Elapsed
+		fmt.Fprintln(r.a.stderr, progressText(p))
+	}
+}
+
+func progressText(p bench.Progress) string {
 	text := fmt.Sprintf("%s  %.1fs of %v", p.Name, p.Elapsed.Seconds(), p.Total)
 	if seconds := p.Elapsed.Seconds(); seconds > 0 {
 		text += fmt.Sprintf("  %s/s", number(uint64(float64(p.Events)/seconds)))
 	}
-	fmt.Fprintf(r.bar.w, "\r%s\x1b[K", cut(text, r.bar.width-1))
-	r.bar.shown = true
+	if p.Rounds > 1 {
+		text += fmt.Sprintf("  round %d of %d", p.Round, p.Rounds)
+	}
+	return text
 }
 
 func (r *benchReport) measured(result bench.Result) {
@@ -49,103 +73,67 @@ func (r *benchReport) measured(result bench.Result) {
 	}
 }
 
-// end writes the tables, or the last line of JSON. It is an error when calls have failed.
-func (r *benchReport) end(results []bench.Result) error {
+// end writes the tables, or the last line of JSON, and the files. It is an error when calls have failed.
+func (r *benchReport) end(report *bench.Report) error {
 	r.bar.clear()
-	if len(results) == 0 {
+	if report == nil || len(report.Results) == 0 {
 		return r.failure
 	}
-	var err error
+	err := r.failure
 	if r.a.format == formatJSON {
-		err = r.settings()
+		err = errors.Join(err, r.last(report))
 	} else {
-		err = r.tables(results)
+		err = errors.Join(err, r.tables(report))
 	}
-	failures := 0
-	for i := range results {
-		if text := failedCalls(&results[i]); text != "" {
-			fmt.Fprintf(r.a.stderr, "%s\n", text)
-			failures++
-		}
+	if r.f.svg != "" {
+		err = errors.Join(err, writeFile(r.f.svg, report.WriteSVG))
 	}
-	if failures > 0 {
+	if r.f.json != "" && r.f.json != "-" {
+		err = errors.Join(err, writeFile(r.f.json, func(w io.Writer) error { return json.NewEncoder(w).Encode(report) }))
+	}
+	failures := report.Failures()
+	for _, text := range failures {
+		fmt.Fprintf(r.a.stderr, "%s\n", text)
+	}
+	if len(failures) > 0 {
 		err = errors.Join(err, &exitError{exitFailed, "calls failed, see above; the figures leave them out"})
 	}
-	return errors.Join(r.failure, err)
+	return err
 }
 
-func (r *benchReport) settings() error {
-	return json.NewEncoder(r.a.stdout).Encode(struct {
-		Machine       bench.Machine `json:"machine"`
-		Seconds       float64       `json:"seconds"`
-		WarmUpSeconds float64       `json:"warmUpSeconds"`
-		PayloadBytes  int           `json:"payloadBytes"`
-	}{r.machine, r.opts.Duration.Seconds(), r.opts.WarmUp.Seconds(), r.opts.PayloadBytes})
-}
-
-func (r *benchReport) tables(results []bench.Result) error {
-	out := bufio.NewWriter(r.a.stdout)
-	rows := newTable(out, r.a.stdoutWidth, "LIMIT, WORKLOAD", "CALLERS", "BATCH", "CALLS/S", "EVENTS/S",
-		"P50", "P90", "P99", "P99.9", "MAX", "FAILED")
-	for i := range results {
-		m := &results[i]
-		events := number(uint64(m.EventsPerSecond))
-		if m.Limit {
-			events = ""
-		}
-		var failed uint64
-		for _, n := range m.Errors {
-			failed += n
-		}
-		rows.row(m.Name, number(m.Callers), number(m.Batch), number(uint64(m.CallsPerSecond)), events,
-			latency(m.Latency.P50), latency(m.Latency.P90), latency(m.Latency.P99), latency(m.Latency.P999), latency(m.Latency.Max),
-			number(failed))
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
 	}
-	rows.end()
-	r.ratios(out, results)
-	fmt.Fprintln(out)
-	facts(out,
-		[2]string{"Machine", fmt.Sprintf("%s, %s, %s", r.machine.CPU, plural(r.machine.Cores, "core"), r.machine.Platform)},
-		[2]string{"File system", r.machine.FileSystem},
-		[2]string{"Go", r.machine.Go},
-		[2]string{"Measured", fmt.Sprintf("%v each after a warm-up of %v, payloads of %s bytes", r.opts.Duration, r.opts.WarmUp, number(r.opts.PayloadBytes))},
-	)
-	return out.Flush()
+	return errors.Join(write(f), f.Close())
 }
 
-// ratios writes the workloads as multiples of the limits.
-func (r *benchReport) ratios(out *bufio.Writer, results []bench.Result) {
-	rows := newTable(out, r.a.stdoutWidth, "WORKLOAD ÷ LIMIT", "CALLS ÷ ECHOES", "EVENTS ÷ ECHOES", "P50 ÷ ECHO P50", "P99 ÷ ECHO P99",
-		"EVENTS ÷ FSYNCS", "P50 ÷ FSYNC P50", "P99 ÷ FSYNC P99")
-	some := false
-	for i := range results {
-		q := results[i].Ratios
-		if q == nil {
+// last is the line after those of the results.
+func (r *benchReport) last(report *bench.Report) error {
+	return json.NewEncoder(r.a.stdout).Encode(struct {
+		Machine bench.Machine `json:"machine"`
+		bench.Settings
+	}{report.Machine, report.Settings})
+}
+
+func (r *benchReport) tables(report *bench.Report) error {
+	out := bufio.NewWriter(r.a.stdout)
+	for _, t := range append(report.Tables(), report.Versus(bigStore)) {
+		if len(t.Rows) == 0 {
 			continue
 		}
-		some = true
-		rows.row(results[i].Name, ratio(q.EchoCalls), ratio(q.EchoEvents), ratio(q.EchoP50), ratio(q.EchoP99),
-			ratio(q.FsyncEvents), ratio(q.FsyncP50), ratio(q.FsyncP99))
-	}
-	if some {
-		fmt.Fprintln(out)
+		rows := newTable(out, r.a.stdoutWidth, t.Heads...)
+		for _, cells := range t.Rows {
+			rows.row(cells...)
+		}
 		rows.end()
+		fmt.Fprintln(out)
 	}
-}
-
-// latency shows a duration in milliseconds, to three digits.
-func latency(d time.Duration) string {
-	return threeDigits(float64(d)/float64(time.Millisecond)) + " ms"
-}
-
-func ratio(q float64) string { return threeDigits(q) + "×" }
-
-func threeDigits(x float64) string {
-	decimals := 3
-	for limit := 1.0; x >= limit && decimals > 0; limit *= 10 {
-		decimals--
+	var pairs [][2]string
+	for _, f := range report.Facts() {
+		pairs = append(pairs, [2]string{f.Name, f.Value})
 	}
-	return strconv.FormatFloat(x, 'f', decimals, 64)
+	facts(out, pairs...)
+	return out.Flush()
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

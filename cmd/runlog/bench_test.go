@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	runlogv1 "runlog/proto/runlog/v1"
-
 	"runlog/bench"
 	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 )
 
@@ -25,6 +25,7 @@ type benchLine struct {
 	Events       uint64
 	Acknowledged uint64
 	Errors       map[string]uint64
+	Restarts     []struct{ FirstAppendMs float64 }
 	Machine      *bench.Machine
 }
 
@@ -36,7 +37,7 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 	var out, errs bytes.Buffer
 	a := &app{stdout: &out, stderr: &errs, stderrWidth: 80, getenv: func(string) string { return "" }}
 	args = append([]string{"bench", "--dir", dir, "--workloads", workloads,
-		"--duration", "150ms", "--callers", "32", "--batch", "25", "-o", "json"}, args...)
+		"--duration", "150ms", "--callers", "32", "--batch", "25", "--in-flight", "2", "--json"}, args...)
 	if code := a.run(t.Context(), args); code != exitOK {
 		t.Fatalf("exit %d: %s", code, errs.String())
 	}
@@ -44,19 +45,23 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	var lines []benchLine
+	var measured []string
 	for dec := json.NewDecoder(&out); dec.More(); {
 		var line benchLine
 		if err := dec.Decode(&line); err != nil {
 			t.Fatal(err)
 		}
 		lines = append(lines, line)
+		if !line.Limit {
+			measured = append(measured, line.Name)
+		}
 	}
 	last := len(lines) - 1
-	if last != 3+strings.Count(workloads, ",") || lines[last].Machine == nil || lines[last].Machine.Cores == 0 {
+	if strings.Join(measured, ",") != workloads+"," || lines[last].Machine == nil || lines[last].Machine.Cores == 0 {
 		t.Fatalf("got %+v", lines)
 	}
 	for _, line := range lines[:last] {
-		if line.Calls == 0 || line.Events != line.Calls*uint64(line.Batch) || len(line.Errors) > 0 {
+		if line.Acknowledged == 0 || line.Events != line.Calls*uint64(line.Batch) || len(line.Errors) > 0 {
 			t.Errorf("%+v", line)
 		}
 	}
@@ -77,7 +82,7 @@ func TestBenchServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var acknowledged, stored uint64
-	for _, line := range runBench(t, "append-unary,append-batch", "--server", s.Addresses().GRPC) {
+	for _, line := range runBench(t, "append-unary,append-batch,append-stream,hot-run,many-runs,mixed-read", "--server", s.Addresses().GRPC) {
 		if !line.Limit {
 			acknowledged += line.Acknowledged
 		}
@@ -111,10 +116,38 @@ func benchMarker() *runlogv1.AppendEventsRequest {
 	}}}
 }
 
-// TestBenchOwnNode: without --server, nodes are started, ended and removed.
+// TestBenchOwnNode: without --server, nodes are started, killed and started again where that is what is
+// measured, ended and removed.
 func TestBenchOwnNode(t *testing.T) {
 	t.Setenv(asRunlog, "1")
-	runBench(t, "append-unary")
+	lines := runBench(t, "duplicates,recovery", "--rounds", "1")
+	last := lines[len(lines)-1]
+	if len(last.Restarts) != 3 {
+		t.Errorf("%+v", last)
+	}
+}
+
+// TestBenchFiles: the report goes into files too, and progress into lines where there is no terminal.
+func TestBenchFiles(t *testing.T) {
+	dir := t.TempDir()
+	svg, doc := filepath.Join(dir, "a.svg"), filepath.Join(dir, "a.json")
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), []string{"bench", "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
+		"--svg", svg, "--json=" + doc, "--progress", "--payload-bytes", "100"})
+	if code != exitOK || !strings.Contains(out.String(), bench.SeqWrite) {
+		t.Fatalf("exit %d: %s%s", code, out.String(), errs.String())
+	}
+	if lines := strings.Count(errs.String(), "\n"); lines != 4 || !strings.Contains(errs.String(), "fsync  1.") {
+		t.Errorf("progress: %s", errs.String())
+	}
+	var report struct{ Results []benchLine }
+	if text, err := os.ReadFile(doc); err != nil || json.Unmarshal(text, &report) != nil || len(report.Results) != 4 {
+		t.Errorf("%s, %v", text, err)
+	}
+	if text, err := os.ReadFile(svg); err != nil || !strings.HasPrefix(string(text), "<svg ") {
+		t.Errorf("%s, %v", text, err)
+	}
 }
 
 // TestBenchNodeThatFails: a node that does not start, or that ends on its own, is told with its last words.
@@ -136,7 +169,7 @@ func TestBenchNodeThatFails(t *testing.T) {
 func TestBenchProgress(t *testing.T) {
 	var errs bytes.Buffer
 	a := &app{stderr: &errs, stderrWidth: 40}
-	r := newBenchReport(a, bench.Options{}, bench.Machine{})
+	r := newBenchReport(a, &benchFlags{}, bench.Options{})
 	r.opts.Progress(bench.Progress{Name: "append-unary", Elapsed: 1500 * time.Millisecond, Total: 6 * time.Second, Events: 30_000})
 	r.opts.Measured(bench.Result{})
 	if got, want := errs.String(), "\rappend-unary  1.5s of 6s  20,000/s\x1b[K\r\x1b[K"; got != want {
@@ -146,14 +179,25 @@ func TestBenchProgress(t *testing.T) {
 
 func TestBenchUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"no directory":    {"--dir", "testdata/run-1.jsonl"},
-		`workload "read"`: {"--workloads", "append-unary,read"},
-		"batch is 1001":   {"--batch", "1001"},
+		"is no directory":            {"--dir", "testdata/run-1.jsonl"},
+		`workload "read"`:            {"--workloads", "append-unary,read"},
+		"names none":                 {"--workloads", ""},
+		"batch is 1001":              {"--batch", "1001"},
+		"callers is -1":              {"--callers", "64,-1"},
+		`not "batch=7"`:              {"--workloads", "append-unary:batch=7"},
+		"leave --server out":         {"--workloads", "recovery"},
+		"payload bytes is 1":         {"--payload-bytes", "1"},
+		"duration is -1s":            {"--duration", "-1s"},
+		"rate is -5":                 {"--rate", "-5"},
+		"rounds is -1":               {"--rounds", "-1"},
+		"connections is 1001":        {"--connections", "1001"},
+		"/nowhere/a.svg":             {"--svg", "/nowhere/a.svg"},
+		`"bench.json"; a value foll`: {"--json", "bench.json"},
 	} {
 		s := session{args: append([]string{"bench"}, args...)}
 		s.do(t.Context(), t, &fakeServer{})
 		if s.code != exitUsage || !strings.Contains(s.stderr.String(), want) {
-			t.Errorf("%s", s.text())
+			t.Errorf("%q: %s", want, s.text())
 		}
 	}
 }
@@ -164,27 +208,80 @@ func TestBenchReport(t *testing.T) {
 		d := time.Duration(ms * float64(time.Millisecond))
 		return bench.Latency{P50: d, P90: 2 * d, P99: 3 * d, P999: 40 * d, Max: 500 * d}
 	}
-	results := []bench.Result{
-		{Name: bench.Fsync, Limit: true, Callers: 1, Batch: 1, CallsPerSecond: 3210.9, EventsPerSecond: 3210.9, Latency: latency(0.12345)},
-		{Name: bench.GRPCEcho, Limit: true, Callers: 256, Batch: 1, CallsPerSecond: 33000, EventsPerSecond: 33000, Latency: latency(5)},
-		{Name: "append-batch", Callers: 16, Batch: 100, CallsPerSecond: 412, EventsPerSecond: 41200, Latency: latency(28.2),
-			Errors: map[string]uint64{"OVERLOADED": 1200, "NO_LEADER": 1},
-			Ratios: &bench.Ratios{EchoCalls: 0.0125, EchoEvents: 1.25, EchoP50: 5.6, EchoP99: 5.6, FsyncEvents: 12.8, FsyncP50: 228, FsyncP99: 1228}},
+	limit := func(name string, callers int, rate float64, l bench.Latency) bench.Result {
+		return bench.Result{Round: 1, Limit: true, Workload: bench.Workload{Name: name, Callers: callers, Batch: 1}, CallsPerSecond: rate, EventsPerSecond: rate, Latency: l}
 	}
-	machine := bench.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"}
+	report := &bench.Report{
+		Machine:  bench.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
+		Settings: bench.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 1},
+		Results: []bench.Result{
+			limit(bench.Fsync, 1, 3210.9, latency(0.12345)),
+			limit(bench.GRPCEcho, 256, 33000, latency(5)),
+			{System: "runlog", Round: 1, Workload: bench.Workload{Name: "append-batch", Callers: 16, Batch: 100}, RequestBytes: 70_000,
+				CallsPerSecond: 412, EventsPerSecond: 41200, Latency: latency(28.2), Acknowledged: 1_000_000, LongestPause: 90 * time.Millisecond,
+				Errors: map[string]uint64{"OVERLOADED": 1200, "NO_LEADER": 1}, Usage: &bench.Usage{PeakBytes: 300 << 20, WrittenBytes: 1 << 30, CPUSeconds: 12},
+				Ratios: &bench.Ratios{EchoCalls: 0.0125, EchoEvents: 1.25, EchoP50: 5.6, EchoP99: 5.6, FsyncEvents: 12.8, FsyncP50: 228, FsyncP99: 1228, WriteBytes: 0.1}},
+		},
+	}
 	var text bytes.Buffer
 	for _, format := range []outputFormat{formatTable, formatJSON} {
 		a := &app{stdout: &text, stderr: &text, format: format}
-		opts := bench.Options{}
-		opts.EnsureDefaults()
-		r := newBenchReport(a, opts, machine)
-		for _, result := range results {
+		r := newBenchReport(a, &benchFlags{}, bench.Options{})
+		for _, result := range report.Results {
 			r.measured(result)
 		}
-		if code, why := a.explain(r.end(results)); code != exitFailed {
+		if code, why := a.explain(r.end(report)); code != exitFailed {
 			t.Errorf("exit %d: %s", code, why)
 		}
 		text.WriteString("---\n")
 	}
 	golden(t, "bench", text.String())
+}
+
+// TestBenchBigStore: a node opens the store that was filled past its log as any other; what is in it reads back
+// with digests that verify, and is recognised when it comes again (IDM-6). The directory is used again.
+func TestBenchBigStore(t *testing.T) {
+	t.Setenv(asRunlog, "1")
+	dir := t.TempDir()
+	store := filepath.Join(dir, "filled")
+	run := func(receipts string) (exitCode, string) {
+		var out, errs bytes.Buffer
+		a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+		code := a.run(t.Context(), []string{"bench", "big-store", "--receipts", receipts, "--run-events", "7", "--store", store, "--dir", dir,
+			"--duration", "400ms", "--calls", "50", "--workloads", "many-runs:callers=4,stored-runs:callers=4"})
+		return code, out.String() + errs.String()
+	}
+	for range 2 {
+		if code, text := run("40000"); code != exitOK || !strings.Contains(text, "big ÷ OTHER") || !strings.Contains(text, "big stored-runs, 5,715 runs") {
+			t.Fatalf("exit %d: %s", code, text)
+		}
+	}
+	if code, text := run("39000"); code != exitFailed || !strings.Contains(text, "was filled with 40000 receipts") {
+		t.Errorf("exit %d: %s", code, text)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+
+	conn := dialNode(t, spawnNode(t, store).ready(t).GRPC)
+	id := bench.StoredRun(5714)
+	res, err := runlogv1.NewEventServiceClient(conn).ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: id})
+	if err != nil || len(res.Events) < 7 {
+		t.Fatal(res, err)
+	}
+	var chain contract.Digest
+	for _, e := range res.Events {
+		chain = verifyDigests(t, chain, e)
+	}
+	first := res.Events[0]
+	again, err := runlogv1.NewEventServiceClient(conn).AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{{
+		EventType: first.EventType, StepId: first.GetStepId(), TenantId: first.TenantId, ProjectId: first.ProjectId, EnvironmentId: first.EnvironmentId,
+		PlanId: first.PlanId, PlanVersion: first.PlanVersion, LogicalAttemptId: 1, EngineAttemptId: 3, EmittedAt: seconds(5),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := again.Results[0]; !r.Idempotent || r.Persisted || r.Diverged || r.RunSeq != 1 || r.EventId != first.EventId {
+		t.Errorf("%v", r)
+	}
 }

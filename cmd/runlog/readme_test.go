@@ -15,7 +15,7 @@ import (
 // TestReadme runs the console blocks of the documents as they are written, in order, against one node,
 // and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
-	for _, doc := range []string{"README.md", "docs/running.md"} {
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/benchmarks.md"} {
 		t.Run(doc, func(t *testing.T) {
 			steps := readConsole(t, filepath.Join("..", "..", doc))
 			n := spawnNode(t, t.TempDir())

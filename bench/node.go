@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+const (
+	// addressesFile is what a node writes into its data directory once it serves.
+	addressesFile = "addresses.json"
+
+	nodeStart = 30 * time.Second
+	// restartPoll is how often a node that was started again is tried, so that its start is what takes time
+	// and not the wait between tries.
+	restartPoll = 2 * time.Millisecond
+)
+
+// Node is a runlog node in a process of its own, on free ports of loopback.
+type Node struct {
+	*Remote
+	options NodeOptions
+	data    string
+	process *Process
+	address string // of gRPC
+}
+
+// NodeOptions say how a Node is started.
+type NodeOptions struct {
+	// Binary is the program runlog.
+	Binary string
+	// Dir gets the data directory and what the node writes to its standard error. It is the caller's.
+	Dir string
+	// Data is the data directory. Default: "data" in Dir.
+	Data string
+	// Connections that callers share. Default: 1.
+	Connections int
+}
+
+var (
+	_ Restarter = (*Node)(nil)
+	_ Meter     = (*Node)(nil)
+)
+
+// StartNode starts a node and returns once it takes appends.
+func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
+	n := &Node{options: o, data: o.Data, address: "127.0.0.1:0"}
+	if n.data == "" {
+		n.data = filepath.Join(o.Dir, "data")
+	}
+	err := n.start()
+	if err == nil {
+		err = n.waitReady(ctx)
+	}
+	if err == nil {
+		n.Remote, err = Connect(n.address, o.Connections)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) start() error {
+	// Where the node served last time, if there was one.
+	if err := os.Remove(filepath.Join(n.data, addressesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var err error
+	n.process, err = StartProcess(filepath.Join(n.options.Dir, "log"), exec.Command(n.options.Binary, "serve", "--data-dir", n.data,
+		"--grpc-listen", n.address, "--http-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0"))
+	return err
+}
+
+// waitReady waits for the file that a node writes once it serves.
+func (n *Node) waitReady(ctx context.Context) error {
+	return n.process.Wait(ctx, nodeStart, func() bool {
+		var addresses struct{ GRPC string }
+		text, err := os.ReadFile(filepath.Join(n.data, addressesFile))
+		if err != nil || json.Unmarshal(text, &addresses) != nil {
+			return false
+		}
+		n.address = addresses.GRPC
+		return true
+	})
+}
+
+// Kill ends the node as a power switch would.
+func (n *Node) Kill() error { return n.process.Kill() }
+
+// Restart starts the node again on the same data and the same address, and returns before it serves. No call
+// may be under way.
+func (n *Node) Restart() error {
+	if err := errors.Join(n.Remote.Close(), n.start()); err != nil {
+		return err
+	}
+	// New connections: the old ones are waiting to try again.
+	var err error
+	n.Remote, err = Connect(n.address, n.options.Connections, grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: restartPoll, Multiplier: 1, MaxDelay: restartPoll},
+		MinConnectTimeout: time.Second,
+	}))
+	return err
+}
+
+// Usage of the node's process so far.
+func (n *Node) Usage() (Usage, error) { return readUsage(n.process.ID()) }
+
+// Close stops the node.
+func (n *Node) Close() error {
+	var errs []error
+	if n.Remote != nil {
+		errs = append(errs, n.Remote.Close())
+	}
+	if n.process != nil {
+		errs = append(errs, n.process.Stop())
+	}
+	return errors.Join(errs...)
+}

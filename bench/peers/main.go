@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"runlog/bench"
+)
+
+// gcPercent is how much the heap may grow between collections, as in runlog bench: this process holds little,
+// and its collector would slow the echo, a limit of the machine. The servers have processes of their own.
+const gcPercent = 400
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "peers: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	switch args := os.Args[1:]; {
+	case len(args) == 4 && args[0] == etcdCommand:
+		return serveEtcd(args[1], args[2], args[3])
+	case len(args) == 3 && args[0] == natsCommand:
+		return serveNATS(args[1], args[2])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c, err := parseFlags(os.Args[1:])
+	if err != nil {
+		return err
+	}
+	return c.compare(ctx)
+}
+
+// comparison is what the command line asks for.
+type comparison struct {
+	opts      bench.Options
+	common    common
+	svg, json string
+}
+
+func parseFlags(args []string) (*comparison, error) {
+	c := &comparison{}
+	var systems, workloads string
+	f := flag.NewFlagSet("peers", flag.ContinueOnError)
+	f.Usage = func() {
+		fmt.Fprintf(f.Output(), "peers compares runlog with other systems on this machine. Systems:\n\n")
+		for _, k := range kinds() {
+			fmt.Fprintf(f.Output(), "  %-18s %s\n", k.name, k.about)
+		}
+		fmt.Fprintf(f.Output(), "\nFlags:\n\n")
+		f.PrintDefaults()
+	}
+	f.StringVar(&systems, "systems", "runlog,postgres,etcd,nats", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats")
+	f.StringVar(&workloads, "workloads", strings.Join(usualWorkloads(), ","), "as runlog bench knows them")
+	f.IntVar(&c.opts.Rounds, "rounds", 3, "repeat everything so often, each time in another order, and report the medians")
+	f.DurationVar(&c.opts.Duration, "duration", 5*time.Second, "how long to measure each workload on each system, after a warm-up of a fifth of it")
+	f.IntVar(&c.opts.PayloadBytes, "payload-bytes", 400, "size of an event's payload")
+	f.StringVar(&c.opts.Dir, "dir", os.TempDir(), "where data goes, in a directory that is removed afterwards; the user postgres has to get there")
+	f.StringVar(&c.common.runlogBinary, "runlog", "../../bin/runlog", "the program runlog")
+	f.IntVar(&c.common.connections, "connections", 1, "gRPC connections to runlog and to the echoes")
+	f.StringVar(&c.common.postgresSettings, "postgres-settings", "", "settings to try, such as 'commit_delay=100'")
+	f.StringVar(&c.svg, "svg", "", "draw the report into this file")
+	f.StringVar(&c.json, "json", "", "write the report into this file")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
+	}
+	c.opts.Connections = c.common.connections
+	for text := range strings.SplitSeq(workloads, ",") {
+		w, err := bench.ParseWorkload(text, nil)
+		if err != nil {
+			return nil, err
+		}
+		c.opts.Workloads = append(c.opts.Workloads, w)
+	}
+	var err error
+	c.opts.Systems, err = systemsOf(strings.Split(systems, ","), &c.common)
+	return c, err
+}
+
+func (c *comparison) compare(ctx context.Context) (err error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	opts := c.opts
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(opts.Dir, "runlog-peers-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	opts.Dir = dir
+	opts.Measured = func(r bench.Result) {
+		fmt.Fprintf(os.Stderr, "round %d of %d: %s %s, %d callers: %.0f events/s, p50 %v\n", r.Round, opts.Rounds, r.System, r.Name, r.Callers, r.EventsPerSecond, r.Latency.P50.Round(time.Microsecond))
+	}
+	report, err := bench.Run(ctx, opts)
+	if report == nil || len(report.Results) == 0 {
+		return err
+	}
+	return errors.Join(err, c.print(report))
+}
+
+func (c *comparison) print(report *bench.Report) error {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, t := range append(report.Tables(), report.Versus("runlog"), goalTable(report)) {
+		if len(t.Rows) == 0 {
+			continue
+		}
+		for _, row := range append([][]string{t.Heads}, t.Rows...) {
+			for i := range row {
+				if row[i] == "" {
+					row[i] = "-"
+				}
+			}
+			fmt.Fprintln(out, strings.Join(row, "\t"))
+		}
+		fmt.Fprintln(out)
+		// The columns of the next table are its own.
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, f := range report.Facts() {
+		fmt.Fprintf(out, "%s\t%s\n", f.Name, f.Value)
+	}
+	err := out.Flush()
+	if c.svg != "" {
+		err = errors.Join(err, writeFile(c.svg, report.WriteSVG))
+	}
+	if c.json != "" {
+		err = errors.Join(err, writeFile(c.json, func(w io.Writer) error { return json.NewEncoder(w).Encode(report) }))
+	}
+	if failures := report.Failures(); len(failures) > 0 {
+		err = errors.Join(err, fmt.Errorf("calls failed, and the figures leave them out:\n%s", strings.Join(failures, "\n")))
+	}
+	return err
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"runlog/bench"
+)
+
+const (
+	natsCommand = "serve-nats"
+	// natsWindow is how long message ids are remembered: as good as for ever, for as long as a run of the
+	// bench takes, and in memory.
+	natsWindow = 7 * 24 * time.Hour
+	natsConns  = 4
+)
+
+// jetStream is a server of its own, in a process of its own.
+type jetStream struct {
+	process *bench.Process
+	conns   []*nats.Conn
+	streams []jetstream.JetStream // one for each connection
+	form    natsForm
+	shards  int
+}
+
+// openNATS starts a server and makes shards streams.
+func openNATS(form natsForm, shards int) func(context.Context, string) (bench.Target, error) {
+	return func(ctx context.Context, dir string) (bench.Target, error) {
+		port, err1 := freePort()
+		binary, err2 := os.Executable()
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		j := &jetStream{form: form, shards: shards}
+		j.process, err1 = bench.StartProcess(filepath.Join(dir, "log"), exec.Command(binary, natsCommand, filepath.Join(dir, "data"), port))
+		if err1 == nil {
+			err1 = j.connect(ctx, "nats://127.0.0.1:"+port)
+		}
+		if err1 != nil {
+			return nil, errors.Join(err1, j.Close())
+		}
+		return j, nil
+	}
+}
+
+func (j *jetStream) connect(ctx context.Context, url string) error {
+	for range natsConns {
+		var conn *nats.Conn
+		if err := j.process.Wait(ctx, childStart, func() (ready bool) {
+			var err error
+			conn, err = nats.Connect(url, nats.MaxReconnects(0))
+			return err == nil
+		}); err != nil {
+			return err
+		}
+		j.conns = append(j.conns, conn)
+		js, err := jetstream.New(conn)
+		if err != nil {
+			return err
+		}
+		j.streams = append(j.streams, js)
+	}
+	for shard := range j.shards {
+		_, err := j.streams[0].CreateStream(ctx, jetstream.StreamConfig{
+			Name: "runs-" + strconv.Itoa(shard), Subjects: []string{subject(shard, ">")},
+			Storage: jetstream.FileStorage, Replicas: 1, Retention: jetstream.LimitsPolicy,
+			Duplicates: natsWindow, AllowAtomicPublish: true,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveNATS is the child process.
+func serveNATS(dir, port string) error {
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: n, JetStream: true, StoreDir: dir, NoSigs: true,
+		// Every message is on stable storage before it is acknowledged.
+		SyncAlways: true,
+	})
+	if err != nil {
+		return err
+	}
+	s.SetLogger(stderrLog{}, false, false)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	s.Start()
+	<-ctx.Done()
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil
+}
+
+// stderrLog keeps what a failed start has to say.
+type stderrLog struct{}
+
+func (stderrLog) Noticef(string, ...any) {}
+func (stderrLog) Debugf(string, ...any)  {}
+func (stderrLog) Tracef(string, ...any)  {}
+
+func (stderrLog) Warnf(format string, args ...any)  { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func (stderrLog) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func (stderrLog) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(1)
+}
+
+// Describe names the version and every setting that is not the default.
+func (j *jetStream) Describe() []bench.Fact {
+	return []bench.Fact{
+		{Name: "version", Value: "nats-server " + server.VERSION},
+		{Name: "settings", Value: fmt.Sprintf("one server, sync_interval=always; %d streams on files, 1 replica, duplicate window %v", j.shards, natsWindow)},
+		{Name: "adapter", Value: fmt.Sprintf("%d connections, batches by %s", len(j.conns), j.form.name)},
+	}
+}
+
+// Close ends the connections and the server.
+func (j *jetStream) Close() error {
+	for _, c := range j.conns {
+		c.Close()
+	}
+	if j.process == nil {
+		return nil
+	}
+	return j.process.Stop()
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/bench"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestMain makes the test binary behave as the servers that it starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == etcdCommand || os.Args[1] == natsCommand) {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func event(step string) *runlogv1.EventWrite {
+	return &runlogv1.EventWrite{
+		EventId: "018f4e7a-1c2b-7def-8123-456789abcdef", EventType: "StepStarted", StepId: step, TenantId: "t", ProjectId: "p", EnvironmentId: "e",
+		PlanId: "plan", PlanVersion: "1", LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"a": 1}`)},
+	}
+}
+
+func request(run string, steps ...string) *runlogv1.AppendEventsRequest {
+	req := &runlogv1.AppendEventsRequest{RunId: run}
+	for _, s := range steps {
+		req.Events = append(req.Events, event(s))
+	}
+	return req
+}
+
+// TestPeers holds every adapter to what the comparison is about: numbers that rise within a run, duplicates
+// that are answered as the first time and not stored again, and nothing left behind.
+func TestPeers(t *testing.T) {
+	for _, k := range kinds() {
+		if k.name == "runlog" {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			if _, err := postgresBin(); err != nil && k.name[:4] == "post" {
+				t.Skip(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			// Below a directory that is ours, as bench.Run makes it: PostgreSQL's user has to get there.
+			parent, err := os.MkdirTemp("", "runlog-peers-test-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(parent)
+			dir, err := os.MkdirTemp(parent, "system-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			target, err := k.open(&common{}, min(k.usual, 3))(ctx, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkAppends(ctx, t, k, target)
+			checkHotRun(ctx, t, k, target)
+			if facts := target.(bench.Describer).Describe(); len(facts) < 3 {
+				t.Errorf("%v", facts)
+			}
+			pid := processOf(target).ID()
+			if err := target.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("process %d is still there: %v", pid, err)
+			}
+		})
+	}
+}
+
+func processOf(target bench.Target) *bench.Process {
+	switch x := target.(type) {
+	case *postgres:
+		return x.process
+	case *etcd:
+		return x.process
+	default:
+		return x.(*jetStream).process
+	}
+}
+
+func checkAppends(ctx context.Context, t *testing.T, k kind, target bench.Target) {
+	t.Helper()
+	var last uint64
+	seqs := map[string]uint64{}
+	// expect says which of the steps are new.
+	expect := func(run string, steps []string, fresh ...string) {
+		t.Helper()
+		res, err := target.Append(ctx, request(run, steps...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range res.Results {
+			isNew := slices.Contains(fresh, steps[i]) && slices.Index(steps, steps[i]) == i
+			key := run + "/" + steps[i]
+			switch {
+			case r.Persisted != isNew || r.Idempotent == isNew:
+				t.Fatalf("%s: %v, want new %t", key, r, isNew)
+			case isNew && (r.RunSeq <= last || !k.sparse && r.RunSeq != last+1):
+				t.Fatalf("%s: runSeq %d after %d", key, r.RunSeq, last)
+			case !isNew && seqs[key] != r.RunSeq:
+				t.Fatalf("%s: runSeq %d, was %d", key, r.RunSeq, seqs[key])
+			case r.EventId != "018f4e7a-1c2b-7def-8123-456789abcdef":
+				t.Fatalf("%s: %v", key, r)
+			}
+			seqs[key] = r.RunSeq
+			last = max(last, r.RunSeq)
+		}
+	}
+	expect("r1", []string{"a"}, "a")
+	expect("r1", []string{"b"}, "b")
+	expect("r1", []string{"a"})
+	expect("r1", []string{"c", "d", "e"}, "c", "d", "e")
+	expect("r1", []string{"c", "d", "e"})
+	expect("r1", []string{"f", "b", "g"}, "f", "g")
+	expect("r1", []string{"h", "h", "a", "i", "h"}, "h", "i")
+	last = 0
+	expect("r2", []string{"a"}, "a")
+	first, err := target.Append(ctx, request("r3", "x"))
+	again, err2 := target.Append(ctx, request("r3", "x"))
+	if err := errors.Join(err, err2); err != nil || !first.Results[0].PersistedAt.AsTime().Equal(again.Results[0].PersistedAt.AsTime()) {
+		t.Errorf("%v, then %v, %v", first, again, err)
+	}
+	if _, err := target.Append(ctx, &runlogv1.AppendEventsRequest{RunId: "r4", Events: []*runlogv1.EventWrite{{EventType: "?"}}}); err == nil {
+		t.Error("an event that breaks the contract is stored")
+	}
+}
+
+// checkHotRun appends to one run from all sides.
+func checkHotRun(ctx context.Context, t *testing.T, k kind, target bench.Target) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []uint64
+	var done sync.WaitGroup
+	for i := range 4 {
+		done.Go(func() {
+			for n := range 10 {
+				req := request("hot", fmt.Sprintf("%d-%d", i, n))
+				if n%3 == 0 {
+					req = request("hot", fmt.Sprintf("%d-%d", i, n), fmt.Sprintf("%d-%d-more", i, n))
+				}
+				res, err := target.Append(ctx, req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, r := range res.Results {
+					all = append(all, r.RunSeq)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	done.Wait()
+	slices.Sort(all)
+	for i := 1; i < len(all); i++ {
+		if all[i] == all[i-1] || !k.sparse && all[i] != uint64(i+1) {
+			t.Fatalf("the run has the numbers %v", all)
+		}
+	}
+	if len(all) != 4*14 {
+		t.Errorf("%s events", strconv.Itoa(len(all)))
+	}
+}

@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Remote is a runlog node as its clients see it: a Target, a Streamer and a Reader.
+type Remote struct {
+	links []link
+	turn  atomic.Uint64
+}
+
+// link is what goes over one connection; unary calls take the client library's way, which has a connection of
+// its own.
+type link struct {
+	client  *client.Client
+	conn    *grpc.ClientConn
+	streams runlogv1.EventServiceClient
+}
+
+var (
+	_ Target   = (*Remote)(nil)
+	_ Streamer = (*Remote)(nil)
+	_ Reader   = (*Remote)(nil)
+)
+
+// Connect prepares to talk to the node at address over so many connections, which callers share in turn. It
+// does not wait for the node.
+func Connect(address string, connections int, options ...grpc.DialOption) (*Remote, error) {
+	r := &Remote{}
+	for range max(connections, 1) {
+		// Calls are not repeated: each failure counts.
+		c, err := client.Dial(address, client.Options{MaxAttempts: 1, DialOptions: options})
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		conn, err := grpc.NewClient(address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
+		if err != nil {
+			return nil, errors.Join(err, c.Close(), r.Close())
+		}
+		r.links = append(r.links, link{client: c, conn: conn, streams: runlogv1.NewEventServiceClient(conn)})
+	}
+	return r, nil
+}
+
+func (r *Remote) link() *link {
+	if len(r.links) == 1 {
+		return &r.links[0]
+	}
+	return &r.links[r.turn.Add(1)%uint64(len(r.links))]
+}
+
+// Append calls AppendEvents.
+func (r *Remote) Append(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	return r.link().client.AppendEvents(ctx, req)
+}
+
+// OpenStream calls AppendStream.
+func (r *Remote) OpenStream(ctx context.Context) (Stream, error) {
+	return r.link().streams.AppendStream(ctx)
+}
+
+// GetRun asks for a run's metadata and head.
+func (r *Remote) GetRun(ctx context.Context, runID string) (*runlogv1.Run, error) {
+	return r.link().client.GetRun(ctx, &runlogv1.GetRunRequest{RunId: runID})
+}
+
+// GetSnapshot asks what a run has come to.
+func (r *Remote) GetSnapshot(ctx context.Context, runID string) (*runlogv1.RunSnapshot, error) {
+	res, err := r.link().client.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: runID})
+	return res.GetSnapshot(), err
+}
+
+// ListEvents asks for the events after a runSeq.
+func (r *Remote) ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error) {
+	var events []*runlogv1.EventRecord
+	for e, err := range r.link().client.ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: runID, AfterSeq: afterSeq}) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// Close ends the connections and every call that is still on them.
+func (r *Remote) Close() error {
+	var errs []error
+	for _, l := range r.links {
+		errs = append(errs, l.client.Close(), l.conn.Close())
+	}
+	return errors.Join(errs...)
+}

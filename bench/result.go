@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"encoding/json"
+	"maps"
+	"time"
+)
+
+// Result is what one workload on one system, or one limit of the machine, came to in one round.
+type Result struct {
+	System string `json:"system,omitempty"`
+	Round  int    `json:"round"`
+	// Limit marks a limit of the machine: it involves no system.
+	Limit bool `json:"limit"`
+	Workload
+	// RequestBytes is about what one call sends, or one write writes.
+	RequestBytes int `json:"requestBytes"`
+
+	// Seconds, Calls and Events leave the warm-up out.
+	Seconds         float64 `json:"seconds"`
+	Calls           uint64  `json:"calls"`
+	Events          uint64  `json:"events"`
+	CallsPerSecond  float64 `json:"callsPerSecond"`
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	Latency         Latency `json:"latencyMs"`
+	// Acknowledged counts the events of every answer, those of the warm-up included: what the system must
+	// have stored or recognised, at least.
+	Acknowledged uint64 `json:"acknowledged"`
+	// Errors counts failed calls by reason, those of the warm-up included.
+	Errors map[string]uint64 `json:"errors,omitempty"`
+
+	// LateP99 is how much later than due calls began, and Unsent how many were due and never began, both in
+	// an open loop.
+	LateP99 time.Duration `json:"-"`
+	Unsent  uint64        `json:"unsent,omitempty"`
+	// LongestPause is the longest time without an answer.
+	LongestPause time.Duration `json:"-"`
+	// Percentiles is the distribution of the latencies.
+	Percentiles []Percentile `json:"percentiles"`
+	// Timeline is what was acknowledged over time.
+	Timeline Timeline `json:"timeline"`
+
+	// Reads beside the appends (mixed-read).
+	Reads []ReadResult `json:"reads,omitempty"`
+	// Restarts of the process (recovery).
+	Restarts []Restart `json:"restarts,omitempty"`
+	// Usage of the system's process since it began, where it is known.
+	Usage *Usage `json:"usage,omitempty"`
+	// Ratios compares a workload with the limits of the same round; nil on a limit.
+	Ratios *Ratios `json:"ratios,omitempty"`
+}
+
+// MarshalJSON writes times in milliseconds.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type plain Result
+	return json.Marshal(struct {
+		plain
+		LateP99      float64 `json:"lateP99Ms,omitempty"`
+		LongestPause float64 `json:"longestPauseMs"`
+	}{plain(r), milliseconds(r.LateP99), milliseconds(r.LongestPause)})
+}
+
+// Latency of the calls that succeeded, in JSON in milliseconds.
+type Latency struct {
+	P50, P90, P99, P999, Max time.Duration
+}
+
+// MarshalJSON writes milliseconds.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		P50  float64 `json:"p50"`
+		P90  float64 `json:"p90"`
+		P99  float64 `json:"p99"`
+		P999 float64 `json:"p999"`
+		Max  float64 `json:"max"`
+	}{milliseconds(l.P50), milliseconds(l.P90), milliseconds(l.P99), milliseconds(l.P999), milliseconds(l.Max)})
+}
+
+func latencyOf(h *Histogram) Latency {
+	return Latency{
+		P50: h.Quantile(0.50), P90: h.Quantile(0.90), P99: h.Quantile(0.99), P999: h.Quantile(0.999), Max: h.Max(),
+	}
+}
+
+// milliseconds keeps microseconds and no more.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// Percentile says that a share of the calls took no longer than Ms milliseconds.
+type Percentile struct {
+	Share float64 `json:"share"`
+	Ms    float64 `json:"ms"`
+}
+
+// percentilesOf goes as far into the tail as the number of calls allows.
+func percentilesOf(h *Histogram) []Percentile {
+	var out []Percentile
+	add := func(share float64) {
+		out = append(out, Percentile{share, milliseconds(h.Quantile(share))})
+	}
+	for share := 0.0; share < 0.9; share += 0.05 {
+		add(share)
+	}
+	for tail := 0.1; tail*float64(h.Count()) >= 1; tail /= 10 {
+		for _, part := range []float64{1, 0.7, 0.5, 0.35, 0.2} {
+			add(1 - tail*part)
+		}
+	}
+	return out
+}
+
+// Timeline has the events of every interval after the warm-up.
+type Timeline struct {
+	IntervalMs float64  `json:"intervalMs"`
+	Events     []uint64 `json:"events"`
+}
+
+// ReadResult is one kind of question beside the appends.
+type ReadResult struct {
+	Name           string            `json:"name"`
+	Calls          uint64            `json:"calls"`
+	CallsPerSecond float64           `json:"callsPerSecond"`
+	Latency        Latency           `json:"latencyMs"`
+	Errors         map[string]uint64 `json:"errors,omitempty"`
+}
+
+// result turns a tally into what is reported.
+func (t *tally) result(w *Workload, requestBytes int, acknowledged uint64) *Result {
+	seconds := t.elapsed.Seconds()
+	r := &Result{
+		Workload:        *w,
+		RequestBytes:    requestBytes,
+		Seconds:         seconds,
+		Calls:           t.latency.Count(),
+		Events:          t.events.Load(),
+		CallsPerSecond:  perSecond(t.latency.Count(), seconds),
+		EventsPerSecond: perSecond(t.events.Load(), seconds),
+		Latency:         latencyOf(&t.latency),
+		Acknowledged:    acknowledged,
+		Errors:          maps.Clone(t.errors),
+		LateP99:         t.late.Quantile(0.99),
+		Unsent:          t.unsent,
+		LongestPause:    time.Duration(t.pause.Load()),
+		Percentiles:     percentilesOf(&t.latency),
+		Timeline:        Timeline{IntervalMs: milliseconds(t.interval)},
+	}
+	for i := range t.timeline {
+		if time.Duration(i)*t.interval < t.elapsed {
+			r.Timeline.Events = append(r.Timeline.Events, t.timeline[i].Load())
+		}
+	}
+	return r
+}
+
+func perSecond(n uint64, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(n) / seconds
+}

@@ -1,0 +1,226 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// Names of the limits.
+const (
+	Fsync      = "fsync"
+	SeqWrite   = "seq-write"
+	GRPCEcho   = "grpc-echo"
+	GRPCStream = "grpc-stream"
+)
+
+// limit is a limit of the machine: it involves no system.
+type limit struct {
+	w    Workload
+	open func(*bed) (*work, error)
+}
+
+// limits lists what the workloads are compared with: each with the echo that has as many callers.
+func (o *Options) limits() []limit {
+	one := func(name string) Workload { return Workload{Name: name, Callers: 1, Batch: 1} }
+	all := []limit{{one(Fsync), openFsync}, {one(SeqWrite), openWrite}}
+	add := func(w Workload, open func(*bed) (*work, error)) {
+		if !slices.ContainsFunc(all, func(l limit) bool { return l.w == w }) {
+			all = append(all, limit{w, open})
+		}
+	}
+	for _, callers := range o.EchoCallers {
+		add(Workload{Name: GRPCEcho, Callers: callers, Batch: 1}, openEcho)
+	}
+	for i := range o.Workloads {
+		w := o.Workloads[i].echo()
+		if w.Name == GRPCStream {
+			add(w, openEchoStream)
+		} else {
+			add(w, openEcho)
+		}
+	}
+	if len(o.Workloads) == 0 {
+		add(Workload{Name: GRPCStream, Callers: 4, InFlight: 64, Batch: 1}, openEchoStream)
+	}
+	return all
+}
+
+// echo is the limit that a workload is compared with: as many calls at a time, over streams where it has them.
+func (w *Workload) echo() Workload {
+	if w.InFlight > 0 {
+		return Workload{Name: GRPCStream, Callers: w.Callers, InFlight: w.InFlight, Batch: 1}
+	}
+	return Workload{Name: GRPCEcho, Callers: w.Callers, Batch: 1}
+}
+
+// Run measures, in each round, the limits and then the workloads, each on one system after the other. Calls
+// that a system fails are counted in the results; an error means that a limit could not be measured, that
+// a system did not open, or that ctx ended. What was measured before it is reported with it.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o.text = fillText(o.PayloadBytes)
+	r := newReport(&o)
+	for round := range o.Rounds {
+		if err := o.round(ctx, r, round); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (o *Options) round(ctx context.Context, r *Report, round int) error {
+	var limits []Result
+	for _, l := range o.limits() {
+		res, err := o.measureLimit(ctx, l, round)
+		if err != nil {
+			return fmt.Errorf("bench: %s: %w", l.w.Name, err)
+		}
+		limits = append(limits, *res)
+		o.report(r, res)
+	}
+	for i := range o.Workloads {
+		for turn := range o.Systems {
+			// Each round begins with another system, so that none always comes first.
+			s := &o.Systems[(turn+round)%len(o.Systems)]
+			res, err := o.measureSystem(ctx, s, &o.Workloads[i], round, r)
+			if unsupported, ok := errors.AsType[*unsupportedError](err); ok && len(o.Systems) > 1 {
+				r.leaveOut(s.Name, &o.Workloads[i], unsupported)
+				continue
+			}
+			if res != nil {
+				res.Ratios = r.ratios(res, limits)
+				o.report(r, res)
+			}
+			if err != nil {
+				return fmt.Errorf("bench: %s on %s: %w", o.Workloads[i].label(), s.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (o *Options) report(r *Report, res *Result) {
+	r.Results = append(r.Results, *res)
+	if o.Measured != nil {
+		o.Measured(*res)
+	}
+}
+
+func (o *Options) measureLimit(ctx context.Context, l limit, round int) (_ *Result, err error) {
+	b := &bed{o: o, w: l.w, session: newSession(o.PayloadBytes, o.text), round: round}
+	w, err := l.open(b)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.release()) }()
+	res, t, err := o.drive(ctx, b, w)
+	if err == nil {
+		err = t.first
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.Limit = true
+	return res, nil
+}
+
+// measureSystem returns what was measured, also when what comes after it failed, and nil when nothing was.
+func (o *Options) measureSystem(ctx context.Context, s *System, wl *Workload, round int, r *Report) (res *Result, err error) {
+	dir, err := os.MkdirTemp(o.Dir, "system-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	target, err := s.Open(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	r.describe(s.Name, target)
+	b := &bed{o: o, w: *wl, session: newSession(o.PayloadBytes, o.text), target: target, system: s.Name, round: round}
+	b.session.dense = !s.Sparse
+	k, _ := kindOf(wl.Name)
+	w, err := k.open(b)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.release()) }()
+	if wl.Name == Recovery {
+		res, err = o.measureRecovery(ctx, b, w)
+	} else {
+		res, _, err = o.drive(ctx, b, w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.System, res.Round = s.Name, round+1
+	// A process that was started again has not done all of the work.
+	if m, ok := target.(Meter); ok && wl.Name != Recovery {
+		if u, err := m.Usage(); err == nil {
+			res.Usage = &u
+		}
+	}
+	return res, nil
+}
+
+func (o *Options) newLoop(w *Workload) *loop {
+	return &loop{warmUp: o.WarmUp, duration: o.Duration, calls: o.Calls, rate: w.Rate, grace: o.Grace}
+}
+
+// drive runs a workload that is open.
+func (o *Options) drive(ctx context.Context, b *bed, w *work) (*Result, *tally, error) {
+	l := o.newLoop(&b.w)
+	if err := w.warm(ctx, l); err != nil {
+		return nil, nil, err
+	}
+	unwatch, finish := o.watch(b, l), func() {}
+	if w.beside != nil {
+		finish = w.beside.run(ctx, l)
+	}
+	t, err := l.run(ctx, w.lanes)
+	finish()
+	unwatch()
+	if err != nil {
+		return nil, nil, err
+	}
+	res := t.result(&b.w, w.requestBytes, l.acknowledged.Load())
+	if w.beside != nil {
+		res.Reads = w.beside.results()
+	}
+	res.Round = b.round + 1
+	return res, t, nil
+}
+
+// watch tells Progress about a loop until the returned function is called.
+func (o *Options) watch(b *bed, l *loop) (stop func()) {
+	if o.Progress == nil {
+		return func() {}
+	}
+	done, gone := make(chan struct{}), make(chan struct{})
+	p := Progress{System: b.system, Name: b.w.Name, Round: b.round + 1, Rounds: o.Rounds, Total: l.warmUp + l.duration}
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for begun := time.Now(); ; {
+			select {
+			case <-done:
+				return
+			case now := <-tick.C:
+				p.Elapsed, p.Events = now.Sub(begun), l.acknowledged.Load()
+				o.Progress(p)
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-gone
+	}
+}

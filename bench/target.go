@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"context"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// System is what is measured: runlog, or a peer that does the same work.
+type System struct {
+	// Name in the report.
+	Name string
+	// Open makes a fresh instance that keeps its data under dir, which is empty and the caller's, or connects
+	// to one that runs already.
+	Open func(ctx context.Context, dir string) (Target, error)
+	// Sparse systems number the events of a run in rising order, but not without gaps.
+	Sparse bool
+}
+
+// Target is an open System. It is safe for concurrent use; Close ends what Open began.
+type Target interface {
+	// Append stores the events of one run, or recognises them, and answers as AppendEvents does: once they are
+	// durable, one result for each. It makes one try, so that every failure is counted.
+	Append(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	Close() error
+}
+
+// Streamer is a Target with a streaming append (append-stream).
+type Streamer interface {
+	OpenStream(ctx context.Context) (Stream, error)
+}
+
+// Stream carries many requests at once and answers in their order. Send and CloseSend have one caller, Recv
+// another one.
+type Stream interface {
+	Send(req *runlogv1.AppendEventsRequest) error
+	CloseSend() error
+	Recv() (*runlogv1.AppendStreamResponse, error)
+}
+
+// Reader is a Target that is read while it is written to (mixed-read). Reads are linearizable.
+type Reader interface {
+	GetRun(ctx context.Context, runID string) (*runlogv1.Run, error)
+	GetSnapshot(ctx context.Context, runID string) (*runlogv1.RunSnapshot, error)
+	// ListEvents returns the page of events after a runSeq.
+	ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error)
+}
+
+// Restarter is a Target that can be killed and brought back (recovery).
+type Restarter interface {
+	// Kill ends the process as SIGKILL does and returns once it is gone.
+	Kill() error
+	// Restart starts the process again on the same data and returns before it serves.
+	Restart() error
+}
+
+// Meter is a Target that knows what its process has used so far.
+type Meter interface {
+	Usage() (Usage, error)
+}
+
+// Describer is a Target that can say which version and settings are measured.
+type Describer interface {
+	Describe() []Fact
+}
+
+// Fact is a line of a report: a name and what is to be said.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"runlog/bench"
+)
+
+// The systems of big-store.
+const (
+	emptyStore = "empty"
+	bigStore   = "big"
+)
+
+func (a *app) benchStoreCommand() *cobra.Command {
+	var f benchFlags
+	var fill bench.Fill
+	var store string
+	cmd := &cobra.Command{
+		Use:   bench.BigStore,
+		Short: "Measure what new events cost when many are stored",
+		Long: `Fill a data directory with many small events, whose receipts are kept for ever, and measure what
+new events cost a node that opens it, next to a node with an empty store in the same run.
+
+The events are written past the log, straight into the store's files, so that a hundred million
+take minutes; the node opens them as any other. They take about 110 bytes of disk each. The
+projection is left as it was, so the runs are read one by one as usual, but not listed; delete
+"projection" in the directory and the node folds them all.`,
+		Example: `  runlog bench big-store --receipts 1000000
+  runlog bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
+		Args: benchArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := f.options()
+			if err == nil {
+				err = fill.Validate()
+			}
+			if err != nil {
+				return usageError("%v", err)
+			}
+			return a.benchStore(cmd.Context(), &f, opts, fill, store)
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", bench.StoredRuns}, "what to measure on both")
+	flags.IntVar(&fill.Receipts, "receipts", 1_000_000, "events in the store")
+	flags.IntVar(&fill.RunEvents, "run-events", 50, "events of each run")
+	flags.StringVar(&store, "store", "", "keep the filled data directory here, and use it again if it is there (default: removed afterwards)")
+	f.batch, f.inFlight = 100, 64
+	return cmd
+}
+
+func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill bench.Fill, data string) error {
+	for i := range opts.Workloads {
+		switch w := &opts.Workloads[i]; w.Name {
+		case bench.StoredRuns:
+			w.Runs = fill.Runs()
+		case bench.Recovery:
+			return usageError("%s takes a node of its own for each kill; leave it out of %s", bench.Recovery, bench.BigStore)
+		}
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts.Systems = []bench.System{
+		{Name: emptyStore, Open: openChild(opts.Connections)},
+		{Name: bigStore, Open: func(ctx context.Context, dir string) (bench.Target, error) {
+			return startNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
+		}},
+	}
+	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
+		if data == "" {
+			data = filepath.Join(dir, "filled")
+		}
+		began := time.Now()
+		err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
+		r.bar.clear()
+		if err != nil {
+			return err
+		}
+		if taken := time.Since(began); taken > time.Second {
+			fmt.Fprintf(a.stderr, "runlog: %s events in %s were written in %v\n", number(fill.Receipts), plural(fill.Runs(), "run"), taken.Round(time.Second/10))
+		}
+		return nil
+	})
+}
+
+// filling tells how far the data directory is.
+func (r *benchReport) filling(done, total int) {
+	text := fmt.Sprintf("filling  %s of %s events", number(done), number(total))
+	switch {
+	case r.bar != nil:
+		fmt.Fprintf(r.bar.w, "\r%s\x1b[K", cut(text, r.bar.width-1))
+		r.bar.shown = true
+	case r.f.progress:
+		fmt.Fprintln(r.a.stderr, text)
+	}
+}
+
+// startNode is bench.StartNode as a target.
+func startNode(ctx context.Context, o bench.NodeOptions) (bench.Target, error) {
+	n, err := bench.StartNode(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// noWorkload explains names that are commands of the bench.
+func noWorkload(err error, name string) error {
+	if name, _, _ := strings.Cut(name, ":"); name == bench.BigStore {
+		return errors.New("big-store is a command of its own: runlog bench big-store --receipts 1000000")
+	}
+	return err
+}

@@ -1,0 +1,361 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// ErrBulkFull says that a Bulk has no proposal left to put events into.
+var ErrBulkFull = errors.New("storage: no proposal is left for more runs")
+
+// bulkFileBytes is where a table goes on in another file.
+const bulkFileBytes = 64 << 20
+
+// Bulk fills a store with whole runs from outside of the log, ten times as fast as Apply: it writes the rows
+// that Apply would have written, sorted, into files that the store then takes over as they are. Benchmarks and
+// tests use it that need a store which took weeks to grow.
+//
+//	OpenBulk ─ Add, Add, … ─ Close
+//
+// Runs go into proposals that the store has applied already, as if those had carried them behind everything
+// else. So the log, which knows nothing of them, still reaches as far as the store, and a node opens the
+// store as any other. Two things are not as they would be: the rolling hash is that of the log alone, so
+// a filled store must not join a cluster; and a projection that has passed those proposals does not look
+// at them again, unless its database is deleted.
+type Bulk struct {
+	store       *Store
+	scratch     string // directory of the files
+	perProposal int
+	slots       []bulkSlot
+	tables      map[byte]*bulkTable
+
+	nextRun   uint64
+	events    uint64
+	lastRunID string
+
+	open     int // slots that are used, the open one included
+	inSlot   int // events in the open slot
+	made     []uint64
+	chunk    []byte
+	blocks   uint32 // in chunk
+	receipts []bulkReceipt
+	command  appendCommand // the one being added
+	row      []byte
+}
+
+// bulkSlot is a proposal that runs can be put into.
+type bulkSlot struct {
+	position Position
+	stamp    int64
+	chunk    uint32 // the next one
+}
+
+type bulkReceipt struct {
+	key keyHash
+	receipt
+}
+
+// bulkTable is a table on its way into files.
+type bulkTable struct {
+	w     *sstable.Writer
+	paths []string
+}
+
+// OpenBulk opens a store that nobody else has open. Each of its proposals takes about perProposal events. The
+// files grow beside the store's directory, so that it can take them over without a copy.
+func OpenBulk(opts Options, perProposal int) (*Bulk, error) {
+	if perProposal < 1 {
+		return nil, fmt.Errorf("storage: %d events a proposal, want at least 1", perProposal)
+	}
+	s, err := Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	applied := s.Applied()
+	b := &Bulk{store: s, perProposal: perProposal, tables: map[byte]*bulkTable{}, nextRun: applied.nextRun, events: applied.Events}
+	if b.slots, err = bulkSlots(s.db()); err == nil {
+		b.scratch, err = os.MkdirTemp(filepath.Dir(opts.Dir), "bulk-")
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return b, nil
+}
+
+// bulkSlots finds every proposal of the store, and how many chunks it has.
+func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	from := keys.AppendStamp(nil, 0)
+	for it.SeekGE(from); it.Valid() && it.Key()[0] == from[0]; it.Next() {
+		if len(it.Key()) != 9 || len(it.Value()) != 8 {
+			return nil, fmt.Errorf("%w: stamp", errRow)
+		}
+		slots = append(slots, bulkSlot{
+			position: Position(binary.BigEndian.Uint64(it.Value())),
+			stamp:    int64(binary.BigEndian.Uint64(it.Key()[1:])),
+		})
+	}
+	for i := range slots {
+		s := &slots[i]
+		for it.SeekGE(keys.AppendChunk(nil, uint64(s.position), 0)); it.Valid(); it.Next() {
+			position, n, ok := keys.ParseChunk(it.Key())
+			if !ok || position != uint64(s.position) {
+				break
+			}
+			s.chunk = n + 1
+		}
+	}
+	return slots, it.Error()
+}
+
+// Room is how many events can be added, about.
+func (b *Bulk) Room() int { return len(b.slots) * b.perProposal }
+
+// Add puts a run into the store: an append that EncodeAppend made, with all events of the run. Runs come in
+// rising order of their ids, and none of them is in the store; keys do not repeat within a run.
+func (b *Bulk) Add(c Command) error {
+	m, err := b.parse(c)
+	if err != nil {
+		return err
+	}
+	if b.open == 0 || b.inSlot >= b.perProposal {
+		if err := b.nextSlot(); err != nil {
+			return err
+		}
+	}
+	slot := &b.slots[b.open-1]
+	no := b.nextRun
+	b.nextRun++
+	b.made = append(b.made, no)
+	identity, err := deterministic.Marshal(&recordv1.RunIdentity{
+		RunId: b.lastRunID, Scope: m.scope.message(), Plan: m.plan.message(), CreatedAt: slot.stamp, CreatedPosition: uint64(slot.position),
+	})
+	if err != nil {
+		return err
+	}
+	h := head{persistedAt: slot.stamp, position: slot.position}
+	if err := b.addBlocks(no, m, &h, slot); err != nil {
+		return err
+	}
+	b.events += h.lastSeq
+	b.inSlot += int(h.lastSeq)
+	return errors.Join(
+		b.set(keys.AppendIdentity(nil, no), identity),
+		b.set(keys.AppendRunNo(nil, b.lastRunID), binary.BigEndian.AppendUint64(nil, no)),
+		b.set(keys.AppendHead(nil, no), h.append(nil)),
+		b.addReceipts(no),
+	)
+}
+
+// parse takes the append of a new run apart; what it returns aliases the command.
+func (b *Bulk) parse(c Command) (*appendCommand, error) {
+	m := &b.command
+	ref, err := parseCommand(c.data, m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errCommand, err)
+	}
+	run := string(m.runID)
+	switch {
+	case ref != nil || m.create != nil || m.expected != nil || len(m.headers) == 0:
+		return nil, errors.New("storage: only plain appends with events can be added in bulk")
+	case run <= b.lastRunID:
+		return nil, fmt.Errorf("storage: run %q is added after %q", run, b.lastRunID)
+	}
+	if err := refuseNew(m); err != nil {
+		return nil, err
+	}
+	if _, found, err := findRun(b.store.db(), run); err != nil || found {
+		return nil, errors.Join(err, &RunExistsError{RunID: run, What: "events"})
+	}
+	b.lastRunID = run
+	return m, nil
+}
+
+// nextSlot ends the open proposal and opens the next one.
+func (b *Bulk) nextSlot() error {
+	if err := b.endSlot(); err != nil {
+		return err
+	}
+	if b.open == len(b.slots) {
+		return fmt.Errorf("%w: the store has %d proposals, with %d events each", ErrBulkFull, len(b.slots), b.perProposal)
+	}
+	b.open++
+	b.inSlot = 0
+	return nil
+}
+
+// endSlot says which runs the proposal has made, as commit does.
+func (b *Bulk) endSlot() error {
+	if b.open == 0 {
+		return nil
+	}
+	slot := &b.slots[b.open-1]
+	for _, no := range b.made {
+		if err := b.addBlock(&block{run: no}, slot); err != nil {
+			return err
+		}
+	}
+	b.made = b.made[:0]
+	return b.flushChunk(slot)
+}
+
+// addBlocks stores the bodies of a run and gathers its receipts.
+func (b *Bulk) addBlocks(no uint64, m *appendCommand, h *head, slot *bulkSlot) error {
+	headers := m.headers
+	b.receipts = b.receipts[:0]
+	for _, body := range m.blocks {
+		out := block{
+			run: no, count: uint64(body.count), firstSeq: h.lastSeq + 1, prev: h.chain,
+			codec: byte(body.codec), rawSize: uint64(body.rawSize), data: body.data,
+		}
+		for range body.count {
+			if len(headers) < headerSize {
+				return fmt.Errorf("%w: more bodies than headers", errCommand)
+			}
+			e := parseHeader(headers)
+			headers = headers[headerSize:]
+			h.lastSeq++
+			h.chain = contract.ChainDigest(h.chain, e.record, h.lastSeq, slot.stamp)
+			b.receipts = append(b.receipts, bulkReceipt{e.key, receipt{
+				runSeq: h.lastSeq, persistedAt: slot.stamp, eventID: e.eventID, content: e.content,
+			}})
+		}
+		if err := b.addBlock(&out, slot); err != nil {
+			return err
+		}
+	}
+	if len(headers) > 0 {
+		return fmt.Errorf("%w: %d bytes of headers too many", errCommand, len(headers))
+	}
+	return nil
+}
+
+func (b *Bulk) addBlock(out *block, slot *bulkSlot) error {
+	if b.blocks == 0 {
+		b.chunk = beginChunk(b.chunk[:0], slot.stamp)
+	}
+	b.chunk = out.append(b.chunk)
+	if out.count > 0 {
+		p := place{position: slot.position, chunk: slot.chunk, block: b.blocks}
+		if err := b.set(keys.AppendPlace(nil, out.run, out.firstSeq), p.append(nil)); err != nil {
+			return err
+		}
+	}
+	b.blocks++
+	if len(b.chunk) >= chunkTarget {
+		return b.flushChunk(slot)
+	}
+	return nil
+}
+
+func (b *Bulk) flushChunk(slot *bulkSlot) error {
+	if b.blocks == 0 {
+		return nil
+	}
+	err := b.set(keys.AppendChunk(nil, uint64(slot.position), slot.chunk), b.chunk)
+	b.blocks = 0
+	slot.chunk++
+	return err
+}
+
+// addReceipts writes those of a run, in the order of their keys.
+func (b *Bulk) addReceipts(no uint64) error {
+	slices.SortFunc(b.receipts, func(x, y bulkReceipt) int { return bytes.Compare(x.key[:], y.key[:]) })
+	for i := range b.receipts {
+		r := &b.receipts[i]
+		if i > 0 && r.key == b.receipts[i-1].key {
+			return fmt.Errorf("storage: run %q has a key twice", b.lastRunID)
+		}
+		b.row = keys.AppendReceipt(b.row[:0], no, r.key[:])
+		split := len(b.row)
+		b.row = r.append(b.row)
+		if err := b.set(b.row[:split], b.row[split:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set appends a row to its table.
+func (b *Bulk) set(key, value []byte) error {
+	t := b.tables[key[0]]
+	if t == nil {
+		t = &bulkTable{}
+		b.tables[key[0]] = t
+	}
+	if t.w != nil && t.w.Raw().EstimatedSize() >= bulkFileBytes {
+		if err := t.close(); err != nil {
+			return err
+		}
+	}
+	if t.w == nil {
+		path := filepath.Join(b.scratch, string(key[0])+strconv.Itoa(len(t.paths)))
+		f, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		o := b.store.pebbleOptions(b.store.current.Load())
+		o.EnsureDefaults()
+		t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(len(o.Levels)-1, format.MaxTableFormat()))
+		t.paths = append(t.paths, path)
+	}
+	return t.w.Set(key, value)
+}
+
+func (t *bulkTable) close() error {
+	if t.w == nil {
+		return nil
+	}
+	err := t.w.Close()
+	t.w = nil
+	return err
+}
+
+// Close hands everything to the store, durably, and closes it. After an error the store is as it was, or has
+// rows that nothing points at: throw it away.
+func (b *Bulk) Close() error {
+	err := b.endSlot()
+	var paths []string
+	for _, t := range b.tables {
+		err = errors.Join(err, t.close())
+		paths = append(paths, t.paths...)
+	}
+	if err == nil && len(paths) > 0 {
+		err = b.store.db().Ingest(context.Background(), paths)
+	}
+	if err == nil {
+		err = b.advance()
+	}
+	return errors.Join(err, b.store.Close(), os.RemoveAll(b.scratch))
+}
+
+// advance makes the runs count.
+func (b *Bulk) advance() error {
+	applied := b.store.Applied()
+	applied.nextRun, applied.Events = b.nextRun, b.events
+	row, err := deterministic.Marshal(applied.row(b.store.opts.Cluster))
+	if err != nil {
+		return err
+	}
+	return b.store.db().Set(keys.Applied, row, pebble.NoSync) // Close flushes
+}
