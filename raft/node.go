@@ -142,7 +142,7 @@ func (n *Node) open() error {
 	if err := finishRotation(dir, n.mark.index); err != nil {
 		return err
 	}
-	if n.files, err = openSegmentFiles(dir, n.opts.Logger); err != nil {
+	if n.files, err = openSegmentFiles(dir, int64(n.opts.SegmentBytes), n.opts.Logger); err != nil {
 		return err
 	}
 	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log),

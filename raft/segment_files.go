@@ -40,8 +40,9 @@ const (
 	zeroPause = time.Millisecond
 )
 
-// openSegmentFiles prepares dir, which exists. close ends it.
-func openSegmentFiles(dir string, log *slog.Logger) (*segmentFiles, error) {
+// openSegmentFiles prepares dir, which exists, for segments of a size. A new log waits for its first one. close
+// ends it.
+func openSegmentFiles(dir string, size int64, log *slog.Logger) (*segmentFiles, error) {
 	f := &segmentFiles{FS: walfs.New(), dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
 	for _, name := range []string{newFile, spareFile} {
 		// A loss of power may have taken back the renaming of a spare that was written to already: what is
@@ -50,6 +51,16 @@ func openSegmentFiles(dir string, log *slog.Logger) (*segmentFiles, error) {
 			return nil, fmt.Errorf("raft: %w", err)
 		}
 	}
+	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	if err != nil {
+		return nil, fmt.Errorf("raft: %w", err)
+	}
+	if len(segments) == 0 {
+		if err := f.makeSpare(size, 0); err != nil {
+			return nil, fmt.Errorf("raft: make the first segment of the log: %w", err)
+		}
+	}
+	f.ask(size)
 	f.done.Go(f.prepare)
 	return f, nil
 }
@@ -126,14 +137,14 @@ func (f *segmentFiles) prepare() {
 		case <-f.stop:
 			return
 		case size := <-f.size:
-			if err := f.makeSpare(size); err != nil && !errors.Is(err, errStopped) {
+			if err := f.makeSpare(size, zeroPause); err != nil && !errors.Is(err, errStopped) {
 				f.log.Warn("no spare segment for the log", "err", err)
 			}
 		}
 	}
 }
 
-func (f *segmentFiles) makeSpare(size int64) (err error) {
+func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	f.mu.Lock()
 	ready := f.spare == size
 	f.mu.Unlock()
@@ -150,7 +161,7 @@ func (f *segmentFiles) makeSpare(size int64) (err error) {
 	if err != nil {
 		return err
 	}
-	err = f.zero(file, size)
+	err = f.zero(file, size, pause)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
@@ -163,12 +174,16 @@ func (f *segmentFiles) makeSpare(size int64) (err error) {
 	return nil
 }
 
-// zero fills a file, piece by piece, each synced: one sync of it all would hold up the appends beside it.
-func (f *segmentFiles) zero(file *os.File, size int64) error {
+// zero fills a file, piece by piece, each synced, with pauses: one sync of it all would hold up the appends
+// beside it. Without a pause nothing is beside it.
+func (f *segmentFiles) zero(file *os.File, size int64, pause time.Duration) error {
 	piece := make([]byte, min(zeroPiece, size))
 	for at := int64(0); at < size; at += int64(len(piece)) {
 		if _, err := file.WriteAt(piece[:min(int64(len(piece)), size-at)], at); err != nil {
 			return err
+		}
+		if pause == 0 {
+			continue
 		}
 		if err := datasync(file); err != nil {
 			return err
@@ -176,7 +191,7 @@ func (f *segmentFiles) zero(file *os.File, size int64) error {
 		select {
 		case <-f.stop:
 			return errStopped
-		case <-time.After(zeroPause):
+		case <-time.After(pause):
 		}
 	}
 	return file.Sync()

@@ -13,7 +13,7 @@ import (
 
 func openSegmentFilesForTest(t *testing.T, dir string) *segmentFiles {
 	t.Helper()
-	f, err := openSegmentFiles(dir, slog.New(slog.DiscardHandler))
+	f, err := openSegmentFiles(dir, 4096, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func openTornLog(dir string) (*tornLog, error) {
 	if err := finishRotation(dir, 0); err != nil {
 		return nil, err
 	}
-	files, err := openSegmentFiles(dir, slog.New(slog.DiscardHandler))
+	files, err := openSegmentFiles(dir, 16<<10, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
