@@ -3,9 +3,15 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,24 +25,26 @@ const (
 	echoStreamMethod = "/runlog.bench.Echo/EchoStream"
 )
 
-// echoes is a server in this process, on loopback TCP, that decodes appends and sends them back.
+// echoes is a server on loopback TCP that decodes appends and sends them back, and connections to it. It is a
+// process of its own, as a node is, where Options say how to start one.
 type echoes struct {
-	server *grpc.Server
-	served chan error
-	conns  []*grpc.ClientConn
-	turn   atomic.Uint64
+	end   func() error
+	conns []*grpc.ClientConn
+	turn  atomic.Uint64
 }
 
-func startEchoes(connections int) (*echoes, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func startEchoes(o *Options) (*echoes, error) {
+	start := echoInProcess
+	if len(o.EchoServer) > 0 {
+		start = func() (string, func() error, error) { return echoProcess(o) }
+	}
+	address, end, err := start()
 	if err != nil {
 		return nil, err
 	}
-	e := &echoes{server: grpc.NewServer(), served: make(chan error, 1)}
-	e.server.RegisterService(echoService(), nil)
-	go func() { e.served <- e.server.Serve(listener) }()
-	for range connections {
-		conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	e := &echoes{end: end}
+	for range o.Connections {
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return nil, errors.Join(err, e.close())
 		}
@@ -52,13 +60,74 @@ func (e *echoes) close() error {
 	for _, c := range e.conns {
 		errs = append(errs, c.Close())
 	}
-	e.server.Stop()
-	return errors.Join(append(errs, <-e.served)...)
+	return errors.Join(append(errs, e.end())...)
+}
+
+// listenEcho makes the server and what serves it.
+func listenEcho() (*grpc.Server, net.Listener, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	server := grpc.NewServer()
+	server.RegisterService(echoService(), nil)
+	return server, listener, nil
+}
+
+func echoInProcess() (address string, end func() error, err error) {
+	server, listener, err := listenEcho()
+	if err != nil {
+		return "", nil, err
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	return listener.Addr().String(), func() error {
+		server.Stop()
+		return <-served
+	}, nil
+}
+
+// echoStart is far more than a process takes to listen.
+const echoStart = 10 * time.Second
+
+func echoProcess(o *Options) (address string, end func() error, err error) {
+	dir, err := os.MkdirTemp(o.Dir, "echo-")
+	if err != nil {
+		return "", nil, err
+	}
+	log := filepath.Join(dir, "log")
+	p, err := StartProcess(log, exec.Command(o.EchoServer[0], o.EchoServer[1:]...))
+	if err != nil {
+		return "", nil, err
+	}
+	err = p.Wait(context.Background(), echoStart, func() bool {
+		text, err := os.ReadFile(log)
+		line, _, whole := strings.Cut(string(text), "\n")
+		address = line
+		return err == nil && whole
+	})
+	if err != nil {
+		return "", nil, errors.Join(err, p.Stop())
+	}
+	return address, p.Stop, nil
+}
+
+// ServeEcho writes the address that it listens on to w, and sends back what it gets until the context ends.
+func ServeEcho(ctx context.Context, w io.Writer) error {
+	server, listener, err := listenEcho()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, server.Stop)()
+	if _, err := fmt.Fprintln(w, listener.Addr()); err != nil {
+		return err
+	}
+	return server.Serve(listener)
 }
 
 // openEcho prepares the limit grpc-echo.
 func openEcho(b *bed) (*work, error) {
-	e, err := startEchoes(b.o.Connections)
+	e, err := startEchoes(b.o)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +148,7 @@ func openEcho(b *bed) (*work, error) {
 
 // openEchoStream prepares the limit grpc-stream.
 func openEchoStream(b *bed) (*work, error) {
-	e, err := startEchoes(b.o.Connections)
+	e, err := startEchoes(b.o)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	Calls uint64
 	// Connections that the callers of the echoes share; the systems see to their own. Default: 1.
 	Connections int
+	// EchoServer is the command line of a process that calls ServeEcho, with its standard output for w. Default:
+	// the echo is in this process, which spares it the switches between two.
+	EchoServer []string
 	// PayloadBytes is the size of an event's payload. Default: 400.
 	PayloadBytes int
 	// Dir is where the systems keep their data and the limits write their files. Required.

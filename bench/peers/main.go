@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -97,6 +98,11 @@ func parseFlags(args []string) (*comparison, error) {
 func (c *comparison) compare(ctx context.Context) (err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	opts := c.opts
+	runlog, err := filepath.Abs(c.common.runlogBinary)
+	if err != nil {
+		return err
+	}
+	opts.EchoServer = []string{runlog, "bench", "echo-server"}
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return err

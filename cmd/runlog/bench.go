@@ -26,8 +26,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure appends next to what the machine can do",
 		Long: `Measure how fast a node takes appends, next to the limits of the machine measured in the same
-run: small writes and large ones made durable one by one, and a gRPC echo over loopback, by call
-and by stream.
+run: small writes and large ones made durable one by one, and a gRPC echo between two processes
+over loopback, by call and by stream.
 
 Workloads, each NAME or NAME:KEY=VALUE:KEY=VALUE:
 
@@ -54,8 +54,22 @@ workload and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchEchoCommand())
 	return cmd
+}
+
+// benchEchoCommand is the other end of the limits grpc-echo and grpc-stream: a process of its own, as a node is.
+func (a *app) benchEchoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "echo-server",
+		Short:  "Send back what comes, until it is ended",
+		Hidden: true,
+		Args:   benchArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			debug.SetGCPercent(benchGCPercent)
+			return bench.ServeEcho(cmd.Context(), a.stdout)
+		},
+	}
 }
 
 func (a *app) benchLimitsCommand() *cobra.Command {
@@ -203,6 +217,11 @@ func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, p
 		return err
 	}
 	opts.Grace = a.timeout
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts.EchoServer = []string{binary, "bench", "echo-server"}
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return usageError("%v", err)

@@ -70,6 +70,7 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 
 // TestBenchServer compares what a run says was acknowledged with what the server has stored.
 func TestBenchServer(t *testing.T) {
+	t.Setenv(asRunlog, "1") // for the echo
 	s, err := server.Start(server.Options{
 		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Error(err) },
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
@@ -129,6 +130,7 @@ func TestBenchOwnNode(t *testing.T) {
 
 // TestBenchFiles: the report goes into files too, and progress into lines where there is no terminal.
 func TestBenchFiles(t *testing.T) {
+	t.Setenv(asRunlog, "1") // for the echo
 	dir := t.TempDir()
 	svg, doc := filepath.Join(dir, "a.svg"), filepath.Join(dir, "a.json")
 	var out, errs bytes.Buffer

@@ -30,6 +30,8 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"ROUTE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		{[]Reason{"METHOD_NOT_ALLOWED"}, codes.Unimplemented, 405, StoredNothing},
 		{[]Reason{"REQUEST_TIMEOUT"}, codes.Unavailable, 408, StoredNo},
+		// And a read's own.
+		{[]Reason{"NOT_REACHED"}, codes.DeadlineExceeded, 504, StoredNothing},
 	}
 	count := 0
 	for _, row := range rows {
