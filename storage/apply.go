@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
-	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
 )
 
@@ -448,68 +447,4 @@ func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint6
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
 		RollingHash: sha256.Sum256(b), nextRun: nextRun,
 	}
-}
-
-// refusal says why a request cannot be stored, whatever its events are; r is nil for a new run.
-func refusal(r *run, m *appendCommand) error {
-	if r == nil {
-		return refuseNew(m)
-	}
-	if err := refuseScope(r.identity, &m.scope); err != nil {
-		return err
-	}
-	if m.create != nil {
-		return refuseCreate(r, m.create)
-	}
-	return nil
-}
-
-func refuseNew(m *appendCommand) error {
-	var missing []string
-	named := m.create != nil
-	for _, f := range [...]struct {
-		field string
-		given []byte
-		bit   contract.Absent
-	}{
-		{"tenantId", m.scope.tenant, contract.AbsentTenant},
-		{"projectId", m.scope.project, contract.AbsentProject},
-		{"environmentId", m.scope.environment, contract.AbsentEnvironment},
-	} {
-		if len(f.given) == 0 || !named && m.absent&f.bit != 0 {
-			missing = append(missing, f.field)
-		}
-	}
-	switch {
-	case len(missing) > 0:
-		return &UnscopedError{RunID: string(m.runID), Fields: missing}
-	case m.expected != nil && *m.expected != 0:
-		return &SequenceError{RunID: string(m.runID), Expected: *m.expected}
-	default:
-		return nil
-	}
-}
-
-func refuseScope(run *recordv1.RunIdentity, given *scopeText) error {
-	for _, f := range [...]struct {
-		field string
-		given []byte
-		want  string
-	}{
-		{"tenantId", given.tenant, run.Scope.GetTenantId()},
-		{"projectId", given.project, run.Scope.GetProjectId()},
-		{"environmentId", given.environment, run.Scope.GetEnvironmentId()},
-	} {
-		if len(f.given) > 0 && string(f.given) != f.want {
-			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: string(f.given), Want: f.want}
-		}
-	}
-	return nil
-}
-
-func refuseCreate(r *run, create *recordv1.RunMetadata) error {
-	if r.metadata == nil || !bytes.Equal(r.metadata.CreateDigest, create.CreateDigest) {
-		return &RunExistsError{RunID: r.identity.RunId, What: "metadata"}
-	}
-	return nil
 }
