@@ -16,7 +16,7 @@ type goal struct {
 	atMost bool
 }
 
-// goals are those of the issue that asked for this comparison; each is met by the median of the rounds.
+// goals are what runlog means to reach next to the others; each is met by the median of the rounds.
 func goals() []goal {
 	unary := func(callers int) bench.Workload {
 		return bench.Workload{Name: "append-unary", Callers: callers, Batch: 1}
