@@ -13,7 +13,7 @@ import (
 )
 
 // The messages of record.v1 that every event passes through are decoded here by hand, into values that alias
-// the bytes: proto.Unmarshal copies them and cost a third of apply and of what the projector reads.
+// the bytes: proto.Unmarshal copies them (docs/adr/0007 has the figures).
 
 var errWire = errors.New("storage: not a message of record.v1")
 

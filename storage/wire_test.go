@@ -1,0 +1,82 @@
+package storage
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	recordv1 "runlog/proto/record/v1"
+)
+
+// TestWireAgreesWithProtobuf holds what is decoded by hand to the generated messages, field by field.
+func TestWireAgreesWithProtobuf(t *testing.T) {
+	text := rapid.StringN(0, 8, 20)
+	some := rapid.SliceOfN(rapid.Byte(), 0, 40)
+	number := rapid.Uint32()
+	rapid.Check(t, func(t *rapid.T) {
+		plan := &recordv1.Plan{PlanId: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version")}
+		m := &recordv1.Body{
+			EventId: some.Draw(t, "event"), TypeCode: number.Draw(t, "code"), TypeName: text.Draw(t, "type"), StepId: text.Draw(t, "step"),
+			LogicalAttemptId: number.Draw(t, "logical"), EngineAttemptId: number.Draw(t, "engine"), IdempotencyKey: text.Draw(t, "key"),
+			EmittedAt: rapid.Int64().Draw(t, "at"), EmittedBy: text.Draw(t, "by"), CausedBySignalId: text.Draw(t, "cause"),
+			ParentEventId: text.Draw(t, "parent"), Contract: uint32(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"),
+			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")),
+		}
+		if rapid.Bool().Draw(t, "own plan") {
+			m.Plan = plan
+		}
+		var b body
+		if err := b.parse(encoded(t, m)); err != nil {
+			t.Fatal(err)
+		}
+		back := &recordv1.Body{
+			EventId: b.eventID, TypeCode: b.typeCode, TypeName: string(b.typeName), StepId: string(b.stepID),
+			LogicalAttemptId: b.logicalAttemptID, EngineAttemptId: b.engineAttemptID, IdempotencyKey: string(b.idempotencyKey),
+			EmittedAt: b.emittedAt, EmittedBy: string(b.emittedBy), CausedBySignalId: string(b.causedBySignalID),
+			ParentEventId: string(b.parentEventID), Contract: uint32(b.contract), Payload: b.payload, Absent: uint32(b.absent),
+		}
+		if b.plan != nil {
+			back.Plan = b.plan.message()
+		}
+		if !bytes.Equal(encoded(t, back), encoded(t, m)) {
+			t.Fatalf("body %v is read as %v", m, back)
+		}
+
+		a := &recordv1.Append{
+			RunId: text.Draw(t, "run"), Plan: plan, Headers: some.Draw(t, "headers"), FirstAbsent: m.Absent,
+			Scope:  &recordv1.Scope{TenantId: text.Draw(t, "tenant"), ProjectId: text.Draw(t, "project"), EnvironmentId: text.Draw(t, "environment")},
+			Blocks: []*recordv1.Block{{Count: number.Draw(t, "count"), Codec: 1, RawSize: number.Draw(t, "size"), Data: some.Draw(t, "data")}, {Count: 1}},
+		}
+		if rapid.Bool().Draw(t, "expects") {
+			a.ExpectedLastSeq = proto.Uint64(rapid.Uint64().Draw(t, "expected"))
+		}
+		if rapid.Bool().Draw(t, "creates") {
+			a.Create = &recordv1.RunMetadata{EngineType: text.Draw(t, "engine type")}
+		}
+		var c appendCommand
+		ref, err := parseCommand(encoded(t, &recordv1.Command{Kind: &recordv1.Command_Append{Append: a}}), &c)
+		if err != nil || ref != nil {
+			t.Fatal(ref, err)
+		}
+		again := &recordv1.Append{
+			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected,
+			Create: c.create, Headers: c.headers, FirstAbsent: uint32(c.absent),
+		}
+		for _, b := range c.blocks {
+			again.Blocks = append(again.Blocks, &recordv1.Block{Count: b.count, Codec: b.codec, RawSize: b.rawSize, Data: b.data})
+		}
+		if !bytes.Equal(encoded(t, again), encoded(t, a)) {
+			t.Fatalf("append %v is read as %v", a, again)
+		}
+	})
+}
+
+func encoded(t *rapid.T, m proto.Message) []byte {
+	b, err := deterministic.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
