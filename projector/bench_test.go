@@ -73,9 +73,10 @@ func BenchmarkStored(b *testing.B) {
 		b.Run(fmt.Sprintf("marshal/steps=%d", steps), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(data)))
+			var e storedEncoder
 			buf := make([]byte, 0, len(data))
 			for b.Loop() {
-				buf = s.AppendStored(buf[:0])
+				buf = e.append(buf[:0], s)
 			}
 		})
 		b.Run(fmt.Sprintf("unmarshal/steps=%d", steps), func(b *testing.B) {

@@ -21,8 +21,9 @@ var errProjection = errors.New("projector: projection database")
 // another format is made anew.
 const databaseFormat = 1
 
-// The projection database (D9). It has no write-ahead log: a round is one batch with its position, so
-// what survives a crash is the state after some round, and folding goes on from there.
+// The projection database (D9). It has no write-ahead log. A round writes its rows of the list, then, in one batch,
+// the snapshots that are due and the position up to which the database has everything. So what survives a crash is the
+// state after some round, of which list and snapshots may be newer than the position says; folding goes on from there.
 //
 //	l ^createdAt:8 runId   list of runs, newest first   listRow
 //	s runId                snapshot                     Snapshot.MarshalStored
@@ -38,7 +39,11 @@ const watermarkRow = 2 + 16 + 8
 type database struct {
 	db       *pebble.DB
 	cluster  storage.ClusterID
-	position storage.Position
+	position storage.Position // up to which it had everything when it was opened
+
+	// encoder and row are for the one goroutine that writes.
+	encoder storedEncoder
+	row     []byte
 
 	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
 	sound context.Context
@@ -74,7 +79,7 @@ func tryDatabase(o *Options) (*database, error) {
 	d := &database{cluster: o.Cluster}
 	d.sound, d.spoil = context.WithCancelCause(context.Background())
 	var err error
-	d.db, err = pebble.Open(o.Dir, &pebble.Options{
+	opts := &pebble.Options{
 		FS:                 o.FS,
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
@@ -84,7 +89,10 @@ func tryDatabase(o *Options) (*database, error) {
 			BackgroundError: d.damaged,
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { d.damaged(info.Details) },
 		},
-	})
+	}
+	// Snapshots come compressed, so that compactions need not do it over and over.
+	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	d.db, err = pebble.Open(o.Dir, opts)
 	if err != nil {
 		return nil, fmt.Errorf("%w: open %s: %w", errProjection, o.Dir, err)
 	}
@@ -149,41 +157,52 @@ func (d *database) load(runID string) (*Snapshot, error) {
 	return s, nil
 }
 
-// store writes a round: the snapshots that are due or that left memory, the list rows that changed, and the
-// position. One that left memory comes first, as its run may have changed again since.
-func (d *database) store(position storage.Position, changed map[string]*folded, left []*cached) error {
-	batch := d.db.NewBatch()
-	defer func() { _ = batch.Close() }()
-	for _, c := range left {
-		if err := batch.Set(snapshotKey(c.runID), c.snapshot.MarshalStored(), nil); err != nil {
-			return err
-		}
+// write is a batch on its way to the database. The first error stays.
+type write struct {
+	d     *database
+	batch *pebble.Batch
+	err   error
+}
+
+func (d *database) write() *write { return &write{d: d, batch: d.db.NewBatch()} }
+
+func (w *write) set(key, value []byte) {
+	if w.err == nil {
+		w.err = w.batch.Set(key, value, nil)
 	}
-	for _, f := range changed {
-		if f.due() {
-			if err := batch.Set(snapshotKey(f.run.RunID), f.now.MarshalStored(), nil); err != nil {
-				return err
-			}
-			f.stored = f.now.LastEventSeq
-		}
-		if f.listed() {
-			continue
-		}
-		if err := batch.Set(listKey(f.run), listRow(f), nil); err != nil {
-			return err
-		}
+}
+
+// size of what was written, in bytes.
+func (w *write) size() int { return w.batch.Len() }
+
+func (w *write) list(f *folded) { w.set(listKey(f.run), listRow(f)) }
+
+// snapshot writes a run's snapshot and returns the length of its canonical form.
+func (w *write) snapshot(e *cached) int {
+	d := w.d
+	d.row = d.encoder.append(d.row[:0], e.snapshot)
+	w.set(snapshotKey(e.runID), d.row)
+	return len(d.encoder.canonical)
+}
+
+// position writes up to where the database has everything.
+func (w *write) position(p storage.Position) {
+	row := append([]byte{databaseFormat, StoredFormat}, w.d.cluster[:]...)
+	w.set([]byte{tableWatermark}, binary.BigEndian.AppendUint64(row, uint64(p)))
+}
+
+// apply writes all of it, or nothing.
+func (w *write) apply() error {
+	if w.err == nil && !w.batch.Empty() {
+		w.err = w.d.db.Apply(w.batch, pebble.NoSync)
 	}
-	row := append([]byte{databaseFormat, StoredFormat}, d.cluster[:]...)
-	row = binary.BigEndian.AppendUint64(row, uint64(position))
-	if err := batch.Set([]byte{tableWatermark}, row, nil); err != nil {
-		return err
+	if w.err != nil {
+		return fmt.Errorf("%w: %w", errProjection, w.err)
 	}
-	if err := d.db.Apply(batch, pebble.NoSync); err != nil {
-		return fmt.Errorf("%w: %w", errProjection, err)
-	}
-	d.position = position
 	return nil
 }
+
+func (w *write) close() { _ = w.batch.Close() }
 
 func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
 

@@ -15,19 +15,8 @@ import (
 	"runlog/storage"
 )
 
-const (
-	// storeEvery is how many events a stored snapshot may lag behind its run, or storeShare of the run when
-	// that is more: to write a long run's snapshot costs as much as to fold a part of the run. Memory has the
-	// snapshots of active runs; one that leaves it is stored as it is.
-	storeEvery = 64
-	storeShare = 4
-	// roundEvents closes a round of folding, at the end of a proposal.
-	roundEvents = 4096
-	// roundEvery is how often a round may begin: under load, more events share what a round costs.
-	roundEvery = 5 * time.Millisecond
-	// retryAfter a failed round, which the log outlives.
-	retryAfter = time.Second
-)
+// retryAfter a failed round, which the log outlives.
+const retryAfter = time.Second
 
 // Options of a projector.
 type Options struct {
@@ -39,8 +28,8 @@ type Options struct {
 	Store *storage.Store
 	// Cluster is the store's. A database of another one is made anew.
 	Cluster storage.ClusterID
-	// CachedRuns bounds the snapshots kept in memory. Default: 10,000.
-	CachedRuns int
+	// CacheBytes bounds the snapshots kept in memory. Default: 128 MiB.
+	CacheBytes int
 	// MaxSubscriptions bounds the watchers. Default: 100,000.
 	MaxSubscriptions int
 	// Clock is the node's, for lag. Default: time.Now.
@@ -58,8 +47,8 @@ func (o *Options) EnsureDefaults() {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	if o.CachedRuns == 0 {
-		o.CachedRuns = 10_000
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 128 << 20
 	}
 	if o.MaxSubscriptions == 0 {
 		o.MaxSubscriptions = 100_000
@@ -108,7 +97,9 @@ type Projector struct {
 		runs *snapshotCache
 	}
 	position atomic.Uint64 // everything up to here is folded
-	left     []*cached     // runs that left live and are not stored yet; only run uses it
+	// folded counts the events since the projector was opened, and flushed how many of them were there when the
+	// database was flushed last. Only run uses them.
+	folded, flushed uint64
 	// advanced is closed, and replaced, whenever position moves.
 	advanced struct {
 		sync.Mutex
@@ -132,7 +123,7 @@ func Open(opts Options) (*Projector, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Projector{opts: opts, stop: stop}
 	p.disk.db = db
-	p.live.runs = newSnapshotCache(opts.CachedRuns)
+	p.live.runs = newSnapshotCache(opts.CacheBytes)
 	p.watch.limit = opts.MaxSubscriptions
 	p.advanced.ch = make(chan struct{})
 	p.position.Store(uint64(db.position))
@@ -141,7 +132,7 @@ func Open(opts Options) (*Projector, error) {
 	return p, nil
 }
 
-// Close stops folding. What was not stored is folded again after the next Open.
+// Close stops folding and stores what memory has.
 func (p *Projector) Close() error {
 	p.stop()
 	p.done.Wait()
@@ -149,7 +140,12 @@ func (p *Projector) Close() error {
 	if p.disk.db == nil {
 		return nil
 	}
-	if err := p.disk.db.close(); err != nil {
+	var err error
+	for p.live.runs.oldest() != nil && err == nil {
+		rest := round{p: p, position: p.Position()}
+		err = rest.store(p.opts.Clock())
+	}
+	if err = errors.Join(err, p.disk.db.close()); err != nil {
 		// Nothing is lost: the next Open folds it again.
 		p.opts.Logger.Warn("projection database not closed well", "err", err)
 	}
@@ -208,8 +204,12 @@ func (p *Projector) follow(ctx context.Context) error {
 	log := p.opts.Store.Follow(storage.Facts)
 	pace := time.NewTicker(roundEvery)
 	defer pace.Stop()
-	// Wait does not look at the context while the store is ahead.
-	for ctx.Err() == nil && p.opts.Store.Wait(ctx, p.Position()) == nil {
+	for {
+		p.await(ctx)
+		// The store may be ahead all the time.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		complete, err := p.round(ctx, log)
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -221,7 +221,16 @@ func (p *Projector) follow(ctx context.Context) error {
 			}
 		}
 	}
-	return context.Cause(ctx)
+}
+
+// await returns when the store is ahead, or when nothing has come for a while and snapshots could be stored.
+func (p *Projector) await(ctx context.Context) {
+	if p.live.runs.oldest() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, idleAfter)
+		defer cancel()
+	}
+	_ = p.opts.Store.Wait(ctx, p.Position())
 }
 
 // remake replaces the database by an empty one, from which folding begins again. Until then, snapshots
@@ -236,193 +245,45 @@ func (p *Projector) remake() (err error) {
 		return err
 	}
 	p.live.Lock()
-	p.live.runs = newSnapshotCache(p.opts.CachedRuns)
+	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
 	p.live.Unlock()
-	p.left = nil
 	p.position.Store(uint64(p.disk.db.position))
 	return nil
 }
 
-// round folds what was committed since the last one, up to about roundEvents, and stores and publishes
-// the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
-// to the end of the log.
-func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete bool, err error) {
-	applied := p.opts.Store.Applied()
-	r := round{p: p, changed: map[string]*folded{}}
-	complete = true
-	for c, err := range log.Log(p.Position()) {
-		if err != nil {
-			return false, err
-		}
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		if r.events >= roundEvents && c.Position != r.position {
-			complete = false
-			break
-		}
-		if err := r.fold(c); err != nil {
-			return false, err
-		}
-	}
-	if complete {
-		// Entries without events move the position too.
-		r.position = max(r.position, applied.Position())
-	}
-	return complete, r.finish()
-}
-
-// round is the work in progress of one round.
-type round struct {
-	p        *Projector
-	position storage.Position
-	events   int
-	changed  map[string]*folded
-}
-
-// folded is a run that a round changed.
-type folded struct {
-	run    *storage.Run
-	before *Snapshot // as the round found it
-	now    *Snapshot
-	stored uint64 // lastEventSeq of the stored snapshot
-	made   bool   // or its metadata changed
-}
-
-// due says whether the snapshot has to be stored: it lags too far behind, or the run has ended and is read as
-// it is from then on.
-func (f *folded) due() bool {
-	return f.now.LastEventSeq >= f.stored+max(storeEvery, f.stored/storeShare) ||
-		f.now.Status.Terminal() && f.now.LastEventSeq > f.stored
-}
-
-func (r *round) fold(c *storage.Commit) error {
-	r.position = c.Position
-	r.events += max(1, len(c.Records)) // a run without events counts too
-	f, err := r.begin(c)
-	if err != nil {
-		return err
-	}
-	if len(c.Records) == 0 {
-		f.made, f.run = true, c.Run
-		return nil
-	}
-	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
-	r.p.metrics.events.Add(float64(len(c.Records)))
-	return nil
-}
-
-// begin returns the run of a commit as it was before the commit.
-func (r *round) begin(c *storage.Commit) (*folded, error) {
-	if f := r.changed[c.Run.RunID]; f != nil {
-		return f, nil
-	}
-	s, stored, err := r.p.load(c.Run)
-	if err != nil {
-		return nil, err
-	}
-	if mayLack(s, c) {
-		// The stored snapshot is older than this round: catch up from the run itself.
-		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
-			return nil, err
-		}
-	}
-	f := &folded{run: c.Run, before: s, now: s, stored: stored}
-	r.changed[c.Run.RunID] = f
-	return f, nil
-}
-
-// listed says whether the run's row in the list is as it was.
-func (f *folded) listed() bool { return !f.made && f.now.Status == f.before.Status }
-
-// mayLack says whether a snapshot may lack events of the run from before a commit.
-func mayLack(s *Snapshot, c *storage.Commit) bool {
-	if len(c.Records) == 0 {
-		return s.LastEventSeq < c.Run.LastSeq
-	}
-	return s.LastEventSeq+1 < c.Records[0].RunSeq
-}
-
-// finish stores what is due, makes the new snapshots visible and tells the watchers.
-func (r *round) finish() error {
-	p := r.p
-	if err := p.disk.db.store(r.position, r.changed, p.left); err != nil {
-		return err
-	}
-	p.left = p.left[:0]
-	now := p.opts.Clock()
-	p.live.Lock()
-	for id, f := range r.changed {
-		if left := p.live.runs.put(id, f.now, f.stored); left != nil && left.snapshot.LastEventSeq > left.stored {
-			p.left = append(p.left, left)
-		}
-	}
-	p.live.Unlock()
-	p.position.Store(uint64(r.position))
-	p.advanced.Lock()
-	close(p.advanced.ch)
-	p.advanced.ch = make(chan struct{})
-	p.advanced.Unlock()
-	for id, f := range r.changed {
-		if f.now.LastEventSeq > f.before.LastEventSeq {
-			p.metrics.lag.Observe(now.Sub(f.now.PersistedAt).Seconds())
-			p.watch.publish(id, f.now)
-		}
-	}
-	return nil
-}
-
-// alert tells the operator about an event that its run's state did not allow (PRJ-8).
-func (p *Projector) alert(runID string, i Inconsistency) {
-	p.metrics.inconsistencies.Inc()
-	p.opts.Logger.Warn("event not allowed by the run's state", "alert", i.Kind, "run", runID,
-		"seq", i.RunSeq, "event", i.EventID, "state", i.State, "attempted", i.Attempted)
-}
-
-// load returns the newest snapshot known of a run, from memory, stored, or the empty start; and the
-// lastEventSeq of the stored one.
-func (p *Projector) load(run *storage.Run) (s *Snapshot, stored uint64, err error) {
+// load returns the newest snapshot known of a run, from memory, stored, or the empty start.
+func (p *Projector) load(run *storage.Run) (s *Snapshot, err error) {
 	p.live.RLock()
-	s, stored = p.live.runs.get(run.RunID)
+	s = p.live.runs.get(run.RunID)
 	p.live.RUnlock()
 	if s != nil {
-		return s, stored, nil
+		return s, nil
 	}
 	p.disk.RLock()
 	defer p.disk.RUnlock()
 	if p.disk.db != nil {
 		if s, err = p.disk.db.load(run.RunID); err != nil {
 			p.disk.db.damaged(err)
-			return nil, 0, err
+			return nil, err
 		}
 	}
 	if s == nil {
-		return Empty(run), 0, nil
+		return Empty(run), nil
 	}
-	return s, s.LastEventSeq, nil
+	return s, nil
 }
 
 // Snapshot returns the fold of everything that a view shows, or of more: never of less (D9).
 func (p *Projector) Snapshot(v *storage.View) (*Snapshot, error) {
-	s, _, err := p.load(v.Run)
+	s, err := p.load(v.Run)
 	if err != nil {
 		s = Empty(v.Run) // the log has everything
 	}
-	return foldView(v, s, v.Run.Position+1)
+	return foldView(v, s)
 }
 
-// foldBefore folds what the run of a commit had before it, from a snapshot on.
-func foldBefore(store *storage.Store, s *Snapshot, c *storage.Commit) (_ *Snapshot, err error) {
-	v, err := store.View(c.Run.RunID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	return foldView(v, s, c.Position)
-}
-
-// foldView folds the events of a run at positions before end, from a snapshot on.
-func foldView(v *storage.View, s *Snapshot, end storage.Position) (*Snapshot, error) {
+// foldView folds the events of a run that a view shows, from a snapshot on.
+func foldView(v *storage.View, s *Snapshot) (*Snapshot, error) {
 	if s.LastEventSeq >= v.Run.LastSeq {
 		return s, nil
 	}
@@ -430,9 +291,6 @@ func foldView(v *storage.View, s *Snapshot, end storage.Position) (*Snapshot, er
 	for rec, err := range v.Events(s.LastEventSeq) {
 		if err != nil {
 			return nil, err
-		}
-		if rec.Position >= end {
-			break
 		}
 		if batch = append(batch, *rec); len(batch) == roundEvents {
 			s, batch = ReduceAll(s, batch), batch[:0]

@@ -123,35 +123,6 @@ func TestStoreBehindPRJ13(t *testing.T) {
 	b.check("and on")
 }
 
-// TestSnapshotsAreStoredInTime: the stored snapshot of a run lags no more than it may, and that of an ended run
-// not at all.
-func TestSnapshotsAreStoredInTime(t *testing.T) {
-	b := newBed(t)
-	for i := range 600 {
-		b.propose(b.more("long", 1))
-		b.settle()
-		s, err := b.p.disk.db.load("long")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var stored uint64
-		if s != nil {
-			stored = s.LastEventSeq
-		}
-		if lag := uint64(i+1) - stored; lag >= max(storeEvery, stored/storeShare) {
-			t.Fatalf("stored at %d, the run at %d", stored, i+1)
-		}
-	}
-	b.propose(b.of("long", contract.RunCompleted, 1))
-	b.settle()
-	s, err := b.p.disk.db.load("long")
-	if err != nil || s.LastEventSeq != 601 || s.Status != RunCompleted {
-		t.Errorf("stored after the end: %v at %d, %v", s.Status, s.LastEventSeq, err)
-	}
-	b.reopen()
-	b.check("reopened")
-}
-
 // TestMarksOnAColdCache: metadata that comes to a run whose snapshot is not in memory changes nothing in
 // the projection.
 func TestMarksOnAColdCache(t *testing.T) {
@@ -171,7 +142,7 @@ func TestMarksOnAColdCache(t *testing.T) {
 // TestSnapshotIsNeverOlderThanTheViewD9 reads while events are written and folded, with a cache that holds
 // nearly nothing.
 func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
-	b := newBed(t, func(o *Options) { o.CachedRuns = 2 })
+	b := newBed(t, func(o *Options) { o.CacheBytes = 2 * baseWeight })
 	b.propose(b.more("run-0", 1), b.more("run-1", 1), b.more("run-2", 1), b.more("run-3", 1))
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
@@ -211,36 +182,6 @@ func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
 	close(stop)
 	readers.Wait()
 	b.check("after the load")
-}
-
-// TestSmallCaches come to the same as large ones.
-func TestSmallCaches(t *testing.T) {
-	for _, size := range []int{1, 2, 3} {
-		b := newBed(t, func(o *Options) { o.CachedRuns = size })
-		rng := rand.New(rand.NewPCG(5, 5))
-		b.load(rng, 120, 10)
-		b.check(fmt.Sprint(size, " runs in memory"))
-		if got := len(b.p.live.runs.runs); got > size || got != b.p.live.runs.order.Len() {
-			t.Errorf("%d snapshots in memory, want at most %d", got, size)
-		}
-		b.reopen()
-		b.check("reopened")
-	}
-}
-
-func TestCacheKeepsWhatChangedLast(t *testing.T) {
-	c := newSnapshotCache(2)
-	for i, id := range []string{"a", "b", "a", "c"} {
-		c.put(id, &Snapshot{LastEventSeq: uint64(i)}, uint64(i))
-	}
-	if s, _ := c.get("b"); s != nil {
-		t.Error("the one that changed first is still there")
-	}
-	for id, want := range map[string]uint64{"a": 2, "c": 3} {
-		if s, stored := c.get(id); s == nil || s.LastEventSeq != want || stored != want {
-			t.Errorf("%s: %v, stored %d", id, s, stored)
-		}
-	}
 }
 
 // TestOtherDatabasesAreMadeAnewPRJ13: of another cluster, another format, or none at all.
@@ -292,7 +233,7 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 // TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads go on
 // meanwhile.
 func TestDamageWhileRunningPRJ13(t *testing.T) {
-	b := newBed(t, func(o *Options) { o.CachedRuns = 1 })
+	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
 	b.load(rand.New(rand.NewPCG(7, 7)), 100, 5)
 	b.check("before")
 	// Two rounds, so that run-1 has left memory and was stored as it left.
@@ -433,23 +374,4 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%v does not name %s", err, field)
 		}
 	}
-}
-
-// TestLeavingMemoryIsStored: a run whose snapshot leaves memory is stored as it is, so that reading it folds
-// nothing again.
-func TestLeavingMemoryIsStored(t *testing.T) {
-	b := newBed(t, func(o *Options) { o.CachedRuns = 1 })
-	for _, run := range []string{"first", "second", "third"} {
-		b.propose(b.more(run, 10))
-		b.settle()
-	}
-	s, err := b.p.disk.db.load("first")
-	if err != nil || s == nil || s.LastEventSeq != 10 {
-		t.Fatalf("stored: %+v, error %v", s, err)
-	}
-	b.propose(b.more("first", 5))
-	b.settle()
-	b.check("changed again")
-	b.reopen()
-	b.check("reopened")
 }

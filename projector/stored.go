@@ -3,7 +3,10 @@ package projector
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/klauspost/compress/s2"
 )
 
 // The stored form is what the projection database keeps of a run. Integers are big-endian.
@@ -13,24 +16,28 @@ import (
 //	     1      1  flags: 1 draining; the others are 0
 //	     2      8  PersistedAt, nanoseconds since 1970-01-01T00:00:00Z, int64; 0 when absent
 //	    10      8  PausedAt, the same
-//	    18         the canonical form, up to the end
-//
-// So the digest of a stored snapshot is SHA-256 over everything from offset 18 on.
+//	    18         the canonical form as a block of S2, up to the end
 const (
 	// StoredFormat is the first byte of a stored snapshot. It goes up with every change of this layout
 	// and with every change of the reducer by which the same records fold to another snapshot: the
 	// projection database is then dropped and rebuilt from the log (PRJ-13).
-	StoredFormat = 1
+	StoredFormat = 2
 
 	storedHeader = 18
 	flagDraining = 1
 )
 
 // MarshalStored returns the stored form, from which UnmarshalStored makes an equal snapshot.
-func (s *Snapshot) MarshalStored() []byte { return s.AppendStored(nil) }
+func (s *Snapshot) MarshalStored() []byte {
+	var e storedEncoder
+	return e.append(nil, s)
+}
 
-// AppendStored appends the stored form to b.
-func (s *Snapshot) AppendStored(b []byte) []byte {
+// storedEncoder uses its memory again.
+type storedEncoder struct{ canonical []byte }
+
+// append appends the stored form to b. What was appended last is in canonical, uncompressed.
+func (e *storedEncoder) append(b []byte, s *Snapshot) []byte {
 	var flags byte
 	if s.Draining {
 		flags |= flagDraining
@@ -38,7 +45,11 @@ func (s *Snapshot) AppendStored(b []byte) []byte {
 	b = append(b, StoredFormat, flags)
 	b = appendStamp(b, s.PersistedAt)
 	b = appendStamp(b, s.PausedAt)
-	return s.AppendCanonical(b)
+	e.canonical = s.AppendCanonical(e.canonical[:0])
+	header := len(b)
+	b = slices.Grow(b, s2.MaxEncodedLen(len(e.canonical)))
+	packed := s2.Encode(b[header:cap(b)], e.canonical)
+	return b[:header+len(packed)]
 }
 
 // UnmarshalStored reads the stored form. It keeps no reference to data. Every error is ErrUnreadable.
@@ -49,7 +60,11 @@ func UnmarshalStored(data []byte) (*Snapshot, error) {
 	if data[0] != StoredFormat || data[1]&^flagDraining != 0 {
 		return nil, fmt.Errorf("%w: format %d, flags %#x", ErrUnreadable, data[0], data[1])
 	}
-	s, err := ParseSnapshot(data[storedHeader:])
+	canonical, err := s2.Decode(nil, data[storedHeader:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	s, err := ParseSnapshot(canonical)
 	if err != nil {
 		return nil, err
 	}

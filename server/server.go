@@ -179,7 +179,7 @@ func (s *Server) openCore(raftListener net.Listener) error {
 	}
 	s.onClose(s.store.Close)
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.file("projection"), Store: s.store, Cluster: cluster, Clock: s.opts.Clock,
+		Dir: s.dir.file("projection"), Store: s.store, Cluster: cluster, Clock: s.opts.Clock, CacheBytes: int(s.opts.MemoryBytes / 8),
 		Logger: s.log, Registerer: s.opts.Registry, Fail: s.opts.Fail,
 	})
 	if err != nil {

@@ -1,0 +1,202 @@
+package projector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"runlog/storage"
+)
+
+const (
+	// roundEvents closes a round of folding, at the end of a proposal.
+	roundEvents = 4096
+	// roundEvery is how often a round may begin: under load, more events share what a round costs.
+	roundEvery = 5 * time.Millisecond
+
+	// Snapshots live in memory, and are stored from there when they have waited for storeAfter or while
+	// storeBehind events were folded; when nothing else is to do; and when they leave memory. To store one costs as
+	// much as to fold a good part of its run, and most runs end before. What could wait is stored in pieces of about
+	// storeBytes, so that the next round need not.
+	storeAfter  = 10 * time.Second
+	storeBehind = 250_000
+	storeBytes  = 128 << 10
+	// idleAfter is how long nothing has to come for snapshots to be stored that could wait.
+	idleAfter = 100 * time.Millisecond
+	// flushEvery is how many events are folded before what was stored is made durable, besides when Pebble does
+	// that by itself. It and storeBehind bound what is folded again after a crash.
+	flushEvery = 500_000
+)
+
+// round folds what was committed since the last one, up to about roundEvents, and publishes and stores
+// the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
+// to the end of the log.
+func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete bool, err error) {
+	applied := p.opts.Store.Applied()
+	r := round{p: p, position: p.Position(), changed: map[string]*folded{}}
+	complete = true
+	for c, err := range log.Log(p.Position()) {
+		if err != nil {
+			return false, err
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if r.events >= roundEvents && c.Position != r.position {
+			complete = false
+			break
+		}
+		if err := r.fold(c); err != nil {
+			return false, err
+		}
+	}
+	if complete {
+		// Entries without events move the position too.
+		r.position = max(r.position, applied.Position())
+	}
+	return complete, r.finish()
+}
+
+// round is the work in progress of one round.
+type round struct {
+	p        *Projector
+	position storage.Position
+	events   int
+	changed  map[string]*folded
+}
+
+// folded is a run that a round changed.
+type folded struct {
+	run    *storage.Run
+	before *Snapshot // as the round found it
+	now    *Snapshot
+	weight int  // what the events may add to the snapshot
+	made   bool // or its metadata changed
+}
+
+// eventWeight is what an event adds beside what it takes from its payload.
+const eventWeight = 128
+
+func (r *round) fold(c *storage.Commit) error {
+	r.position = c.Position
+	r.events += max(1, len(c.Records)) // a run without events counts too
+	f, err := r.begin(c)
+	if err != nil {
+		return err
+	}
+	if len(c.Records) == 0 {
+		f.made, f.run = true, c.Run
+		return nil
+	}
+	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
+	for i := range c.Records {
+		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
+	}
+	r.p.metrics.events.Add(float64(len(c.Records)))
+	return nil
+}
+
+// begin returns the run of a commit as it was before the commit. That has all earlier events: what the database
+// lacks of a run comes after its position.
+func (r *round) begin(c *storage.Commit) (*folded, error) {
+	if f := r.changed[c.Run.RunID]; f != nil {
+		return f, nil
+	}
+	s, err := r.p.load(c.Run)
+	if err != nil {
+		return nil, err
+	}
+	f := &folded{run: c.Run, before: s, now: s}
+	r.changed[c.Run.RunID] = f
+	return f, nil
+}
+
+// listed says whether the run's row in the list is as it was.
+func (f *folded) listed() bool { return !f.made && f.now.Status == f.before.Status }
+
+// finish makes the new snapshots and the list visible, tells the watchers, and stores what is due.
+func (r *round) finish() error {
+	p := r.p
+	now := p.opts.Clock()
+	if err := r.list(); err != nil {
+		return err
+	}
+	since := mark{position: p.Position(), events: p.folded, at: now}
+	p.folded += uint64(r.events)
+	p.live.Lock()
+	for _, f := range r.changed {
+		p.live.runs.put(f, since)
+	}
+	p.live.Unlock()
+	p.position.Store(uint64(r.position))
+	p.advanced.Lock()
+	close(p.advanced.ch)
+	p.advanced.ch = make(chan struct{})
+	p.advanced.Unlock()
+	for id, f := range r.changed {
+		if f.now.LastEventSeq > f.before.LastEventSeq {
+			p.metrics.lag.Observe(now.Sub(f.now.PersistedAt).Seconds())
+			p.watch.publish(id, f.now)
+		}
+	}
+	return r.store(now)
+}
+
+// list writes the rows of the list that changed.
+func (r *round) list() error {
+	w := r.p.disk.db.write()
+	defer w.close()
+	for _, f := range r.changed {
+		if !f.listed() {
+			w.list(f)
+		}
+	}
+	return w.apply()
+}
+
+// store writes the snapshots that leave memory, some of those that have waited long enough, and from where on to
+// fold after a restart.
+func (r *round) store(now time.Time) error {
+	p, runs := r.p, r.p.live.runs
+	w := p.disk.db.write()
+	defer w.close()
+	leaving := runs.surplus()
+	for _, e := range leaving {
+		if e.queued != nil {
+			runs.stored(e, w.snapshot(e))
+		}
+	}
+	for e := runs.oldest(); e != nil && w.size() < storeBytes && r.due(e, now); e = runs.oldest() {
+		runs.stored(e, w.snapshot(e))
+	}
+	position := r.position
+	if e := runs.oldest(); e != nil {
+		position = e.since.position
+	}
+	w.position(position)
+	if err := w.apply(); err != nil {
+		return err
+	}
+	if p.folded >= p.flushed+flushEvery {
+		p.flushed = p.folded
+		if _, err := p.disk.db.db.AsyncFlush(); err != nil {
+			return fmt.Errorf("%w: %w", errProjection, err)
+		}
+	}
+	p.live.Lock()
+	defer p.live.Unlock()
+	runs.remove(leaving)
+	return nil
+}
+
+// due says whether a snapshot that is in memory has to be stored now.
+func (r *round) due(e *cached, now time.Time) bool {
+	return r.events == 0 || r.p.folded >= e.since.events+storeBehind || now.Sub(e.since.at) >= storeAfter
+}
+
+// alert tells the operator about an event that its run's state did not allow (PRJ-8).
+func (p *Projector) alert(runID string, i Inconsistency) {
+	p.metrics.inconsistencies.Inc()
+	p.opts.Logger.Warn("event not allowed by the run's state", "alert", i.Kind, "run", runID,
+		"seq", i.RunSeq, "event", i.EventID, "state", i.State, "attempted", i.Attempted)
+}
