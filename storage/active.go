@@ -24,8 +24,9 @@ type run struct {
 	metadata *recordv1.RunMetadata // nil: none
 	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a
 	// look at the disk; one that is in it is looked up and compared in full. nil: the run has too many, or
-	// memory is short, and every key is looked up.
+	// was asked about too few keys yet, or memory is short, and every key is looked up.
 	receipts map[keyPrefix]struct{}
+	asked    int // keys that were looked up because receipts is nil
 	// touched says that the proposal being applied changed the run.
 	touched bool
 	// marked says that the proposal made the run or changed its metadata.
@@ -41,8 +42,14 @@ const (
 	receiptBytes = 48
 )
 
-// maxIndexed receipts of a run are kept in memory: to load more would hold up every append behind it.
-const maxIndexed = 16 << 10
+const (
+	// maxIndexed receipts of a run are kept in memory: to load more would hold up every append behind it.
+	maxIndexed = 16 << 10
+	// indexAfter keys, and as many as one in indexShare of the run's receipts, are looked up one by one before the
+	// receipts are loaded. Most looks end at a bloom filter and cost as much as some tens of loaded receipts.
+	indexAfter = 4
+	indexShare = 16
+)
 
 // size is about what the run takes in memory.
 func (r *run) size() int {
@@ -100,7 +107,14 @@ func (a *active) addReceipt(r *run, p keyPrefix) {
 	a.bytes += receiptBytes
 }
 
+// index takes over the receipts of a run.
+func (a *active) index(r *run, receipts map[keyPrefix]struct{}) {
+	r.receipts = receipts
+	a.resize(r)
+}
+
 func (a *active) unindex(r *run) {
+	r.asked = 0
 	a.bytes -= receiptBytes * len(r.receipts)
 	r.bytes -= receiptBytes * len(r.receipts)
 	r.receipts = nil
@@ -143,6 +157,15 @@ type pendingKey struct {
 
 func (p *pendingReceipts) add(run uint64, key *keyHash, rc *receipt) {
 	p.list = append(p.list, pendingReceipt{pendingKey{run, *key}, *rc})
+}
+
+// of yields the keys of a run.
+func (p *pendingReceipts) of(run uint64, yield func(*keyHash)) {
+	for i := range p.list {
+		if p.list[i].run == run {
+			yield(&p.list[i].key)
+		}
+	}
 }
 
 func (p *pendingReceipts) find(run uint64, key *keyHash) (receipt, bool) {

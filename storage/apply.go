@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -94,9 +93,9 @@ type application struct {
 	chunk       []byte
 	chunkNo     uint32
 	chunkBlocks uint32
-	rows        *pebble.Iterator // nil until the first row is looked up
-	effects     []byte           // on the heads, for the rolling hash
-	row         []byte           // scratch for keys and rows
+	rows        finder // as they were before the proposal
+	effects     []byte // on the heads, for the rolling hash
+	row         []byte // scratch for keys and rows
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
@@ -114,6 +113,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 		previous: prev,
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
+		rows:     finder{r: s.db()},
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
@@ -128,10 +128,8 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 // end gives up what the application must not hold on to.
 func (a *application) end() {
 	_ = a.batch.Close()
-	if a.rows != nil {
-		_ = a.rows.Close() // its errors came with its rows
-	}
-	a.batch, a.rows = nil, nil
+	_ = a.rows.close() // its errors came with its rows
+	a.batch = nil
 	clear(a.touched)
 	a.cmd.forget()
 	if cap(a.chunk) > maxChunkScratch {
@@ -157,7 +155,7 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 	if len(m.headers)%headerSize != 0 {
 		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.headers))
 	}
-	r, err := a.s.activeRun(m.runID)
+	r, err := a.activeRun(m.runID)
 	if err != nil {
 		return err
 	}
@@ -196,6 +194,11 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 // others the runSeq values that they get if the request is stored (APP-1, APP-3).
 func (a *application) classify(r *run, headers []byte, o *Outcome) (fresh int, err error) {
 	n := len(headers) / headerSize
+	if r.unindexed() {
+		if err := a.index(r, n); err != nil {
+			return 0, err
+		}
+	}
 	results := make([]EventResult, n)
 	// What a request said of a key first: where, and the content of the event that is stored under it, or
 	// will be.
@@ -263,29 +266,13 @@ func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
 	if rc, ok := a.pending.find(r.no, key); ok {
 		return rc, true, nil
 	}
-	row, err := a.find(keys.AppendReceipt(a.row[:0], r.no, key[:]))
+	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
+	row, err := a.rows.find(a.row)
 	if err != nil || row == nil {
 		return receipt{}, false, err
 	}
 	rc, err := parseReceipt(row)
 	return rc, err == nil, err
-}
-
-// find returns the row of a key as it was before this proposal, nil when there is none. It asks the bloom
-// filters first, also those of the last level, which Get does not: most keys are new (D6). The row is good
-// until the next call.
-func (a *application) find(key []byte) ([]byte, error) {
-	a.row = key
-	if a.rows == nil {
-		var err error
-		if a.rows, err = a.s.db().NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
-			return nil, fmt.Errorf("storage: read: %w", err)
-		}
-	}
-	if !a.rows.SeekPrefixGE(key) || !bytes.Equal(a.rows.Key(), key) {
-		return nil, a.rows.Error()
-	}
-	return a.rows.ValueAndErr()
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.

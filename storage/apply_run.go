@@ -60,7 +60,7 @@ func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
 
 // setEngineRunRef records the engine's reference once; the same value again changes nothing (APP-12).
 func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
-	r, err := a.s.activeRun([]byte(m.RunId))
+	r, err := a.activeRun([]byte(m.RunId))
 	if err != nil {
 		return err
 	}
@@ -87,112 +87,57 @@ func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) e
 	return a.setMetadata(r, next)
 }
 
-// activeRun returns a run out of memory, or loads it; nil when there is none by that name.
-func (s *Store) activeRun(runID []byte) (*run, error) {
-	if r := s.active.get(runID); r != nil {
+// activeRun returns a run out of memory, or off the disk; nil when there is none by that name.
+func (a *application) activeRun(runID []byte) (*run, error) {
+	if r := a.s.active.get(runID); r != nil {
 		return r, nil
 	}
-	no, found, err := findRun(s.db(), string(runID))
+	no, found, err := a.rows.runNo(string(runID))
 	if err != nil || !found {
 		return nil, err
 	}
-	r := &run{no: no, receipts: map[keyPrefix]struct{}{}}
-	if r.identity, err = readIdentity(s.db(), no); err != nil {
+	r := &run{no: no}
+	if r.identity, err = a.rows.identity(no); err != nil {
 		return nil, err
 	}
-	if r.head, err = readHead(s.db(), no); err != nil {
+	if r.head, err = a.rows.head(no); err != nil {
 		return nil, err
 	}
-	if r.metadata, err = readMetadata(s.db(), no); err != nil {
+	if r.metadata, err = a.rows.metadata(no); err != nil {
 		return nil, err
 	}
-	if err := s.loadReceipts(r); err != nil {
-		return nil, err
-	}
-	s.active.add(r)
+	a.s.active.add(r)
 	return r, nil
 }
 
-// loadReceipts indexes a run's receipts, unless it has more than maxIndexed.
-func (s *Store) loadReceipts(r *run) (err error) {
+// index loads the receipts of a run about which so many keys are asked, once it has been asked for so many that to
+// look each of them up costs about as much; never those of a run with more than maxIndexed.
+func (a *application) index(r *run, asked int) (err error) {
+	r.asked += asked
+	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
+		return nil
+	}
 	prefix := keys.ReceiptPrefix(r.no)
-	it, err := s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
+	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+	receipts := make(map[keyPrefix]struct{}, r.head.lastSeq)
 	for it.First(); it.Valid(); it.Next() {
-		if len(r.receipts) == maxIndexed {
-			r.receipts = nil
-			break
-		}
 		hash := bytes.TrimPrefix(it.Key(), prefix)
 		if len(hash) != len(keyHash{}) {
 			return fmt.Errorf("%w: receipt key of %d bytes", errRow, len(it.Key()))
 		}
-		r.receipts[keyPrefix(hash[:16])] = struct{}{}
+		receipts[keyPrefix(hash[:16])] = struct{}{}
 	}
-	return it.Error()
-}
-
-// findRun asks for a run's number through the bloom filters, also those of the last level: most
-// questions are about runs that do not exist yet (D6).
-func findRun(r pebble.Reader, runID string) (no uint64, found bool, err error) {
-	it, err := r.NewIter(&pebble.IterOptions{UseL6Filters: true})
-	if err != nil {
-		return 0, false, err
+	if err := it.Error(); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	key := keys.AppendRunNo(nil, runID)
-	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
-		return 0, false, it.Error()
+	if r.touched {
+		// This proposal's own are not on the disk yet.
+		a.pending.of(r.no, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
 	}
-	if len(it.Value()) != 8 {
-		return 0, false, fmt.Errorf("%w: run number of %d bytes", errRow, len(it.Value()))
-	}
-	return binary.BigEndian.Uint64(it.Value()), true, nil
-}
-
-// readIdentity of a run that exists.
-func readIdentity(r pebble.Reader, no uint64) (*recordv1.RunIdentity, error) {
-	m := &recordv1.RunIdentity{}
-	found, err := readMessage(r, keys.AppendIdentity(nil, no), m)
-	if err == nil && !found {
-		err = fmt.Errorf("%w: run %d has no identity", errRow, no)
-	}
-	return m, err
-}
-
-// readHead of a run that exists.
-func readHead(r pebble.Reader, no uint64) (head, error) {
-	row, closer, err := r.Get(keys.AppendHead(nil, no))
-	if err != nil {
-		return head{}, fmt.Errorf("storage: read head of run %d: %w", no, err)
-	}
-	h, err := parseHead(row)
-	return h, errors.Join(err, closer.Close())
-}
-
-// readMetadata of a run, nil when it has none.
-func readMetadata(r pebble.Reader, no uint64) (*recordv1.RunMetadata, error) {
-	m := &recordv1.RunMetadata{}
-	found, err := readMessage(r, keys.AppendMetadata(nil, no), m)
-	if err != nil || !found {
-		return nil, err
-	}
-	return m, nil
-}
-
-func readMessage(r pebble.Reader, key []byte, m proto.Message) (found bool, err error) {
-	row, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("storage: read: %w", err)
-	}
-	if err := proto.Unmarshal(row, m); err != nil {
-		return false, errors.Join(fmt.Errorf("%w: %w", errRow, err), closer.Close())
-	}
-	return true, closer.Close()
+	a.s.active.index(r, receipts)
+	return nil
 }

@@ -184,7 +184,9 @@ func (b *Bulk) parse(c Command) (*appendCommand, error) {
 	if err := refuseNew(m); err != nil {
 		return nil, err
 	}
-	if _, found, err := findRun(b.store.db(), run); err != nil || found {
+	rows := finder{r: b.store.db()}
+	_, found, err := rows.runNo(run)
+	if err = errors.Join(err, rows.close()); err != nil || found {
 		return nil, errors.Join(err, &RunExistsError{RunID: run, What: "events"})
 	}
 	b.lastRunID = run

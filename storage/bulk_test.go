@@ -267,9 +267,12 @@ func TestBulkRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, c := range map[string]storage.Command{"already exists": bulkCommand(t, "there", 0, 1), "only plain appends": metadata, "a key twice": twice} {
-		if err := bulk.Add(c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Fatalf("%v, want %q", err, want)
+	for _, c := range []struct {
+		add  storage.Command
+		want string
+	}{{bulkCommand(t, "there", 0, 1), "already exists"}, {metadata, "only plain appends"}, {twice, "a key twice"}} {
+		if err := bulk.Add(c.add); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Fatalf("%v, want %q", err, c.want)
 		}
 	}
 	if err := bulk.Add(bulkCommand(t, "x", 0, 1)); err == nil || !strings.Contains(err.Error(), `"x" is added after "y"`) {

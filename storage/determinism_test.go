@@ -139,3 +139,41 @@ func TestColdRunsInOneProposalD12(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestColdRunsAreIndexedLateIDM6: a run that was loaded is asked on disk key by key before its receipts are
+// loaded too. Duplicates are found before, while and after that, also of events that wait in the same proposal.
+func TestColdRunsAreIndexedLateIDM6(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := open(t, storage.Options{ActiveBytes: rapid.SampledFrom([]int{1, 10_000, 1 << 20}).Draw(t, "bytes")})
+		p := storagetest.NewPair(l)
+		stored := rapid.IntRange(0, 200).Draw(t, "stored")
+		request := func(first, n int) storagetest.Request {
+			return storagetest.Request{Append: &storage.Append{RunID: "cold", Events: storagetest.Events("cold", first, n)}}
+		}
+		propose := func(requests ...storagetest.Request) {
+			if _, err := p.Propose(1, requests...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if stored > 0 {
+			propose(request(0, stored))
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "restarts") {
+			if err := l.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			for range rapid.IntRange(1, 8).Draw(t, "proposals") {
+				var requests []storagetest.Request
+				for range rapid.IntRange(1, 6).Draw(t, "requests") {
+					// Some of what is there, some of what is new, some of what an earlier request has just brought.
+					first := rapid.IntRange(0, stored+10).Draw(t, "first")
+					requests = append(requests, request(first, rapid.IntRange(1, 5).Draw(t, "events")))
+				}
+				propose(requests...)
+			}
+		}
+		if err := errors.Join(p.Check(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -62,6 +62,8 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	defer f.s.release(h)
 	snap := h.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
+	rows := finder{r: snap}
+	defer func() { err = errors.Join(err, rows.close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
 		UpperBound: keys.ChunksEnd,
@@ -88,7 +90,7 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 			if !ok {
 				break
 			}
-			commit, err := f.commit(snap, &b, Position(position), c.persistedAt)
+			commit, err := f.commit(&rows, &b, Position(position), c.persistedAt)
 			if err != nil {
 				return err
 			}
@@ -114,8 +116,8 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (f *Follower) commit(r pebble.Reader, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, err := f.runs.get(r, b)
+func (f *Follower) commit(rows *finder, b *block, position Position, persistedAt int64) (*Commit, error) {
+	cached, err := f.runs.get(rows, b)
 	if err != nil {
 		return nil, err
 	}
@@ -128,14 +130,14 @@ func (f *Follower) commit(r pebble.Reader, b *block, position Position, persiste
 
 // get returns the run of a block. A block without bodies says that the run was made, or that its metadata
 // changed: what is remembered of it is old.
-func (c *runCache) get(r pebble.Reader, b *block) (cachedRun, error) {
+func (c *runCache) get(rows *finder, b *block) (cachedRun, error) {
 	cached, ok := c.young[b.run]
 	if ok && b.count > 0 {
 		return cached, nil
 	}
 	if cached, ok = c.old[b.run]; !ok || b.count == 0 {
 		var err error
-		if cached.run, cached.id, err = readRun(r, b.run); err != nil {
+		if cached.run, cached.id, err = rows.run(b.run); err != nil {
 			return cachedRun{}, err
 		}
 		cached.run.Metadata = nil // may be large, and is no part of a commit

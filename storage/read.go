@@ -46,29 +46,31 @@ func (s *Store) Run(runID string) (*Run, error) {
 	return r, errors.Join(err, snap.Close())
 }
 
-func lookup(r pebble.Reader, runID string) (*Run, *recordv1.RunIdentity, uint64, error) {
-	no, found, err := findRun(r, runID)
+func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, no uint64, err error) {
+	f := finder{r: r}
+	defer func() { err = errors.Join(err, f.close()) }()
+	no, found, err := f.runNo(runID)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	if !found {
 		return nil, nil, 0, &RunNotFoundError{RunID: runID}
 	}
-	run, id, err := readRun(r, no)
+	run, id, err := f.run(no)
 	return run, id, no, err
 }
 
-// readRun of a run number that exists.
-func readRun(r pebble.Reader, no uint64) (*Run, *recordv1.RunIdentity, error) {
-	id, err := readIdentity(r, no)
+// run of a number that exists.
+func (f *finder) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
+	id, err := f.identity(no)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := readHead(r, no)
+	h, err := f.head(no)
 	if err != nil {
 		return nil, nil, err
 	}
-	md, err := readMetadata(r, no)
+	md, err := f.metadata(no)
 	if err != nil {
 		return nil, nil, err
 	}
