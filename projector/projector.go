@@ -100,6 +100,7 @@ type Projector struct {
 	// folded counts the events since the projector was opened, and flushed how many of them were there when the
 	// database was flushed last. Only run uses them.
 	folded, flushed uint64
+	holeSaid        time.Time // when the log was told of one last
 	// advanced is closed, and replaced, whenever position moves.
 	advanced struct {
 		sync.Mutex
@@ -279,11 +280,21 @@ func (p *Projector) Snapshot(v *storage.View) (*Snapshot, error) {
 	if err != nil {
 		s = Empty(v.Run) // the log has everything
 	}
-	return foldView(v, s)
+	return foldView(v, s, v.Run.Position+1)
 }
 
-// foldView folds the events of a run that a view shows, from a snapshot on.
-func foldView(v *storage.View, s *Snapshot) (*Snapshot, error) {
+// foldBefore folds what the run of a commit had before it, from a snapshot on.
+func foldBefore(store *storage.Store, s *Snapshot, c *storage.Commit) (_ *Snapshot, err error) {
+	v, err := store.View(c.Run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return foldView(v, s, c.Position)
+}
+
+// foldView folds the events of a run at positions before end, from a snapshot on.
+func foldView(v *storage.View, s *Snapshot, end storage.Position) (*Snapshot, error) {
 	if s.LastEventSeq >= v.Run.LastSeq {
 		return s, nil
 	}
@@ -291,6 +302,9 @@ func foldView(v *storage.View, s *Snapshot) (*Snapshot, error) {
 	for rec, err := range v.Events(s.LastEventSeq) {
 		if err != nil {
 			return nil, err
+		}
+		if rec.Position >= end {
+			break
 		}
 		if batch = append(batch, *rec); len(batch) == roundEvents {
 			s, batch = ReduceAll(s, batch), batch[:0]

@@ -28,6 +28,9 @@ const (
 	flushEvery = 500_000
 )
 
+// AlertHole is the alert of a snapshot that lacks events before the next one (PRJ-12).
+const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
+
 // round folds what was committed since the last one, up to about roundEvents, and publishes and stores
 // the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
 // to the end of the log.
@@ -96,8 +99,7 @@ func (r *round) fold(c *storage.Commit) error {
 	return nil
 }
 
-// begin returns the run of a commit as it was before the commit. That has all earlier events: what the database
-// lacks of a run comes after its position.
+// begin returns the run of a commit as it was before the commit.
 func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if f := r.changed[c.Run.RunID]; f != nil {
 		return f, nil
@@ -105,6 +107,13 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	s, err := r.p.load(c.Run)
 	if err != nil {
 		return nil, err
+	}
+	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
+	if len(c.Records) > 0 && s.LastEventSeq+1 < c.Records[0].RunSeq {
+		r.p.hole(c, s.LastEventSeq)
+		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
+			return nil, err
+		}
 	}
 	f := &folded{run: c.Run, before: s, now: s}
 	r.changed[c.Run.RunID] = f
@@ -192,6 +201,16 @@ func (r *round) store(now time.Time) error {
 // due says whether a snapshot that is in memory has to be stored now.
 func (r *round) due(e *cached, now time.Time) bool {
 	return r.events == 0 || r.p.folded >= e.since.events+storeBehind || now.Sub(e.since.at) >= storeAfter
+}
+
+// hole tells the operator that events of a run were missing (PRJ-12).
+func (p *Projector) hole(c *storage.Commit, last uint64) {
+	p.metrics.holes.Inc()
+	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
+		p.holeSaid = now
+		p.opts.Logger.Warn("events of a run are missing in its snapshot, which is made anew from the log",
+			"alert", AlertHole, "run", c.Run.RunID, "snapshot", last, "next", c.Records[0].RunSeq)
+	}
 }
 
 // alert tells the operator about an event that its run's state did not allow (PRJ-8).

@@ -24,9 +24,6 @@ import (
 // ErrBulkFull says that a Bulk has no proposal left to put events into.
 var ErrBulkFull = errors.New("storage: no proposal is left for more runs")
 
-// bulkFileBytes is where a table goes on in another file.
-const bulkFileBytes = 64 << 20
-
 // Bulk fills a store with whole runs from outside of the log, ten times as fast as Apply: it writes the rows
 // that Apply would have written, sorted, into files that the store then takes over as they are. Benchmarks and
 // tests use it that need a store which took weeks to grow.
@@ -305,7 +302,7 @@ func (b *Bulk) set(key, value []byte) error {
 		t = &bulkTable{}
 		b.tables[key[0]] = t
 	}
-	if t.w != nil && t.w.Raw().EstimatedSize() >= bulkFileBytes {
+	if t.w != nil && t.w.Raw().EstimatedSize() >= maxFileBytes {
 		if err := t.close(); err != nil {
 			return err
 		}

@@ -13,36 +13,43 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// finder looks up rows, one key after the other. It asks the bloom filters first, also those of the last level, which
-// Get does not: most questions are about runs and keys that do not exist yet (D6). What it shows is as of its first
-// question.
+// finder looks up rows, one key after the other. What it shows of either kind is as of the first question of the kind.
 type finder struct {
-	r  pebble.Reader
-	it *pebble.Iterator // nil until the first question
+	r pebble.Reader
+	// new is for rows that most likely do not exist, old for those that do; nil until the first question.
+	new, old *pebble.Iterator
 }
 
-// find returns the row of a key, nil when there is none. It is good until the next call.
-func (f *finder) find(key []byte) ([]byte, error) {
-	if f.it == nil {
-		it, err := f.r.NewIter(&pebble.IterOptions{UseL6Filters: true})
+// find returns the row of a key, nil when there is none. It is good until the next call. The bloom filters are asked
+// first, also those of the last level, which Get does not: most questions are about runs and keys that do not exist
+// yet (D6).
+func (f *finder) find(key []byte) ([]byte, error) { return f.seek(&f.new, key, true) }
+
+// existing is find for a row that exists: the filters of the last level, which are large, could not say no.
+func (f *finder) existing(key []byte) ([]byte, error) { return f.seek(&f.old, key, false) }
+
+func (f *finder) seek(it **pebble.Iterator, key []byte, lastFilters bool) ([]byte, error) {
+	if *it == nil {
+		made, err := f.r.NewIter(&pebble.IterOptions{UseL6Filters: lastFilters})
 		if err != nil {
 			return nil, fmt.Errorf("storage: read: %w", err)
 		}
-		f.it = it
+		*it = made
 	}
-	if !f.it.SeekPrefixGE(key) || !bytes.Equal(f.it.Key(), key) {
-		return nil, f.it.Error()
+	if !(*it).SeekPrefixGE(key) || !bytes.Equal((*it).Key(), key) {
+		return nil, (*it).Error()
 	}
-	return f.it.ValueAndErr()
+	return (*it).ValueAndErr()
 }
 
-func (f *finder) close() error {
-	if f.it == nil {
-		return nil
+func (f *finder) close() (err error) {
+	for _, it := range []*pebble.Iterator{f.new, f.old} {
+		if it != nil {
+			err = errors.Join(err, it.Close())
+		}
 	}
-	it := f.it
-	f.it = nil
-	return it.Close()
+	f.new, f.old = nil, nil
+	return err
 }
 
 // runNo of a run.
@@ -59,17 +66,20 @@ func (f *finder) runNo(runID string) (no uint64, found bool, err error) {
 
 // identity of a run that exists.
 func (f *finder) identity(no uint64) (*recordv1.RunIdentity, error) {
-	m := &recordv1.RunIdentity{}
-	found, err := f.message(keys.AppendIdentity(nil, no), m)
-	if err == nil && !found {
+	row, err := f.existing(keys.AppendIdentity(nil, no))
+	if err == nil && row == nil {
 		err = fmt.Errorf("%w: run %d has no identity", errRow, no)
 	}
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	m := &recordv1.RunIdentity{}
+	return m, unmarshalRow(row, m)
 }
 
 // head of a run that exists.
 func (f *finder) head(no uint64) (head, error) {
-	row, err := f.find(keys.AppendHead(nil, no))
+	row, err := f.existing(keys.AppendHead(nil, no))
 	if err == nil && row == nil {
 		err = fmt.Errorf("%w: run %d has no head", errRow, no)
 	}
@@ -81,21 +91,17 @@ func (f *finder) head(no uint64) (head, error) {
 
 // metadata of a run, nil when it has none.
 func (f *finder) metadata(no uint64) (*recordv1.RunMetadata, error) {
-	m := &recordv1.RunMetadata{}
-	found, err := f.message(keys.AppendMetadata(nil, no), m)
-	if err != nil || !found {
+	row, err := f.find(keys.AppendMetadata(nil, no))
+	if err != nil || row == nil {
 		return nil, err
 	}
-	return m, nil
+	m := &recordv1.RunMetadata{}
+	return m, unmarshalRow(row, m)
 }
 
-func (f *finder) message(key []byte, m proto.Message) (found bool, err error) {
-	row, err := f.find(key)
-	if err != nil || row == nil {
-		return false, err
-	}
+func unmarshalRow(row []byte, m proto.Message) error {
 	if err := proto.Unmarshal(row, m); err != nil {
-		return false, errors.Join(errRow, err)
+		return fmt.Errorf("%w: %w", errRow, err)
 	}
-	return true, nil
+	return nil
 }

@@ -132,6 +132,10 @@ func (s *Store) trouble(h *handle, err error) {
 	}
 }
 
+// maxFileBytes bounds Pebble's files. A file has one bloom filter, a seventieth of its size where it holds receipts, and a
+// question about a key that memory does not know reads all of it.
+const maxFileBytes = 16 << 20
+
 // pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because chunks
 // come compressed and everything else is digests (D6); bloom filters for questions about new runs; one block
 // cache for all databases (D12).
@@ -159,6 +163,7 @@ func (s *Store) pebbleOptions(h *handle) *pebble.Options {
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.TargetFileSizes[i] = min(int64(2<<20)<<i, maxFileBytes)
 	}
 	return o
 }

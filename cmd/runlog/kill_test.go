@@ -39,7 +39,7 @@ func TestKillNine(t *testing.T) {
 	dir := t.TempDir()
 	ledgers := make([]*ledger, 8)
 	for i := range ledgers {
-		ledgers[i] = &ledger{name: fmt.Sprintf("writer-%d", i), acked: map[string]map[string]*runlogv1.AppendResult{}}
+		ledgers[i] = newLedger(fmt.Sprintf("writer-%d", i))
 	}
 	var acked, early int
 	for round := range rounds {
@@ -109,6 +109,10 @@ type ledger struct {
 	acked   map[string]map[string]*runlogv1.AppendResult // run, key
 	pending *runlogv1.AppendEventsRequest                // had no answer
 	next    int
+}
+
+func newLedger(name string) *ledger {
+	return &ledger{name: name, acked: map[string]map[string]*runlogv1.AppendResult{}}
 }
 
 // runOf spreads a writer's events over a run a round, and one run for all rounds.
