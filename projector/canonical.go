@@ -2,6 +2,7 @@ package projector
 
 import (
 	"crypto/sha256"
+	"iter"
 	"strconv"
 	"time"
 )
@@ -47,18 +48,17 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 	writeArray(&w, "signals", s.Signals, (*writer).signal)
 	w.time("startedAt", s.StartedAt)
 	w.string("status", s.Status.String())
-	writeArray(&w, "steps", s.Steps, (*writer).step)
+	writeAll(&w, "steps", s.Steps.All(), (*writer).step)
 	w.string("tenantId", s.TenantID)
 	w.optionalInt64("totalDurationMs", s.TotalDurationMs)
 	w.close()
 	return w.b
 }
 
-func (w *writer) step(s **StepSnapshot) {
-	step := *s
+func (w *writer) step(step *StepSnapshot) {
 	w.open()
 	writeArray(w, "artifacts", step.Artifacts, (*writer).artifact)
-	writeArray(w, "attempts", step.Attempts, (*writer).attempt)
+	writeAll(w, "attempts", step.Attempts.All(), (*writer).attempt)
 	w.attemptRest(&step.StepAttempt)
 	w.string("stepId", step.StepID)
 	w.close()
@@ -171,6 +171,20 @@ func writeArray[T any](w *writer, name string, list []T, element func(*writer, *
 			w.b = append(w.b, ',')
 		}
 		element(w, &list[i])
+	}
+	w.b = append(w.b, ']')
+}
+
+func writeAll[T any](w *writer, name string, list iter.Seq[*T], element func(*writer, *T)) {
+	w.name(name)
+	w.b = append(w.b, '[')
+	first := true
+	for e := range list {
+		if !first {
+			w.b = append(w.b, ',')
+		}
+		first = false
+		element(w, e)
 	}
 	w.b = append(w.b, ']')
 }

@@ -6,6 +6,7 @@ type metrics struct {
 	events          prometheus.Counter
 	inconsistencies prometheus.Counter
 	holes           prometheus.Counter
+	diverged        prometheus.Counter
 	lag             prometheus.Histogram
 	position        prometheus.GaugeFunc
 	behind          prometheus.GaugeFunc
@@ -23,6 +24,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 		events:          counter("events_total", "Events folded."),
 		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
 		holes:           counter("holes_total", "Snapshots that lacked events before the next one, and were made anew from the log (PRJ-12)."),
+		diverged:        counter("diverged_total", "Snapshots that were found not to be the fold of their run."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
 			Help:    "Time from persistedAt of a run's newest event to its snapshot being served (PRJ-11).",
@@ -41,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.events, m.inconsistencies, m.holes, m.lag, m.position, m.behind, m.watchers}
+	return []prometheus.Collector{m.events, m.inconsistencies, m.holes, m.diverged, m.lag, m.position, m.behind, m.watchers}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

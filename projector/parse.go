@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sort"
 	"strconv"
 )
 
@@ -15,9 +14,13 @@ var ErrUnreadable = errors.New("projector: unreadable snapshot")
 // it returns has the digest of what it was given. It keeps no reference to data. Every error is
 // ErrUnreadable.
 func ParseSnapshot(data []byte) (*Snapshot, error) {
-	s := value(data).snapshot()
-	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	r := reader{edit: new(edit)}
+	s := r.snapshot(value(data))
+	if r.err == nil && s.Status == 0 {
+		r.err = errors.New("no run status")
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, r.err)
 	}
 	// The reading is as lenient as that of payloads; writing it again proves that nothing was lost.
 	if !bytes.Equal(s.AppendCanonical(make([]byte, 0, len(data))), data) {
@@ -26,48 +29,56 @@ func ParseSnapshot(data []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// check makes the index and makes sure of what folding relies on.
-func (s *Snapshot) check() error {
-	if s.Status == 0 {
-		return errors.New("no run status")
-	}
-	s.byID = nil
-	for i, step := range s.Steps {
-		if err := step.check(); err != nil {
-			return fmt.Errorf("step %q: %w", step.StepID, err)
-		}
-		s.byID = append(s.byID, int32(i))
-	}
-	sort.Slice(s.byID, func(i, j int) bool {
-		return s.Steps[s.byID[i]].StepID < s.Steps[s.byID[j]].StepID
-	})
-	for i := 1; i < len(s.byID); i++ {
-		if id := s.Steps[s.byID[i]].StepID; id == s.Steps[s.byID[i-1]].StepID {
-			return fmt.Errorf("step %q is there twice", id)
-		}
-	}
-	return nil
+// reader makes a snapshot and makes sure of what folding relies on. The first error stays.
+type reader struct {
+	edit *edit
+	err  error
 }
 
-func (step *StepSnapshot) check() error {
-	if step.Status == 0 {
-		return errors.New("no status")
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
 	}
-	above := step.LogicalAttemptID
-	for i := len(step.Attempts) - 1; i >= 0; i-- {
-		a := &step.Attempts[i]
-		if a.Status == 0 {
-			return fmt.Errorf("attempt %d has no status", a.LogicalAttemptID)
-		}
-		if a.LogicalAttemptID >= above {
-			return fmt.Errorf("attempt %d is out of order", a.LogicalAttemptID)
-		}
-		above = a.LogicalAttemptID
-	}
-	return nil
 }
 
-func (v value) snapshot() *Snapshot {
+func (r *reader) steps(v value) (all Steps) {
+	for e := v.elements(); ; {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		step := r.step(element)
+		known, place := all.find(step.StepID)
+		switch {
+		case known != nil:
+			r.fail("step %q is there twice", step.StepID)
+		case step.Status == 0:
+			r.fail("step %q has no status", step.StepID)
+		}
+		all.put(r.edit, place, step)
+	}
+}
+
+func (r *reader) attempts(v value) (all Attempts) {
+	last, first := uint32(0), true
+	for e := v.elements(); ; {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		a := element.attempt()
+		switch {
+		case a.Status == 0:
+			r.fail("attempt %d has no status", a.LogicalAttemptID)
+		case !first && a.LogicalAttemptID <= last:
+			r.fail("attempt %d is out of order", a.LogicalAttemptID)
+		}
+		last, first = a.LogicalAttemptID, false
+		all.list.set(r.edit, a.LogicalAttemptID, &a)
+	}
+}
+
+func (r *reader) snapshot(v value) *Snapshot {
 	s := new(Snapshot)
 	m := v.members()
 	for {
@@ -113,7 +124,7 @@ func (v value) snapshot() *Snapshot {
 		case "status":
 			s.Status = RunStatus(v.enum(runStatusNames[:]))
 		case "steps":
-			s.Steps = readList(v, value.step)
+			s.Steps = r.steps(v)
 		case "tenantId":
 			s.TenantID = v.text()
 		case "totalDurationMs":
@@ -122,17 +133,24 @@ func (v value) snapshot() *Snapshot {
 	}
 }
 
-func (v value) step() *StepSnapshot {
+func (r *reader) step(v value) *StepSnapshot {
 	step := new(StepSnapshot)
+	last := int64(-1) // the highest earlier attempt
 	m := v.members()
 	for {
 		key, v, ok := m.member()
 		if !ok {
+			if last >= int64(step.LogicalAttemptID) {
+				r.fail("step %q: attempt %d is out of order", step.StepID, last)
+			}
 			return step
 		}
 		switch string(key) {
 		case "attempts":
-			step.Attempts = readList(v, value.attempt)
+			step.Attempts = r.attempts(v)
+			for a := range step.Attempts.All() {
+				last = int64(a.LogicalAttemptID)
+			}
 		case "stepId":
 			step.StepID = v.text()
 		default:

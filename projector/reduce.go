@@ -73,10 +73,7 @@ func (s *Snapshot) watermark() uint64 {
 type fold struct {
 	prev *Snapshot // never nil, never changed
 	next *Snapshot
-
-	ownSteps bool // next.Steps is a copy
-	ownIndex bool // next.byID is a copy
-
+	edit *edit     // owns what next does not share
 	report func(Inconsistency) // nil: nobody listens
 }
 
@@ -85,7 +82,7 @@ func newFold(s *Snapshot) fold {
 		s = &Snapshot{Status: RunPending}
 	}
 	next := *s
-	return fold{prev: s, next: &next}
+	return fold{prev: s, next: &next, edit: new(edit)}
 }
 
 // apply folds one record whose runSeq is above the watermark.

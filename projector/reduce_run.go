@@ -30,7 +30,7 @@ func (f *fold) runEvent(r *storage.Record) {
 		s.unpause()
 	case contract.RunCompleted:
 		s.end(r, RunCompleted, decodeCompletedAt(r.Payload))
-		s.Artifacts = gatherArtifacts(s.Steps)
+		s.Artifacts = gatherArtifacts(&s.Steps)
 	case contract.RunFailed:
 		p := decodeRunFailed(r.Payload)
 		s.end(r, RunFailed, p.completedAt)
@@ -97,9 +97,9 @@ func durationMs(start, end time.Time) *int64 {
 
 // gatherArtifacts returns the artifacts of the steps' current attempts, in the order of the steps,
 // each uri, kind and sha256 once (PRJ-3).
-func gatherArtifacts(steps []*StepSnapshot) []Artifact {
+func gatherArtifacts(steps *Steps) []Artifact {
 	n := 0
-	for _, step := range steps {
+	for step := range steps.All() {
 		n += len(step.Artifacts)
 	}
 	if n == 0 {
@@ -108,7 +108,7 @@ func gatherArtifacts(steps []*StepSnapshot) []Artifact {
 	type name struct{ uri, kind, sha256 string }
 	seen := make(map[name]struct{}, n)
 	all := make([]Artifact, 0, n)
-	for _, step := range steps {
+	for step := range steps.All() {
 		for _, a := range step.Artifacts {
 			key := name{a.URI, a.Kind, a.SHA256}
 			if _, twice := seen[key]; twice {

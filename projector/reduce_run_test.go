@@ -253,8 +253,8 @@ func TestSignalsPRJ3(t *testing.T) {
 	if got := s.Signals[19]; got != want {
 		t.Errorf("decision %+v\nwant %+v", got, want)
 	}
-	if s.Status != RunCompleted || len(s.Steps) != 0 || s.InconsistencyCount != 0 {
-		t.Errorf("signals changed the run: %v, %d steps, %d inconsistencies", s.Status, len(s.Steps), s.InconsistencyCount)
+	if s.Status != RunCompleted || s.Steps.Len() != 0 || s.InconsistencyCount != 0 {
+		t.Errorf("signals changed the run: %v, %d steps, %d inconsistencies", s.Status, s.Steps.Len(), s.InconsistencyCount)
 	}
 }
 

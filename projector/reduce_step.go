@@ -1,10 +1,6 @@
 package projector
 
 import (
-	"cmp"
-	"slices"
-	"sort"
-
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -12,31 +8,28 @@ import (
 // stepEvent applies a step event to the attempt that it names: the current one, a new one, or an
 // earlier one (PRJ-7).
 func (f *fold) stepEvent(r *storage.Record) {
-	s := f.next
-	rank, known := s.rank(r.StepID)
-	if !known {
+	step, place := f.next.Steps.find(r.StepID)
+	if step == nil {
 		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 		if f.advanceCurrent(&attempt, r) {
-			f.addStep(rank, &StepSnapshot{StepID: r.StepID, StepAttempt: attempt})
+			f.next.Steps.put(f.edit, place, &StepSnapshot{StepID: r.StepID, StepAttempt: attempt})
 		}
 		return
 	}
-
-	i := int(s.byID[rank])
-	current := s.Steps[i].LogicalAttemptID
 	switch {
-	case r.LogicalAttemptID < current:
-		f.ownStep(i).amend(r)
-	case r.LogicalAttemptID == current:
-		attempt := s.Steps[i].StepAttempt
+	case r.LogicalAttemptID < step.LogicalAttemptID:
+		f.ownStep(step, place).amend(f.edit, r)
+	case r.LogicalAttemptID == step.LogicalAttemptID:
+		attempt := step.StepAttempt
 		if f.advanceCurrent(&attempt, r) {
-			f.ownStep(i).StepAttempt = attempt
+			f.ownStep(step, place).StepAttempt = attempt
 		}
 	default:
 		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 		if f.advanceCurrent(&attempt, r) {
-			step := f.ownStep(i)
-			step.Attempts = append(step.Attempts, step.StepAttempt)
+			earlier := step.StepAttempt
+			step = f.ownStep(step, place)
+			step.Attempts.list.set(f.edit, earlier.LogicalAttemptID, &earlier)
 			step.StepAttempt = attempt
 		}
 	}
@@ -66,16 +59,13 @@ func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 
 // amend applies an event of an earlier attempt to that attempt's entry. What the entry does not allow
 // is passed over: such an event is never an inconsistency (PRJ-7).
-func (step *StepSnapshot) amend(r *storage.Record) {
-	at, found := sort.Find(len(step.Attempts), func(i int) int {
-		return cmp.Compare(r.LogicalAttemptID, step.Attempts[i].LogicalAttemptID)
-	})
-	step.Attempts = slices.Clone(step.Attempts)
-	if !found {
-		made := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
-		step.Attempts = slices.Insert(step.Attempts, at, made)
+func (step *StepSnapshot) amend(e *edit, r *storage.Record) {
+	attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
+	if entry, found := step.Attempts.list.get(r.LogicalAttemptID); found {
+		attempt = *entry
 	}
-	step.Attempts[at].advance(r)
+	attempt.advance(r)
+	step.Attempts.list.set(e, r.LogicalAttemptID, &attempt)
 }
 
 // advance is the table of doc.go. It changes the attempt and returns true where the event is legal;
@@ -181,33 +171,12 @@ func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
 	}
 }
 
-// ownStep returns the step at place i of next, copied once a fold. Its Attempts has no spare room
-// then, so that the first append moves it away from what the previous snapshot shows.
-func (f *fold) ownStep(i int) *StepSnapshot {
-	f.ownStepList()
-	step := f.next.Steps[i]
-	if i >= len(f.prev.Steps) || step != f.prev.Steps[i] {
+// ownStep returns the step at a place of next as one that the fold may change: it is copied once a fold.
+func (f *fold) ownStep(step *StepSnapshot, place uint32) *StepSnapshot {
+	if shown, _ := f.prev.Steps.list.get(place); step != shown {
 		return step
 	}
 	own := *step
-	own.Attempts = slices.Clip(own.Attempts)
-	f.next.Steps[i] = &own
+	f.next.Steps.put(f.edit, place, &own)
 	return &own
-}
-
-func (f *fold) addStep(rank int, step *StepSnapshot) {
-	f.ownStepList()
-	if !f.ownIndex {
-		f.next.byID = slices.Clone(f.next.byID)
-		f.ownIndex = true
-	}
-	f.next.byID = slices.Insert(f.next.byID, rank, int32(len(f.next.Steps)))
-	f.next.Steps = append(f.next.Steps, step)
-}
-
-func (f *fold) ownStepList() {
-	if !f.ownSteps {
-		f.next.Steps = slices.Clone(f.next.Steps)
-		f.ownSteps = true
-	}
 }

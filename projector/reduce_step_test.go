@@ -2,6 +2,7 @@ package projector
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,14 +97,14 @@ func TestStepIsMadeByItsFirstEventPRJ5(t *testing.T) {
 		}
 		step := s.Step("build")
 		if step == nil || step.LogicalAttemptID != 3 || step.EngineAttemptID != r.EngineAttemptID ||
-			len(step.Attempts) != 0 || s.InconsistencyCount != 0 {
+			step.Attempts.Len() != 0 || s.InconsistencyCount != 0 {
 			t.Errorf("%s: %+v, %d inconsistencies", eventType, step, s.InconsistencyCount)
 		}
 	}
 	tape := runIn(RunRunning)
 	tape.add(contract.SignalAccepted, "build", 1, `{}`)
 	tape.add("StepTeleported", "build", 1, `{}`)
-	if s := ReduceAll(nil, tape.records); len(s.Steps) != 0 {
+	if s := ReduceAll(nil, tape.records); s.Steps.Len() != 0 {
 		t.Error("a signal or an unknown type made a step")
 	}
 }
@@ -275,12 +276,13 @@ func TestHigherAttemptPRJ7(t *testing.T) {
 	want := &StepSnapshot{
 		StepID:      "build",
 		StepAttempt: StepAttempt{LogicalAttemptID: 2, EngineAttemptID: 2, Status: StepPending, Reason: "backoff"},
-		Attempts:    []StepAttempt{first.Step("build").StepAttempt},
 	}
+	earlier := first.Step("build").StepAttempt
+	want.Attempts.list.set(new(edit), 1, &earlier)
 	if got := s.Step("build"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	if a := s.Step("build").Attempts[0]; a.EngineAttemptID != 3 || a.Error.Message != "boom" {
+	if a := attemptsOf(s, "build")[0]; a.EngineAttemptID != 3 || a.Error.Message != "boom" {
 		t.Errorf("the first attempt has become %+v", a)
 	}
 
@@ -292,7 +294,7 @@ func TestHigherAttemptPRJ7(t *testing.T) {
 	tape.add(contract.StepFailed, "build", 2, `{}`)
 	tape.add(contract.StepCompleted, "build", 5, `{}`)
 	s = ReduceAll(s, tape.records)
-	if step := s.Step("build"); s.FailedSteps != 2 || step.Status != StepSuccess || len(step.Attempts) != 2 || len(s.Steps) != 1 {
+	if step := s.Step("build"); s.FailedSteps != 2 || step.Status != StepSuccess || step.Attempts.Len() != 2 || s.Steps.Len() != 1 {
 		t.Errorf("failedSteps %d, %+v", s.FailedSteps, step)
 	}
 }
@@ -332,8 +334,8 @@ func TestLowerAttemptPRJ7(t *testing.T) {
 			}
 			want := StepAttempt{LogicalAttemptID: 2, Status: StepPending}
 			want.advance(r)
-			if len(step.Attempts) != 1 || !reflect.DeepEqual(step.Attempts[0], want) {
-				t.Errorf("%s: %+v, want %+v", eventType, step.Attempts, want)
+			if step.Attempts.Len() != 1 || !reflect.DeepEqual(*slices.Collect(step.Attempts.All())[0], want) {
+				t.Errorf("%s: %+v, want %+v", eventType, slices.Collect(step.Attempts.All()), want)
 			}
 		}
 	}
@@ -351,13 +353,13 @@ func TestLowerAttemptsAmendTheirEntriesPRJ7(t *testing.T) {
 	s := ReduceAll(nil, tape.records)
 	var got []uint32
 	var status []StepStatus
-	for _, a := range s.Step("build").Attempts {
+	for _, a := range attemptsOf(s, "build") {
 		got, status = append(got, a.LogicalAttemptID), append(status, a.Status)
 	}
 	if !reflect.DeepEqual(got, []uint32{1, 3, 4}) || !reflect.DeepEqual(status, []StepStatus{StepSuccess, StepFailed, StepSuccess}) {
 		t.Errorf("attempts %v %v", got, status)
 	}
-	if a := s.Step("build").Attempts[2]; a.StartedAt.Hour() != 9 {
+	if a := attemptsOf(s, "build")[2]; a.StartedAt.Hour() != 9 {
 		t.Errorf("a late start of an earlier attempt is lost: %+v", a)
 	}
 	if s.FailedSteps != 0 || s.InconsistencyCount != 0 || s.Step("build").Status != StepRunning {
@@ -373,9 +375,10 @@ func TestStepsKeepTheirOrder(t *testing.T) {
 	}
 	check := func(s *Snapshot) {
 		t.Helper()
+		steps := slices.Collect(s.Steps.All())
 		for i, name := range names {
-			if s.Steps[i].StepID != name || s.Step(name) != s.Steps[i] {
-				t.Errorf("step %d is %q, and %q is found as %v", i, s.Steps[i].StepID, name, s.Step(name))
+			if steps[i].StepID != name || s.Step(name) != steps[i] {
+				t.Errorf("step %d is %q, and %q is found as %v", i, steps[i].StepID, name, s.Step(name))
 			}
 		}
 		if s.Step("nobody") != nil {
@@ -397,4 +400,8 @@ func foldOneByOne(s *Snapshot, rs []storage.Record) *Snapshot {
 		s = Reduce(s, &rs[i])
 	}
 	return s
+}
+
+func attemptsOf(s *Snapshot, stepID string) []*StepAttempt {
+	return slices.Collect(s.Step(stepID).Attempts.All())
 }

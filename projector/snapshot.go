@@ -2,8 +2,6 @@ package projector
 
 import (
 	"fmt"
-	"sort"
-	"strings"
 	"time"
 )
 
@@ -167,9 +165,8 @@ type StepAttempt struct {
 type StepSnapshot struct {
 	StepID string
 	StepAttempt
-	// Attempts are the earlier attempts. Invariant: strictly ascending by LogicalAttemptID, all below
-	// the current one (PRJ-7).
-	Attempts []StepAttempt
+	// Attempts are the earlier attempts. Invariant: all are below the current one (PRJ-7).
+	Attempts Attempts
 }
 
 // Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
@@ -189,8 +186,7 @@ type Snapshot struct {
 	// LastEventSeq is the watermark: the highest runSeq applied. It never goes back.
 	LastEventSeq uint64
 
-	// Steps are in the order in which the run first named them; a step never moves.
-	Steps []*StepSnapshot
+	Steps Steps
 	// Artifacts is filled by RunCompleted (PRJ-3).
 	Artifacts []Artifact
 	// FailedSteps counts the StepFailed events that took effect (PRJ-7).
@@ -218,33 +214,21 @@ type Snapshot struct {
 	// set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
-
-	// byID holds the places in Steps, ordered by step id. Invariant: a permutation of Steps' indexes.
-	byID []int32
 }
 
 // Step returns the step, or nil when no event has named it.
 func (s *Snapshot) Step(stepID string) *StepSnapshot {
-	if rank, known := s.rank(stepID); known {
-		return s.Steps[s.byID[rank]]
-	}
-	return nil
+	step, _ := s.Steps.find(stepID)
+	return step
 }
 
 // RunningSteps counts the steps whose current attempt is RUNNING.
 func (s *Snapshot) RunningSteps() int {
 	n := 0
-	for _, step := range s.Steps {
+	for step := range s.Steps.All() {
 		if step.Status == StepRunning {
 			n++
 		}
 	}
 	return n
-}
-
-// rank returns where stepID stands, or would stand, in byID.
-func (s *Snapshot) rank(stepID string) (rank int, known bool) {
-	return sort.Find(len(s.byID), func(i int) int {
-		return strings.Compare(stepID, s.Steps[s.byID[i]].StepID)
-	})
 }

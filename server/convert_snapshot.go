@@ -47,7 +47,7 @@ func encodeSnapshot(s *projector.Snapshot, substatus, message string) *runlogv1.
 			StepId: optional(c.StepID), Code: optional(c.Code), Message: c.Message, Category: optional(c.Category),
 		}
 	}
-	for _, step := range s.Steps {
+	for step := range s.Steps.All() {
 		m.Steps = append(m.Steps, encodeStep(step))
 	}
 	for i := range s.Signals {
@@ -73,8 +73,7 @@ func encodeStep(s *projector.StepSnapshot) *runlogv1.StepSnapshot {
 		Error:            encodeStepError(s.Error),
 		Reason:           optional(s.Reason),
 	}
-	for i := range s.Attempts {
-		a := &s.Attempts[i]
+	for a := range s.Attempts.All() {
 		m.Attempts = append(m.Attempts, &runlogv1.StepAttempt{
 			LogicalAttemptId: a.LogicalAttemptID,
 			Status:           runlogv1.StepStatus_Value(a.Status),

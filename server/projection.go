@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -10,6 +11,7 @@ import (
 	"runlog/projector"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
 )
 
 // leaderWait is how long a watch waits for a node that does not lead yet.
@@ -27,14 +29,73 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 		return nil, statusOf(err)
 	}
 	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
-	snapshot, err := p.s.projector.Snapshot(v.View)
+	at, now, err := p.s.asOf(req, v.Run)
 	if err != nil {
 		return nil, err
 	}
-	substatus, message := snapshot.Substatus(p.s.opts.Clock(), p.s.opts.DrainTimeout)
-	return &runlogv1.GetSnapshotResponse{
-		Snapshot: encodeSnapshot(snapshot, substatus, message),
-		Applied:  v.applied(),
+	var snapshot *projector.Snapshot
+	if at == projector.Always {
+		snapshot, err = p.s.projector.Snapshot(v.View)
+	} else {
+		snapshot, err = p.s.projector.SnapshotAsOf(ctx, v.View, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if req.AsOfSeq > 0 {
+		now = snapshot.PersistedAt
+	}
+	return &runlogv1.GetSnapshotResponse{Snapshot: p.s.encodeSnapshotAt(snapshot, now), Applied: v.applied()}, nil
+}
+
+// encodeSnapshotAt adds to a snapshot what depends on the moment at which it is looked at (PRJ-9).
+func (s *Server) encodeSnapshotAt(snapshot *projector.Snapshot, now time.Time) *runlogv1.RunSnapshot {
+	substatus, message := snapshot.Substatus(now, s.opts.DrainTimeout)
+	return encodeSnapshot(snapshot, substatus, message)
+}
+
+// asOf returns the moment that a request for a snapshot names, and the time at which its reader stands.
+func (s *Server) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at projector.AsOf, now time.Time, err error) {
+	at, now = projector.Always, s.opts.Clock()
+	switch {
+	case req.AsOfSeq > 0 && req.AsOfTime != nil:
+		return at, now, invalid("asOfTime", "is given beside asOfSeq; give one of them")
+	case req.AsOfSeq > run.LastSeq:
+		return at, now, invalid("asOfSeq", fmt.Sprintf("is %d, and the run is at %d; minSeq waits for it", req.AsOfSeq, run.LastSeq))
+	case req.AsOfSeq > 0:
+		at.Seq = req.AsOfSeq
+	case req.AsOfTime != nil:
+		if at.Time, err = bound("asOfTime", req.AsOfTime); err != nil {
+			return at, now, err
+		}
+		then := req.AsOfTime.AsTime()
+		if then.After(now) {
+			return at, now, invalid("asOfTime", "is in the future")
+		}
+		if at.Time < run.CreatedAt {
+			return at, now, &contract.Error{Reason: contract.ReasonRunNotFound,
+				Message: fmt.Sprintf("run %s did not exist yet at %s: it began at %s", contract.Quote(run.RunID),
+					then.Format(time.RFC3339Nano), run.Created().Format(time.RFC3339Nano)),
+				Metadata: map[string]string{"run_id": run.RunID, "created_at": run.Created().Format(time.RFC3339Nano)}}
+		}
+		now = then
+	}
+	return at, now, nil
+}
+
+// ProjectRun folds a run again from its first event, and compares the result with what is served.
+func (p *projectionService) ProjectRun(ctx context.Context, req *runlogv1.ProjectRunRequest) (_ *runlogv1.ProjectRunResponse, err error) {
+	v, err := p.s.view(ctx, req.RunId, req.Consistency, 0)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	defer func() { err = statusOf(errors.Join(err, v.Close())) }()
+	snapshot, matches, err := p.s.projector.ProjectRun(ctx, v.View)
+	if err != nil {
+		return nil, err
+	}
+	return &runlogv1.ProjectRunResponse{
+		Snapshot: p.s.encodeSnapshotAt(snapshot, p.s.opts.Clock()), MatchesStored: matches, Applied: v.applied(),
 	}, nil
 }
 

@@ -262,7 +262,7 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 		n.appendStory(readStory(t, file))
 	}
 	count := func(f fold, s projector.StepStatus) (number int) {
-		for _, step := range f.Steps {
+		for step := range f.Steps.All() {
 			if step.Status == s {
 				number++
 			}
@@ -271,7 +271,7 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	}
 	summary := func(runID string, seq uint64) string {
 		f := n.foldTo(runID, seq)
-		return strings.TrimSpace(fmt.Sprintf("%s %s %d steps %d/%d/%d/%d/%d/%d failed %d %s", f.Status, f.substatus, len(f.Steps),
+		return strings.TrimSpace(fmt.Sprintf("%s %s %d steps %d/%d/%d/%d/%d/%d failed %d %s", f.Status, f.substatus, f.Steps.Len(),
 			count(f, projector.StepPending), count(f, projector.StepRunning), count(f, projector.StepWaitingForAttestation),
 			count(f, projector.StepSuccess), count(f, projector.StepFailed), count(f, projector.StepSkipped),
 			f.FailedSteps, f.message))

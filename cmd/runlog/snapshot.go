@@ -8,35 +8,50 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
-	var minSeq uint64
+	req := &runlogv1.GetSnapshotRequest{}
+	var asOfTime string
 	cmd := &cobra.Command{
 		Use:   "snapshot RUN",
 		Short: "Show what the events of a run add up to",
 		Long: `Show the status of a run and of its steps, as the events that are stored add up to it. ATTEMPT is
 the logical attempt, with the engine's own count in parentheses once it retried.`,
-		Example:           "  runlog snapshot run-1\n  runlog snapshot run-1 --min-seq 120 -o json | jq .status",
+		Example: `  runlog snapshot run-1
+  runlog snapshot run-1 --min-seq 120 -o json | jq .status
+  runlog snapshot run-1 --as-of-time 2026-02-11T10:45:00Z`,
 		Args:              oneRun,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showSnapshot(cmd.Context(), args[0], minSeq)
+			req.RunId = args[0]
+			if asOfTime != "" {
+				t, err := time.Parse(time.RFC3339Nano, asOfTime)
+				if err != nil {
+					return usageError("--as-of-time %q is not a time such as 2026-02-11T10:45:00Z", asOfTime)
+				}
+				req.AsOfTime = timestamppb.New(t)
+			}
+			return a.showSnapshot(cmd.Context(), req)
 		},
 	}
-	cmd.Flags().Uint64Var(&minSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
+	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
+	cmd.Flags().Uint64Var(&req.AsOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq")
+	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
+	cmd.MarkFlagsMutuallyExclusive("as-of-seq", "as-of-time")
 	return cmd
 }
 
-func (a *app) showSnapshot(ctx context.Context, run string, minSeq uint64) error {
+func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	res, err := c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: run, MinSeq: minSeq})
+	res, err := c.GetSnapshot(ctx, req)
 	if err != nil {
 		return err
 	}
