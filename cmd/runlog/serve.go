@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -182,6 +183,11 @@ func serve(ctx context.Context, opts server.Options) error {
 		os.Exit(int(exitFailed))
 	}
 	tuneCollector(opts.MemoryBytes)
+	var governor sync.WaitGroup
+	defer governor.Wait()
+	governing, stop := context.WithCancel(ctx)
+	defer stop()
+	governor.Go(func() { governProcs(governing) })
 	s, err := server.Start(opts)
 	if err != nil {
 		return explainStart(err)

@@ -32,7 +32,7 @@ type Options struct {
 	Clock func() time.Time
 	// ProposalBytes closes a proposal. A command that is larger goes alone. Default: 1 MiB (D1).
 	ProposalBytes int
-	// Outstanding proposals at most. Default: 2; more gained nothing (D1).
+	// Outstanding proposals at most, all but one of them full. Default: 2; more gained nothing (D1).
 	Outstanding int
 	// QueueBytes bounds what is admitted and not yet answered. Default: 64 MiB.
 	QueueBytes int64
@@ -67,6 +67,7 @@ type Batcher struct {
 	mu struct {
 		sync.Mutex
 		queue  []*call
+		queued int64 // bytes in queue
 		bytes  int64 // admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
 		flying int   // proposals under way; invariant: ≤ Outstanding
 		closed bool
@@ -106,7 +107,7 @@ type Ticket struct{ c *call }
 // The caller waits with Ticket.Wait, or not at all.
 func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	c := &call{cmd: cmd, answer: make(chan answer, 1)}
-	idle, err := b.admit(c)
+	idle, due, err := b.admit(c)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -114,7 +115,7 @@ func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	if idle && b.line.TryLock() {
 		b.flush()
 		b.line.Unlock()
-	} else {
+	} else if due {
 		b.signal()
 	}
 	return Ticket{c}, nil
@@ -136,21 +137,31 @@ func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	}
 }
 
-// admit queues a call, and tells whether nothing is under way.
-func (b *Batcher) admit(c *call) (idle bool, err error) {
+// admit queues a call, and tells whether nothing is under way, and whether something has to be proposed.
+func (b *Batcher) admit(c *call) (idle, due bool, err error) {
 	size := int64(c.cmd.Size())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.mu.closed:
-		return false, ErrClosed
+		return false, false, ErrClosed
 	case b.mu.bytes > 0 && b.mu.bytes+size > b.opts.QueueBytes:
 		b.metrics.refused.Inc()
-		return false, fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
+		return false, false, fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
 	}
 	b.mu.bytes += size
+	b.mu.queued += size
 	b.mu.queue = append(b.mu.queue, c)
-	return b.mu.flying == 0, nil
+	return b.mu.flying == 0, b.dueLocked(), nil
+}
+
+// dueLocked says whether to propose now. While a proposal is under way, the next one waits until it is full: it would
+// wait for the same disk anyway, and every command that joins it costs less.
+func (b *Batcher) dueLocked() bool {
+	if b.mu.flying == 0 {
+		return len(b.mu.queue) > 0
+	}
+	return b.mu.flying < b.opts.Outstanding && b.mu.queued >= int64(b.opts.ProposalBytes)
 }
 
 func (b *Batcher) signal() {
@@ -179,11 +190,10 @@ func (b *Batcher) drained() bool {
 	return b.mu.closed && b.mu.flying == 0 && len(b.mu.queue) == 0
 }
 
-// flush proposes as much of the queue as fits, unless nothing is queued or too much is under way. Its caller
-// holds line.
+// flush proposes as much of the queue as fits, if it is due. Its caller holds line.
 func (b *Batcher) flush() bool {
 	b.mu.Lock()
-	if b.mu.flying == b.opts.Outstanding || len(b.mu.queue) == 0 {
+	if !b.dueLocked() {
 		b.mu.Unlock()
 		return false
 	}
@@ -223,6 +233,7 @@ func (b *Batcher) cutLocked() ([]*call, int64) {
 	}
 	calls := b.mu.queue[:n:n]
 	b.mu.queue = b.mu.queue[n:]
+	b.mu.queued -= bytes
 	if len(b.mu.queue) == 0 {
 		b.mu.queue = nil
 	}
@@ -237,7 +248,7 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 	b.mu.Lock()
 	b.mu.bytes -= bytes
 	b.mu.flying--
-	more := len(b.mu.queue) > 0 || b.mu.closed
+	more := b.dueLocked() || b.mu.closed
 	b.mu.Unlock()
 	if more {
 		b.signal()

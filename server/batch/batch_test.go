@@ -207,8 +207,8 @@ func sameProposals(t *testing.T, g *group, want ...[]int) {
 	}
 }
 
-// TestFold proves D1: a command goes at once while fewer proposals than Outstanding are under way; what
-// comes later is folded, in order, into the next one.
+// TestFold proves D1: a command goes at once while nothing is under way; what comes later is folded, in order,
+// into the next proposal.
 func TestFold(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
@@ -216,19 +216,19 @@ func TestFold(t *testing.T) {
 		for n := range 7 {
 			a.submit(t.Context(), t, b, n, 10)
 		}
-		sameProposals(t, g, []int{0}, []int{1})
+		sameProposals(t, g, []int{0})
 		if waited := time.Since(begin); waited != 0 {
-			t.Errorf("the first proposals waited for %v", waited)
+			t.Errorf("the first proposal waited for %v", waited)
 		}
 		g.release <- struct{}{}
 		synctest.Wait()
 		a.expect(t, 0, nil)
-		sameProposals(t, g, []int{0}, []int{1}, []int{2, 3, 4, 5, 6})
+		sameProposals(t, g, []int{0}, []int{1, 2, 3, 4, 5, 6})
 		a.submit(t.Context(), t, b, 7, 10)
-		g.release <- struct{}{}
+		sameProposals(t, g, []int{0}, []int{1, 2, 3, 4, 5, 6})
 		g.release <- struct{}{}
 		synctest.Wait()
-		sameProposals(t, g, []int{0}, []int{1}, []int{2, 3, 4, 5, 6}, []int{7})
+		sameProposals(t, g, []int{0}, []int{1, 2, 3, 4, 5, 6}, []int{7})
 		for n := range 7 {
 			a.expect(t, n, nil)
 		}
@@ -238,13 +238,21 @@ func TestFold(t *testing.T) {
 	})
 }
 
-// TestOutstanding proves D1: never more than Outstanding proposals are under way.
+// TestOutstanding proves D1: while a proposal is under way, others go when they are full, and never are more than
+// Outstanding under way.
 func TestOutstanding(t *testing.T) {
+	const size = 1000
+	one := command(0, size).Size()
 	for _, most := range []int{1, 2, 5} {
 		g := &group{release: make(chan struct{})}
-		bubble(t, g, Options{Outstanding: most}, func(t *testing.T, b *Batcher, a *answers) {
-			for n := range 20 {
-				a.submit(t.Context(), t, b, n, 10)
+		bubble(t, g, Options{Outstanding: most, ProposalBytes: 2 * one}, func(t *testing.T, b *Batcher, a *answers) {
+			a.submit(t.Context(), t, b, 0, size)
+			a.submit(t.Context(), t, b, 1, size)
+			if got := len(g.seen()); got != 1 {
+				t.Errorf("%d proposals are under way, want 1: the second is not full", got)
+			}
+			for n := 2; n < 20; n++ {
+				a.submit(t.Context(), t, b, n, size)
 			}
 			if got := len(g.seen()); got != most {
 				t.Errorf("%d proposals are under way, want %d", got, most)
@@ -297,7 +305,7 @@ func TestOverload(t *testing.T) {
 		a.submit(t.Context(), t, b, 7, 1000)
 		a.expect(t, 7, ErrOverloaded)
 	})
-	sameProposals(t, g, []int{0}, []int{1}, []int{2, 3}, []int{6})
+	sameProposals(t, g, []int{0}, []int{1, 2, 3}, []int{6})
 }
 
 // TestLargerThanQueue shows that a command larger than the whole queue is taken when nothing else is, so
