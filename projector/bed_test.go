@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"runlog/proto/contract"
 	"runlog/storage"
@@ -234,17 +235,28 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // counted returns the value of a counter.
 func counted(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
+	return metric(t, reg, name).GetCounter().GetValue()
+}
+
+// measured is how many values a histogram has.
+func measured(t *testing.T, reg *prometheus.Registry, name string) uint64 {
+	t.Helper()
+	return metric(t, reg, name).GetHistogram().GetSampleCount()
+}
+
+func metric(t *testing.T, reg *prometheus.Registry, name string) *dto.Metric {
+	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
+			return f.GetMetric()[0]
 		}
 	}
 	t.Fatalf("no metric %s", name)
-	return 0
+	return nil
 }
 
 // lockedBuffer is a buffer for a log that is read while it is written.

@@ -147,7 +147,7 @@ func TestStoredGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(plain(back), plain(s)) {
+	if !reflect.DeepEqual(asLists(back), asLists(s)) {
 		t.Errorf("read back\n%+v\nwant\n%+v", back, s)
 	}
 	canonical, err := s2.Decode(nil, want[storedHeader:])

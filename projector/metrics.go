@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 		diverged:        counter("diverged_total", "Snapshots that were found not to be the fold of their run."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
-			Help:    "Time from persistedAt of a run's newest event to its snapshot being served (PRJ-11).",
+			Help:    "Time from an event's persistedAt to its snapshot being served (PRJ-11).",
 			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
 		}),
 		position: gauge("position", "Log index up to which everything is folded.",

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -374,4 +375,39 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%v does not name %s", err, field)
 		}
 	}
+}
+
+// TestLagPRJ11: the lag is the age of the oldest event that no snapshot shows yet, and every event's is measured when
+// its snapshot is served.
+func TestLagPRJ11(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	var now atomic.Int64
+	b := newBed(t, func(o *Options) {
+		o.Registerer = reg
+		o.Clock = func() time.Time { return time.Unix(0, now.Load()) }
+	})
+	lag := func(want time.Duration) {
+		t.Helper()
+		if got, err := b.p.Lag(); got != want || err != nil {
+			t.Errorf("lag %v, %v, want %v", got, err, want)
+		}
+	}
+	b.propose(b.more("run", 1))
+	b.settle()
+	now.Store(b.clock + int64(time.Hour))
+	lag(0)
+	// No round ends while somebody reads the snapshots.
+	b.p.live.RLock()
+	b.propose(b.more("run", 3))
+	first := b.clock
+	b.propose(b.more("run", 2))
+	now.Store(first + int64(7*time.Second))
+	lag(7 * time.Second)
+	b.p.live.RUnlock()
+	b.settle()
+	lag(0)
+	now.Store(first) // a clock that goes back makes no lag
+	b.propose(b.more("run", 1))
+	b.settle()
+	eventually(t, "6 events measured", func() bool { return measured(t, reg, "runlog_projector_lag_seconds") == 7 })
 }

@@ -89,18 +89,18 @@ func mustJSON(t *rapid.T, v any) []byte {
 	return text
 }
 
-// plainSnapshot has lists in the places of trees, whose shapes depend on the way to them.
-type plainSnapshot struct {
+// listSnapshot has lists in the places of trees, whose shapes depend on the way to them.
+type listSnapshot struct {
 	Snapshot
 	steps    []StepSnapshot
 	attempts [][]*StepAttempt // of each step
 }
 
-func plain(s *Snapshot) *plainSnapshot {
+func asLists(s *Snapshot) *listSnapshot {
 	if s == nil {
 		return nil
 	}
-	p := &plainSnapshot{Snapshot: *s}
+	p := &listSnapshot{Snapshot: *s}
 	p.Steps = Steps{}
 	for step := range s.Steps.All() {
 		own := *step
@@ -173,7 +173,7 @@ func TestFoldingIsTheSameInAnyBatchesPRJ1(t *testing.T) {
 		rs := someRecords().Draw(t, "run")
 		want := ReduceAll(nil, rs)
 		oneByOne := foldOneByOne(nil, rs)
-		if !reflect.DeepEqual(plain(oneByOne), plain(want)) {
+		if !reflect.DeepEqual(asLists(oneByOne), asLists(want)) {
 			t.Fatalf("one by one\n%s\nat once\n%s", stored(oneByOne), stored(want))
 		}
 		var s *Snapshot
@@ -186,7 +186,7 @@ func TestFoldingIsTheSameInAnyBatchesPRJ1(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !reflect.DeepEqual(plain(back), plain(s)) {
+				if !reflect.DeepEqual(asLists(back), asLists(s)) {
 					t.Fatalf("read back\n%+v\nwas\n%+v", back, s)
 				}
 				s = back
@@ -224,7 +224,7 @@ func TestInputsNeverChangePRJ1(t *testing.T) {
 			foldOneByOne(s, other)
 		}
 		for i := range history {
-			if !reflect.DeepEqual(plain(history[i]), plain(copies[i])) {
+			if !reflect.DeepEqual(asLists(history[i]), asLists(copies[i])) {
 				t.Fatalf("snapshot %d has changed\nto  %s\nwas %s", i, stored(history[i]), stored(copies[i]))
 			}
 		}
@@ -256,7 +256,7 @@ func TestFuturesOfOneSnapshotDoNotMeetPRJ1(t *testing.T) {
 		want := deepCopy(one)
 		ReduceAll(s, second.records)
 		foldOneByOne(s, second.records)
-		if !reflect.DeepEqual(plain(one), plain(want)) {
+		if !reflect.DeepEqual(asLists(one), asLists(want)) {
 			t.Fatalf("after %d rounds: the first future became\n%s\nwas\n%s", n, stored(one), stored(want))
 		}
 	}
@@ -341,7 +341,7 @@ func TestUnknownTypesOnlyAdvancePRJ2(t *testing.T) {
 		next := Reduce(s, &r)
 		want := deepCopy(s)
 		want.LastEventSeq, want.PersistedAt = r.RunSeq, r.Persisted()
-		if !reflect.DeepEqual(plain(next), plain(want)) {
+		if !reflect.DeepEqual(asLists(next), asLists(want)) {
 			t.Fatalf("%s changed\n   %s\nto %s", eventType, stored(s), stored(next))
 		}
 	})

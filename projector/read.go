@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"runlog/storage"
 )
@@ -95,4 +96,15 @@ func foldRecords(ctx context.Context, v *storage.View, s *Snapshot, past func(*s
 		}
 	}
 	return ReduceAll(s, batch), nil
+}
+
+// Lag is the age of the oldest event that is not in a snapshot yet, 0 when all are (PRJ-11).
+func (p *Projector) Lag() (time.Duration, error) {
+	for c, err := range p.opts.Store.Follow(storage.Facts).Log(p.Position()) {
+		if err != nil {
+			return 0, err
+		}
+		return max(0, time.Duration(p.opts.Clock().UnixNano()-c.PersistedAt)), nil
+	}
+	return 0, nil
 }

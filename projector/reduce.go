@@ -71,9 +71,9 @@ func (s *Snapshot) watermark() uint64 {
 // fold is the making of one snapshot. Everything that next points at and that is still prev's is
 // shared and must be copied before it changes; the rest belongs to the fold until it is published.
 type fold struct {
-	prev *Snapshot // never nil, never changed
-	next *Snapshot
-	edit *edit     // owns what next does not share
+	prev   *Snapshot // never nil, never changed
+	next   *Snapshot
+	edit   *edit               // owns what next does not share
 	report func(Inconsistency) // nil: nobody listens
 }
 

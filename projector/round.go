@@ -66,6 +66,13 @@ type round struct {
 	position storage.Position
 	events   int
 	changed  map[string]*folded
+	stamps   []stamped
+}
+
+// stamped counts the events of a commit, which have one persistedAt.
+type stamped struct {
+	at     int64 // nanoseconds
+	events int
 }
 
 // folded is a run that a round changed.
@@ -95,6 +102,7 @@ func (r *round) fold(c *storage.Commit) error {
 	for i := range c.Records {
 		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
 	}
+	r.stamps = append(r.stamps, stamped{c.PersistedAt, len(c.Records)})
 	r.p.metrics.events.Add(float64(len(c.Records)))
 	return nil
 }
@@ -144,11 +152,22 @@ func (r *round) finish() error {
 	p.advanced.Unlock()
 	for id, f := range r.changed {
 		if f.now.LastEventSeq > f.before.LastEventSeq {
-			p.metrics.lag.Observe(now.Sub(f.now.PersistedAt).Seconds())
 			p.watch.publish(id, f.now)
 		}
 	}
+	r.observeLag(now)
 	return r.store(now)
+}
+
+// observeLag measures every event that has just become visible (PRJ-11).
+func (r *round) observeLag(now time.Time) {
+	nanos := now.UnixNano()
+	for _, s := range r.stamps {
+		lag := max(0, float64(nanos-s.at)/float64(time.Second))
+		for range s.events {
+			r.p.metrics.lag.Observe(lag)
+		}
+	}
 }
 
 // list writes the rows of the list that changed.

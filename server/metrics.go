@@ -17,6 +17,7 @@ type metrics struct {
 	duplicates prometheus.Counter
 	diverged   prometheus.Counter
 	skewAlerts prometheus.Counter
+	lagAlerts  prometheus.Counter
 	clockSkew  prometheus.Gauge
 	diskFree   prometheus.Gauge
 	diskAlerts prometheus.Counter
@@ -46,6 +47,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "append", Name: "diverged_total",
 			Help: "Duplicates whose content differs from the stored event (IDM-7).",
 		}),
+		lagAlerts: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "projector", Name: "lag_alerts_total",
+			Help: "Times that PROJECTOR_LAG_HIGH was raised (PRJ-11).",
+		}),
 		skewAlerts: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_alerts_total",
 			Help: "Times that CLOCK_SKEW_HIGH was raised (APP-5).",
@@ -72,7 +77,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -51,6 +51,9 @@ type Options struct {
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is
 	// raised (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
+	// LagLimit is how old an event may be that no snapshot shows before PROJECTOR_LAG_HIGH is raised (PRJ-11).
+	// Default: 5 s.
+	LagLimit time.Duration
 	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes; at least
 	// MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
@@ -119,6 +122,9 @@ func (o *Options) EnsureDefaults() {
 	if o.ClockSkewLimit == 0 {
 		o.ClockSkewLimit = time.Second
 	}
+	if o.LagLimit == 0 {
+		o.LagLimit = 5 * time.Second
+	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
 	}
@@ -155,6 +161,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ClockSkewLimit < 0 {
 		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))
+	}
+	if o.LagLimit < 0 {
+		errs = append(errs, errors.New("server: Options.LagLimit is negative"))
 	}
 	if o.Fail == nil {
 		errs = append(errs, errors.New("server: Options.Fail is nil"))

@@ -325,7 +325,7 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	wantEqual(t, "flat-1.1 as of 6", n.foldTo(flatRun, 6).Step("dbt_run_ltv").Status, projector.StepSuccess)
 	cancelled := n.foldTo(cancelledRun, 13)
 	var artifacts int
-	for _, step := range cancelled.Steps {
+	for step := range cancelled.Steps.All() {
 		artifacts += len(step.Artifacts)
 	}
 	wantEqual(t, "artifacts at steps of cancelled-run as of 13", artifacts, 4)

@@ -95,6 +95,7 @@ func Start(opts Options) (*Server, error) {
 	}
 	s.loops.Go(s.followLeadership)
 	s.loops.Go(s.watchClock)
+	s.loops.Go(s.watchLag)
 	s.loops.Go(s.watchDisk)
 	return s, nil
 }

@@ -67,15 +67,20 @@ func (x WatchView_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchView_Kind.Descriptor instead.
 func (WatchView_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{2, 0}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4, 0}
 }
 
 type GetSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
-	MinSeq        uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
-	Consistency   Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	MinSeq      uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
+	Consistency Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	// The snapshot as it was after the event with this runSeq. Excludes as_of_time.
+	AsOfSeq uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3" json:"as_of_seq,omitempty"`
+	// The snapshot as it was at this time: with the events persisted (persistedAt) until then, it included. The time
+	// must be past.
+	AsOfTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +136,20 @@ func (x *GetSnapshotRequest) GetConsistency() Consistency_Level {
 	return Consistency_LEVEL_UNSPECIFIED
 }
 
+func (x *GetSnapshotRequest) GetAsOfSeq() uint64 {
+	if x != nil {
+		return x.AsOfSeq
+	}
+	return 0
+}
+
+func (x *GetSnapshotRequest) GetAsOfTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOfTime
+	}
+	return nil
+}
+
 type GetSnapshotResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Snapshot      *RunSnapshot           `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
@@ -183,6 +202,122 @@ func (x *GetSnapshotResponse) GetApplied() *AppliedState {
 	return nil
 }
 
+type ProjectRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Consistency   Consistency_Level      `protobuf:"varint,2,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProjectRunRequest) Reset() {
+	*x = ProjectRunRequest{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProjectRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProjectRunRequest) ProtoMessage() {}
+
+func (x *ProjectRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProjectRunRequest.ProtoReflect.Descriptor instead.
+func (*ProjectRunRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ProjectRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ProjectRunRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
+}
+
+type ProjectRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folded from the log alone.
+	Snapshot *RunSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// The snapshot that is served has the same digest. If not, PROJECTION_DIVERGED is raised, and the projection has to
+	// be rebuilt.
+	MatchesStored bool `protobuf:"varint,2,opt,name=matches_stored,json=matchesStored,proto3" json:"matches_stored,omitempty"`
+	// How far the store was.
+	Applied       *AppliedState `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProjectRunResponse) Reset() {
+	*x = ProjectRunResponse{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProjectRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProjectRunResponse) ProtoMessage() {}
+
+func (x *ProjectRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProjectRunResponse.ProtoReflect.Descriptor instead.
+func (*ProjectRunResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ProjectRunResponse) GetSnapshot() *RunSnapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *ProjectRunResponse) GetMatchesStored() bool {
+	if x != nil {
+		return x.MatchesStored
+	}
+	return false
+}
+
+func (x *ProjectRunResponse) GetApplied() *AppliedState {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
 // WatchView says what a watch yields.
 type WatchView struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -192,7 +327,7 @@ type WatchView struct {
 
 func (x *WatchView) Reset() {
 	*x = WatchView{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +339,7 @@ func (x *WatchView) String() string {
 func (*WatchView) ProtoMessage() {}
 
 func (x *WatchView) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +352,7 @@ func (x *WatchView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchView.ProtoReflect.Descriptor instead.
 func (*WatchView) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4}
 }
 
 type WatchRunRequest struct {
@@ -234,7 +369,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +381,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +394,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchRunRequest) GetRunId() string {
@@ -307,7 +442,7 @@ type Watermark struct {
 
 func (x *Watermark) Reset() {
 	*x = Watermark{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +454,7 @@ func (x *Watermark) String() string {
 func (*Watermark) ProtoMessage() {}
 
 func (x *Watermark) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +467,7 @@ func (x *Watermark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watermark.ProtoReflect.Descriptor instead.
 func (*Watermark) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Watermark) GetRunId() string {
@@ -388,7 +523,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +535,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +548,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CaughtUp) GetWatermark() *Watermark {
@@ -433,7 +568,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +580,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +593,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetWatermark() *Watermark {
@@ -484,7 +619,7 @@ type WatchRunResponse struct {
 
 func (x *WatchRunResponse) Reset() {
 	*x = WatchRunResponse{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +631,7 @@ func (x *WatchRunResponse) String() string {
 func (*WatchRunResponse) ProtoMessage() {}
 
 func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +644,7 @@ func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunResponse.ProtoReflect.Descriptor instead.
 func (*WatchRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchRunResponse) GetKind() isWatchRunResponse_Kind {
@@ -579,14 +714,24 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\x84\x01\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xda\x01\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
-	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"|\n" +
+	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1a\n" +
+	"\tas_of_seq\x18\x04 \x01(\x04R\aasOfSeq\x128\n" +
+	"\n" +
+	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\"|\n" +
 	"\x13GetSnapshotResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x121\n" +
-	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"8\n" +
+	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"j\n" +
+	"\x11ProjectRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12>\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xa2\x01\n" +
+	"\x12ProjectRunResponse\x122\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x12%\n" +
+	"\x0ematches_stored\x18\x02 \x01(\bR\rmatchesStored\x121\n" +
+	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"8\n" +
 	"\tWatchView\"+\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
@@ -614,9 +759,11 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\xed\x01\n" +
+	"\x04kind2\xdb\x02\n" +
 	"\x11ProjectionService\x12p\n" +
-	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12f\n" +
+	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12l\n" +
+	"\n" +
+	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12f\n" +
 	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01B\x8d\x01\n" +
 	"\rcom.runlog.v1B\x16ProjectionServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
@@ -634,44 +781,52 @@ func file_runlog_v1_projection_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_projection_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_runlog_v1_projection_service_proto_goTypes = []any{
 	(WatchView_Kind)(0),           // 0: runlog.v1.WatchView.Kind
 	(*GetSnapshotRequest)(nil),    // 1: runlog.v1.GetSnapshotRequest
 	(*GetSnapshotResponse)(nil),   // 2: runlog.v1.GetSnapshotResponse
-	(*WatchView)(nil),             // 3: runlog.v1.WatchView
-	(*WatchRunRequest)(nil),       // 4: runlog.v1.WatchRunRequest
-	(*Watermark)(nil),             // 5: runlog.v1.Watermark
-	(*CaughtUp)(nil),              // 6: runlog.v1.CaughtUp
-	(*Heartbeat)(nil),             // 7: runlog.v1.Heartbeat
-	(*WatchRunResponse)(nil),      // 8: runlog.v1.WatchRunResponse
-	(Consistency_Level)(0),        // 9: runlog.v1.Consistency.Level
-	(*RunSnapshot)(nil),           // 10: runlog.v1.RunSnapshot
-	(*AppliedState)(nil),          // 11: runlog.v1.AppliedState
-	(RunStatus_Value)(0),          // 12: runlog.v1.RunStatus.Value
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*ProjectRunRequest)(nil),     // 3: runlog.v1.ProjectRunRequest
+	(*ProjectRunResponse)(nil),    // 4: runlog.v1.ProjectRunResponse
+	(*WatchView)(nil),             // 5: runlog.v1.WatchView
+	(*WatchRunRequest)(nil),       // 6: runlog.v1.WatchRunRequest
+	(*Watermark)(nil),             // 7: runlog.v1.Watermark
+	(*CaughtUp)(nil),              // 8: runlog.v1.CaughtUp
+	(*Heartbeat)(nil),             // 9: runlog.v1.Heartbeat
+	(*WatchRunResponse)(nil),      // 10: runlog.v1.WatchRunResponse
+	(Consistency_Level)(0),        // 11: runlog.v1.Consistency.Level
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*RunSnapshot)(nil),           // 13: runlog.v1.RunSnapshot
+	(*AppliedState)(nil),          // 14: runlog.v1.AppliedState
+	(RunStatus_Value)(0),          // 15: runlog.v1.RunStatus.Value
 }
 var file_runlog_v1_projection_service_proto_depIdxs = []int32{
-	9,  // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	10, // 1: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	11, // 2: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
-	0,  // 3: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
-	12, // 4: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
-	13, // 5: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
-	5,  // 6: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
-	5,  // 7: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
-	5,  // 8: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
-	6,  // 9: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	7,  // 10: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	1,  // 11: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
-	4,  // 12: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
-	2,  // 13: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
-	8,  // 14: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	11, // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	12, // 1: runlog.v1.GetSnapshotRequest.as_of_time:type_name -> google.protobuf.Timestamp
+	13, // 2: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	14, // 3: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
+	11, // 4: runlog.v1.ProjectRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	13, // 5: runlog.v1.ProjectRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	14, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
+	0,  // 7: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
+	15, // 8: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
+	12, // 9: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
+	7,  // 10: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
+	7,  // 11: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
+	7,  // 12: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
+	8,  // 13: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	9,  // 14: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	1,  // 15: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
+	3,  // 16: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
+	6,  // 17: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
+	2,  // 18: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
+	4,  // 19: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
+	10, // 20: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
+	18, // [18:21] is the sub-list for method output_type
+	15, // [15:18] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_projection_service_proto_init() }
@@ -681,8 +836,8 @@ func file_runlog_v1_projection_service_proto_init() {
 	}
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_snapshot_proto_init()
-	file_runlog_v1_projection_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_runlog_v1_projection_service_proto_msgTypes[7].OneofWrappers = []any{
+	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[9].OneofWrappers = []any{
 		(*WatchRunResponse_Watermark)(nil),
 		(*WatchRunResponse_CaughtUp)(nil),
 		(*WatchRunResponse_Heartbeat)(nil),
@@ -693,7 +848,7 @@ func file_runlog_v1_projection_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_projection_service_proto_rawDesc), len(file_runlog_v1_projection_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ProjectionService_GetSnapshot_FullMethodName = "/runlog.v1.ProjectionService/GetSnapshot"
+	ProjectionService_ProjectRun_FullMethodName  = "/runlog.v1.ProjectionService/ProjectRun"
 	ProjectionService_WatchRun_FullMethodName    = "/runlog.v1.ProjectionService/WatchRun"
 )
 
@@ -31,6 +32,8 @@ const (
 type ProjectionServiceClient interface {
 	// GetSnapshot returns the fold of a run's events, never older than asked for.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
+	// ProjectRun folds a run again from its first event, and compares the result with the snapshot that is served.
+	ProjectRun(ctx context.Context, in *ProjectRunRequest, opts ...grpc.CallOption) (*ProjectRunResponse, error)
 	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunResponse], error)
 }
@@ -47,6 +50,16 @@ func (c *projectionServiceClient) GetSnapshot(ctx context.Context, in *GetSnapsh
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetSnapshotResponse)
 	err := c.cc.Invoke(ctx, ProjectionService_GetSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *projectionServiceClient) ProjectRun(ctx context.Context, in *ProjectRunRequest, opts ...grpc.CallOption) (*ProjectRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProjectRunResponse)
+	err := c.cc.Invoke(ctx, ProjectionService_ProjectRun_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +93,8 @@ type ProjectionService_WatchRunClient = grpc.ServerStreamingClient[WatchRunRespo
 type ProjectionServiceServer interface {
 	// GetSnapshot returns the fold of a run's events, never older than asked for.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
+	// ProjectRun folds a run again from its first event, and compares the result with the snapshot that is served.
+	ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error)
 	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error
 	mustEmbedUnimplementedProjectionServiceServer()
@@ -94,6 +109,9 @@ type UnimplementedProjectionServiceServer struct{}
 
 func (UnimplementedProjectionServiceServer) GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSnapshot not implemented")
+}
+func (UnimplementedProjectionServiceServer) ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProjectRun not implemented")
 }
 func (UnimplementedProjectionServiceServer) WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchRun not implemented")
@@ -137,6 +155,24 @@ func _ProjectionService_GetSnapshot_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ProjectionService_ProjectRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProjectRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProjectionServiceServer).ProjectRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProjectionService_ProjectRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProjectionServiceServer).ProjectRun(ctx, req.(*ProjectRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ProjectionService_WatchRun_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRunRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -158,6 +194,10 @@ var ProjectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSnapshot",
 			Handler:    _ProjectionService_GetSnapshot_Handler,
+		},
+		{
+			MethodName: "ProjectRun",
+			Handler:    _ProjectionService_ProjectRun_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
