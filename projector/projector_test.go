@@ -224,7 +224,7 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 		// What is found late is made anew late.
 		eventually(t, what, func() bool {
 			b.settle()
-			_, _, err := b.p.List(Filter{}, nil, 1000)
+			_, err := b.p.List(Filter{}, nil, 1000)
 			return err == nil
 		})
 		b.check(what)
