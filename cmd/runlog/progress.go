@@ -35,6 +35,11 @@ func (p *progress) draw(now time.Time, bytes int64, events uint64) {
 		full := int(done * progressCells)
 		text = fmt.Sprintf("%3.0f%% [%s%s] %s", 100*done, strings.Repeat("=", full), strings.Repeat(" ", progressCells-full), text)
 	}
+	p.say(text)
+}
+
+// say shows what the work is at.
+func (p *progress) say(text string) {
 	// Carriage return before, erase to the end of the line after (ECMA-48 EL).
 	fmt.Fprintf(p.w, "\r%s\x1b[K", cut(text, p.width-1))
 	p.shown = true

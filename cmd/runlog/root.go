@@ -93,6 +93,7 @@ what they add up to.
 		a.snapshotCommand(),
 		a.watchCommand(),
 		a.runsCommand(),
+		a.projectorCommand(),
 		a.errorsCommand(),
 		a.benchCommand(),
 		a.versionCommand(),
