@@ -107,8 +107,14 @@ type Projector struct {
 		ch chan struct{}
 	}
 
-	stop context.CancelFunc
-	done sync.WaitGroup
+	// rebuilds is held by a rebuild; then rebuilding is set, and adopting while run is asked to serve its result.
+	rebuilds   sync.Mutex
+	rebuilding atomic.Bool
+	adopting   atomic.Pointer[adoption]
+
+	closing context.Context
+	stop    context.CancelFunc
+	done    sync.WaitGroup
 }
 
 // Open opens or makes the projection database and goes on folding where it ends (PRJ-13).
@@ -117,12 +123,15 @@ func Open(opts Options) (*Projector, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	if err := removeLeftovers(&opts); err != nil {
+		return nil, fmt.Errorf("%w: %w", errProjection, err)
+	}
 	db, err := openDatabase(&opts)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Projector{opts: opts, stop: stop}
+	p := &Projector{opts: opts, closing: ctx, stop: stop}
 	p.disk.db = db
 	p.live.runs = newSnapshotCache(opts.CacheBytes)
 	p.watch.limit = opts.MaxSubscriptions
@@ -136,6 +145,8 @@ func Open(opts Options) (*Projector, error) {
 // Close stops folding and stores what memory has.
 func (p *Projector) Close() error {
 	p.stop()
+	p.rebuilds.Lock() // waits for a rebuild to end
+	defer p.rebuilds.Unlock()
 	p.done.Wait()
 	p.metrics.unregister(p.opts.Registerer)
 	if p.disk.db == nil {
@@ -196,7 +207,8 @@ func (p *Projector) run(ctx context.Context) {
 	}
 }
 
-// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on.
+// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on; nil when another
+// database has taken the place of the one that it began with.
 func (p *Projector) follow(ctx context.Context) error {
 	sound := p.disk.db.sound
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -211,8 +223,11 @@ func (p *Projector) follow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		complete, err := p.round(ctx, log)
+		complete, err := p.round(ctx, log, false)
 		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if replaced, err := p.replace(ctx); replaced {
 			return err
 		}
 		if complete {
@@ -226,7 +241,7 @@ func (p *Projector) follow(ctx context.Context) error {
 
 // await returns when the store is ahead, or when nothing has come for a while and snapshots could be stored.
 func (p *Projector) await(ctx context.Context) {
-	if p.live.runs.oldest() != nil {
+	if p.live.runs.oldest() != nil || p.rebuilding.Load() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, idleAfter)
 		defer cancel()
@@ -262,6 +277,11 @@ func (p *Projector) load(run *storage.Run) (s *Snapshot, err error) {
 	}
 	p.disk.RLock()
 	defer p.disk.RUnlock()
+	return p.loadStored(run)
+}
+
+// loadStored is load for a caller that holds disk, or is the one that changes it.
+func (p *Projector) loadStored(run *storage.Run) (s *Snapshot, err error) {
 	if p.disk.db != nil {
 		if s, err = p.disk.db.load(run.RunID); err != nil {
 			p.disk.db.damaged(err)

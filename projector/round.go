@@ -34,9 +34,11 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 // round folds what was committed since the last one, up to about roundEvents, and publishes and stores
 // the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
 // to the end of the log.
-func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete bool, err error) {
+//
+// A round that is silent folds what was visible before: nobody is told.
+func (p *Projector) round(ctx context.Context, log *storage.Follower, silent bool) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
-	r := round{p: p, position: p.Position(), changed: map[string]*folded{}}
+	r := round{p: p, position: p.Position(), changed: map[string]*folded{}, silent: silent}
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -72,6 +74,7 @@ type round struct {
 	events   int
 	changed  map[string]*folded
 	stamps   []stamped
+	silent   bool
 }
 
 // stamped counts the events of a commit, which have one persistedAt.
@@ -103,7 +106,11 @@ func (r *round) fold(c *storage.Commit) error {
 	if len(c.Records) == 0 {
 		return nil
 	}
-	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
+	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
+	if r.silent {
+		alert = nil
+	}
+	f.now = ReduceReporting(f.now, c.Records, alert)
 	for i := range c.Records {
 		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
 	}
@@ -117,9 +124,12 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if f := r.changed[c.Run.RunID]; f != nil {
 		return f, nil
 	}
-	s, err := r.p.load(c.Run)
-	if err != nil {
-		return nil, err
+	s := r.p.live.runs.get(c.Run.RunID) // nobody else changes it
+	if s == nil {
+		var err error
+		if s, err = r.p.loadStored(c.Run); err != nil {
+			return nil, err
+		}
 	}
 	f := &folded{run: c.Run, listed: s.Status}
 	if c.Run.CreatedPosition > r.p.Position() {
@@ -129,6 +139,7 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if len(c.Records) > 0 && s.LastEventSeq+1 < c.Records[0].RunSeq {
 		r.p.hole(c, s.LastEventSeq)
 		f.anew = true // it may be what made the run
+		var err error
 		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
 			return nil, err
 		}
@@ -157,12 +168,14 @@ func (r *round) finish() error {
 	close(p.advanced.ch)
 	p.advanced.ch = make(chan struct{})
 	p.advanced.Unlock()
-	for id, f := range r.changed {
-		if f.now.LastEventSeq > f.before.LastEventSeq {
-			p.watch.publish(id, f.now)
+	if !r.silent {
+		for id, f := range r.changed {
+			if f.now.LastEventSeq > f.before.LastEventSeq {
+				p.watch.publish(id, f.now)
+			}
 		}
+		r.observeLag(now)
 	}
-	r.observeLag(now)
 	return r.store(now)
 }
 
