@@ -204,8 +204,13 @@ func (w *write) set(key, value []byte) {
 	}
 }
 
-func (w *write) delete(key []byte) {
-	if w.err == nil {
+// delete deletes a row; once says that it was set once since it was deleted last.
+func (w *write) delete(key []byte, once bool) {
+	switch {
+	case w.err != nil:
+	case once:
+		w.err = w.batch.SingleDelete(key, nil)
+	default:
 		w.err = w.batch.Delete(key, nil)
 	}
 }

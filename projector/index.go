@@ -113,18 +113,24 @@ func (t *traits) chosen() (list []index) {
 	return list
 }
 
-// list writes a run's rows: all of them when it may have none, else its row of the list and, where it moves to
-// another status, its rows of the indexes that know the status.
+// list writes a run's rows: all of them when some may be missing, else its row of the list and those of the indexes
+// that know the status.
+//
+// A row of a status is there once, from when the run takes the status until it leaves it. So a single delete is
+// enough, which goes, together with the row, when they meet in a flush; plain ones would stay where the newest runs
+// of a status are looked for. If a row stayed after all, it would name a run whose row of the list says otherwise.
 func (w *write) list(f *folded) {
 	d := w.d
 	t := traitsOf(f.run, f.now.Status)
 	d.place = appendPlace(d.place[:0], f.run.CreatedAt, f.run.RunID)
 	d.row = appendListRow(d.row[:0], t)
 	w.set(d.listKey(whole, t), d.row)
+	before := *t
+	before.status = f.listed
 	for _, x := range indexes {
 		moves := x.by&byStatus != 0
-		if moves && f.listed != 0 && f.listed != f.now.Status {
-			w.delete(d.listKey(x, traitsOf(f.run, f.listed)))
+		if moves && f.listed != 0 {
+			w.delete(d.listKey(x, &before), !f.anew)
 		}
 		if moves || f.anew {
 			w.set(d.listKey(x, t), nil)

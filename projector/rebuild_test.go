@@ -137,10 +137,10 @@ func TestRebuildEndsEarly(t *testing.T) {
 	if left := b.leftovers(); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	var close sync.Once
+	var once sync.Once
 	closed := make(chan error, 1)
 	_, err = b.p.Rebuild(t.Context(), func(Progress) {
-		close.Do(func() {
+		once.Do(func() {
 			go func() { closed <- b.p.Close() }()
 			<-b.p.closing.Done()
 		})

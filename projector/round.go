@@ -51,7 +51,7 @@ func (p *Projector) round(ctx context.Context, log *storage.Follower, silent boo
 			complete = false
 			break
 		}
-		// What the list has and what it has not is not folded in one round.
+		// What the list has already and what it has not is not folded in one round.
 		if listed := p.disk.db.listed; p.Position() < listed && listed < c.Position {
 			r.position, complete = listed, false
 			break
@@ -193,8 +193,8 @@ func (r *round) observeLag(now time.Time) {
 // list writes the rows of the list that changed, and up to where the list is then.
 func (r *round) list() error {
 	d := r.p.disk.db
-	if r.position <= d.listed {
-		return nil // it has them since before a restart
+	if r.p.Position() < d.listed {
+		return nil // it has them since before a restart, and nothing behind them was folded
 	}
 	w := d.write()
 	defer w.close()
