@@ -1,0 +1,43 @@
+package projector
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"runlog/storage"
+)
+
+// TestStoredPositionKeepsUp: however many runs change, what has to be folded again after a crash stays within storeBehind
+// and some rounds.
+func TestStoredPositionKeepsUp(t *testing.T) {
+	b := newBed(t)
+	b.p.stop()
+	b.p.done.Wait()
+	now := time.Unix(1000, 0)
+	p := b.p
+	p.opts.Clock = func() time.Time { return now }
+	p.live.runs.limit = 4 << 30
+	before := p.folded
+	most := uint64(0)
+	for i := range 110 {
+		r := round{p: p, position: storage.Position(i + 1), events: roundEvents, changed: map[string]*folded{}}
+		for n := range roundEvents {
+			run := &storage.Run{RunID: fmt.Sprintf("run-%d-%d", i, n), Scope: storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "environment"},
+				PlanID: "plan", PlanVersion: "1"}
+			s := Empty(run)
+			next := *s
+			next.LastEventSeq, next.PersistedAt = 1, now
+			r.changed[run.RunID] = &folded{run: run, before: s, now: &next, weight: eventWeight}
+		}
+		if err := r.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if e := p.live.runs.oldest(); e != nil {
+			most = max(most, p.folded-e.since.events)
+		}
+	}
+	if bound := uint64(storeBehind + 5*roundEvents); most > bound {
+		t.Errorf("of %d events folded, %d would be folded again, bound %d", p.folded-before, most, bound)
+	}
+}

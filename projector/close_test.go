@@ -1,0 +1,62 @@
+package projector
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+	"runlog/storage/storagetest"
+)
+
+// TestCloseEndsWithoutItsDirectory: Close does not wait for ever for a disk that takes nothing, also when memory has more
+// to store than the database's memtables hold.
+func TestCloseEndsWithoutItsDirectory(t *testing.T) {
+	b := newBed(t)
+	rng := rand.New(rand.NewPCG(12, 12))
+	text := func(n int) string {
+		s := make([]byte, n)
+		for i := range s {
+			s[i] = byte(' ' + 3 + rng.IntN(80))
+			if s[i] == '\\' {
+				s[i] = 'x'
+			}
+		}
+		return string(s)
+	}
+	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
+		t.Fatal(err)
+	}
+	const runs, events = 24, 40
+	for r := range runs {
+		runID := fmt.Sprint("large-", r)
+		var list []contract.Event
+		for i := range events {
+			e := storagetest.Event(runID, i)
+			e.Type = contract.StepCompleted
+			payload, err := json.Marshal(map[string]any{"artifacts": []any{map[string]any{"uri": text(60_000), "kind": "table"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Payload = payload
+			list = append(list, keyed(e))
+		}
+		b.propose(storagetest.Request{Append: &storage.Append{RunID: runID, Events: list}})
+	}
+	b.settle()
+	p := b.p
+	b.p = nil
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = p.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("Close does not end")
+	}
+}

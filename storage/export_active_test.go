@@ -1,0 +1,24 @@
+package storage
+
+// Indexed tells how many receipts of a run in memory are indexed, -1 when each key is looked up, and how many were
+// looked up so far.
+func (s *Store) Indexed(runID string) (receipts, asked int) {
+	r := s.active.runs[runID]
+	if r == nil || r.unindexed() {
+		receipts = -1
+	} else {
+		receipts = len(r.receipts)
+	}
+	if r != nil {
+		asked = r.asked
+	}
+	return receipts, asked
+}
+
+// ActiveSizes is what ActiveMemory should be: the sizes of the runs, counted anew.
+func (s *Store) ActiveSizes() (bytes int) {
+	for _, r := range s.active.runs {
+		bytes += r.size()
+	}
+	return bytes
+}
