@@ -17,7 +17,7 @@ import (
 // stored returns up to where the database has a run.
 func (b *bed) stored(runID string) uint64 {
 	b.t.Helper()
-	s, err := b.p.disk.db.load(runID)
+	s, _, err := b.p.disk.db.load(runID)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/s2"
 
 	"runlog/storage"
 )
@@ -125,20 +127,41 @@ func tryDatabase(o *Options) (*database, error) {
 	return d, nil
 }
 
-// close flushes, unless the database is damaged: Pebble would try for ever.
-func (d *database) close() error {
-	flushed, err := d.db.AsyncFlush()
-	if err == nil {
+// close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would try for ever. One that
+// does not even take what is under way is left as it is.
+func (d *database) close(rest func() error) error {
+	stored := make(chan error, 1)
+	go func() { stored <- rest() }()
+	var err error
+	select {
+	case err = <-stored:
+	case <-d.sound.Done():
 		select {
-		case <-flushed:
-		case <-d.sound.Done():
-			err = context.Cause(d.sound)
+		case err = <-stored:
+		case <-time.After(retryAfter):
+			return fmt.Errorf("%w: not closed, it takes nothing any more: %w", errProjection, context.Cause(d.sound))
 		}
+	}
+	if err == nil {
+		err = d.flush()
 	}
 	if err = errors.Join(err, d.db.Close()); err != nil {
 		return fmt.Errorf("%w: close: %w", errProjection, err)
 	}
 	return nil
+}
+
+func (d *database) flush() error {
+	flushed, err := d.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-d.sound.Done():
+		return context.Cause(d.sound)
+	}
 }
 
 func (d *database) readWatermark() error {
@@ -176,17 +199,19 @@ func (d *database) get(key []byte) ([]byte, error) {
 	return bytes.Clone(row), closer.Close()
 }
 
-// load returns the stored snapshot of a run, nil when there is none.
-func (d *database) load(runID string) (*Snapshot, error) {
+// load returns the stored snapshot of a run and the length of its canonical form, nil when there is none.
+func (d *database) load(runID string) (s *Snapshot, length int, err error) {
 	row, err := d.get(snapshotKey(runID))
 	if err != nil || row == nil {
-		return nil, err
+		return nil, 0, err
 	}
-	s, err := UnmarshalStored(row)
+	if s, err = UnmarshalStored(row); err == nil {
+		length, err = s2.DecodedLen(row[storedHeader:])
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: snapshot of run %q: %w", errProjection, runID, err)
+		return nil, 0, fmt.Errorf("%w: snapshot of run %q: %w", errProjection, runID, err)
 	}
-	return s, nil
+	return s, length, nil
 }
 
 // write is a batch on its way to the database. The first error stays.

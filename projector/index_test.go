@@ -88,7 +88,7 @@ func newListBed(t ender) *listBed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.close(); err != nil {
+		if err := d.close(func() error { return nil }); err != nil {
 			t.Error(err)
 		}
 	})

@@ -107,10 +107,11 @@ type Projector struct {
 		ch chan struct{}
 	}
 
-	// rebuilds is held by a rebuild; then rebuilding is set, and adopting while run is asked to serve its result.
-	rebuilds   sync.Mutex
-	rebuilding atomic.Bool
-	adopting   atomic.Pointer[adoption]
+	// rebuilds is held by a rebuild; adopting is set while run is asked to serve its result.
+	rebuilds sync.Mutex
+	adopting atomic.Pointer[adoption]
+	// wake ends the waiting of run. Whoever sets adopting calls it afterwards.
+	wake atomic.Pointer[context.CancelFunc]
 
 	closing context.Context
 	stop    context.CancelFunc
@@ -152,12 +153,7 @@ func (p *Projector) Close() error {
 	if p.disk.db == nil {
 		return nil
 	}
-	var err error
-	for p.live.runs.oldest() != nil && err == nil {
-		rest := round{p: p, position: p.Position()}
-		err = rest.store(p.opts.Clock())
-	}
-	if err = errors.Join(err, p.disk.db.close()); err != nil {
+	if err := p.disk.db.close(p.storeRest); err != nil {
 		// Nothing is lost: the next Open folds it again.
 		p.opts.Logger.Warn("projection database not closed well", "err", err)
 	}
@@ -241,10 +237,14 @@ func (p *Projector) follow(ctx context.Context) error {
 
 // await returns when the store is ahead, or when nothing has come for a while and snapshots could be stored.
 func (p *Projector) await(ctx context.Context) {
-	if p.live.runs.oldest() != nil || p.rebuilding.Load() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, idleAfter)
-		defer cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.wake.Store(&cancel)
+	if p.adopting.Load() != nil {
+		return
+	}
+	if p.live.runs.oldest() != nil {
+		defer time.AfterFunc(idleAfter, cancel).Stop()
 	}
 	_ = p.opts.Store.Wait(ctx, p.Position())
 }
@@ -277,19 +277,21 @@ func (p *Projector) load(run *storage.Run) (s *Snapshot, err error) {
 	}
 	p.disk.RLock()
 	defer p.disk.RUnlock()
-	return p.loadStored(run)
+	s, _, err = p.loadStored(run)
+	return s, err
 }
 
-// loadStored is load for a caller that holds disk, or is the one that changes it.
-func (p *Projector) loadStored(run *storage.Run) (s *Snapshot, err error) {
+// loadStored is load for a caller that holds disk, or is the one that changes it. It returns about what the snapshot
+// takes in memory, too.
+func (p *Projector) loadStored(run *storage.Run) (s *Snapshot, weight int, err error) {
 	if p.disk.db != nil {
-		if s, err = p.disk.db.load(run.RunID); err != nil {
+		if s, weight, err = p.disk.db.load(run.RunID); err != nil {
 			p.disk.db.damaged(err)
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if s == nil {
-		return Empty(run), nil
+		return Empty(run), 0, nil
 	}
-	return s, nil
+	return s, weight, nil
 }

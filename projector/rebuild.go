@@ -58,8 +58,6 @@ func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progres
 	if p.closing.Err() != nil {
 		return Progress{}, errClosed
 	}
-	p.rebuilding.Store(true)
-	defer p.rebuilding.Store(false)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.closing, func() { cancel(errClosed) })()
@@ -181,6 +179,9 @@ type adoption struct {
 // adopt has the goroutine that folds put a closed database in the place of the one that it writes.
 func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 	p.adopting.Store(a)
+	if wake := p.wake.Load(); wake != nil {
+		(*wake)()
+	}
 	select {
 	case err := <-a.done:
 		return err

@@ -106,11 +106,25 @@ func (r *round) fold(c *storage.Commit) error {
 	if len(c.Records) == 0 {
 		return nil
 	}
+	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
+	if f.now.LastEventSeq+1 < c.Records[0].RunSeq {
+		r.p.hole(c, f.now.LastEventSeq)
+		f.anew = true // it may be what made the run
+		if f.now, err = foldBefore(r.p.opts.Store, f.now, c); err != nil {
+			return err
+		}
+		f.weight += len(f.now.CanonicalJSON())
+	}
 	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
 	if r.silent {
 		alert = nil
 	}
+	before := len(f.now.Artifacts)
 	f.now = ReduceReporting(f.now, c.Records, alert)
+	if len(f.now.Artifacts) > before {
+		// The run has ended, and gathers what its steps have.
+		f.weight += artifactsWeight(f.now.Artifacts)
+	}
 	for i := range c.Records {
 		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
 	}
@@ -119,30 +133,30 @@ func (r *round) fold(c *storage.Commit) error {
 	return nil
 }
 
+func artifactsWeight(list []Artifact) (weight int) {
+	for i := range list {
+		a := &list[i]
+		weight += eventWeight + len(a.URI) + len(a.Kind) + len(a.SHA256) + len(a.ExpiresAt)
+	}
+	return weight
+}
+
 // begin returns the run of a commit as it was before the commit.
 func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if f := r.changed[c.Run.RunID]; f != nil {
 		return f, nil
 	}
 	s := r.p.live.runs.get(c.Run.RunID) // nobody else changes it
+	weight := 0
 	if s == nil {
 		var err error
-		if s, err = r.p.loadStored(c.Run); err != nil {
+		if s, weight, err = r.p.loadStored(c.Run); err != nil {
 			return nil, err
 		}
 	}
-	f := &folded{run: c.Run, listed: s.Status}
+	f := &folded{run: c.Run, listed: s.Status, weight: weight}
 	if c.Run.CreatedPosition > r.p.Position() {
 		f.listed, f.anew = 0, true
-	}
-	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
-	if len(c.Records) > 0 && s.LastEventSeq+1 < c.Records[0].RunSeq {
-		r.p.hole(c, s.LastEventSeq)
-		f.anew = true // it may be what made the run
-		var err error
-		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
-			return nil, err
-		}
 	}
 	f.before, f.now = s, s
 	r.changed[c.Run.RunID] = f
@@ -190,6 +204,21 @@ func (r *round) observeLag(now time.Time) {
 	}
 }
 
+// storeRest stores everything that waits, as long as the database is sound.
+func (p *Projector) storeRest() error {
+	sound := p.disk.db.sound
+	for p.live.runs.oldest() != nil {
+		if sound.Err() != nil {
+			return context.Cause(sound)
+		}
+		rest := round{p: p, position: p.Position()}
+		if err := rest.store(p.opts.Clock()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // list writes the rows of the list that changed, and up to where the list is then.
 func (r *round) list() error {
 	d := r.p.disk.db
@@ -221,7 +250,7 @@ func (r *round) store(now time.Time) error {
 			runs.stored(e, w.snapshot(e))
 		}
 	}
-	for e := runs.oldest(); e != nil && w.size() < storeBytes && r.due(e, now); e = runs.oldest() {
+	for e := runs.oldest(); e != nil && r.due(e, now) && (w.size() < storeBytes || r.late(e)); e = runs.oldest() {
 		runs.stored(e, w.snapshot(e))
 	}
 	position := r.position
@@ -244,9 +273,13 @@ func (r *round) store(now time.Time) error {
 	return nil
 }
 
+// late says whether a snapshot has waited for so many events that it must not wait for a piece of its own: what would be
+// folded again after a crash is bounded.
+func (r *round) late(e *cached) bool { return r.p.folded >= e.since.events+storeBehind }
+
 // due says whether a snapshot that is in memory has to be stored now.
 func (r *round) due(e *cached, now time.Time) bool {
-	return r.events == 0 || r.p.folded >= e.since.events+storeBehind || now.Sub(e.since.at) >= storeAfter
+	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
 // hole tells the operator that events of a run were missing (PRJ-12).
