@@ -36,7 +36,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 // to the end of the log.
 func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
-	r := round{p: p, position: p.Position(), changed: map[string]*folded{}}
+	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}}
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -64,6 +64,7 @@ func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete 
 type round struct {
 	p        *Projector
 	position storage.Position
+	cursor   Cursor // behind the last commit
 	events   int
 	changed  map[string]*folded
 	stamps   []stamped
@@ -82,13 +83,18 @@ type folded struct {
 	now    *Snapshot
 	weight int  // what the events may add to the snapshot
 	made   bool // or its metadata changed
+
+	// For who watches many runs.
+	cursor Cursor // behind the last commit that is news
+	seq    uint64 // of its last event
+	unsure bool   // before had some of the events: it does not tell the status that was told last
 }
 
 // eventWeight is what an event adds beside what it takes from its payload.
 const eventWeight = 128
 
 func (r *round) fold(c *storage.Commit) error {
-	r.position = c.Position
+	r.position, r.cursor = c.Position, r.cursor.next(c.Position)
 	r.events += max(1, len(c.Records)) // a run without events counts too
 	f, err := r.begin(c)
 	if err != nil {
@@ -96,8 +102,13 @@ func (r *round) fold(c *storage.Commit) error {
 	}
 	if len(c.Records) == 0 {
 		f.made, f.run = true, c.Run
+		if f.now.LastEventSeq == 0 {
+			f.cursor = r.cursor
+		}
 		return nil
 	}
+	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
+	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
 	f.now = ReduceReporting(f.now, c.Records, func(i Inconsistency) { r.p.alert(c.Run.RunID, i) })
 	for i := range c.Records {
 		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
@@ -131,6 +142,9 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 // listed says whether the run's row in the list is as it was.
 func (f *folded) listed() bool { return !f.made && f.now.Status == f.before.Status }
 
+// grew says whether the run has events that its snapshot did not have before.
+func (f *folded) grew() bool { return f.now.LastEventSeq > f.before.LastEventSeq }
+
 // finish makes the new snapshots and the list visible, tells the watchers, and stores what is due.
 func (r *round) finish() error {
 	p := r.p
@@ -150,11 +164,7 @@ func (r *round) finish() error {
 	close(p.advanced.ch)
 	p.advanced.ch = make(chan struct{})
 	p.advanced.Unlock()
-	for id, f := range r.changed {
-		if f.now.LastEventSeq > f.before.LastEventSeq {
-			p.watch.publish(id, f.now)
-		}
-	}
+	p.watch.publish(r.position, r.changed)
 	r.observeLag(now)
 	return r.store(now)
 }
