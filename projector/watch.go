@@ -20,6 +20,7 @@ type watchers struct {
 	published atomic.Uint64
 
 	mu       sync.Mutex
+	highest  storage.Position // that published has been
 	byRun    map[string]map[*Subscription]struct{}
 	byTenant map[string]map[*RunsSubscription]struct{} // those of any tenant under ""
 	number   int
@@ -113,6 +114,7 @@ func (w *watchers) publish(position storage.Position, changed map[string]*folded
 	}
 	w.tellManyLocked(position, changed)
 	w.published.Store(uint64(position))
+	w.highest = max(w.highest, position)
 }
 
 // tellLocked hands a snapshot to the run's subscriptions.

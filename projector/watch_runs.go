@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,9 @@ func (c Cursor) next(at storage.Position) Cursor {
 func (c Cursor) Compare(d Cursor) int {
 	return cmp.Or(cmp.Compare(c.Position, d.Position), cmp.Compare(c.Ahead, d.Ahead))
 }
+
+// never is a cursor that nobody comes to.
+var never = Cursor{Position: math.MaxUint64}
 
 // Mark is a run's watermark.
 type Mark struct {
@@ -90,6 +94,7 @@ type RunsSubscription struct {
 
 	mu      sync.Mutex
 	live    storage.Position // pending has everything behind
+	sure    Cursor           // a round from here on finds runs as the reader was told of them, if it was
 	pending map[string]*Change
 }
 
@@ -106,7 +111,10 @@ func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, er
 	if from == nil {
 		from = &Cursor{Position: live}
 	}
-	s := &RunsSubscription{p: p, filter: f, wake: make(chan struct{}, 1), cursor: *from, live: live}
+	s := &RunsSubscription{p: p, filter: f, wake: make(chan struct{}, 1), cursor: *from, live: live, sure: *from}
+	if from.Position < live {
+		s.sure = never
+	}
 	if w.byTenant == nil {
 		w.byTenant = map[string]map[*RunsSubscription]struct{}{}
 	}
@@ -146,35 +154,47 @@ func (w *watchers) tellManyLocked(position storage.Position, changed map[string]
 		}
 	}
 	slices.SortFunc(news, func(a, b *folded) int { return a.cursor.Compare(b.cursor) })
+	span := span{from: Cursor{Position: storage.Position(w.published.Load())}, to: position}
+	if span.from.Position < w.highest {
+		span.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
+	}
 	for _, f := range news {
 		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor}
 		for s := range w.byTenant[""] {
-			s.tell(position, f, c)
+			s.tell(span, f, c)
 		}
 		if tenant := f.run.Scope.TenantID; tenant != "" {
 			for s := range w.byTenant[tenant] {
-				s.tell(position, f, c)
+				s.tell(span, f, c)
 			}
 		}
 	}
 }
 
-// tell is called with what a round, which goes up to a position, did to a run.
-func (s *RunsSubscription) tell(position storage.Position, f *folded, c *Change) {
+// span is what a round has folded of the log.
+type span struct {
+	from Cursor
+	to   storage.Position
+}
+
+// tell is called with what a round did to a run.
+func (s *RunsSubscription) tell(round span, f *folded, c *Change) {
 	if !s.filter.names(f.run) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Who reads the log leaves to news what has changed since: it was not told what the run was before that.
+	unsure := f.unsure || s.sure.Compare(round.from) > 0
 	_, known := s.pending[c.RunID]
 	switch {
 	case c.Cursor.Position < s.live: // the reader finds it in the log
 		return
 	case known:
-	case s.filter.Status != 0 && s.filter.Status != c.Status && s.filter.Status != f.before.Status && !f.unsure:
+	case s.filter.Status != 0 && s.filter.Status != c.Status && s.filter.Status != f.before.Status && !unsure:
 		return
 	case len(s.pending) == maxPending:
-		s.pending, s.live = nil, position
+		s.pending, s.live, s.sure = nil, round.to, never
 		nudge(s.wake)
 		return
 	case s.pending == nil:
@@ -275,7 +295,19 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 	}
 	slices.SortFunc(news, func(a, b *Change) int { return a.Cursor.Compare(b.Cursor) })
 	s.cursor = end
+	s.caughtUp()
 	return news, nil
+}
+
+// caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots that the catch-up
+// has met is newer than the store is now.
+func (s *RunsSubscription) caughtUp() {
+	applied := s.p.opts.Store.Applied()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cursor.Position >= s.live {
+		s.sure = Cursor{Position: applied.Position()}
+	}
 }
 
 // latestCommit is the last one of a run that a piece of the log has.
@@ -326,7 +358,8 @@ func (s *RunsSubscription) change(l latestCommit) (*Change, error) {
 		return nil, err
 	}
 	// What status the run was told to have is not known. It was not told of when there was no run.
-	if s.filter.Status != 0 && s.filter.Status != now.Status && l.run.CreatedPosition > s.cursor.Position {
+	created := Cursor{Position: l.run.CreatedPosition - 1}
+	if s.filter.Status != 0 && s.filter.Status != now.Status && s.cursor.Compare(created) <= 0 {
 		return nil, nil
 	}
 	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, nil
