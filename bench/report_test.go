@@ -187,3 +187,24 @@ func TestSVG(t *testing.T) {
 		}
 	}
 }
+
+// TestLastToFirst compares the ends of a run, without the last interval, which ends early.
+func TestLastToFirst(t *testing.T) {
+	events := func(n int, count func(int) uint64) []uint64 {
+		list := make([]uint64, n)
+		for i := range list {
+			list[i] = count(i)
+		}
+		return list
+	}
+	for want, line := range map[float64]Timeline{
+		0:   {1000, events(4, func(int) uint64 { return 7 })},
+		1:   {1000, append(events(20, func(int) uint64 { return 7 }), 1)},
+		0.5: {1000, append(events(900, func(i int) uint64 { return []uint64{8, 4}[i/60%15/14] }), 0)}, // the last minute alone
+		2:   {1000, append(events(16, func(i int) uint64 { return []uint64{3, 9, 9, 6}[i/4] }), 0)},   // quarters
+	} {
+		if got := line.lastToFirst(); got != want {
+			t.Errorf("%v intervals: %v, want %v", len(line.Events), got, want)
+		}
+	}
+}

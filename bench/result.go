@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"time"
 )
 
@@ -112,6 +113,25 @@ func percentilesOf(h *Histogram) []Percentile {
 type Timeline struct {
 	IntervalMs float64  `json:"intervalMs"`
 	Events     []uint64 `json:"events"`
+}
+
+// lastToFirst divides what the last minute acknowledged by what the first did; of less than four minutes, the last
+// quarter by the first. 0 when there is too little to tell.
+func (t *Timeline) lastToFirst() float64 {
+	if len(t.Events) < 5 {
+		return 0
+	}
+	whole := t.Events[:len(t.Events)-1] // the last interval ended early
+	n := len(whole) / 4
+	if minute := int(math.Round(60_000 / t.IntervalMs)); minute < n {
+		n = minute
+	}
+	var first, last uint64
+	for i := range n {
+		first += whole[i]
+		last += whole[len(whole)-1-i]
+	}
+	return quotient(float64(last), float64(first))
 }
 
 // ReadResult is one kind of question beside the appends.

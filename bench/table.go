@@ -151,17 +151,17 @@ func restarts(results []Result, many bool) Table {
 }
 
 func usages(results []Result, many bool) Table {
-	t := Table{Heads: []string{"PROCESS OF THE SYSTEM", "CALLERS", "LONGEST PAUSE", "PEAK MEMORY", "WRITTEN", "WRITTEN ÷ SENT", "CPU AN EVENT"}}
+	t := Table{Heads: []string{"PROCESS OF THE SYSTEM", "CALLERS", "LONGEST PAUSE", "LAST ÷ FIRST", "PEAK MEMORY", "WRITTEN", "WRITTEN ÷ SENT", "CPU AN EVENT"}}
 	for i := range results {
 		r := &results[i]
 		if r.Limit || r.Acknowledged == 0 {
 			continue
 		}
-		cells := []string{name(r, many), grouped(float64(r.Callers)), latencyText(r.LongestPause), "", "", "", ""}
+		cells := []string{name(r, many), grouped(float64(r.Callers)), latencyText(r.LongestPause), RatioText(r.Timeline.lastToFirst()), "", "", "", ""}
 		if u := r.Usage; u != nil {
 			sent := float64(r.Acknowledged) / float64(r.Batch) * float64(r.RequestBytes)
 			cpu := u.CPUSeconds / float64(r.Acknowledged) * 1e6
-			cells = append(cells[:3], mebibytes(u.PeakBytes), mebibytes(u.WrittenBytes), RatioText(quotient(float64(u.WrittenBytes), sent)), threeDigits(cpu)+" µs")
+			cells = append(cells[:4], mebibytes(u.PeakBytes), mebibytes(u.WrittenBytes), RatioText(quotient(float64(u.WrittenBytes), sent)), threeDigits(cpu)+" µs")
 		}
 		t.Rows = append(t.Rows, cells)
 	}

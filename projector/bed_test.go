@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 
 // bed is a store, the log that feeds it, and a projector of it, on disks in memory.
 type bed struct {
-	t     *testing.T
+	t     testing.TB
 	local *storagetest.Local
 	opts  Options
 	p     *Projector
@@ -31,7 +31,7 @@ type bed struct {
 	runs  map[string]int // events made of each run
 }
 
-func newBed(t *testing.T, change ...func(*Options)) *bed {
+func newBed(t testing.TB, change ...func(*Options)) *bed {
 	t.Helper()
 	local, err := storagetest.Open(storage.Options{FS: vfs.NewCrashableMem()})
 	if err != nil {
@@ -175,11 +175,11 @@ func (b *bed) check(what string) {
 	b.t.Helper()
 	b.settle()
 	listed := map[string]RunStatus{}
-	page, next, err := b.p.List(Filter{}, nil, 10_000)
-	if err != nil || next != nil {
+	page, err := b.p.List(Filter{}, nil, 10_000)
+	if err != nil || page.Next != nil {
 		b.t.Fatalf("%s: list: %v", what, err)
 	}
-	for _, l := range page {
+	for _, l := range page.Runs {
 		listed[l.RunID] = l.Status
 	}
 	for runID := range b.runs {

@@ -44,7 +44,7 @@ func benchmarkFold(b *testing.B, rs []storage.Record, fold func([]storage.Record
 }
 
 func BenchmarkReduceAll(b *testing.B) {
-	for _, steps := range []int{50, 2000} {
+	for _, steps := range []int{50, 2000, 50_000} {
 		rs := plannedRun(steps)
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
 			benchmarkFold(b, rs, func(rs []storage.Record) *Snapshot { return ReduceAll(nil, rs) })
@@ -53,7 +53,7 @@ func BenchmarkReduceAll(b *testing.B) {
 }
 
 func BenchmarkReduce(b *testing.B) {
-	for _, steps := range []int{50, 2000} {
+	for _, steps := range []int{50, 2000, 50_000} {
 		rs := plannedRun(steps)
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
 			benchmarkFold(b, rs, func(rs []storage.Record) (s *Snapshot) {
@@ -67,7 +67,7 @@ func BenchmarkReduce(b *testing.B) {
 }
 
 func BenchmarkStored(b *testing.B) {
-	for _, steps := range []int{50, 2000} {
+	for _, steps := range []int{50, 2000, 50_000} {
 		s := ReduceAll(nil, plannedRun(steps))
 		data := s.MarshalStored()
 		b.Run(fmt.Sprintf("marshal/steps=%d", steps), func(b *testing.B) {

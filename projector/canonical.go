@@ -2,7 +2,6 @@ package projector
 
 import (
 	"crypto/sha256"
-	"iter"
 	"strconv"
 	"time"
 )
@@ -48,7 +47,7 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 	writeArray(&w, "signals", s.Signals, (*writer).signal)
 	w.time("startedAt", s.StartedAt)
 	w.string("status", s.Status.String())
-	writeAll(&w, "steps", s.Steps.All(), (*writer).step)
+	writeTree(&w, "steps", &s.Steps.list, (*writer).step)
 	w.string("tenantId", s.TenantID)
 	w.optionalInt64("totalDurationMs", s.TotalDurationMs)
 	w.close()
@@ -58,7 +57,7 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 func (w *writer) step(step *StepSnapshot) {
 	w.open()
 	writeArray(w, "artifacts", step.Artifacts, (*writer).artifact)
-	writeAll(w, "attempts", step.Attempts.All(), (*writer).attempt)
+	writeTree(w, "attempts", &step.Attempts.list, (*writer).attempt)
 	w.attemptRest(&step.StepAttempt)
 	w.string("stepId", step.StepID)
 	w.close()
@@ -175,16 +174,19 @@ func writeArray[T any](w *writer, name string, list []T, element func(*writer, *
 	w.b = append(w.b, ']')
 }
 
-func writeAll[T any](w *writer, name string, list iter.Seq[*T], element func(*writer, *T)) {
+func writeTree[T any](w *writer, name string, list *tree[uint32, *T], element func(*writer, *T)) {
 	w.name(name)
 	w.b = append(w.b, '[')
-	first := true
-	for e := range list {
-		if !first {
-			w.b = append(w.b, ',')
-		}
-		first = false
-		element(w, e)
+	if list.root != nil { // most steps have no earlier attempts
+		first := true
+		list.root.each(func(_ uint32, e *T) bool {
+			if !first {
+				w.b = append(w.b, ',')
+			}
+			first = false
+			element(w, e)
+			return true
+		})
 	}
 	w.b = append(w.b, ']')
 }

@@ -19,19 +19,39 @@ var errProjection = errors.New("projector: projection database")
 
 // databaseFormat changes with the tables below, as StoredFormat does with the snapshots; a database of
 // another format is made anew.
-const databaseFormat = 1
+const databaseFormat = 2
 
 // The projection database (D9). It has no write-ahead log. A round writes its rows of the list, then, in one batch,
 // the snapshots that are due and the position up to which the database has everything. So what survives a crash is the
 // state after some round, of which list and snapshots may be newer than the position says; folding goes on from there.
 //
-//	l ^createdAt:8 runId   list of runs, newest first   listRow
-//	s runId                snapshot                     Snapshot.MarshalStored
-//	w                      watermark                    databaseFormat:1 StoredFormat:1 cluster:16 position:8
+// The rows of the list carry a position of their own, and are in the database exactly as they were there: a round up
+// to it writes none of them again, and the next one begins there. So a run that is folded again never moves back to a
+// status that it had before, and a round that moves it knows which of its rows are there without having to look.
+//
+//	l place                             list of runs, newest first   listRow
+//	T tenant place                      its indexes                  nothing
+//	J tenant project place
+//	E tenant project environment place
+//	P plan place
+//	S status:1 place
+//	U tenant status:1 place
+//	p                                   position of the list         position:8
+//	s runId                             snapshot                     Snapshot.MarshalStored
+//	w                                   watermark                    databaseFormat:1 StoredFormat:1 cluster:16 position:8
+//
+// A place is ^createdAt:8 runId; a text before it is followed by 00 01, and has 00 ff for a zero byte.
 const (
-	tableList      = 'l'
-	tableSnapshot  = 's'
-	tableWatermark = 'w'
+	tableList           = 'l'
+	tableByTenant       = 'T'
+	tableByProject      = 'J'
+	tableByEnvironment  = 'E'
+	tableByPlan         = 'P'
+	tableByStatus       = 'S'
+	tableByTenantStatus = 'U'
+	tableListed         = 'p'
+	tableSnapshot       = 's'
+	tableWatermark      = 'w'
 )
 
 const watermarkRow = 2 + 16 + 8
@@ -40,10 +60,13 @@ type database struct {
 	db       *pebble.DB
 	cluster  storage.ClusterID
 	position storage.Position // up to which it had everything when it was opened
+	// listed is up to where the list was when it was opened. Invariant: snapshots of then that are newer say no other
+	// status, since the list is written first.
+	listed storage.Position
 
-	// encoder and row are for the one goroutine that writes.
-	encoder storedEncoder
-	row     []byte
+	// What follows is for the one goroutine that writes.
+	encoder         storedEncoder
+	row, place, key []byte
 
 	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
 	sound context.Context
@@ -119,7 +142,16 @@ func (d *database) close() error {
 }
 
 func (d *database) readWatermark() error {
-	row, err := d.get([]byte{tableWatermark})
+	row, err := d.get([]byte{tableListed})
+	switch {
+	case err != nil:
+		return err
+	case len(row) == 8:
+		d.listed = storage.Position(binary.BigEndian.Uint64(row))
+	case row != nil:
+		return fmt.Errorf("%w: of another format", errProjection)
+	}
+	row, err = d.get([]byte{tableWatermark})
 	switch {
 	case err != nil || row == nil:
 		return err
@@ -172,10 +204,14 @@ func (w *write) set(key, value []byte) {
 	}
 }
 
+func (w *write) delete(key []byte) {
+	if w.err == nil {
+		w.err = w.batch.Delete(key, nil)
+	}
+}
+
 // size of what was written, in bytes.
 func (w *write) size() int { return w.batch.Len() }
-
-func (w *write) list(f *folded) { w.set(listKey(f.run), listRow(f)) }
 
 // snapshot writes a run's snapshot and returns the length of its canonical form.
 func (w *write) snapshot(e *cached) int {
@@ -189,6 +225,11 @@ func (w *write) snapshot(e *cached) int {
 func (w *write) position(p storage.Position) {
 	row := append([]byte{databaseFormat, StoredFormat}, w.d.cluster[:]...)
 	w.set([]byte{tableWatermark}, binary.BigEndian.AppendUint64(row, uint64(p)))
+}
+
+// listed writes up to where the list is.
+func (w *write) listed(p storage.Position) {
+	w.set([]byte{tableListed}, binary.BigEndian.AppendUint64(nil, uint64(p)))
 }
 
 // apply writes all of it, or nothing.

@@ -2,7 +2,6 @@ package projector
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -11,8 +10,8 @@ import (
 	"runlog/storage"
 )
 
-// maxListScan bounds how many rows one page looks at; a page that found less than asked for then ends
-// early with a cursor.
+// maxListScan bounds how many rows one page looks at, in all tables; a page that found less than asked for then
+// ends early with a cursor.
 const maxListScan = 50_000
 
 // Filter says which runs to list. Empty fields mean any.
@@ -23,105 +22,188 @@ type Filter struct {
 	CreatedBefore                              int64     // nanoseconds, exclusive; 0: any
 }
 
+func (f *Filter) traits() *traits {
+	return &traits{texts: [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID}, status: f.Status}
+}
+
 // Listed is a run in a list.
 type Listed struct {
 	RunID  string
 	Status RunStatus
 }
 
-// List returns a page of runs, newest first, and a cursor for the next page, nil at the end.
-func (p *Projector) List(f Filter, cursor []byte, limit int) (page []Listed, next []byte, err error) {
-	lower, upper := []byte{tableList}, []byte{tableList + 1}
-	if f.CreatedBefore > 0 {
-		// Newer runs have smaller keys: begin at those created just before.
-		lower = listKeyOf(f.CreatedBefore-1, "")
-	}
-	if cursor != nil {
-		after := append([]byte{tableList}, append(cursor, 0)...)
-		if bytes.Compare(after, lower) > 0 {
-			lower = after
-		}
-	}
-	if f.CreatedAfter > 0 {
-		upper = listKeyOf(f.CreatedAfter, "")
-	}
+// Page is a part of a list.
+type Page struct {
+	Runs []Listed
+	// Next is where the next page begins, nil at the end. It says nothing about the filter, and holds for any
+	// database of the cluster.
+	Next []byte
+	// Position is up to where, at least, the page shows what was folded.
+	Position storage.Position
+}
+
+// List returns a page of at most limit runs, newest first, from a place in the list on that an earlier page gave;
+// nil: from the begin.
+func (p *Projector) List(f Filter, from []byte, limit int) (Page, error) {
 	p.disk.RLock()
 	defer p.disk.RUnlock()
 	if p.disk.db == nil {
-		return nil, nil, fmt.Errorf("%w: is being made anew", errProjection)
+		return Page{}, fmt.Errorf("%w: is being made anew", errProjection)
 	}
-	it, err := p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	// A round writes its rows before it moves the position.
+	position := p.Position()
+	runs, next, err := p.disk.db.list(&f, from, limit, maxListScan)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errProjection, err)
+		p.disk.db.damaged(err)
+		return Page{}, err
 	}
-	defer func() {
-		if err = errors.Join(err, it.Close()); err != nil {
-			p.disk.db.damaged(err)
-		}
-	}()
-	looked := 0
-	var last []byte
-	for it.First(); it.Valid(); it.Next() {
-		if len(page) == limit || looked == maxListScan {
-			return page, last, nil
-		}
-		looked++
-		last = bytes.Clone(it.Key()[1:])
-		row, ok := parseListRow(it.Value())
-		if !ok || len(last) < 8 {
-			return nil, nil, fmt.Errorf("%w: list row %x", errProjection, it.Key())
-		}
-		if f.matches(&row) {
-			page = append(page, Listed{RunID: string(last[8:]), Status: row.status})
-		}
-	}
-	return page, nil, it.Error()
+	return Page{Runs: runs, Next: next, Position: position}, nil
 }
 
-// listKey sorts newer runs first.
-func listKey(run *storage.Run) []byte { return listKeyOf(run.CreatedAt, run.RunID) }
-
-func listKeyOf(createdAt int64, runID string) []byte {
-	b := binary.BigEndian.AppendUint64([]byte{tableList}, ^uint64(createdAt))
-	return append(b, runID...)
-}
-
-// listEntry is what a list filters by: status (1), then tenant, project, environment and plan, each a
-// uvarint length and bytes.
-type listEntry struct {
-	status RunStatus
-	texts  [4][]byte
-}
-
-func listRow(f *folded) []byte {
-	b := []byte{byte(f.now.Status)}
-	for _, s := range [...]string{f.run.Scope.TenantID, f.run.Scope.ProjectID, f.run.Scope.EnvironmentID, f.run.PlanID} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+// list is a page that looks at no more than so many rows.
+func (d *database) list(f *Filter, from []byte, limit, looks int) (page []Listed, next []byte, err error) {
+	m, err := d.meet(f, from, looks)
+	defer func() { err = errors.Join(err, m.close()) }()
+	if err != nil {
+		return nil, nil, err
 	}
-	return b
-}
-
-func parseListRow(b []byte) (e listEntry, ok bool) {
-	if len(b) == 0 {
-		return e, false
-	}
-	e.status, b = RunStatus(b[0]), b[1:]
-	for i := range e.texts {
-		n, w := binary.Uvarint(b)
-		if w <= 0 || n > uint64(len(b)-w) {
-			return e, false
+	want := f.traits()
+	for m.next() {
+		row, ok := parseListRow(m.row())
+		if !ok || len(m.at) < placeHeader {
+			return nil, nil, fmt.Errorf("%w: list row %x", errProjection, m.at)
 		}
-		e.texts[i], b = b[w:w+int(n)], b[w+int(n):]
+		if !want.match(&row) {
+			continue
+		}
+		page = append(page, Listed{RunID: string(m.at[placeHeader:]), Status: row.status})
+		if len(page) == limit {
+			return page, m.rest(), nil
+		}
 	}
-	return e, len(b) == 0
+	if !m.ended {
+		next = m.at
+	}
+	return page, next, nil
 }
 
-func (f *Filter) matches(e *listEntry) bool {
-	for i, want := range [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID} {
-		if want != "" && want != string(e.texts[i]) {
+// placeHeader is what comes before the runId of a place.
+const placeHeader = 8
+
+// meeting finds the runs that are in every one of some ranges. All ranges have their runs in the same order, so
+// it leaps: whichever range has nothing up to some place lets the others go on there too. What it looks at is
+// bounded by the runs of the smallest range, wherever the values of a filter are rare.
+type meeting struct {
+	ranges []span // the last one is of the list itself, whose rows have the values
+	// at is where the search is: no run before it is still to be found. While next says true, the run is there.
+	at    []byte
+	found bool
+	looks int  // rows still to be looked at
+	ended bool // no run comes any more
+}
+
+// meet begins a search. The meeting has to be closed also after an error.
+func (d *database) meet(f *Filter, from []byte, looks int) (*meeting, error) {
+	m := &meeting{at: bytes.Clone(from), looks: looks}
+	if f.CreatedBefore > 0 {
+		// Newer runs have smaller places: begin at those created just before.
+		if first := appendPlace(nil, f.CreatedBefore-1, ""); bytes.Compare(first, m.at) > 0 {
+			m.at = first
+		}
+	}
+	want := f.traits()
+	for _, x := range append(want.chosen(), whole) {
+		prefix := x.appendPrefix(nil, want)
+		opts := &pebble.IterOptions{LowerBound: prefix}
+		if f.CreatedAfter > 0 {
+			opts.UpperBound = appendPlace(bytes.Clone(prefix), f.CreatedAfter, "")
+		} else {
+			// The last byte of a prefix is a table, a status or the end of a text, and none of them is 0xff.
+			opts.UpperBound = bytes.Clone(prefix)
+			opts.UpperBound[len(prefix)-1]++
+		}
+		it, err := d.iterator(m.ranges, opts)
+		if err != nil {
+			return m, fmt.Errorf("%w: %w", errProjection, err)
+		}
+		m.ranges = append(m.ranges, span{it: it, prefix: len(prefix), key: prefix})
+	}
+	return m, nil
+}
+
+// iterator sees the same state as those that are open already.
+func (d *database) iterator(open []span, opts *pebble.IterOptions) (*pebble.Iterator, error) {
+	if len(open) == 0 {
+		return d.db.NewIter(opts)
+	}
+	return open[0].it.Clone(pebble.CloneOptions{IterOptions: opts})
+}
+
+// next finds the next run. It says false at the end, and when enough rows were looked at.
+func (m *meeting) next() bool {
+	if m.found {
+		m.at = append(m.at, 0)
+	}
+	m.found = false
+	for met := 0; met < len(m.ranges); {
+		if m.looks == 0 {
 			return false
 		}
+		m.looks--
+		r := &m.ranges[met]
+		if !r.seek(m.at) {
+			m.ended = true
+			return false
+		}
+		if place := r.place(); !bytes.Equal(place, m.at) {
+			m.at = append(m.at[:0], place...)
+			if met > 0 {
+				met = 0 // ask from the first one on again
+				continue
+			}
+		}
+		met++
 	}
-	return f.Status == 0 || f.Status == e.status
+	m.found = true
+	return true
 }
+
+// row returns the row of the run that was found.
+func (m *meeting) row() []byte { return m.ranges[len(m.ranges)-1].it.Value() }
+
+// rest returns where to go on after the run that was found, nil when nothing follows.
+func (m *meeting) rest() []byte {
+	if !m.ranges[0].it.Next() {
+		return nil
+	}
+	return append(m.at, 0)
+}
+
+func (m *meeting) close() error {
+	var errs []error
+	for i := range m.ranges {
+		if err := m.ranges[i].it.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", errProjection, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// span is the runs with some values, in the order of their places.
+type span struct {
+	it     *pebble.Iterator
+	prefix int    // bytes of key that all keys begin with
+	key    []byte // asked for last
+}
+
+// seek goes to the first run that is not before a place.
+func (r *span) seek(place []byte) bool {
+	// From one run right to what follows it, as a search that found one does, is but a step.
+	if last := len(place) - 1; last >= 0 && place[last] == 0 && r.it.Valid() && bytes.Equal(r.place(), place[:last]) {
+		return r.it.Next()
+	}
+	r.key = append(r.key[:r.prefix], place...)
+	return r.it.SeekGE(r.key)
+}
+
+func (r *span) place() []byte { return r.it.Key()[r.prefix:] }

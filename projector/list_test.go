@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -57,13 +58,61 @@ func makeListed(t *testing.T, b *bed, count int) []listedRun {
 		}
 		runs = append(runs, made...)
 	}
-	slices.SortFunc(runs, func(a, c listedRun) int {
-		if a.createdAt != c.createdAt {
-			return int(c.createdAt - a.createdAt)
-		}
-		return slices.Compare([]byte(a.id), []byte(c.id))
-	})
+	sortListed(runs)
 	return runs
+}
+
+// sortListed puts runs into the order of the list.
+func sortListed(runs []listedRun) {
+	slices.SortFunc(runs, func(a, b listedRun) int {
+		return cmp.Or(cmp.Compare(b.createdAt, a.createdAt), cmp.Compare(a.id, b.id))
+	})
+}
+
+// matches is the naive filter.
+func (r *listedRun) matches(f *Filter) bool {
+	same := func(asked, has string) bool { return asked == "" || asked == has }
+	return same(f.TenantID, r.tenant) && same(f.ProjectID, r.project) && same(f.EnvironmentID, r.env) && same(f.PlanID, r.plan) &&
+		(f.Status == 0 || f.Status == r.status) &&
+		(f.CreatedAfter == 0 || r.createdAt > f.CreatedAfter) && (f.CreatedBefore == 0 || r.createdAt < f.CreatedBefore)
+}
+
+// filtered returns what a filter wants of runs.
+func filtered(runs []listedRun, f *Filter) (want []Listed) {
+	for i := range runs {
+		if r := &runs[i]; r.matches(f) {
+			want = append(want, Listed{RunID: r.id, Status: r.status})
+		}
+	}
+	return want
+}
+
+// someFilter draws filters with values of runs, and a few that no run has.
+func someFilter(runs []listedRun) *rapid.Generator[Filter] {
+	return rapid.Custom(func(t *rapid.T) Filter {
+		of := func(label string, value func(*listedRun) string) string {
+			switch rapid.IntRange(0, 4).Draw(t, label+" kind") {
+			case 0, 1:
+				return ""
+			case 2:
+				return rapid.SampledFrom([]string{"t", "p\x00", "\x00", "none"}).Draw(t, label)
+			default:
+				return value(&runs[rapid.IntRange(0, len(runs)-1).Draw(t, label)])
+			}
+		}
+		bound := func(label string) int64 {
+			at := rapid.SampledFrom(runs).Draw(t, label).createdAt + int64(rapid.IntRange(-1, 1).Draw(t, label+" shift"))
+			return rapid.SampledFrom([]int64{0, 0, at}).Draw(t, label+" set")
+		}
+		return Filter{
+			TenantID:      of("tenant", func(r *listedRun) string { return r.tenant }),
+			ProjectID:     of("project", func(r *listedRun) string { return r.project }),
+			EnvironmentID: of("environment", func(r *listedRun) string { return r.env }),
+			PlanID:        of("plan", func(r *listedRun) string { return r.plan }),
+			Status:        rapid.SampledFrom([]RunStatus{0, 0, RunPending, RunRunning, RunCompleted, RunCancelled, RunFailed}).Draw(t, "status"),
+			CreatedAfter:  bound("after"), CreatedBefore: bound("before"),
+		}
+	})
 }
 
 // TestListAgreesWithANaiveFilter draws filters and page sizes.
@@ -72,45 +121,25 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 	runs := makeListed(t, b, 60)
 	b.settle()
 	rapid.Check(t, func(rt *rapid.T) {
-		some := func(label string, values ...string) string {
-			return rapid.SampledFrom(append([]string{""}, values...)).Draw(rt, label)
-		}
-		bound := func(label string) int64 {
-			at := rapid.SampledFrom(runs).Draw(rt, label).createdAt + int64(rapid.IntRange(-1, 1).Draw(rt, label+" shift"))
-			return rapid.SampledFrom([]int64{0, at}).Draw(rt, label+" set")
-		}
-		f := Filter{
-			TenantID: some("tenant", "t0", "t1", "t"), ProjectID: some("project", "p0", "p1"),
-			EnvironmentID: some("environment", "e0", "e1"), PlanID: some("plan", "plan0", "plan1"),
-			Status:       rapid.SampledFrom([]RunStatus{0, 0, RunPending, RunRunning, RunCompleted, RunCancelled, RunFailed}).Draw(rt, "status"),
-			CreatedAfter: bound("after"), CreatedBefore: bound("before"),
-		}
-		var want []Listed
-		for _, r := range runs {
-			same := func(asked, has string) bool { return asked == "" || asked == has }
-			if same(f.TenantID, r.tenant) && same(f.ProjectID, r.project) && same(f.EnvironmentID, r.env) && same(f.PlanID, r.plan) &&
-				(f.Status == 0 || f.Status == r.status) &&
-				(f.CreatedAfter == 0 || r.createdAt > f.CreatedAfter) && (f.CreatedBefore == 0 || r.createdAt < f.CreatedBefore) {
-				want = append(want, Listed{RunID: r.id, Status: r.status})
-			}
-		}
+		f := someFilter(runs).Draw(rt, "filter")
+		want := filtered(runs, &f)
 		limit := rapid.SampledFrom([]int{1, 2, 7, 60, 1000}).Draw(rt, "limit")
 		var got []Listed
-		var cursor []byte
+		var from []byte
 		for {
-			page, next, err := b.p.List(f, cursor, limit)
+			page, err := b.p.List(f, from, limit)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			if len(page) > limit {
-				rt.Fatalf("a page of %d, limit %d", len(page), limit)
+			if len(page.Runs) > limit {
+				rt.Fatalf("a page of %d, limit %d", len(page.Runs), limit)
 			}
-			got = append(got, page...)
-			if cursor = next; next == nil {
+			got = append(got, page.Runs...)
+			if from = page.Next; from == nil {
 				break
 			}
-			if len(page) < limit {
-				rt.Fatalf("a page of %d of %d, and yet another one", len(page), limit)
+			if len(page.Runs) < limit {
+				rt.Fatalf("a page of %d of %d, and yet another one", len(page.Runs), limit)
 			}
 		}
 		if !slices.Equal(got, want) {
@@ -126,7 +155,7 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 		b.propose(b.more(fmt.Sprint("old-", i), 1))
 	}
 	b.settle()
-	page, next, err := b.p.List(Filter{}, nil, 4)
+	page, err := b.p.List(Filter{}, nil, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,35 +163,34 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 		b.propose(b.more(fmt.Sprint("new-", i), 1), b.of(fmt.Sprint("old-", i), contract.RunCancelled, 1))
 	}
 	b.settle()
-	rest, end, err := b.p.List(Filter{}, next, 100)
-	if err != nil || end != nil {
-		t.Fatalf("second page: %v, %v", end, err)
+	rest, err := b.p.List(Filter{}, page.Next, 100)
+	if err != nil || rest.Next != nil {
+		t.Fatalf("second page: %v, %v", rest.Next, err)
 	}
 	var ids []string
-	for _, l := range append(page, rest...) {
+	for _, l := range append(page.Runs, rest.Runs...) {
 		ids = append(ids, l.RunID)
 	}
 	want := []string{"old-9", "old-8", "old-7", "old-6", "old-5", "old-4", "old-3", "old-2", "old-1", "old-0"}
 	if !slices.Equal(ids, want) {
 		t.Errorf("pages %v, want %v", ids, want)
 	}
-	if rest[len(rest)-1].Status != RunCancelled {
-		t.Errorf("status %v of a run that changed meanwhile", rest[len(rest)-1].Status)
+	if last := rest.Runs[len(rest.Runs)-1]; last.Status != RunCancelled {
+		t.Errorf("status %v of a run that changed meanwhile", last.Status)
 	}
 	// A cursor that nobody gave out finds something or nothing, and breaks nothing.
 	for _, odd := range [][]byte{{}, {0}, {255}, slices.Repeat([]byte{255}, 100)} {
-		if _, _, err := b.p.List(Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
+		if _, err := b.p.List(Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
 			t.Errorf("cursor %x: %v", odd, err)
 		}
-		if _, _, err := b.p.List(Filter{}, odd, 10); err != nil {
+		if _, err := b.p.List(Filter{}, odd, 10); err != nil {
 			t.Errorf("cursor %x: %v", odd, err)
 		}
 	}
 }
 
 func TestListRowsAreParsedOrRefused(t *testing.T) {
-	f := &folded{run: &storage.Run{Scope: storage.Scope{TenantID: "t", ProjectID: "", EnvironmentID: "é"}, PlanID: "p"}, now: &Snapshot{Status: RunPaused}}
-	row := listRow(f)
+	row := appendListRow(nil, &traits{texts: [...]string{"t", "", "é", "p"}, status: RunPaused})
 	e, ok := parseListRow(row)
 	if !ok || e.status != RunPaused || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" || string(e.texts[3]) != "p" {
 		t.Errorf("%+v, %v", e, ok)

@@ -224,7 +224,7 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 		// What is found late is made anew late.
 		eventually(t, what, func() bool {
 			b.settle()
-			_, _, err := b.p.List(Filter{}, nil, 1000)
+			_, err := b.p.List(Filter{}, nil, 1000)
 			return err == nil
 		})
 		b.check(what)
@@ -410,4 +410,35 @@ func TestLagPRJ11(t *testing.T) {
 	b.propose(b.more("run", 1))
 	b.settle()
 	eventually(t, "6 events measured", func() bool { return measured(t, reg, "runlog_projector_lag_seconds") == 7 })
+}
+
+// TestProjectRunFindsWhatDiffersPRJ1: a snapshot that is not the fold of its run is told, and counted.
+func TestProjectRunFindsWhatDiffersPRJ1(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	b := newBed(t, func(o *Options) { o.Registerer = reg })
+	b.propose(b.more("run", 9))
+	b.settle()
+	project := func(want bool) {
+		t.Helper()
+		v, err := b.local.Store.View("run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		s, matches, err := b.p.ProjectRun(t.Context(), v)
+		if err != nil || matches != want || s.LastEventSeq != 9 {
+			t.Fatalf("at %d, matches %v, %v; want %v", s.LastEventSeq, matches, err, want)
+		}
+	}
+	project(true)
+	b.p.live.Lock()
+	e := b.p.live.runs.runs["run"]
+	wrong := *e.snapshot
+	wrong.FailedSteps++
+	e.snapshot = &wrong
+	b.p.live.Unlock()
+	project(false)
+	if got := counted(t, reg, "runlog_projector_diverged_total"); got != 1 {
+		t.Errorf("%v counted", got)
+	}
 }

@@ -49,6 +49,11 @@ func (p *Projector) round(ctx context.Context, log *storage.Follower) (complete 
 			complete = false
 			break
 		}
+		// What the list has and what it has not is not folded in one round.
+		if listed := p.disk.db.listed; p.Position() < listed && listed < c.Position {
+			r.position, complete = listed, false
+			break
+		}
 		if err := r.fold(c); err != nil {
 			return false, err
 		}
@@ -81,8 +86,9 @@ type folded struct {
 	run    *storage.Run
 	before *Snapshot // as the round found it
 	now    *Snapshot
-	weight int  // what the events may add to the snapshot
-	made   bool // or its metadata changed
+	listed RunStatus // as it is in the list; 0: it is not there
+	anew   bool      // some of its rows may be missing in the list
+	weight int       // what the events may add to the snapshot
 
 	// For who watches many runs.
 	cursor Cursor // behind the last commit that is news
@@ -101,7 +107,6 @@ func (r *round) fold(c *storage.Commit) error {
 		return err
 	}
 	if len(c.Records) == 0 {
-		f.made, f.run = true, c.Run
 		if f.now.LastEventSeq == 0 {
 			f.cursor = r.cursor
 		}
@@ -127,20 +132,22 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if err != nil {
 		return nil, err
 	}
+	f := &folded{run: c.Run, listed: s.Status}
+	if c.Run.CreatedPosition > r.p.Position() {
+		f.listed, f.anew = 0, true
+	}
 	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
 	if len(c.Records) > 0 && s.LastEventSeq+1 < c.Records[0].RunSeq {
 		r.p.hole(c, s.LastEventSeq)
+		f.anew = true // it may be what made the run
 		if s, err = foldBefore(r.p.opts.Store, s, c); err != nil {
 			return nil, err
 		}
 	}
-	f := &folded{run: c.Run, before: s, now: s}
+	f.before, f.now = s, s
 	r.changed[c.Run.RunID] = f
 	return f, nil
 }
-
-// listed says whether the run's row in the list is as it was.
-func (f *folded) listed() bool { return !f.made && f.now.Status == f.before.Status }
 
 // grew says whether the run has events that its snapshot did not have before.
 func (f *folded) grew() bool { return f.now.LastEventSeq > f.before.LastEventSeq }
@@ -180,14 +187,21 @@ func (r *round) observeLag(now time.Time) {
 	}
 }
 
-// list writes the rows of the list that changed.
+// list writes the rows of the list that changed, and up to where the list is then.
 func (r *round) list() error {
-	w := r.p.disk.db.write()
+	d := r.p.disk.db
+	if r.position <= d.listed {
+		return nil // it has them since before a restart
+	}
+	w := d.write()
 	defer w.close()
 	for _, f := range r.changed {
-		if !f.listed() {
+		if f.anew || f.now.Status != f.listed {
 			w.list(f)
 		}
+	}
+	if !w.batch.Empty() {
+		w.listed(r.position)
 	}
 	return w.apply()
 }

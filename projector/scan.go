@@ -2,6 +2,7 @@ package projector
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -195,7 +196,19 @@ func (v value) text() string {
 	return s
 }
 
+// plain tells whether the inside of a string means what it says: no escapes and no control characters. It looks at
+// eight bytes at a time (Mycroft's test for a zero byte; Warren, Hacker's Delight, 6-1).
 func plain(b []byte) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for len(b) >= 8 {
+		v := binary.LittleEndian.Uint64(b)
+		slash := v ^ '\\'*ones
+		// A borrow can make a byte after a found one look found, and never hides one.
+		if ((v-' '*ones)&^v|(slash-ones)&^slash)&highs != 0 {
+			return false
+		}
+		b = b[8:]
+	}
 	for _, c := range b {
 		if c < ' ' || c == '\\' {
 			return false

@@ -192,3 +192,17 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 		}
 	})
 }
+
+// TestPlain compares looking at eight bytes at a time with looking at one.
+func TestPlain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(rapid.StringOfN(rapid.RuneFrom([]rune("ab \\\x1f\x00\"é\x7f~")), 0, 40, -1).Draw(t, "text"))
+		if i := rapid.IntRange(-1, len(b)-1).Draw(t, "at"); i >= 0 {
+			b[i] = rapid.Byte().Draw(t, "byte")
+		}
+		want := bytes.IndexFunc(b, func(r rune) bool { return r < ' ' || r == '\\' }) < 0
+		if got := plain(b); got != want {
+			t.Fatalf("%q: %v, want %v", b, got, want)
+		}
+	})
+}

@@ -154,31 +154,31 @@ func (w *watchers) tellManyLocked(position storage.Position, changed map[string]
 		}
 	}
 	slices.SortFunc(news, func(a, b *folded) int { return a.cursor.Compare(b.cursor) })
-	span := span{from: Cursor{Position: storage.Position(w.published.Load())}, to: position}
-	if span.from.Position < w.highest {
-		span.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
+	round := stretch{from: Cursor{Position: storage.Position(w.published.Load())}, to: position}
+	if round.from.Position < w.highest {
+		round.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
 	}
 	for _, f := range news {
 		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor}
 		for s := range w.byTenant[""] {
-			s.tell(span, f, c)
+			s.tell(round, f, c)
 		}
 		if tenant := f.run.Scope.TenantID; tenant != "" {
 			for s := range w.byTenant[tenant] {
-				s.tell(span, f, c)
+				s.tell(round, f, c)
 			}
 		}
 	}
 }
 
-// span is what a round has folded of the log.
-type span struct {
+// stretch is what a round has folded of the log.
+type stretch struct {
 	from Cursor
 	to   storage.Position
 }
 
 // tell is called with what a round did to a run.
-func (s *RunsSubscription) tell(round span, f *folded, c *Change) {
+func (s *RunsSubscription) tell(round stretch, f *folded, c *Change) {
 	if !s.filter.names(f.run) {
 		return
 	}
@@ -379,14 +379,14 @@ func (p *Projector) atLeast(run *storage.Run, seq uint64) (_ *Snapshot, err erro
 	return p.Snapshot(v)
 }
 
-// Existing returns a page of the runs that match now, newest first, and a cursor for the next page, nil at the end.
-// Those that Next is about to return are left out.
-func (s *RunsSubscription) Existing(cursor []byte, limit int) (page []Existing, next []byte, err error) {
-	listed, next, err := s.p.List(s.filter, cursor, limit)
+// Existing returns a page of the runs that match now, newest first, from a place in their list on, and the place where
+// the next page begins, nil at the end. Those that Next is about to return are left out.
+func (s *RunsSubscription) Existing(from []byte, limit int) (page []Existing, next []byte, err error) {
+	listed, err := s.p.List(s.filter, from, limit)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, l := range listed {
+	for _, l := range listed.Runs {
 		run, err := s.p.opts.Store.Run(l.RunID)
 		if err != nil {
 			return nil, nil, err
@@ -400,15 +400,15 @@ func (s *RunsSubscription) Existing(cursor []byte, limit int) (page []Existing, 
 		s.mu.Unlock()
 		// A snapshot is there before it is published: an older one that is pending would come after it.
 		if !pending && (s.filter.Status == 0 || s.filter.Status == now.Status) {
-			page = append(page, Existing{Mark: MarkOf(now), Cursor: listKey(run)[1:]})
+			page = append(page, Existing{Mark: MarkOf(now), Next: append(appendPlace(nil, run.CreatedAt, run.RunID), 0)})
 		}
 	}
-	return page, next, nil
+	return page, listed.Next, nil
 }
 
 // Existing is a run that matched already when a subscription began.
 type Existing struct {
 	Mark
-	// Cursor of List behind it.
-	Cursor []byte
+	// Next is the place in the list behind it.
+	Next []byte
 }

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,22 +97,20 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	cursor, err := parsePageToken(req.PageToken)
+	token, err := parsePageToken(req.PageToken, r.s.cluster, &filter)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	if err := r.s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
 		return nil, statusOf(err)
 	}
-	if err := r.awaitProjection(ctx, req.MinPosition); err != nil {
-		return nil, statusOf(err)
-	}
-	page, next, err := r.s.projector.List(filter, cursor, size)
+	page, err := r.page(ctx, req.MinPosition, filter, token, size)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	resp := &runlogv1.ListRunsResponse{NextPageToken: formatPageToken(next)}
-	for _, item := range page {
+	rest := pageToken{position: max(page.Position, token.position), place: page.Next}
+	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(r.s.cluster, &filter)}
+	for _, item := range page.Runs {
 		run, err := r.s.store.Run(item.RunID)
 		if err != nil {
 			return nil, statusOf(err)
@@ -124,24 +120,41 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 	return resp, nil
 }
 
-func (r *runService) awaitProjection(ctx context.Context, minPosition string) error {
-	if minPosition == "" {
-		return nil
-	}
-	at, err := parsePosition("minPosition", minPosition)
-	if err != nil {
-		return err
+// page reads a page once the projection has got as far as it has to.
+func (r *runService) page(
+	ctx context.Context, minPosition string, f projector.Filter, token *pageToken, size int,
+) (page projector.Page, err error) {
+	least := token.position
+	if minPosition != "" {
+		at, err := parsePosition("minPosition", minPosition)
+		if err != nil {
+			return page, err
+		}
+		least = max(least, at)
 	}
 	ctx, cancel := r.s.waiting(ctx)
 	defer cancel()
-	if r.s.projector.WaitPosition(ctx, at) != nil {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, context.DeadlineExceeded) {
-			return &contract.Error{Reason: contract.ReasonNotReached, Message: "the projection has not reached minPosition"}
+	for {
+		if err := r.awaitProjection(ctx, least); err != nil {
+			return page, err
 		}
-		return fmt.Errorf("the projection has not reached minPosition: %w", cause)
+		// The projection may have been made anew since, and is at its begin again.
+		if page, err = r.s.projector.List(f, token.place, size); err != nil || page.Position >= least {
+			return page, err
+		}
 	}
-	return nil
+}
+
+func (r *runService) awaitProjection(ctx context.Context, at storage.Position) error {
+	if r.s.projector.WaitPosition(ctx, at) == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return &contract.Error{Reason: contract.ReasonNotReached,
+			Message: "the projection has not reached minPosition, or the page before, from which pageToken is: try again"}
+	}
+	return fmt.Errorf("the projection has not reached minPosition or pageToken: %w", cause)
 }
 
 func listFilter(req *runlogv1.ListRunsRequest) (projector.Filter, error) {
@@ -279,23 +292,4 @@ func decodeCreation(r *runlogv1.Run) *storage.Creation {
 		}
 	}
 	return c
-}
-
-func formatPageToken(cursor []byte) string {
-	if cursor == nil {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(append([]byte{tokenPage}, cursor...))
-}
-
-func parsePageToken(token string) ([]byte, error) {
-	if token == "" {
-		return nil, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	cursor, ok := bytes.CutPrefix(b, []byte{tokenPage})
-	if err != nil || !ok {
-		return nil, invalid("pageToken", "is not one of this list; pass on nextPageToken as you got it")
-	}
-	return cursor, nil
 }

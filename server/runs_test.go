@@ -258,9 +258,10 @@ func TestListRuns(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}
-	over := n.get("/v1/runs?status=COMPLETED&pageSize=1&tenantId=t1&createdAfter=" + url.QueryEscape(stamps["run-0"].AsTime().Format(time.RFC3339Nano)))
+	after := url.QueryEscape(stamps["run-0"].AsTime().Format(time.RFC3339Nano))
+	over := n.get("/v1/runs?status=COMPLETED&pageSize=1&tenantId=t1&createdAfter=" + after)
 	wantEqual(t, "over HTTP", over["runs"].([]any)[0].(map[string]any)["runId"], any("run-7"))
-	next := n.get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&pageToken=" + over["nextPageToken"].(string))
+	next := n.get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&created_after=" + after + "&pageToken=" + over["nextPageToken"].(string))
 	wantEqual(t, "next page over HTTP", next["runs"].([]any)[0].(map[string]any)["runId"], any("run-1"))
 
 	raw := base64.RawURLEncoding.EncodeToString

@@ -57,6 +57,7 @@ type Server struct {
 	log       *slog.Logger
 	metrics   *metrics
 	dir       *dataDir
+	cluster   storage.ClusterID
 	store     *storage.Store
 	node      *raft.Node
 	projector *projector.Projector
@@ -173,6 +174,7 @@ func (s *Server) openCore(raftListener net.Listener) error {
 	if err != nil {
 		return err
 	}
+	s.cluster = cluster
 	storeOpts := s.opts.Store
 	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), cluster
 	storeOpts.Logger, storeOpts.Registerer, storeOpts.Fail = s.log, s.opts.Registry, s.opts.Fail

@@ -45,11 +45,7 @@ func (s *Server) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, 
 	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
 		return invalid("status", "is not a run status")
 	}
-	cluster, err := s.dir.clusterID()
-	if err != nil {
-		return err
-	}
-	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(cluster, &filter)}
+	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.cluster, &filter)}
 	s.awaitLeading(ctx)
 	if err := s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
 		return err
@@ -133,7 +129,7 @@ func (w *runsWatch) existing(ctx context.Context, listing []byte) error {
 			return err
 		}
 		for i := range page {
-			at := runsPlace{cursor: w.sub.Cursor(), listing: page[i].Cursor}
+			at := runsPlace{cursor: w.sub.Cursor(), listing: page[i].Next}
 			if err := w.send(w.watermark(&page[i].Mark, 0), at); err != nil {
 				return err
 			}

@@ -167,11 +167,7 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	other.append("run", newEvent("RunStarted"))
 	token := n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
 	foreign := other.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
-	cluster, err := n.server.dir.clusterID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := newRunsTokens(cluster, &projector.Filter{TenantID: "tenant"})
+	tokens := newRunsTokens(n.server.cluster, &projector.Filter{TenantID: "tenant"})
 	future := tokens.format(runsPlace{cursor: projector.Cursor{Position: 1 << 40}})
 	bad := []string{"x", "%%", foreign, future, formatWatchToken(1), formatPosition(1), token + "A", token[:len(token)-4]}
 	for i := range token {

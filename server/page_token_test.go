@@ -1,0 +1,189 @@
+package server
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+// A page token is taken with its own filter in its own cluster, and as it was; everything else is refused.
+func TestPageTokensAreBound(t *testing.T) {
+	cluster := storage.ClusterID{1}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{"", "a", "b", "ab", "a\x00b", strings.Repeat("x", 300)})
+		number := rapid.SampledFrom([]int64{0, 1, 1 << 60})
+		someFilter := rapid.Custom(func(t *rapid.T) projector.Filter {
+			return projector.Filter{
+				TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment"),
+				PlanID: text.Draw(t, "plan"), Status: projector.RunStatus(rapid.IntRange(0, 8).Draw(t, "status")),
+				CreatedAfter: number.Draw(t, "after"), CreatedBefore: number.Draw(t, "before"),
+			}
+		})
+		f := someFilter.Draw(t, "filter")
+		want := pageToken{
+			position: storage.Position(rapid.Uint64().Draw(t, "position")),
+			place:    rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "place"),
+		}
+		token := want.format(cluster, &f)
+		got, err := parsePageToken(token, cluster, &f)
+		if err != nil || got.position != want.position || !slices.Equal(got.place, want.place) {
+			t.Fatalf("%+v became %+v, %v", want, got, err)
+		}
+		if other := someFilter.Draw(t, "other filter"); other != f {
+			if _, err := parsePageToken(token, cluster, &other); err == nil {
+				t.Fatalf("a token of %+v is taken for %+v", f, other)
+			}
+		}
+		if _, err := parsePageToken(token, storage.ClusterID{2}, &f); err == nil {
+			t.Fatal("a token of another cluster is taken")
+		}
+		at := rapid.IntRange(0, len(token)-1).Draw(t, "at")
+		c := token[at : at+1]
+		for what, bad := range map[string]string{
+			"cut off":      token[:at+1],
+			"cut in front": token[at:],
+			"longer":       token[:at] + c + token[at:],
+			"with a line":  token[:at] + "\n" + token[at:],
+			"changed":      token[:at] + rapid.SampledFrom([]string{"A", "B", "_", "-", "9", "%"}).Draw(t, "into") + token[at+1:],
+		} {
+			if _, err := parsePageToken(bad, cluster, &f); err == nil && bad != token {
+				t.Fatalf("a token %s is taken: %s, was %s", what, bad, token)
+			}
+		}
+	})
+}
+
+// Pages go on where the last one ended after a restart, and after the projection was made anew; with another
+// filter, or a token of another node, the caller is told what to do.
+func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	var want []string
+	appendRun := func(id string) string {
+		return n.append(id, newEvent("RunStarted"), newEvent("StepStarted", step("a"))).Position
+	}
+	for i := range 12 {
+		id := fmt.Sprint("run-", i)
+		appendRun(id)
+		want = append(want, id)
+	}
+	slices.Reverse(want)
+	ask := func(n *node, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
+		return n.runs.ListRuns(n.context(), req)
+	}
+	request := func(token string) *runlogv1.ListRunsRequest {
+		return &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING, PageSize: 2, PageToken: token}
+	}
+	first := request("")
+	first.MinPosition = n.append("run-8", newEvent("StepCompleted", step("a"))).Position
+	var got []string
+	page, err := ask(n, first)
+	for i, between := range []func(){
+		func() {},
+		func() { n.restart() },
+		func() {
+			n.restart(func() {
+				if err := os.RemoveAll(filepath.Join(n.opts.DataDir, "projection")); err != nil {
+					t.Fatal(err)
+				}
+			})
+		},
+		func() { appendRun("newer") },
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.Runs {
+			got = append(got, r.RunId)
+		}
+		between()
+		req := request(page.NextPageToken)
+		req.PageSize += uint32(i % 2) // may change
+		page, err = ask(n, req)
+	}
+	if err != nil || page.NextPageToken != "" {
+		t.Fatalf("last page: %v, %v", page, err)
+	}
+	for _, r := range page.Runs {
+		got = append(got, r.RunId)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pages %v, want %v", got, want)
+	}
+
+	first.MinPosition = ""
+	if page, err = ask(n, first); err != nil {
+		t.Fatal(err)
+	}
+	token := page.NextPageToken
+	other := startNode(t)
+	other.append("run", newEvent("RunStarted"))
+	for what, c := range map[string]struct {
+		on   *node
+		req  *runlogv1.ListRunsRequest
+		says string
+	}{
+		"another tenant":  {n, &runlogv1.ListRunsRequest{TenantId: "other", Status: runlogv1.RunStatus_RUNNING, PageToken: token}, "another filter"},
+		"another status":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_FAILED, PageToken: token}, "another filter"},
+		"no filter":       {n, &runlogv1.ListRunsRequest{PageToken: token}, "another filter"},
+		"another window":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
+		"another cluster": {other, request(token), "another cluster"},
+		"cut off":         {n, request(token[:len(token)-4]), "was changed"},
+		"of a watch":      {n, request(formatWatchToken(3)), "not a token of a list"},
+		"garbage":         {n, request(base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("\x03", 60)))), "was changed"},
+	} {
+		_, err := ask(c.on, c.req)
+		r := refused(t, err, contract.ReasonInvalidArgumentField)
+		if text := r.fields["pageToken"]; !strings.Contains(text, c.says) || !strings.Contains(text, "leave pageToken out") {
+			t.Errorf("%s: %q", what, r.fields)
+		}
+	}
+}
+
+// Runs are in the order in which they were made, and cut out of it by that time, whatever their producers' clocks
+// say: there is no order by emittedAt (READ-5).
+func TestListsGoByCreationREAD5(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	var want []string
+	var last *runlogv1.AppendEventsResponse
+	for i := range 4 {
+		id := fmt.Sprint("run-", i)
+		last = n.append(id, newEvent("RunStarted", func(e *runlogv1.EventWrite) {
+			e.EmittedAt = &timestamppb.Timestamp{Seconds: e.EmittedAt.Seconds - int64(i)*3600}
+		}))
+		want = append([]string{id}, want...)
+	}
+	list := func(req *runlogv1.ListRunsRequest) (ids []string) {
+		t.Helper()
+		req.MinPosition = last.Position
+		resp, err := n.runs.ListRuns(n.context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range resp.Runs {
+			ids = append(ids, r.RunId)
+		}
+		return ids
+	}
+	wantEqual(t, "newest first", fmt.Sprint(list(&runlogv1.ListRunsRequest{})), fmt.Sprint(want))
+	wantEqual(t, "before the last one was made",
+		fmt.Sprint(list(&runlogv1.ListRunsRequest{CreatedBefore: last.Results[0].PersistedAt})), fmt.Sprint(want[1:]))
+	_, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{OrderBy: "emittedAt"})
+	if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields["orderBy"] == "" {
+		t.Errorf("violations %v", r.fields)
+	}
+}
