@@ -381,8 +381,14 @@ func (p *Projector) atLeast(run *storage.Run, seq uint64) (_ *Snapshot, err erro
 
 // Existing returns a page of the runs that match now, newest first, from a place in their list on, and the place where
 // the next page begins, nil at the end. Those that Next is about to return are left out.
-func (s *RunsSubscription) Existing(from []byte, limit int) (page []Existing, next []byte, err error) {
+func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int) (page []Existing, next []byte, err error) {
 	listed, err := s.p.List(s.filter, from, limit)
+	// The projection may have been made anew since the subscription began, and be at its begin again.
+	for err == nil && listed.Position < s.cursor.Position {
+		if err = s.p.WaitPosition(ctx, s.cursor.Position); err == nil {
+			listed, err = s.p.List(s.filter, from, limit)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -375,7 +375,7 @@ func TestExistingRunsWATCH2(t *testing.T) {
 		var cursor []byte
 		for {
 			tr.propose(3, 60)
-			page, next, err := sub.Existing(cursor, 7)
+			page, next, err := sub.Existing(t.Context(), cursor, 7)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -124,7 +124,7 @@ func (w *runsWatch) existing(ctx context.Context, listing []byte) error {
 		if len(cursor) == 0 {
 			cursor = nil
 		}
-		page, next, err := w.sub.Existing(cursor, existingPage)
+		page, next, err := w.sub.Existing(ctx, cursor, existingPage)
 		if err != nil {
 			return err
 		}
