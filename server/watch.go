@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,10 +16,7 @@ import (
 // leaderWait is how long a watch waits for a node that does not lead yet.
 const leaderWait = 5 * time.Second
 
-var (
-	errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; resume the watch on another"}
-	errTooSlow  = errors.New("the reader is too slow")
-)
+var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; resume the watch on another"}
 
 // WatchRun yields watermarks, snapshots or events: first what there is, then every change (WATCH-1), and a heartbeat
 // when nothing happens (WATCH-4). For a slow reader watermarks and snapshots are conflated to the newest (WATCH-3).
@@ -35,21 +31,19 @@ func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.
 			return statusOf(err)
 		}
 	}
+	w.taken = w.sent
 	ctx, cancel := p.s.watching(stream.Context())
-	defer cancel(nil)
-	if req.View == runlogv1.WatchView_EVENT {
-		return statusOf(w.untilTooSlow(ctx, cancel, req.RunId))
-	}
+	defer cancel()
 	return statusOf(w.run(ctx, req.RunId))
 }
 
 // watching returns the context of a stream, which ends with the node too: clients resume elsewhere.
-func (s *Server) watching(stream context.Context) (context.Context, context.CancelCauseFunc) {
+func (s *Server) watching(stream context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream)
 	forget := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
-	return ctx, func(cause error) {
+	return ctx, func() {
 		forget()
-		cancel(cause)
+		cancel(nil)
 	}
 }
 
@@ -81,32 +75,7 @@ type watch struct {
 	form    runlogv1.PayloadForm_Form
 	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
 	current *projector.Snapshot // the newest one known
-	// tooSlow is told when a message has waited too long for its reader. nil: it may wait.
-	tooSlow chan<- struct{}
-	taken   atomic.Uint64 // sent, as the last message had it that is on its way
-}
-
-// untilTooSlow runs a watch of events, and ends it when a message cannot be sent for too long: nothing can be left out
-// for a reader that is slow (WATCH-3). Only the end of the call frees what hangs in Send.
-func (w *watch) untilTooSlow(ctx context.Context, cancel context.CancelCauseFunc, runID string) error {
-	tooSlow := make(chan struct{}, 1)
-	w.tooSlow = tooSlow
-	w.taken.Store(w.sent)
-	done := make(chan error, 1)
-	w.s.watches.Go(func() { done <- w.run(ctx, runID) })
-	select {
-	case err := <-done:
-		return err
-	case <-tooSlow:
-		cancel(errTooSlow)
-		return slowConsumer(runID, w.s.opts.SlowConsumer, w.taken.Load())
-	}
-}
-
-func slowConsumer(runID string, waited time.Duration, seq uint64) *contract.Error {
-	return &contract.Error{Reason: contract.ReasonSlowConsumer,
-		Message:  helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", waited)),
-		Metadata: map[string]string{"run_id": runID, "resume_token": formatWatchToken(seq)}}
+	taken   uint64              // sent, as the last message had it that is on its way
 }
 
 // run follows the run until the context ends.
@@ -130,7 +99,7 @@ func (w *watch) run(ctx context.Context, runID string) error {
 	if err := w.tell(ctx, 0); err != nil {
 		return err
 	}
-	if err := w.caughtUp(); err != nil {
+	if err := w.caughtUp(ctx); err != nil {
 		return err
 	}
 	for {
@@ -147,7 +116,7 @@ func (w *watch) run(ctx context.Context, runID string) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default:
-			err = w.heartbeat()
+			err = w.heartbeat(ctx)
 		}
 		if err != nil {
 			return err
@@ -165,11 +134,11 @@ func (w *watch) tell(ctx context.Context, lag time.Duration) error {
 	}
 	w.sent = w.current.LastEventSeq
 	if w.view == runlogv1.WatchView_SNAPSHOT {
-		return w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{
+		return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{
 			Snapshot: w.s.encodeSnapshotAt(w.current, w.s.opts.Clock()),
 		}})
 	}
-	return w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: w.watermark(lag)}})
+	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: w.watermark(lag)}})
 }
 
 // events sends the events that the run has by now, in batches. It holds nothing of the store while it sends one.
@@ -180,7 +149,7 @@ func (w *watch) events(ctx context.Context) error {
 			return err
 		}
 		w.sent = p.events[len(p.events)-1].RunSeq
-		err = w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
+		err = w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
 			Events: &runlogv1.EventBatch{Events: p.events},
 		}})
 		switch {
@@ -203,30 +172,47 @@ func (w *watch) page() (_ page, err error) {
 	return readPage(v, pageQuery{after: w.sent, last: v.Run.LastSeq, size: streamBatch, form: w.form})
 }
 
-func (w *watch) caughtUp() error {
-	return w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
+func (w *watch) caughtUp(ctx context.Context) error {
+	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
 		CaughtUp: &runlogv1.CaughtUp{Watermark: w.watermark(0)},
 	}})
 }
 
-func (w *watch) heartbeat() error {
-	return w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
+func (w *watch) heartbeat(ctx context.Context) error {
+	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
 		Heartbeat: &runlogv1.Heartbeat{Watermark: w.watermark(0)},
 	}})
 }
 
-func (w *watch) send(m *runlogv1.WatchRunResponse) error {
+func (w *watch) send(ctx context.Context, m *runlogv1.WatchRunResponse) error {
 	m.ResumeToken = formatWatchToken(w.sent)
-	if w.tooSlow == nil {
+	if w.view != runlogv1.WatchView_EVENT {
 		return w.stream.Send(m)
 	}
-	impatient := time.AfterFunc(w.s.opts.SlowConsumer, func() { w.tooSlow <- struct{}{} })
-	err := w.stream.Send(m)
-	impatient.Stop()
+	err := w.sendInTime(ctx, m)
 	if err == nil {
-		w.taken.Store(w.sent)
+		w.taken = w.sent
 	}
 	return err
+}
+
+// sendInTime gives up a reader that does not take a message for too long: no event can be left out for one that is
+// slow (WATCH-3). What hangs in Send is freed by the end of the call.
+func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
+	sent := make(chan error, 1)
+	w.s.sends.Go(func() { sent <- w.stream.Send(m) })
+	patience := time.NewTimer(w.s.opts.SlowConsumer)
+	defer patience.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return &contract.Error{Reason: contract.ReasonSlowConsumer,
+			Message:  helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", w.s.opts.SlowConsumer)),
+			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": formatWatchToken(w.taken)}}
+	}
 }
 
 func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {

@@ -21,7 +21,7 @@ const existingPage = 256
 // slow reader (WATCH-3), and a heartbeat when nothing happens (WATCH-4).
 func (p *projectionService) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	ctx, cancel := p.s.watching(stream.Context())
-	defer cancel(nil)
+	defer cancel()
 	err := p.s.watchRuns(ctx, req, stream)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
