@@ -10,6 +10,7 @@ ROUNDS   ?= 200
 FUZZTIME ?= 30s
 AGAINST  ?= main
 
+BROWSER := tools/browser/node_modules/.package-lock.json
 BUF     := tools/buf/node_modules/.bin/buf
 LINT    := .bin/golangci-lint
 PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
@@ -20,7 +21,7 @@ GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while re
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/runlog, one static binary
@@ -65,6 +66,12 @@ breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for ch
 test: ## run all tests under the race detector
 	go test -race -timeout 10m ./...
 
+# Not part of test: it wants a browser, which is large.
+.PHONY: check-browser
+check-browser: $(BROWSER) ## have a real browser, Debian's chromium, follow runs across a restart
+	@[[ -x /usr/bin/chromium ]] || apt-get install -y --no-install-recommends chromium
+	RUNLOG_BROWSER=$(CURDIR)/tools/browser/watch.mjs go test ./server -run TestBrowser -count=1 -v
+
 .PHONY: demo
 demo: build ## play the quickstart histories into a node of its own, twice, and show what comes of them
 	./tools/demo.sh
@@ -101,7 +108,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: clean
 clean: ## remove what was built and the tools
-	rm -rf bin .bin third_party tools/buf/node_modules
+	rm -rf bin .bin third_party tools/buf/node_modules tools/browser/node_modules
 
 # Tools. Each is made again when its pins change.
 
@@ -117,6 +124,10 @@ $(LINT): tools/lint/go.mod tools/lint/go.sum
 
 $(BUF): tools/buf/package.json tools/buf/package-lock.json
 	cd tools/buf && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+$(BROWSER): tools/browser/package.json tools/browser/package-lock.json
+	cd tools/browser && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 # grpc-gateway's first major version ships google/api and google/rpc; the second one expects them from a registry.

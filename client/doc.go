@@ -15,7 +15,7 @@
 // keys, so one whose outcome is unknown is sent again as it was (APP-10). The context, Options.Timeout
 // and Options.MaxAttempts bound the repetition; whichever ends first hands back the last failure.
 //
-// Streams (ReadEvents, WatchRun) resume behind the last message they handed out, so a caller sees no
+// Streams (ReadEvents, WatchRun, WatchRuns) resume behind the last message they handed out, so a caller sees no
 // seam, nothing twice and nothing missing.
 //
 // Every failure is an *Error; take it with errors.As.

@@ -27,6 +27,7 @@ type fakeServer struct {
 	listEvents   func(*runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error)
 	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
 	watchRun     func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error
+	watchRuns    func(*runlogv1.WatchRunsRequest, grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
 }
 
@@ -44,6 +45,10 @@ func (f *fakeServer) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.Ser
 
 func (f *fakeServer) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 	return f.watchRun(req, stream)
+}
+
+func (f *fakeServer) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+	return f.watchRuns(req, stream)
 }
 
 func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {

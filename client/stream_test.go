@@ -208,3 +208,79 @@ func TestWatchEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchEventsResumes: no event comes twice, whatever a token stands for, and a heartbeat, which tells of the
+// snapshot, is not taken for events.
+func TestWatchEventsResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		batch := func(from, to uint64, token string) *runlogv1.WatchRunResponse {
+			return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
+				Events: &runlogv1.EventBatch{Events: records(from, to)}}, ResumeToken: token}
+		}
+		fake := &fakeServer{watchRun: func(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+			asked = append(asked, fmt.Sprintf("%d %q", req.GetAfterSeq(), req.GetResumeToken()))
+			switch len(asked) {
+			case 1:
+				stream.Send(batch(1, 3, "t3"))
+				stream.Send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
+					Heartbeat: &runlogv1.Heartbeat{Watermark: &runlogv1.Watermark{LastEventSeq: 9}}}, ResumeToken: "t3"})
+				return refusal(codes.Aborted, "SLOW_CONSUMER", "too slow", nil)
+			case 2:
+				return refusal(codes.InvalidArgument, "RESUME_TOKEN_INVALID", "unknown token", nil)
+			default:
+				stream.Send(batch(2, 3, "t3"))
+				return stream.Send(batch(3, 5, "t5"))
+			}
+		}}
+		c := dialFake(t, fake, Options{})
+		var got []uint64
+		for res, err := range c.WatchRun(t.Context(), &runlogv1.WatchRunRequest{View: runlogv1.WatchView_EVENT}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range res.GetEvents().GetEvents() {
+				got = append(got, e.GetRunSeq())
+			}
+			if len(got) == 5 {
+				break
+			}
+		}
+		if !slices.Equal(got, []uint64{1, 2, 3, 4, 5}) {
+			t.Errorf("events %v", got)
+		}
+		if want := []string{`0 ""`, `3 "t3"`, `3 ""`}; !slices.Equal(asked, want) {
+			t.Errorf("asked for %v, want %v", asked, want)
+		}
+	})
+}
+
+// TestWatchRunsResumes with the newest token (WATCH-2), and ends when that is refused.
+func TestWatchRunsResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		fake := &fakeServer{watchRuns: func(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+			asked = append(asked, req.GetTenantId()+" "+req.GetResumeToken())
+			if len(asked) == 3 {
+				return refusal(codes.InvalidArgument, "RESUME_TOKEN_INVALID", "too old", nil)
+			}
+			stream.Send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Watermark{
+				Watermark: &runlogv1.Watermark{RunId: "r", LastEventSeq: uint64(len(asked))}}, ResumeToken: fmt.Sprint("t", len(asked))})
+			if len(asked) == 2 {
+				return status.Error(codes.Unavailable, "gone")
+			}
+			return nil
+		}}
+		c := dialFake(t, fake, Options{})
+		var got []string
+		for res, err := range c.WatchRuns(t.Context(), &runlogv1.WatchRunsRequest{TenantId: "acme"}) {
+			got = append(got, fmt.Sprint(res.GetWatermark().GetLastEventSeq(), " ", err))
+		}
+		if !slices.Equal(got, []string{"1 <nil>", "2 <nil>", "0 RESUME_TOKEN_INVALID: too old"}) {
+			t.Errorf("got %q", got)
+		}
+		if want := []string{"acme ", "acme t1", "acme t2"}; !slices.Equal(asked, want) {
+			t.Errorf("asked for %q, want %q", asked, want)
+		}
+	})
+}

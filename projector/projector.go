@@ -30,7 +30,7 @@ type Options struct {
 	Cluster storage.ClusterID
 	// CacheBytes bounds the snapshots kept in memory. Default: 128 MiB.
 	CacheBytes int
-	// MaxSubscriptions bounds the watchers. Default: 100,000.
+	// MaxSubscriptions bounds the watchers, of one run and of many. Default: 100,000.
 	MaxSubscriptions int
 	// Clock is the node's, for lag. Default: time.Now.
 	Clock func() time.Time
@@ -84,6 +84,8 @@ type Projector struct {
 	opts    Options
 	metrics *metrics
 	watch   watchers
+	// catchUps has room for as many as may read the log for watchers at a time.
+	catchUps chan struct{}
 
 	// disk has the database: held for reading by whoever else than run uses it, and for writing while run
 	// replaces it. nil: it could not be made anew yet.
@@ -136,6 +138,8 @@ func Open(opts Options) (*Projector, error) {
 	p.disk.db = db
 	p.live.runs = newSnapshotCache(opts.CacheBytes)
 	p.watch.limit = opts.MaxSubscriptions
+	p.watch.published.Store(uint64(db.position))
+	p.catchUps = make(chan struct{}, maxCatchUps)
 	p.advanced.ch = make(chan struct{})
 	p.position.Store(uint64(db.position))
 	p.metrics = newMetrics(opts.Registerer, p)
@@ -264,6 +268,7 @@ func (p *Projector) remake() (err error) {
 	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
 	p.live.Unlock()
 	p.position.Store(uint64(p.disk.db.position))
+	p.watch.published.Store(uint64(p.disk.db.position))
 	return nil
 }
 

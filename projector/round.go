@@ -38,7 +38,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 // A round that is silent folds what was visible before: nobody is told.
 func (p *Projector) round(ctx context.Context, log *storage.Follower, silent bool) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
-	r := round{p: p, position: p.Position(), changed: map[string]*folded{}, silent: silent}
+	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: silent}
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -71,6 +71,7 @@ func (p *Projector) round(ctx context.Context, log *storage.Follower, silent boo
 type round struct {
 	p        *Projector
 	position storage.Position
+	cursor   Cursor // behind the last commit
 	events   int
 	changed  map[string]*folded
 	stamps   []stamped
@@ -91,19 +92,27 @@ type folded struct {
 	listed RunStatus // as it is in the list; 0: it is not there
 	anew   bool      // some of its rows may be missing in the list
 	weight int       // what the events may add to the snapshot
+
+	// For who watches many runs.
+	cursor Cursor // behind the last commit that is news
+	seq    uint64 // of its last event
+	unsure bool   // before had some of the events: it does not tell the status that was told last
 }
 
 // eventWeight is what an event adds beside what it takes from its payload.
 const eventWeight = 128
 
 func (r *round) fold(c *storage.Commit) error {
-	r.position = c.Position
+	r.position, r.cursor = c.Position, r.cursor.next(c.Position)
 	r.events += max(1, len(c.Records)) // a run without events counts too
 	f, err := r.begin(c)
 	if err != nil {
 		return err
 	}
 	if len(c.Records) == 0 {
+		if f.now.LastEventSeq == 0 {
+			f.cursor = r.cursor
+		}
 		return nil
 	}
 	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
@@ -115,6 +124,8 @@ func (r *round) fold(c *storage.Commit) error {
 		}
 		f.weight += len(f.now.CanonicalJSON())
 	}
+	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
+	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
 	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
 	if r.silent {
 		alert = nil
@@ -163,6 +174,9 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	return f, nil
 }
 
+// grew says whether the run has events that its snapshot did not have before.
+func (f *folded) grew() bool { return f.now.LastEventSeq > f.before.LastEventSeq }
+
 // finish makes the new snapshots and the list visible, tells the watchers, and stores what is due.
 func (r *round) finish() error {
 	p := r.p
@@ -183,11 +197,7 @@ func (r *round) finish() error {
 	p.advanced.ch = make(chan struct{})
 	p.advanced.Unlock()
 	if !r.silent {
-		for id, f := range r.changed {
-			if f.now.LastEventSeq > f.before.LastEventSeq {
-				p.watch.publish(id, f.now)
-			}
-		}
+		p.watch.publish(r.position, r.changed)
 		r.observeLag(now)
 	}
 	return r.store(now)

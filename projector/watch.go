@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"runlog/storage"
 )
@@ -11,13 +12,27 @@ import (
 // ErrTooManyWatchers means that no more subscriptions are taken (D12).
 var ErrTooManyWatchers = errors.New("projector: too many subscriptions")
 
-// watchers has the subscriptions by run.
+// watchers has the subscriptions by what they are told of, so that a change costs what those need that it
+// concerns.
 type watchers struct {
 	limit int
+	// published is the position up to which everything has been handed to the subscriptions. It moves under mu.
+	published atomic.Uint64
 
-	mu     sync.Mutex
-	byRun  map[string]map[*Subscription]struct{}
-	number int
+	mu       sync.Mutex
+	highest  storage.Position // that published has been
+	byRun    map[string]map[*Subscription]struct{}
+	byTenant map[string]map[*RunsSubscription]struct{} // those of any tenant under ""
+	number   int
+}
+
+// admitLocked counts one more subscription, if there may be one.
+func (w *watchers) admitLocked() error {
+	if w.number >= w.limit {
+		return ErrTooManyWatchers
+	}
+	w.number++
+	return nil
 }
 
 // Subscription follows the snapshots of one run. A reader that is slow sees the newest only (WATCH-3).
@@ -36,8 +51,8 @@ func (p *Projector) Subscribe(runID string) (*Subscription, error) {
 	w := &p.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.number >= w.limit {
-		return nil, ErrTooManyWatchers
+	if err := w.admitLocked(); err != nil {
+		return nil, err
 	}
 	s := &Subscription{w: w, runID: runID, wake: make(chan struct{}, 1)}
 	if w.byRun == nil {
@@ -47,7 +62,6 @@ func (p *Projector) Subscribe(runID string) (*Subscription, error) {
 		w.byRun[runID] = map[*Subscription]struct{}{}
 	}
 	w.byRun[runID][s] = struct{}{}
-	w.number++
 	return s, nil
 }
 
@@ -89,18 +103,35 @@ func (s *Subscription) take() *Snapshot {
 	return newest
 }
 
-// publish hands a snapshot to the run's subscriptions without waiting for any (WATCH-3).
-func (w *watchers) publish(runID string, snapshot *Snapshot) {
+// publish hands what a round changed to the subscriptions without waiting for any (WATCH-3).
+func (w *watchers) publish(position storage.Position, changed map[string]*folded) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for id, f := range changed {
+		if f.grew() {
+			w.tellLocked(id, f.now)
+		}
+	}
+	w.tellManyLocked(position, changed)
+	w.published.Store(uint64(position))
+	w.highest = max(w.highest, position)
+}
+
+// tellLocked hands a snapshot to the run's subscriptions.
+func (w *watchers) tellLocked(runID string, snapshot *Snapshot) {
 	for s := range w.byRun[runID] {
 		s.mu.Lock()
 		s.newest = snapshot
 		s.mu.Unlock()
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		nudge(s.wake)
+	}
+}
+
+// nudge wakes the reader of a channel that has room for one.
+func nudge(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
 	}
 }
 

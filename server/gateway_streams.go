@@ -23,6 +23,10 @@ func payloadAsStruct(req any) {
 		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
 			r.PayloadForm = runlogv1.PayloadForm_STRUCT
 		}
+	case *runlogv1.WatchRunRequest:
+		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
+			r.PayloadForm = runlogv1.PayloadForm_STRUCT
+		}
 	}
 }
 

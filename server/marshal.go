@@ -9,6 +9,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -71,18 +72,29 @@ func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch, ok := result.(*runlogv1.WatchRunResponse)
-	if !ok {
+	switch m := result.(type) {
+	case *runlogv1.WatchRunResponse:
+		return watchEvent(m.ProtoReflect(), m.ResumeToken, data), nil
+	case *runlogv1.WatchRunsResponse:
+		return watchEvent(m.ProtoReflect(), m.ResumeToken, data), nil
+	default:
 		return event("events", "", "", data), nil
 	}
-	switch watch.Kind.(type) {
-	case *runlogv1.WatchRunResponse_CaughtUp:
-		return event("caughtUp", watch.ResumeToken, "retry: "+retryMillis+"\n", data), nil
-	case *runlogv1.WatchRunResponse_Heartbeat:
-		return event("heartbeat", watch.ResumeToken, ": ping\n", data), nil
-	default:
-		return event("watermark", watch.ResumeToken, "", data), nil
+}
+
+// watchEvent is named after what the message has of its kinds, as the JSON in it is.
+func watchEvent(m protoreflect.Message, token string, data []byte) []byte {
+	name, first := "", ""
+	if kind := m.WhichOneof(m.Descriptor().Oneofs().ByName("kind")); kind != nil {
+		name = kind.JSONName()
 	}
+	switch name {
+	case "caughtUp":
+		first = "retry: " + retryMillis + "\n"
+	case "heartbeat":
+		first = ": ping\n"
+	}
+	return event(name, token, first, data)
 }
 
 func event(name, id, first string, data []byte) []byte {

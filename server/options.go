@@ -64,6 +64,11 @@ type Options struct {
 	DiskFree func(dir string) (uint64, error)
 	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
+	// SlowConsumer is how long one message of events may wait for its reader before the watch is ended (WATCH-3).
+	// Default: 30 s.
+	SlowConsumer time.Duration
+	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up on. Default: 250,000.
+	MaxCatchUp uint64
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
 	DrainTimeout time.Duration
 
@@ -127,6 +132,12 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
+	}
+	if o.SlowConsumer == 0 {
+		o.SlowConsumer = 30 * time.Second
+	}
+	if o.MaxCatchUp == 0 {
+		o.MaxCatchUp = 250_000
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 5 * time.Minute

@@ -71,6 +71,7 @@ type Server struct {
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
+	sends    sync.WaitGroup // of events to watchers; they end with their calls
 	closers  []func() error // what Close undoes, last first
 }
 
@@ -213,6 +214,7 @@ func (s *Server) serve(l listeners) error {
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	g := s.newGRPCServer()
 	inner := bufconn.Listen(gatewayBuffer)
+	s.onClose(func() error { s.sends.Wait(); return nil })
 	s.onClose(func() error { return drainGRPC(g) })
 	conn, err := s.dialGateway(inner)
 	if err != nil {

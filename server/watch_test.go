@@ -49,6 +49,10 @@ func (w *watcher) read(stream grpc.ServerStreamingClient[runlogv1.WatchRunRespon
 			return
 		}
 		mark := watermarkOf(m)
+		if mark == nil { // a snapshot, or events
+			w.messages <- m
+			continue
+		}
 		if mark.LastEventSeq < highest {
 			w.t.Errorf("%T at %d after one at %d (WATCH-3)", m.Kind, mark.LastEventSeq, highest)
 		}

@@ -3,7 +3,7 @@
 //	main.go, root.go      signals, streams, the command tree, the flags that every command has
 //	exit.go, refusal.go   exit codes, and one line for every error
 //	append*.go            the way of JSON lines to the server, below
-//	events.go, snapshot.go, watch.go, runs.go   one read command each
+//	events.go, snapshot.go, watch*.go, runs.go  one read command each
 //	record.go, table.go, text.go                how answers become text
 //	serve.go              the server
 //

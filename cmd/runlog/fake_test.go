@@ -114,9 +114,33 @@ func (f *fakeServer) GetSnapshot(_ context.Context, req *runlogv1.GetSnapshotReq
 	return &runlogv1.GetSnapshotResponse{Snapshot: f.snapshots[req.GetRunId()]}, nil
 }
 
-func (f *fakeServer) WatchRun(_ *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
-	for _, mark := range f.marks {
+func (f *fakeServer) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+	marks := f.marks
+	switch req.GetView() {
+	case runlogv1.WatchView_SNAPSHOT:
+		marks = []*runlogv1.WatchRunResponse{{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: f.snapshots[req.GetRunId()]}}}
+	case runlogv1.WatchView_EVENT:
+		batch := &runlogv1.EventBatch{Events: f.stored(req.GetRunId())}
+		marks = []*runlogv1.WatchRunResponse{{Kind: &runlogv1.WatchRunResponse_Events{Events: batch}}}
+	}
+	for _, mark := range marks {
 		if err := stream.Send(mark); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// WatchRuns tells of the runs in a status, as ListRuns does, and of nothing more.
+func (f *fakeServer) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+	for _, run := range f.runs {
+		if req.GetStatus() != 0 && req.GetStatus() != run.GetStatus() {
+			continue
+		}
+		if err := stream.Send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Watermark{Watermark: &runlogv1.Watermark{
+			RunId: run.GetRunId(), LastEventSeq: run.GetLastSeq(), Status: run.GetStatus(), PersistedAt: run.GetCreatedAt(),
+		}}}); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,30 @@ import (
 )
 
 type runsOptions struct {
-	tenant, project, environment, plan, status string
-	limit                                      uint64
+	runsFilter
+	limit uint64
+}
+
+// runsFilter is what names many runs.
+type runsFilter struct{ tenant, project, environment, plan, status string }
+
+func (f *runsFilter) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.tenant, "tenant", "", "only runs of this tenant")
+	flags.StringVar(&f.project, "project", "", "only runs of this project")
+	flags.StringVar(&f.environment, "environment", "", "only runs of this environment")
+	flags.StringVar(&f.plan, "plan", "", "only runs of this plan")
+	flags.StringVar(&f.status, "status", "", "only runs in this status: "+strings.Join(runStatuses(), ", "))
+	complete(cmd, "status", runStatuses()...)
+}
+
+// statusValue is 0 when every status will do.
+func (f *runsFilter) statusValue() (runlogv1.RunStatus_Value, error) {
+	status := runlogv1.RunStatus_Value_value[strings.ToUpper(f.status)]
+	if f.status != "" && status == 0 {
+		return 0, usageError("--status %q is no status; want one of %s", f.status, strings.Join(runStatuses(), ", "))
+	}
+	return runlogv1.RunStatus_Value(status), nil
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -30,14 +52,8 @@ func (a *app) runsCommand() *cobra.Command {
 			return a.listRuns(cmd.Context(), opts)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&opts.tenant, "tenant", "", "only runs of this tenant")
-	flags.StringVar(&opts.project, "project", "", "only runs of this project")
-	flags.StringVar(&opts.environment, "environment", "", "only runs of this environment")
-	flags.StringVar(&opts.plan, "plan", "", "only runs of this plan")
-	flags.StringVar(&opts.status, "status", "", "only runs in this status: "+strings.Join(runStatuses(), ", "))
-	flags.Uint64Var(&opts.limit, "limit", 100, "at most so many runs; 0 means all")
-	complete(cmd, "status", runStatuses()...)
+	opts.addFlags(cmd)
+	cmd.Flags().Uint64Var(&opts.limit, "limit", 100, "at most so many runs; 0 means all")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "get RUN",
 		Short:             "Show what is known about a run beside its events",
@@ -63,9 +79,9 @@ func runStatuses() []string {
 }
 
 func (a *app) listRuns(ctx context.Context, opts runsOptions) error {
-	status := runlogv1.RunStatus_Value_value[strings.ToUpper(opts.status)]
-	if opts.status != "" && status == 0 {
-		return usageError("--status %q is no status; want one of %s", opts.status, strings.Join(runStatuses(), ", "))
+	status, err := opts.statusValue()
+	if err != nil {
+		return err
 	}
 	c, err := a.dial()
 	if err != nil {
@@ -77,7 +93,7 @@ func (a *app) listRuns(ctx context.Context, opts runsOptions) error {
 		ProjectId:     opts.project,
 		EnvironmentId: opts.environment,
 		PlanId:        opts.plan,
-		Status:        runlogv1.RunStatus_Value(status),
+		Status:        status,
 		PageSize:      pageSize(opts.limit),
 	})
 	return list(a, runs, opts.limit, runLine, runCells,

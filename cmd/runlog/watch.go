@@ -1,48 +1,75 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 type watchOptions struct {
+	runsFilter
 	afterSeq  uint64
+	view      string
 	untilDone bool
 	lasting   time.Duration
 }
 
+// watchViews are what --view takes, in lower case.
+var watchViews = []string{"watermark", "snapshot", "event"}
+
 func (a *app) watchCommand() *cobra.Command {
 	var opts watchOptions
 	cmd := &cobra.Command{
-		Use:   "watch RUN",
-		Short: "Follow a run as its events come in",
+		Use:   "watch [RUN]",
+		Short: "Follow a run, or many, as their events come in",
 		Long: `Print a line whenever the projection of a run has moved on: the current state first,
-then live, across restarts of the server. Ctrl-C ends the watch with exit code 0.
+then live, across restarts of the server. Ctrl-C ends the watch with exit code 0. --view snapshot
+tells how the steps stand, and with -o json the whole snapshot; --view event prints every event.
+
+Without RUN all runs are followed that --tenant, --project, --environment, --plan and --status name:
+those that there are first, newest first, then every change, in the order in which it was stored. A run
+that leaves --status is told once more, with its new status.
 
 With --until-done it ends with the run: exit code 0 when it COMPLETED, 4 when it FAILED or was
 CANCELLED, 6 when --for ran out first, and 130 on Ctrl-C, so that 0 always means COMPLETED.`,
-		Example:           "  runlog watch run-1\n  runlog watch run-1 --until-done --for 10m && deploy",
-		Args:              oneRun,
+		Example: `  runlog watch run-1
+  runlog watch run-1 --until-done --for 10m && deploy
+  runlog watch run-1 --view event -o json | jq .eventType
+  runlog watch --tenant acme --status RUNNING`,
 		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("watch takes the id of one run, or none to follow many, not %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.watchRuns(cmd.Context(), opts)
+			}
 			return a.watchRun(cmd.Context(), args[0], opts)
 		},
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&opts.afterSeq, "after-seq", 0, "only what happens behind this runSeq")
+	flags.StringVar(&opts.view, "view", watchViews[0], "what to print of a run: "+strings.Join(watchViews, ", "))
 	flags.BoolVar(&opts.untilDone, "until-done", false, "end when the run is COMPLETED, FAILED or CANCELLED")
 	flags.DurationVar(&opts.lasting, "for", 0, "end after this time; 0 means never")
+	opts.addFlags(cmd)
+	complete(cmd, "view", watchViews...)
 	return cmd
 }
 
-func (a *app) watchRun(parent context.Context, run string, opts watchOptions) error {
+// watching dials, and hands on a context that ends when --for says.
+func (a *app) watching(parent context.Context, opts watchOptions, f func(context.Context, *client.Client) error) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
@@ -54,24 +81,71 @@ func (a *app) watchRun(parent context.Context, run string, opts watchOptions) er
 		ctx, cancel = context.WithTimeout(parent, opts.lasting)
 		defer cancel()
 	}
-	p := &watchPrinter{out: bufio.NewWriter(a.stdout), json: a.format == formatJSON}
-	for res, err := range c.WatchRun(ctx, &runlogv1.WatchRunRequest{RunId: run, AfterSeq: opts.afterSeq}) {
+	return f(ctx, c)
+}
+
+func (a *app) watchRun(parent context.Context, run string, opts watchOptions) error {
+	view, known := runlogv1.WatchView_Kind_value[strings.ToUpper(opts.view)]
+	switch {
+	case !known || view == 0:
+		return usageError("--view %q is no view; want one of %s", opts.view, strings.Join(watchViews, ", "))
+	case opts.untilDone && runlogv1.WatchView_Kind(view) == runlogv1.WatchView_EVENT:
+		return usageError("--until-done goes with --view watermark or snapshot: events do not tell how the run stands")
+	case opts.runsFilter != runsFilter{}:
+		return usageError("--tenant, --project, --environment, --plan and --status choose among many runs: leave them or RUN out")
+	}
+	return a.watching(parent, opts, func(ctx context.Context, c *client.Client) error {
+		req := &runlogv1.WatchRunRequest{RunId: run, AfterSeq: opts.afterSeq, View: runlogv1.WatchView_Kind(view)}
+		return a.printRun(parent, c.WatchRun(ctx, req), run, opts)
+	})
+}
+
+func (a *app) printRun(parent context.Context, watch iter.Seq2[*runlogv1.WatchRunResponse, error], run string, opts watchOptions) error {
+	p := a.newWatchPrinter()
+	for res, err := range watch {
 		if err != nil {
 			return watchEnded(parent, err, run, opts)
 		}
-		mark := res.GetWatermark()
-		if mark == nil {
-			// The end of the catch-up tells where the run is; that counts for one that had ended before
-			// --after-seq.
-			mark = res.GetCaughtUp().GetWatermark()
-		} else if err := p.print(mark); err != nil {
+		status, err := p.message(res)
+		if err != nil {
 			return err
 		}
-		if opts.untilDone && terminal(mark.GetStatus()) {
-			return runOutcome(mark)
+		if opts.untilDone && terminal(status) {
+			return runOutcome(run, status)
 		}
 	}
 	return nil
+}
+
+func (a *app) watchRuns(parent context.Context, opts watchOptions) error {
+	status, err := opts.statusValue()
+	switch {
+	case err != nil:
+		return err
+	case opts.view != watchViews[0]:
+		return usageError("--view %s is of one run: name the RUN", opts.view)
+	case opts.untilDone:
+		return usageError("--until-done waits for one run: name the RUN")
+	case opts.afterSeq > 0:
+		return usageError("--after-seq is of one run: name the RUN")
+	}
+	return a.watching(parent, opts, func(ctx context.Context, c *client.Client) error {
+		p := a.newWatchPrinter()
+		for res, err := range c.WatchRuns(ctx, &runlogv1.WatchRunsRequest{
+			TenantId: opts.tenant, ProjectId: opts.project, EnvironmentId: opts.environment, PlanId: opts.plan,
+			Status: status, IncludeExisting: true,
+		}) {
+			if err != nil {
+				return watchEnded(parent, err, "", opts)
+			}
+			if mark := res.GetWatermark(); mark != nil {
+				if err := p.run(mark); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // watchEnded tells the ends that the user asked for from failures.
@@ -99,42 +173,9 @@ func terminal(status runlogv1.RunStatus_Value) bool {
 	}
 }
 
-func runOutcome(mark *runlogv1.Watermark) error {
-	if mark.GetStatus() == runlogv1.RunStatus_COMPLETED {
+func runOutcome(run string, status runlogv1.RunStatus_Value) error {
+	if status == runlogv1.RunStatus_COMPLETED {
 		return nil
 	}
-	return &exitError{exitRunNotOK, fmt.Sprintf("run %q ended %s; \"runlog snapshot %s\" tells why",
-		mark.GetRunId(), mark.GetStatus(), mark.GetRunId())}
-}
-
-// watchPrinter writes one line a watermark at once, so that a pipe sees it when it happens.
-type watchPrinter struct {
-	out    *bufio.Writer
-	json   bool
-	headed bool
-}
-
-// watchLine has fixed widths: a live table cannot measure what is still to come.
-const watchLine = "%-8v  %-10s  %-10s  %-24s  %s\n"
-
-func (p *watchPrinter) print(mark *runlogv1.Watermark) error {
-	if p.json {
-		line, err := jsonLine(mark)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(p.out, "%s\n", line)
-		return p.out.Flush()
-	}
-	if !p.headed {
-		fmt.Fprintf(p.out, watchLine, "SEQ", "STATUS", "SUBSTATUS", "PERSISTED", "LAG")
-		p.headed = true
-	}
-	substatus := oneLine(mark.GetSubstatus())
-	if substatus == "" {
-		substatus = "-"
-	}
-	lag := time.Duration(mark.GetLagMs()) * time.Millisecond
-	fmt.Fprintf(p.out, watchLine, mark.GetLastEventSeq(), runStatus(mark.GetStatus()), substatus, stamp(mark.GetPersistedAt()), lag)
-	return p.out.Flush()
+	return &exitError{exitRunNotOK, fmt.Sprintf("run %q ended %s; \"runlog snapshot %s\" tells why", run, status, run)}
 }

@@ -115,7 +115,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonSlowConsumer, codes.Aborted, 409, StoredNothing, "from the token",
 		"The stream was not read fast enough: resume it from the last resume token."},
 	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
-		"Read a fresh snapshot and watch from its lastEventSeq."},
+		"Read a fresh snapshot and watch from its lastEventSeq; of many runs, watch anew with includeExisting."},
 	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
 		"Check the path; GET /openapi.json lists the routes."},
 	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",
@@ -137,7 +137,6 @@ var reserved = map[Reason]bool{
 	ReasonQuotaExceeded:     true,
 	ReasonNotLeader:         true,
 	ReasonStorageFailed:     true,
-	ReasonSlowConsumer:      true,
 }
 
 // Reserved tells whether no call of this version ends with the reason.

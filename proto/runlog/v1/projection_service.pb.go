@@ -28,7 +28,12 @@ type WatchView_Kind int32
 const (
 	// WATERMARK.
 	WatchView_KIND_UNSPECIFIED WatchView_Kind = 0
-	WatchView_WATERMARK        WatchView_Kind = 1
+	// How far the run is; a reader that is slow gets the newest.
+	WatchView_WATERMARK WatchView_Kind = 1
+	// The run's snapshot; a reader that is slow gets the newest.
+	WatchView_SNAPSHOT WatchView_Kind = 2
+	// Every event, in runSeq order; a reader that is too slow is ended with SLOW_CONSUMER.
+	WatchView_EVENT WatchView_Kind = 3
 )
 
 // Enum value maps for WatchView_Kind.
@@ -36,10 +41,14 @@ var (
 	WatchView_Kind_name = map[int32]string{
 		0: "KIND_UNSPECIFIED",
 		1: "WATERMARK",
+		2: "SNAPSHOT",
+		3: "EVENT",
 	}
 	WatchView_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"WATERMARK":        1,
+		"SNAPSHOT":         2,
+		"EVENT":            3,
 	}
 )
 
@@ -358,11 +367,13 @@ func (*WatchView) Descriptor() ([]byte, []int) {
 type WatchRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Watermarks above this runSeq only.
+	// Watermarks and snapshots above this runSeq, and events behind it only.
 	AfterSeq uint64         `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
 	View     WatchView_Kind `protobuf:"varint,3,opt,name=view,proto3,enum=runlog.v1.WatchView_Kind" json:"view,omitempty"`
 	// From an earlier answer; wins over after_seq.
-	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Of the payloads of events.
+	PayloadForm   PayloadForm_Form `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +434,13 @@ func (x *WatchRunRequest) GetResumeToken() string {
 		return x.ResumeToken
 	}
 	return ""
+}
+
+func (x *WatchRunRequest) GetPayloadForm() PayloadForm_Form {
+	if x != nil {
+		return x.PayloadForm
+	}
+	return PayloadForm_FORM_UNSPECIFIED
 }
 
 // Watermark says how far a run's projection is (WATCH-1).
@@ -603,6 +621,51 @@ func (x *Heartbeat) GetWatermark() *Watermark {
 	return nil
 }
 
+// EventBatch is some events of a run, in runSeq order.
+type EventBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventBatch) Reset() {
+	*x = EventBatch{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventBatch) ProtoMessage() {}
+
+func (x *EventBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
+func (*EventBatch) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *EventBatch) GetEvents() []*EventRecord {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 type WatchRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -610,6 +673,8 @@ type WatchRunResponse struct {
 	//	*WatchRunResponse_Watermark
 	//	*WatchRunResponse_CaughtUp
 	//	*WatchRunResponse_Heartbeat
+	//	*WatchRunResponse_Snapshot
+	//	*WatchRunResponse_Events
 	Kind isWatchRunResponse_Kind `protobuf_oneof:"kind"`
 	// Opaque; resumes the watch after this message.
 	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
@@ -619,7 +684,7 @@ type WatchRunResponse struct {
 
 func (x *WatchRunResponse) Reset() {
 	*x = WatchRunResponse{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +696,7 @@ func (x *WatchRunResponse) String() string {
 func (*WatchRunResponse) ProtoMessage() {}
 
 func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +709,7 @@ func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunResponse.ProtoReflect.Descriptor instead.
 func (*WatchRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchRunResponse) GetKind() isWatchRunResponse_Kind {
@@ -681,6 +746,24 @@ func (x *WatchRunResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *WatchRunResponse) GetSnapshot() *RunSnapshot {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunResponse_Snapshot); ok {
+			return x.Snapshot
+		}
+	}
+	return nil
+}
+
+func (x *WatchRunResponse) GetEvents() *EventBatch {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunResponse_Events); ok {
+			return x.Events
+		}
+	}
+	return nil
+}
+
 func (x *WatchRunResponse) GetResumeToken() string {
 	if x != nil {
 		return x.ResumeToken
@@ -704,11 +787,229 @@ type WatchRunResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
 }
 
+type WatchRunResponse_Snapshot struct {
+	Snapshot *RunSnapshot `protobuf:"bytes,5,opt,name=snapshot,proto3,oneof"`
+}
+
+type WatchRunResponse_Events struct {
+	Events *EventBatch `protobuf:"bytes,6,opt,name=events,proto3,oneof"`
+}
+
 func (*WatchRunResponse_Watermark) isWatchRunResponse_Kind() {}
 
 func (*WatchRunResponse_CaughtUp) isWatchRunResponse_Kind() {}
 
 func (*WatchRunResponse_Heartbeat) isWatchRunResponse_Kind() {}
+
+func (*WatchRunResponse_Snapshot) isWatchRunResponse_Kind() {}
+
+func (*WatchRunResponse_Events) isWatchRunResponse_Kind() {}
+
+type WatchRunsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: any.
+	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	ProjectId     string `protobuf:"bytes,2,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	EnvironmentId string `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
+	PlanId        string `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
+	// Runs that come to be in this status, and those that leave it: their watermark has another status. A watch that
+	// resumes may also tell of runs in another status that it did not tell of before.
+	Status RunStatus_Value `protobuf:"varint,5,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
+	// From an earlier answer to a request with the same filter. Without one the watch begins now.
+	ResumeToken string `protobuf:"bytes,6,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Without a resume token: the runs that match now come first, newest first, before caught_up.
+	IncludeExisting bool `protobuf:"varint,7,opt,name=include_existing,json=includeExisting,proto3" json:"include_existing,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WatchRunsRequest) Reset() {
+	*x = WatchRunsRequest{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRunsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRunsRequest) ProtoMessage() {}
+
+func (x *WatchRunsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRunsRequest.ProtoReflect.Descriptor instead.
+func (*WatchRunsRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WatchRunsRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetEnvironmentId() string {
+	if x != nil {
+		return x.EnvironmentId
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetPlanId() string {
+	if x != nil {
+		return x.PlanId
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetStatus() RunStatus_Value {
+	if x != nil {
+		return x.Status
+	}
+	return RunStatus_VALUE_UNSPECIFIED
+}
+
+func (x *WatchRunsRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetIncludeExisting() bool {
+	if x != nil {
+		return x.IncludeExisting
+	}
+	return false
+}
+
+// WatchRunsResponse tells of one run, in the order in which the runs' newest events were committed. A run without events
+// has last_event_seq 0. Neither caught_up nor heartbeat has a watermark.
+type WatchRunsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*WatchRunsResponse_Watermark
+	//	*WatchRunsResponse_CaughtUp
+	//	*WatchRunsResponse_Heartbeat
+	Kind isWatchRunsResponse_Kind `protobuf_oneof:"kind"`
+	// Opaque; resumes the watch after this message.
+	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRunsResponse) Reset() {
+	*x = WatchRunsResponse{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRunsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRunsResponse) ProtoMessage() {}
+
+func (x *WatchRunsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRunsResponse.ProtoReflect.Descriptor instead.
+func (*WatchRunsResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchRunsResponse) GetKind() isWatchRunsResponse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *WatchRunsResponse) GetWatermark() *Watermark {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunsResponse_Watermark); ok {
+			return x.Watermark
+		}
+	}
+	return nil
+}
+
+func (x *WatchRunsResponse) GetCaughtUp() *CaughtUp {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunsResponse_CaughtUp); ok {
+			return x.CaughtUp
+		}
+	}
+	return nil
+}
+
+func (x *WatchRunsResponse) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunsResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *WatchRunsResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+type isWatchRunsResponse_Kind interface {
+	isWatchRunsResponse_Kind()
+}
+
+type WatchRunsResponse_Watermark struct {
+	Watermark *Watermark `protobuf:"bytes,1,opt,name=watermark,proto3,oneof"`
+}
+
+type WatchRunsResponse_CaughtUp struct {
+	CaughtUp *CaughtUp `protobuf:"bytes,2,opt,name=caught_up,json=caughtUp,proto3,oneof"`
+}
+
+type WatchRunsResponse_Heartbeat struct {
+	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*WatchRunsResponse_Watermark) isWatchRunsResponse_Kind() {}
+
+func (*WatchRunsResponse_CaughtUp) isWatchRunsResponse_Kind() {}
+
+func (*WatchRunsResponse_Heartbeat) isWatchRunsResponse_Kind() {}
 
 var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
@@ -731,16 +1032,19 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\x12ProjectRunResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x12%\n" +
 	"\x0ematches_stored\x18\x02 \x01(\bR\rmatchesStored\x121\n" +
-	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"8\n" +
-	"\tWatchView\"+\n" +
+	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"Q\n" +
+	"\tWatchView\"D\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
-	"\tWATERMARK\x10\x01\"\x97\x01\n" +
+	"\tWATERMARK\x10\x01\x12\f\n" +
+	"\bSNAPSHOT\x10\x02\x12\t\n" +
+	"\x05EVENT\x10\x03\"\xd7\x01\n" +
 	"\x0fWatchRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12-\n" +
 	"\x04view\x18\x03 \x01(\x0e2\x19.runlog.v1.WatchView.KindR\x04view\x12!\n" +
-	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\"\x83\x02\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x12>\n" +
+	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\x83\x02\n" +
 	"\tWatermark\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0elast_event_seq\x18\x02 \x01(\x04R\flastEventSeq\x122\n" +
@@ -753,18 +1057,39 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\bCaughtUp\x122\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"?\n" +
 	"\tHeartbeat\x122\n" +
-	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"\xdd\x01\n" +
+	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"<\n" +
+	"\n" +
+	"EventBatch\x12.\n" +
+	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\"\xc4\x02\n" +
 	"\x10WatchRunResponse\x124\n" +
+	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkH\x00R\twatermark\x122\n" +
+	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x124\n" +
+	"\bsnapshot\x18\x05 \x01(\v2\x16.runlog.v1.RunSnapshotH\x00R\bsnapshot\x12/\n" +
+	"\x06events\x18\x06 \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
+	"\x04kind\"\x90\x02\n" +
+	"\x10WatchRunsRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
+	"\n" +
+	"project_id\x18\x02 \x01(\tR\tprojectId\x12%\n" +
+	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x17\n" +
+	"\aplan_id\x18\x04 \x01(\tR\x06planId\x122\n" +
+	"\x06status\x18\x05 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12!\n" +
+	"\fresume_token\x18\x06 \x01(\tR\vresumeToken\x12)\n" +
+	"\x10include_existing\x18\a \x01(\bR\x0fincludeExisting\"\xde\x01\n" +
+	"\x11WatchRunsResponse\x124\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkH\x00R\twatermark\x122\n" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\xdb\x02\n" +
+	"\x04kind2\xbd\x03\n" +
 	"\x11ProjectionService\x12p\n" +
 	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12l\n" +
 	"\n" +
 	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12f\n" +
-	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01B\x8d\x01\n" +
+	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12`\n" +
+	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/runs:watch0\x01B\x8d\x01\n" +
 	"\rcom.runlog.v1B\x16ProjectionServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -781,7 +1106,7 @@ func file_runlog_v1_projection_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_projection_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_runlog_v1_projection_service_proto_goTypes = []any{
 	(WatchView_Kind)(0),           // 0: runlog.v1.WatchView.Kind
 	(*GetSnapshotRequest)(nil),    // 1: runlog.v1.GetSnapshotRequest
@@ -793,40 +1118,55 @@ var file_runlog_v1_projection_service_proto_goTypes = []any{
 	(*Watermark)(nil),             // 7: runlog.v1.Watermark
 	(*CaughtUp)(nil),              // 8: runlog.v1.CaughtUp
 	(*Heartbeat)(nil),             // 9: runlog.v1.Heartbeat
-	(*WatchRunResponse)(nil),      // 10: runlog.v1.WatchRunResponse
-	(Consistency_Level)(0),        // 11: runlog.v1.Consistency.Level
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*RunSnapshot)(nil),           // 13: runlog.v1.RunSnapshot
-	(*AppliedState)(nil),          // 14: runlog.v1.AppliedState
-	(RunStatus_Value)(0),          // 15: runlog.v1.RunStatus.Value
+	(*EventBatch)(nil),            // 10: runlog.v1.EventBatch
+	(*WatchRunResponse)(nil),      // 11: runlog.v1.WatchRunResponse
+	(*WatchRunsRequest)(nil),      // 12: runlog.v1.WatchRunsRequest
+	(*WatchRunsResponse)(nil),     // 13: runlog.v1.WatchRunsResponse
+	(Consistency_Level)(0),        // 14: runlog.v1.Consistency.Level
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*RunSnapshot)(nil),           // 16: runlog.v1.RunSnapshot
+	(*AppliedState)(nil),          // 17: runlog.v1.AppliedState
+	(PayloadForm_Form)(0),         // 18: runlog.v1.PayloadForm.Form
+	(RunStatus_Value)(0),          // 19: runlog.v1.RunStatus.Value
+	(*EventRecord)(nil),           // 20: runlog.v1.EventRecord
 }
 var file_runlog_v1_projection_service_proto_depIdxs = []int32{
-	11, // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	12, // 1: runlog.v1.GetSnapshotRequest.as_of_time:type_name -> google.protobuf.Timestamp
-	13, // 2: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	14, // 3: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
-	11, // 4: runlog.v1.ProjectRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	13, // 5: runlog.v1.ProjectRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	14, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
+	14, // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	15, // 1: runlog.v1.GetSnapshotRequest.as_of_time:type_name -> google.protobuf.Timestamp
+	16, // 2: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	17, // 3: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
+	14, // 4: runlog.v1.ProjectRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	16, // 5: runlog.v1.ProjectRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	17, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
 	0,  // 7: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
-	15, // 8: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
-	12, // 9: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
-	7,  // 10: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
-	7,  // 11: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
-	7,  // 12: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
-	8,  // 13: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	9,  // 14: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	1,  // 15: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
-	3,  // 16: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
-	6,  // 17: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
-	2,  // 18: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
-	4,  // 19: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
-	10, // 20: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
-	18, // [18:21] is the sub-list for method output_type
-	15, // [15:18] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	18, // 8: runlog.v1.WatchRunRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	19, // 9: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
+	15, // 10: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
+	7,  // 11: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
+	7,  // 12: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
+	20, // 13: runlog.v1.EventBatch.events:type_name -> runlog.v1.EventRecord
+	7,  // 14: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
+	8,  // 15: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	9,  // 16: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	16, // 17: runlog.v1.WatchRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	10, // 18: runlog.v1.WatchRunResponse.events:type_name -> runlog.v1.EventBatch
+	19, // 19: runlog.v1.WatchRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
+	7,  // 20: runlog.v1.WatchRunsResponse.watermark:type_name -> runlog.v1.Watermark
+	8,  // 21: runlog.v1.WatchRunsResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	9,  // 22: runlog.v1.WatchRunsResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	1,  // 23: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
+	3,  // 24: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
+	6,  // 25: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
+	12, // 26: runlog.v1.ProjectionService.WatchRuns:input_type -> runlog.v1.WatchRunsRequest
+	2,  // 27: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
+	4,  // 28: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
+	11, // 29: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
+	13, // 30: runlog.v1.ProjectionService.WatchRuns:output_type -> runlog.v1.WatchRunsResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_projection_service_proto_init() }
@@ -837,10 +1177,17 @@ func file_runlog_v1_projection_service_proto_init() {
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_runlog_v1_projection_service_proto_msgTypes[9].OneofWrappers = []any{
+	file_runlog_v1_projection_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*WatchRunResponse_Watermark)(nil),
 		(*WatchRunResponse_CaughtUp)(nil),
 		(*WatchRunResponse_Heartbeat)(nil),
+		(*WatchRunResponse_Snapshot)(nil),
+		(*WatchRunResponse_Events)(nil),
+	}
+	file_runlog_v1_projection_service_proto_msgTypes[12].OneofWrappers = []any{
+		(*WatchRunsResponse_Watermark)(nil),
+		(*WatchRunsResponse_CaughtUp)(nil),
+		(*WatchRunsResponse_Heartbeat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -848,7 +1195,7 @@ func file_runlog_v1_projection_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_projection_service_proto_rawDesc), len(file_runlog_v1_projection_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -178,6 +178,34 @@ func request_ProjectionService_WatchRun_0(ctx context.Context, marshaler runtime
 	return stream, metadata, nil
 }
 
+var filter_ProjectionService_WatchRuns_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
+
+func request_ProjectionService_WatchRuns_0(ctx context.Context, marshaler runtime.Marshaler, client ProjectionServiceClient, req *http.Request, pathParams map[string]string) (ProjectionService_WatchRunsClient, runtime.ServerMetadata, error) {
+	var (
+		protoReq WatchRunsRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_ProjectionService_WatchRuns_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	stream, err := client.WatchRuns(ctx, &protoReq)
+	if err != nil {
+		return nil, metadata, err
+	}
+	header, err := stream.Header()
+	if err != nil {
+		return nil, metadata, err
+	}
+	metadata.HeaderMD = header
+	return stream, metadata, nil
+}
+
 // RegisterProjectionServiceHandlerServer registers the http handlers for service ProjectionService to "mux".
 // UnaryRPC     :call ProjectionServiceServer directly.
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
@@ -226,6 +254,13 @@ func RegisterProjectionServiceHandlerServer(ctx context.Context, mux *runtime.Se
 	})
 
 	mux.Handle(http.MethodGet, pattern_ProjectionService_WatchRun_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
+		_, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+		return
+	})
+
+	mux.Handle(http.MethodGet, pattern_ProjectionService_WatchRuns_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
 		_, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
 		runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
@@ -322,6 +357,23 @@ func RegisterProjectionServiceHandlerClient(ctx context.Context, mux *runtime.Se
 		}
 		forward_ProjectionService_WatchRun_0(annotatedContext, mux, outboundMarshaler, w, req, func() (proto.Message, error) { return resp.Recv() }, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodGet, pattern_ProjectionService_WatchRuns_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/runlog.v1.ProjectionService/WatchRuns", runtime.WithHTTPPathPattern("/v1/runs:watch"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_ProjectionService_WatchRuns_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_ProjectionService_WatchRuns_0(annotatedContext, mux, outboundMarshaler, w, req, func() (proto.Message, error) { return resp.Recv() }, mux.GetForwardResponseOptions()...)
+	})
 	return nil
 }
 
@@ -329,10 +381,12 @@ var (
 	pattern_ProjectionService_GetSnapshot_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "runs", "run_id", "snapshot"}, ""))
 	pattern_ProjectionService_ProjectRun_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "runs", "run_id"}, "project"))
 	pattern_ProjectionService_WatchRun_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "runs", "run_id"}, "watch"))
+	pattern_ProjectionService_WatchRuns_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "runs"}, "watch"))
 )
 
 var (
 	forward_ProjectionService_GetSnapshot_0 = runtime.ForwardResponseMessage
 	forward_ProjectionService_ProjectRun_0  = runtime.ForwardResponseMessage
 	forward_ProjectionService_WatchRun_0    = runtime.ForwardResponseStream
+	forward_ProjectionService_WatchRuns_0   = runtime.ForwardResponseStream
 )

@@ -22,6 +22,7 @@ const (
 	ProjectionService_GetSnapshot_FullMethodName = "/runlog.v1.ProjectionService/GetSnapshot"
 	ProjectionService_ProjectRun_FullMethodName  = "/runlog.v1.ProjectionService/ProjectRun"
 	ProjectionService_WatchRun_FullMethodName    = "/runlog.v1.ProjectionService/WatchRun"
+	ProjectionService_WatchRuns_FullMethodName   = "/runlog.v1.ProjectionService/WatchRuns"
 )
 
 // ProjectionServiceClient is the client API for ProjectionService service.
@@ -36,6 +37,8 @@ type ProjectionServiceClient interface {
 	ProjectRun(ctx context.Context, in *ProjectRunRequest, opts ...grpc.CallOption) (*ProjectRunResponse, error)
 	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunResponse], error)
+	// WatchRuns follows all runs that a filter names, in commit order (WATCH-2).
+	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunsResponse], error)
 }
 
 type projectionServiceClient struct {
@@ -85,6 +88,25 @@ func (c *projectionServiceClient) WatchRun(ctx context.Context, in *WatchRunRequ
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ProjectionService_WatchRunClient = grpc.ServerStreamingClient[WatchRunResponse]
 
+func (c *projectionServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ProjectionService_ServiceDesc.Streams[1], ProjectionService_WatchRuns_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRunsRequest, WatchRunsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProjectionService_WatchRunsClient = grpc.ServerStreamingClient[WatchRunsResponse]
+
 // ProjectionServiceServer is the server API for ProjectionService service.
 // All implementations must embed UnimplementedProjectionServiceServer
 // for forward compatibility.
@@ -97,6 +119,8 @@ type ProjectionServiceServer interface {
 	ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error)
 	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error
+	// WatchRuns follows all runs that a filter names, in commit order (WATCH-2).
+	WatchRuns(*WatchRunsRequest, grpc.ServerStreamingServer[WatchRunsResponse]) error
 	mustEmbedUnimplementedProjectionServiceServer()
 }
 
@@ -115,6 +139,9 @@ func (UnimplementedProjectionServiceServer) ProjectRun(context.Context, *Project
 }
 func (UnimplementedProjectionServiceServer) WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchRun not implemented")
+}
+func (UnimplementedProjectionServiceServer) WatchRuns(*WatchRunsRequest, grpc.ServerStreamingServer[WatchRunsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchRuns not implemented")
 }
 func (UnimplementedProjectionServiceServer) mustEmbedUnimplementedProjectionServiceServer() {}
 func (UnimplementedProjectionServiceServer) testEmbeddedByValue()                           {}
@@ -184,6 +211,17 @@ func _ProjectionService_WatchRun_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ProjectionService_WatchRunServer = grpc.ServerStreamingServer[WatchRunResponse]
 
+func _ProjectionService_WatchRuns_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRunsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ProjectionServiceServer).WatchRuns(m, &grpc.GenericServerStream[WatchRunsRequest, WatchRunsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProjectionService_WatchRunsServer = grpc.ServerStreamingServer[WatchRunsResponse]
+
 // ProjectionService_ServiceDesc is the grpc.ServiceDesc for ProjectionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,6 +242,11 @@ var ProjectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchRun",
 			Handler:       _ProjectionService_WatchRun_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchRuns",
+			Handler:       _ProjectionService_WatchRuns_Handler,
 			ServerStreams: true,
 		},
 	},

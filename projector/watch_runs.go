@@ -1,0 +1,420 @@
+package projector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"runlog/storage"
+)
+
+const (
+	// maxPending bounds the runs that wait for a reader of many. One that is further behind reads the log.
+	maxPending = 1000
+	// catchUpEvents is about how much of the log one step of a catch-up reads.
+	catchUpEvents = 4096
+	// maxCatchUps is how many catch-ups read the log at a time: appends and folding need the machine too.
+	maxCatchUps = 4
+)
+
+// Cursor is how far a reader of the commit order is: it knows everything up to Position, and the first Ahead
+// commits behind it.
+type Cursor struct {
+	Position storage.Position
+	Ahead    uint64
+}
+
+// next returns the cursor of who knows everything up to a commit at a position, which comes right behind c.
+func (c Cursor) next(at storage.Position) Cursor {
+	if c.Position+1 == at {
+		return Cursor{Position: c.Position, Ahead: c.Ahead + 1}
+	}
+	return Cursor{Position: at - 1, Ahead: 1}
+}
+
+// Compare orders cursors by how far they are.
+func (c Cursor) Compare(d Cursor) int {
+	return cmp.Or(cmp.Compare(c.Position, d.Position), cmp.Compare(c.Ahead, d.Ahead))
+}
+
+// never is a cursor that nobody comes to.
+var never = Cursor{Position: math.MaxUint64}
+
+// Mark is a run's watermark.
+type Mark struct {
+	RunID        string
+	LastEventSeq uint64 // 0: no event yet
+	Status       RunStatus
+	PersistedAt  time.Time // of the newest event
+	// pausedAt is set while the run drains.
+	pausedAt time.Time
+}
+
+// MarkOf returns the watermark of a snapshot.
+func MarkOf(s *Snapshot) Mark {
+	m := Mark{RunID: s.RunID, LastEventSeq: s.LastEventSeq, Status: s.Status, PersistedAt: s.PersistedAt}
+	if s.Status == RunPaused && s.Draining && s.RunningSteps() > 0 {
+		m.pausedAt = s.PausedAt
+	}
+	return m
+}
+
+// Substatus is that of the snapshot (PRJ-9).
+func (m *Mark) Substatus(now time.Time, drainTimeout time.Duration) string {
+	if m.pausedAt.IsZero() || !now.Before(m.pausedAt.Add(drainTimeout)) {
+		return ""
+	}
+	return SubstatusDraining
+}
+
+// Change is news of one run.
+type Change struct {
+	Mark
+	// Cursor of who has been told this change and everything before it.
+	Cursor Cursor
+}
+
+// RunsSubscription follows the runs that a filter names (WATCH-2). Who is slow sees the newest of each run only
+// (WATCH-3). One goroutine reads it.
+//
+// What is published waits in pending, a run once. The reader takes all of it and works it off in the order of the
+// runs' newest commits: so what it has been told is always everything up to a place in the commit order, less what
+// comes again later, and a run that changes all the time gets its turn. When more is pending than there is room
+// for, it is forgotten, and the reader reads the log up to where it was forgotten, as one that resumes does.
+type RunsSubscription struct {
+	p      *Projector
+	filter Filter
+	wake   chan struct{} // has room for one: there is news
+	cursor Cursor        // what the reader has taken
+
+	mu      sync.Mutex
+	live    storage.Position // pending has everything behind
+	sure    Cursor           // a round from here on finds runs as the reader was told of them, if it was
+	pending map[string]*Change
+}
+
+// SubscribeRuns follows runs from a cursor on, or from now on where it is nil. The filter's times of creation do not
+// count. The caller closes the subscription.
+func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, error) {
+	w := &p.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.admitLocked(); err != nil {
+		return nil, err
+	}
+	live := storage.Position(w.published.Load())
+	if from == nil {
+		from = &Cursor{Position: live}
+	}
+	s := &RunsSubscription{p: p, filter: f, wake: make(chan struct{}, 1), cursor: *from, live: live, sure: *from}
+	if from.Position < live {
+		s.sure = never
+	}
+	if w.byTenant == nil {
+		w.byTenant = map[string]map[*RunsSubscription]struct{}{}
+	}
+	if w.byTenant[f.TenantID] == nil {
+		w.byTenant[f.TenantID] = map[*RunsSubscription]struct{}{}
+	}
+	w.byTenant[f.TenantID][s] = struct{}{}
+	return s, nil
+}
+
+// Close ends the subscription.
+func (s *RunsSubscription) Close() {
+	w, tenant := &s.p.watch, s.filter.TenantID
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.byTenant[tenant][s]; !ok {
+		return
+	}
+	delete(w.byTenant[tenant], s)
+	if len(w.byTenant[tenant]) == 0 {
+		delete(w.byTenant, tenant)
+	}
+	w.number--
+}
+
+// tellManyLocked hands the runs of a round to the subscriptions of many, in commit order.
+func (w *watchers) tellManyLocked(position storage.Position, changed map[string]*folded) {
+	if len(w.byTenant) == 0 {
+		return
+	}
+	var news []*folded
+	for _, f := range changed {
+		// A snapshot that is ahead of the round was stored before a restart: a later round has its newest event.
+		told := f.cursor != Cursor{} && f.now.LastEventSeq == f.seq
+		if told && len(w.byTenant[""])+len(w.byTenant[f.run.Scope.TenantID]) > 0 {
+			news = append(news, f)
+		}
+	}
+	slices.SortFunc(news, func(a, b *folded) int { return a.cursor.Compare(b.cursor) })
+	round := stretch{from: Cursor{Position: storage.Position(w.published.Load())}, to: position}
+	if round.from.Position < w.highest {
+		round.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
+	}
+	for _, f := range news {
+		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor}
+		for s := range w.byTenant[""] {
+			s.tell(round, f, c)
+		}
+		if tenant := f.run.Scope.TenantID; tenant != "" {
+			for s := range w.byTenant[tenant] {
+				s.tell(round, f, c)
+			}
+		}
+	}
+}
+
+// stretch is what a round has folded of the log.
+type stretch struct {
+	from Cursor
+	to   storage.Position
+}
+
+// tell is called with what a round did to a run.
+func (s *RunsSubscription) tell(round stretch, f *folded, c *Change) {
+	if !s.filter.names(f.run) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Who reads the log leaves to news what has changed since: it was not told what the run was before that.
+	unsure := f.unsure || s.sure.Compare(round.from) > 0
+	_, known := s.pending[c.RunID]
+	switch {
+	case c.Cursor.Position < s.live: // the reader finds it in the log
+		return
+	case known:
+	case s.filter.Status != 0 && s.filter.Status != c.Status && s.filter.Status != f.before.Status && !unsure:
+		return
+	case len(s.pending) == maxPending:
+		s.pending, s.live, s.sure = nil, round.to, never
+		nudge(s.wake)
+		return
+	case s.pending == nil:
+		s.pending = map[string]*Change{}
+	}
+	s.pending[c.RunID] = c
+	nudge(s.wake)
+}
+
+// names says whether a run is one of the filter's, whatever its status.
+func (f *Filter) names(run *storage.Run) bool {
+	for _, part := range [...][2]string{
+		{f.TenantID, run.Scope.TenantID}, {f.ProjectID, run.Scope.ProjectID},
+		{f.EnvironmentID, run.Scope.EnvironmentID}, {f.PlanID, run.PlanID},
+	} {
+		if part[0] != "" && part[0] != part[1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Cursor of who has been told everything that Next has returned.
+func (s *RunsSubscription) Cursor() Cursor { return s.cursor }
+
+// CaughtUp says whether what comes next is live.
+func (s *RunsSubscription) CaughtUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cursor.Position >= s.live
+}
+
+// Next waits for news, which it returns in commit order, or for the context's error. While it catches up it may
+// return none.
+func (s *RunsSubscription) Next(ctx context.Context) ([]*Change, error) {
+	for {
+		news, live := s.take()
+		switch {
+		case s.cursor.Position < live:
+			return s.catchUp(ctx, live)
+		case len(news) > 0:
+			return news, nil
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// take returns what is pending, unless the log has to be read first, up to live.
+func (s *RunsSubscription) take() (news []*Change, live storage.Position) {
+	// In this order: what is published up to here is pending, or has been taken.
+	published := Cursor{Position: storage.Position(s.p.watch.published.Load())}
+	s.mu.Lock()
+	if s.cursor.Position < s.live {
+		defer s.mu.Unlock()
+		return nil, s.live
+	}
+	pending := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	// A projection that is made anew publishes everything once more.
+	news = slices.DeleteFunc(slices.Collect(maps.Values(pending)), func(c *Change) bool { return c.Cursor.Compare(s.cursor) <= 0 })
+	slices.SortFunc(news, func(a, b *Change) int { return a.Cursor.Compare(b.Cursor) })
+	if len(news) > 0 && published.Compare(news[len(news)-1].Cursor) < 0 {
+		published = news[len(news)-1].Cursor
+	}
+	if s.cursor.Compare(published) < 0 {
+		s.cursor = published
+	}
+	return news, 0
+}
+
+// catchUp reads a piece of the log behind the cursor, up to a position, and returns the runs whose newest commit is
+// there: of the others more comes.
+func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]*Change, error) {
+	select {
+	case s.p.catchUps <- struct{}{}:
+		defer func() { <-s.p.catchUps }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	latest, end, err := s.scan(to)
+	if err != nil {
+		return nil, err
+	}
+	var news []*Change
+	for _, l := range latest {
+		c, err := s.change(l)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			news = append(news, c)
+		}
+	}
+	slices.SortFunc(news, func(a, b *Change) int { return a.Cursor.Compare(b.Cursor) })
+	s.cursor = end
+	s.caughtUp()
+	return news, nil
+}
+
+// caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots that the catch-up
+// has met is newer than the store is now.
+func (s *RunsSubscription) caughtUp() {
+	applied := s.p.opts.Store.Applied()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cursor.Position >= s.live {
+		s.sure = Cursor{Position: applied.Position()}
+	}
+}
+
+// latestCommit is the last one of a run that a piece of the log has.
+type latestCommit struct {
+	run    *storage.Run
+	cursor Cursor
+	seq    uint64 // 0: it has no event
+}
+
+// scan reads a piece of the log and returns the filter's runs in it, and where it ends.
+func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCommit, end Cursor, err error) {
+	latest = map[string]latestCommit{}
+	at, skip, events := Cursor{Position: s.cursor.Position}, s.cursor.Ahead, 0
+	for c, err := range s.p.opts.Store.Follow(storage.Facts).Log(s.cursor.Position) {
+		if err != nil {
+			return nil, Cursor{}, err
+		}
+		if c.Position > to {
+			break
+		}
+		if events >= catchUpEvents {
+			return latest, at, nil
+		}
+		at = at.next(c.Position)
+		events += max(1, len(c.Records))
+		if skip > 0 {
+			skip--
+			continue
+		}
+		if !s.filter.names(c.Run) {
+			continue
+		}
+		l := latestCommit{run: c.Run, cursor: at}
+		if n := len(c.Records); n > 0 {
+			l.seq = c.Records[n-1].RunSeq
+		} else if before, ok := latest[c.Run.RunID]; ok && before.seq > 0 {
+			continue // its metadata changed, which is no news
+		}
+		latest[c.Run.RunID] = l
+	}
+	return latest, Cursor{Position: to}, nil
+}
+
+// change returns what there is to tell of a run after a commit of it, nil when there is nothing.
+func (s *RunsSubscription) change(l latestCommit) (*Change, error) {
+	now, err := s.p.atLeast(l.run, l.seq)
+	if err != nil || now.LastEventSeq != l.seq {
+		return nil, err
+	}
+	// What status the run was told to have is not known. It was not told of when there was no run.
+	created := Cursor{Position: l.run.CreatedPosition - 1}
+	if s.filter.Status != 0 && s.filter.Status != now.Status && s.cursor.Compare(created) <= 0 {
+		return nil, nil
+	}
+	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, nil
+}
+
+// atLeast returns a snapshot of a run that has the event with this runSeq.
+func (p *Projector) atLeast(run *storage.Run, seq uint64) (_ *Snapshot, err error) {
+	s, err := p.load(run)
+	if err == nil && s.LastEventSeq >= seq {
+		return s, nil
+	}
+	v, err := p.opts.Store.View(run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return p.Snapshot(v)
+}
+
+// Existing returns a page of the runs that match now, newest first, from a place in their list on, and the place where
+// the next page begins, nil at the end. Those that Next is about to return are left out.
+func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int) (page []Existing, next []byte, err error) {
+	listed, err := s.p.List(s.filter, from, limit)
+	// The projection may have been made anew since the subscription began, and be at its begin again.
+	for err == nil && listed.Position < s.cursor.Position {
+		if err = s.p.WaitPosition(ctx, s.cursor.Position); err == nil {
+			listed, err = s.p.List(s.filter, from, limit)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range listed.Runs {
+		run, err := s.p.opts.Store.Run(l.RunID)
+		if err != nil {
+			return nil, nil, err
+		}
+		now, err := s.p.atLeast(run, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.mu.Lock()
+		_, pending := s.pending[l.RunID]
+		s.mu.Unlock()
+		// A snapshot is there before it is published: an older one that is pending would come after it.
+		if !pending && (s.filter.Status == 0 || s.filter.Status == now.Status) {
+			page = append(page, Existing{Mark: MarkOf(now), Next: append(appendPlace(nil, run.CreatedAt, run.RunID), 0)})
+		}
+	}
+	return page, listed.Next, nil
+}
+
+// Existing is a run that matched already when a subscription began.
+type Existing struct {
+	Mark
+	// Next is the place in the list behind it.
+	Next []byte
+}
