@@ -79,6 +79,9 @@ func (e *Error) Retryable() bool {
 	}
 }
 
+// ErrorOf returns what a gRPC status says, whatever brought it. It must not be OK.
+func ErrorOf(st *status.Status) *Error { return newError(context.Background(), st.Err()) }
+
 // newError turns what gRPC returned into an *Error. ctx is the context of the call.
 func newError(ctx context.Context, err error) *Error {
 	st := status.Convert(err)

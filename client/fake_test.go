@@ -28,6 +28,7 @@ type fakeServer struct {
 	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
 	watchRun     func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error
 	watchRuns    func(*runlogv1.WatchRunsRequest, grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error
+	getSnapshot  func(*runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
 }
 
@@ -49,6 +50,10 @@ func (f *fakeServer) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerS
 
 func (f *fakeServer) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	return f.watchRuns(req, stream)
+}
+
+func (f *fakeServer) GetSnapshot(_ context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
+	return f.getSnapshot(req)
 }
 
 func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {

@@ -19,11 +19,22 @@ const watchSilence = 45 * time.Second
 // included, until the context ends or the caller leaves. It reconnects by itself with the last resume
 // token, also when it was too slow for events; watermarks and snapshots never go back and no event comes
 // twice (WATCH-3), whichever node answers. An error ends the iteration.
+//
+// Among events, a runSeq that does not follow the one before is a hole, as runs have that were imported. The run is then
+// STALE: it is told as a watermark that says so. What comes behind the hole is read again, up to the run's
+// snapshot, and told as events; then comes that snapshot, and the watch goes on behind it (WATCH-5).
 func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) iter.Seq2[*runlogv1.WatchRunResponse, error] {
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
-		w := watch{req: proto.CloneOf(req), tries: retrier{client: c}, yield: yield}
+		w := watch{
+			c: c, req: proto.CloneOf(req), placed: req.GetResumeToken() == "",
+			tries: retrier{client: c}, yield: yield,
+		}
+		if req.GetView() == runlogv1.WatchView_EVENT {
+			w.last = req.GetAfterSeq()
+		}
+		take := func(res *runlogv1.WatchRunResponse) bool { return w.take(ctx, res) }
 		for {
-			failure := receive(ctx, watchSilence, bind(c.projections.WatchRun, w.req), w.take)
+			failure := receive(ctx, watchSilence, bind(c.projections.WatchRun, w.req), take)
 			if w.left {
 				return
 			}
@@ -37,8 +48,10 @@ func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) it
 
 // watch is the state that outlives one stream of a watch.
 type watch struct {
+	c       *Client
 	req     *runlogv1.WatchRunRequest // of the next stream
-	last    uint64                    // newest runSeq handed out
+	last    uint64                    // newest runSeq handed out, or which the caller said to have
+	placed  bool                      // last is known: a token of the caller's does not tell
 	learned bool                      // req.ResumeToken came from the server
 	left    bool                      // the caller left the loop
 	tries   retrier
@@ -46,16 +59,14 @@ type watch struct {
 }
 
 // take hands one message on and returns false when the caller leaves.
-func (w *watch) take(res *runlogv1.WatchRunResponse) bool {
+func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 	w.tries.answered()
 	if token := res.GetResumeToken(); token != "" {
 		w.req.ResumeToken, w.learned = token, true
 	}
 	switch kind := res.GetKind().(type) {
 	case *runlogv1.WatchRunResponse_Events:
-		if !w.events(kind.Events) {
-			return true
-		}
+		return w.events(ctx, res, kind.Events)
 	case *runlogv1.WatchRunResponse_Watermark, *runlogv1.WatchRunResponse_Snapshot, *runlogv1.WatchRunResponse_Heartbeat:
 		if w.req.GetView() == runlogv1.WatchView_EVENT {
 			break // a heartbeat tells how far the snapshot is, not the events
@@ -65,7 +76,12 @@ func (w *watch) take(res *runlogv1.WatchRunResponse) bool {
 		}
 		w.reached(lastSeq(res))
 	}
-	w.left = !w.yield(res, nil)
+	return w.hand(res, nil)
+}
+
+// hand gives the caller a message, or the error that ends the watch, and tells whether to go on.
+func (w *watch) hand(res *runlogv1.WatchRunResponse, err error) bool {
+	w.left = !w.yield(res, err) || err != nil
 	return !w.left
 }
 
@@ -74,14 +90,25 @@ func (w *watch) reached(seq uint64) {
 	w.req.AfterSeq = max(w.req.AfterSeq, seq)
 }
 
-// events drops those that the caller has, and tells whether any are left.
-func (w *watch) events(batch *runlogv1.EventBatch) bool {
+// events hands on those that the caller does not have, up to the first hole, and then what there is behind it.
+func (w *watch) events(ctx context.Context, res *runlogv1.WatchRunResponse, batch *runlogv1.EventBatch) bool {
 	batch.Events = slices.DeleteFunc(batch.GetEvents(), func(e *runlogv1.EventRecord) bool { return e.GetRunSeq() <= w.last })
-	n := len(batch.GetEvents())
-	if n > 0 {
-		w.reached(batch.GetEvents()[n-1].GetRunSeq())
+	whole, last := 0, w.last
+	for _, e := range batch.GetEvents() {
+		if e.GetRunSeq() != last+1 && w.placed {
+			break
+		}
+		whole, last, w.placed = whole+1, e.GetRunSeq(), true
 	}
-	return n > 0
+	rest := batch.GetEvents()[whole:]
+	batch.Events = batch.GetEvents()[:whole:whole]
+	if whole > 0 {
+		w.reached(last)
+		if !w.hand(res, nil) {
+			return false
+		}
+	}
+	return len(rest) == 0 || w.pass(ctx, rest)
 }
 
 // lastSeq returns how far the run is by a message.

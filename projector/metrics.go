@@ -23,7 +23,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 	m := &metrics{
 		events:          counter("events_total", "Events folded."),
 		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
-		holes:           counter("holes_total", "Snapshots that lacked events before the next one, and were made anew from the log (PRJ-12)."),
+		holes:           counter("holes_total", "Events that did not follow their run's snapshot: the run was STALE until it was read again from the log (PRJ-12)."),
 		diverged:        counter("diverged_total", "Snapshots that were found not to be the fold of their run."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",

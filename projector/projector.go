@@ -93,10 +93,11 @@ type Projector struct {
 		sync.RWMutex
 		db *database
 	}
-	// live has the newest snapshot of the runs folded last.
+	// live has the newest snapshot of the runs folded last, and which runs are STALE.
 	live struct {
 		sync.RWMutex
-		runs *snapshotCache
+		runs  *snapshotCache
+		stale map[string]struct{}
 	}
 	position atomic.Uint64 // everything up to here is folded
 	// folded counts the events since the projector was opened, and flushed how many of them were there when the
@@ -137,6 +138,7 @@ func Open(opts Options) (*Projector, error) {
 	p := &Projector{opts: opts, closing: ctx, stop: stop}
 	p.disk.db = db
 	p.live.runs = newSnapshotCache(opts.CacheBytes)
+	p.live.stale = map[string]struct{}{}
 	p.watch.limit = opts.MaxSubscriptions
 	p.watch.published.Store(uint64(db.position))
 	p.catchUps = make(chan struct{}, maxCatchUps)

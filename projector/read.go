@@ -60,6 +60,15 @@ func (p *Projector) ProjectRun(ctx context.Context, v *storage.View) (s *Snapsho
 	return s, matches, nil
 }
 
+// Stale says whether the projection has found a hole in a run and has not come past it yet (PRJ-12). What Snapshot
+// returns is whole all the same: it takes what is missing from the log.
+func (p *Projector) Stale(runID string) bool {
+	p.live.RLock()
+	defer p.live.RUnlock()
+	_, stale := p.live.stale[runID]
+	return stale
+}
+
 // foldBefore folds what the run of a commit had before it, from a snapshot on.
 func foldBefore(store *storage.Store, s *Snapshot, c *storage.Commit) (_ *Snapshot, err error) {
 	v, err := store.View(c.Run.RunID)

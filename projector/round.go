@@ -115,14 +115,20 @@ func (r *round) fold(c *storage.Commit) error {
 		}
 		return nil
 	}
-	// What the database lacks of a run comes after its position, unless the store has got events elsewhere.
-	if f.now.LastEventSeq+1 < c.Records[0].RunSeq {
-		r.p.hole(c, f.now.LastEventSeq)
+	// What the database lacks of a run comes after its position, unless the store has got events elsewhere; and what is
+	// imported may have gaps.
+	if next := c.Records[0].RunSeq; f.now.LastEventSeq+1 < next {
+		r.hole(f, f.now.LastEventSeq, next)
 		f.anew = true // it may be what made the run
 		if f.now, err = foldBefore(r.p.opts.Store, f.now, c); err != nil {
 			return err
 		}
 		f.weight += len(f.now.CanonicalJSON())
+	}
+	for i := range c.Records[1:] {
+		if last, next := c.Records[i].RunSeq, c.Records[i+1].RunSeq; last+1 < next && last >= f.now.LastEventSeq {
+			r.hole(f, last, next)
+		}
 	}
 	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
 	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
@@ -187,8 +193,9 @@ func (r *round) finish() error {
 	since := mark{position: p.Position(), events: p.folded, at: now}
 	p.folded += uint64(r.events)
 	p.live.Lock()
-	for _, f := range r.changed {
+	for id, f := range r.changed {
 		p.live.runs.put(f, since)
+		delete(p.live.stale, id)
 	}
 	p.live.Unlock()
 	p.position.Store(uint64(r.position))
@@ -292,13 +299,22 @@ func (r *round) due(e *cached, now time.Time) bool {
 	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
-// hole tells the operator that events of a run were missing (PRJ-12).
-func (p *Projector) hole(c *storage.Commit, last uint64) {
+// hole marks a run STALE, until its watermark has passed the hole, and tells its watchers and the operator (PRJ-12).
+// What is missing is then read from the log; in an imported run nothing may be there.
+func (r *round) hole(f *folded, last, next uint64) {
+	if r.silent {
+		return
+	}
+	p, id := r.p, f.run.RunID
+	p.live.Lock()
+	p.live.stale[id] = struct{}{}
+	p.live.Unlock()
+	p.watch.nudge(id, f.before)
 	p.metrics.holes.Inc()
 	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
 		p.holeSaid = now
-		p.opts.Logger.Warn("events of a run are missing in its snapshot, which is made anew from the log",
-			"alert", AlertHole, "run", c.Run.RunID, "snapshot", last, "next", c.Records[0].RunSeq)
+		p.opts.Logger.Warn("the next event of a run does not follow its snapshot; the run is STALE until it was read again from the log",
+			"alert", AlertHole, "run", id, "snapshot", last, "next", next)
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *Subscription) Close() {
 	w.number--
 }
 
-// Next waits for a snapshot newer than the last one returned, or for the context's error.
+// Next waits for a snapshot newer than the last one returned, or for the run to be STALE, or for the context's error.
 func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 	for {
 		select {
@@ -125,6 +125,13 @@ func (w *watchers) tellLocked(runID string, snapshot *Snapshot) {
 		s.mu.Unlock()
 		nudge(s.wake)
 	}
+}
+
+// nudge has the run's subscriptions look at it again, though its snapshot is what it was.
+func (w *watchers) nudge(runID string, snapshot *Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tellLocked(runID, snapshot)
 }
 
 // nudge wakes the reader of a channel that has room for one.

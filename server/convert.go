@@ -56,6 +56,7 @@ func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.
 		RecordDigest:     r.RecordDigest.String(),
 		ChainDigest:      r.ChainDigest.String(),
 		Inherited:        inherited(r.Absent),
+		ImportedAt:       timestamp(r.ImportedAt),
 	}
 	if form != runlogv1.PayloadForm_STRUCT {
 		m.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}
@@ -145,6 +146,7 @@ func encodeRun(r *storage.Run, status projector.RunStatus) *runlogv1.Run {
 		LastSeq:       r.LastSeq,
 		CreatedAt:     timestamp(r.CreatedAt),
 		Status:        runlogv1.RunStatus_Value(status),
+		Imported:      r.Imported,
 	}
 	md := r.Metadata
 	if md == nil {

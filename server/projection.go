@@ -40,7 +40,9 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 	if req.AsOfSeq > 0 {
 		now = snapshot.PersistedAt
 	}
-	return &runlogv1.GetSnapshotResponse{Snapshot: p.s.encodeSnapshotAt(snapshot, now), Applied: v.applied()}, nil
+	res := &runlogv1.GetSnapshotResponse{Snapshot: p.s.encodeSnapshotAt(snapshot, now), Applied: v.applied()}
+	res.Snapshot.Stale = at == projector.Always && p.s.projector.Stale(req.RunId)
+	return res, nil
 }
 
 // encodeSnapshotAt adds to a snapshot what depends on the moment at which it is looked at (PRJ-9).

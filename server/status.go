@@ -57,6 +57,7 @@ func asContract(err error) *contract.Error {
 		sequence *storage.SequenceError
 		scope    *storage.ScopeError
 		unscoped *storage.UnscopedError
+		imported *storage.ImportError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -79,6 +80,8 @@ func asContract(err error) *contract.Error {
 		return scopeMismatch(scope)
 	case errors.As(err, &unscoped):
 		return unscopedRun(unscoped)
+	case errors.As(err, &imported):
+		return importRefused(imported)
 	default:
 		return asUnavailable(err)
 	}

@@ -76,6 +76,7 @@ type watch struct {
 	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
 	current *projector.Snapshot // the newest one known
 	taken   uint64              // sent, as the last message had it that is on its way
+	stale   bool                // the reader was told that the run is STALE (PRJ-12)
 }
 
 // run follows the run until the context ends.
@@ -129,14 +130,16 @@ func (w *watch) tell(ctx context.Context, lag time.Duration) error {
 	if w.view == runlogv1.WatchView_EVENT {
 		return w.events(ctx)
 	}
-	if w.current.LastEventSeq <= w.sent {
+	stale := w.s.projector.Stale(w.current.RunID)
+	news := w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
+	if !news {
 		return nil
 	}
-	w.sent = w.current.LastEventSeq
+	w.sent, w.stale = w.current.LastEventSeq, stale
 	if w.view == runlogv1.WatchView_SNAPSHOT {
-		return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{
-			Snapshot: w.s.encodeSnapshotAt(w.current, w.s.opts.Clock()),
-		}})
+		m := w.s.encodeSnapshotAt(w.current, w.s.opts.Clock())
+		m.Stale = stale
+		return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}})
 	}
 	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: w.watermark(lag)}})
 }
@@ -217,7 +220,9 @@ func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) er
 
 func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {
 	mark := projector.MarkOf(w.current)
-	return w.s.encodeMark(&mark, lag)
+	m := w.s.encodeMark(&mark, lag)
+	m.Stale = w.s.projector.Stale(w.current.RunID)
+	return m
 }
 
 func (s *Server) encodeMark(m *projector.Mark, lag time.Duration) *runlogv1.Watermark {

@@ -59,7 +59,7 @@ func (w *watcher) read(stream grpc.ServerStreamingClient[runlogv1.WatchRunRespon
 		highest = mark.LastEventSeq
 		switch m.Kind.(type) {
 		case *runlogv1.WatchRunResponse_Watermark:
-			if mark.LastEventSeq <= last {
+			if mark.LastEventSeq < last || mark.LastEventSeq == last && !mark.Stale {
 				w.t.Errorf("watermark %d after %d (WATCH-3)", mark.LastEventSeq, last)
 			}
 			last = mark.LastEventSeq

@@ -173,6 +173,16 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 	if err != nil {
 		return err
 	}
+	if m.imports() {
+		why, err := a.assign(r, m, o.Results)
+		if err != nil {
+			return err
+		}
+		if o.refuse(why) {
+			o.Results = nil
+			return nil
+		}
+	}
 	if fresh > 0 && m.expected != nil && *m.expected != r.head.lastSeq {
 		o.Results = nil
 		o.Err = &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
@@ -312,7 +322,7 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 			out.firstSeq = res.RunSeq
 		}
 		h := parseHeader(m.headers[(first+i)*headerSize:])
-		if err := a.storeEvent(r, &h, res.RunSeq); err != nil {
+		if err := a.storeEvent(r, &h, res); err != nil {
 			return err
 		}
 	}
@@ -324,11 +334,11 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 }
 
 // storeEvent advances the run's head by one event and writes its receipt.
-func (a *application) storeEvent(r *run, h *header, seq uint64) error {
-	r.head.chain = contract.ChainDigest(r.head.chain, h.record, seq, a.stamp)
-	r.head.lastSeq, r.head.persistedAt, r.head.position = seq, a.stamp, a.position
+func (a *application) storeEvent(r *run, h *header, res *EventResult) error {
+	r.head.chain = contract.ChainDigest(r.head.chain, h.record, res.RunSeq, res.PersistedAt)
+	r.head.lastSeq, r.head.persistedAt, r.head.position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
-	rc := receipt{runSeq: seq, persistedAt: a.stamp, eventID: h.eventID, content: h.content}
+	rc := receipt{runSeq: res.RunSeq, persistedAt: res.PersistedAt, eventID: h.eventID, content: h.content}
 	a.pending.add(r.no, &h.key, &rc)
 	a.s.active.addReceipt(r, h.key.prefix())
 	a.row = keys.AppendReceipt(a.row[:0], r.no, h.key[:])

@@ -15,11 +15,15 @@ import (
 
 // newRun is a run as it will be if its first request is stored.
 func (a *application) newRun(m *appendCommand) *run {
+	createdAt := a.stamp
+	if m.imports() {
+		createdAt = parseAssigned(m.assigned).PersistedAt
+	}
 	return &run{
 		no: a.nextRun,
 		identity: &recordv1.RunIdentity{
 			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
-			CreatedAt: a.stamp, CreatedPosition: uint64(a.position),
+			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.imports(),
 		},
 		receipts: map[keyPrefix]struct{}{},
 	}

@@ -21,8 +21,8 @@ const (
 var errBody = errors.New("storage: undecodable event body")
 
 // appendBody appends an event as a length-delimited record.v1.Body, without what the run, the plan
-// of its block or its key already say (D6).
-func appendBody(dst []byte, e *contract.Event, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
+// of its block or its key already say (D6). assigned is nil unless the event is imported.
+func appendBody(dst []byte, e *contract.Event, assigned *Assigned, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
 	proto.Reset(scratch)
 	scratch.EventId = e.EventID[:]
 	if scratch.TypeCode = contract.TypeCode(e.Type); scratch.TypeCode == 0 {
@@ -44,6 +44,9 @@ func appendBody(dst []byte, e *contract.Event, plan *recordv1.Plan, scratch *rec
 	if namesOtherPlan(e, plan) {
 		scratch.Plan = &recordv1.Plan{PlanId: e.PlanID, PlanVersion: e.PlanVersion}
 	}
+	if assigned != nil {
+		scratch.RunSeq, scratch.PersistedAt = assigned.RunSeq, assigned.PersistedAt
+	}
 	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
 }
@@ -62,16 +65,16 @@ func nextBody(raw []byte) (body, rest []byte, err error) {
 	return raw[w : w+int(n)], raw[w+int(n):], nil
 }
 
-// parseBody rebuilds the event of a run from its body. The run's scope and plan fill in what is absent
-// (ENV-1); plan is the block's. The payload aliases data; nothing else does. A derived key is left out unless
-// keyed: it costs a hash.
-func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, error) {
+// parseBody rebuilds the event of a run from its body, and what had been assigned to it if it was imported. The run's
+// scope and plan fill in what is absent (ENV-1); plan is the block's. The payload aliases data; nothing else does. A
+// derived key is left out unless keyed: it costs a hash.
+func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
 	var b body
 	if err := b.parse(data); err != nil {
-		return contract.Event{}, fmt.Errorf("%w: %w", errBody, err)
+		return contract.Event{}, Assigned{}, fmt.Errorf("%w: %w", errBody, err)
 	}
 	if len(b.eventID) != len(contract.EventID{}) {
-		return contract.Event{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.eventID))
+		return contract.Event{}, Assigned{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.eventID))
 	}
 	e := contract.Event{
 		EventID:          contract.EventID(b.eventID),
@@ -96,7 +99,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 	} else {
 		name, ok := contract.TypeName(b.typeCode)
 		if !ok {
-			return contract.Event{}, fmt.Errorf("%w: event type %d", errBody, b.typeCode)
+			return contract.Event{}, Assigned{}, fmt.Errorf("%w: event type %d", errBody, b.typeCode)
 		}
 		e.Type = name
 	}
@@ -107,7 +110,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
 		}
 	}
-	return e, nil
+	return e, b.assigned, nil
 }
 
 func fillPlan(e *contract.Event, b *body, run *recordv1.RunIdentity, plan *recordv1.Plan) {

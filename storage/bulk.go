@@ -173,7 +173,7 @@ func (b *Bulk) parse(c Command) (*appendCommand, error) {
 	}
 	run := string(m.runID)
 	switch {
-	case ref != nil || m.create != nil || m.expected != nil || len(m.headers) == 0:
+	case ref != nil || m.create != nil || m.expected != nil || m.imports() || len(m.headers) == 0:
 		return nil, errors.New("storage: only plain appends with events can be added in bulk")
 	case run <= b.lastRunID:
 		return nil, fmt.Errorf("storage: run %q is added after %q", run, b.lastRunID)

@@ -150,12 +150,16 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 			continue
 		}
 		rec := Record{RunSeq: seq, PersistedAt: persistedAt, Position: position}
-		if rec.Event, err = parseBody(body, run, plan, detail == Whole); err != nil {
+		var assigned Assigned
+		if rec.Event, assigned, err = parseBody(body, run, plan, detail == Whole); err != nil {
 			return nil, err
+		}
+		if assigned.RunSeq > 0 {
+			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = assigned.RunSeq, assigned.PersistedAt, persistedAt
 		}
 		if detail == Whole {
 			rec.PayloadDigest, rec.RecordDigest = rec.Digests()
-			chain = contract.ChainDigest(chain, rec.RecordDigest, seq, persistedAt)
+			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}
 		out = append(out, rec)

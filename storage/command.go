@@ -48,6 +48,15 @@ type Append struct {
 	ExpectedLastSeq *uint64
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
+	// Imported is empty, or has what another authority had assigned to each of the events, which are kept as they
+	// are. runSeq rises and persistedAt does not fall; neither is 0.
+	Imported []Assigned
+}
+
+// Assigned is what the authority of a run had assigned to an event.
+type Assigned struct {
+	RunSeq      uint64
+	PersistedAt int64 // nanoseconds
 }
 
 // Creation is what CreateRun says about a run beside its events.
@@ -91,6 +100,9 @@ func EncodeAppend(a *Append) (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
+	if n := len(a.Imported); n > 0 && n != len(a.Events) {
+		return Command{}, fmt.Errorf("storage: encode command: %d events, %d of them imported", len(a.Events), n)
+	}
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	m := &recordv1.Append{
@@ -114,7 +126,10 @@ func EncodeAppend(a *Append) (Command, error) {
 		e.headers = appendHeader(e.headers, &a.Events[i])
 	}
 	m.Headers = e.headers
-	if m.Blocks, err = e.blocks(a.Events, m.Plan); err != nil {
+	for i := range a.Imported {
+		m.Assigned = a.Imported[i].append(m.Assigned)
+	}
+	if m.Blocks, err = e.blocks(a, m.Plan); err != nil {
 		return Command{}, err
 	}
 	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_Append{Append: m}})
@@ -196,16 +211,21 @@ func (e *encoder) release() {
 	}
 }
 
-// blocks packs the bodies of events, in order, into blocks of about blockTarget bytes.
-func (e *encoder) blocks(events []contract.Event, plan *recordv1.Plan) ([]*recordv1.Block, error) {
+// blocks packs the bodies of a request's events, in order, into blocks of about blockTarget bytes.
+func (e *encoder) blocks(a *Append, plan *recordv1.Plan) ([]*recordv1.Block, error) {
 	var (
+		events = a.Events
 		blocks []*recordv1.Block
 		count  uint32
 		err    error
 	)
 	e.raw, e.data = e.raw[:0], e.data[:0]
 	for i := range events {
-		if e.raw, err = appendBody(e.raw, &events[i], plan, &e.body); err != nil {
+		var assigned *Assigned
+		if len(a.Imported) > 0 {
+			assigned = &a.Imported[i]
+		}
+		if e.raw, err = appendBody(e.raw, &events[i], assigned, plan, &e.body); err != nil {
 			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
 		}
 		if len(e.raw) > maxBlock {

@@ -17,7 +17,8 @@ type Commit struct {
 	Position    Position
 	PersistedAt int64 // nanoseconds
 	Run         *Run
-	// Records are the stored events, consecutive in runSeq. None: the run was made, or its metadata set.
+	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the run was made, or its
+	// metadata set.
 	Records []Record
 }
 

@@ -18,9 +18,10 @@ type Run struct {
 	Scope           Scope
 	PlanID          string // of the run's first event, or of its creation
 	PlanVersion     string
-	CreatedAt       int64 // persistedAt of the proposal that made the run, nanoseconds
+	CreatedAt       int64 // persistedAt of the proposal that made the run, or of the first event imported, nanoseconds
 	CreatedPosition Position
 	Metadata        *Metadata // nil without CreateRun and SetEngineRunRef
+	Imported        bool      // its first events were
 
 	LastSeq     uint64 // 0: no event yet
 	PersistedAt int64  // of the last event, nanoseconds; 0: none
@@ -81,6 +82,7 @@ func (f *finder) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
 		PlanVersion:     id.Plan.GetPlanVersion(),
 		CreatedAt:       id.CreatedAt,
 		CreatedPosition: Position(id.CreatedPosition),
+		Imported:        id.Imported,
 		LastSeq:         h.lastSeq,
 		PersistedAt:     h.persistedAt,
 		Chain:           h.chain,

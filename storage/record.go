@@ -19,6 +19,9 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
 	Position    Position
+	// ImportedAt is set on an event that was imported: the stamp of the proposal that brought it here, in nanoseconds.
+	// PersistedAt is then another authority's, and earlier.
+	ImportedAt int64
 
 	PayloadDigest contract.Digest // APP-11
 	RecordDigest  contract.Digest

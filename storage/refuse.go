@@ -15,6 +15,9 @@ func refusal(r *run, m *appendCommand) error {
 	if err := refuseScope(r.identity, &m.scope); err != nil {
 		return err
 	}
+	if m.imports() && !r.identity.Imported {
+		return &RunExistsError{RunID: r.identity.RunId, What: "events, which were appended and not imported"}
+	}
 	if m.create != nil {
 		return refuseCreate(r, m.create)
 	}

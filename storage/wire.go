@@ -162,6 +162,7 @@ type appendCommand struct {
 	headers  []byte
 	blocks   []bodies
 	absent   contract.Absent // of the first event
+	assigned []byte          // of an import; else empty
 }
 
 // forget lets go of the log entry.
@@ -195,6 +196,8 @@ func (c *appendCommand) parse(data []byte) error {
 			c.blocks = append(c.blocks, b)
 		case 8:
 			c.absent = contract.Absent(f.uint32(&err))
+		case 9:
+			c.assigned = f.raw(&err)
 		}
 		return err
 	})
@@ -217,6 +220,7 @@ type body struct {
 	payload          []byte
 	absent           contract.Absent
 	plan             *planText // nil: the block's
+	assigned         Assigned  // zero unless imported
 }
 
 func (b *body) parse(data []byte) error {
@@ -256,6 +260,12 @@ func (b *body) parse(data []byte) error {
 			var p planText
 			p, err = parsePlan(f.bytes)
 			b.plan = &p
+		case 16:
+			f.want(protowire.VarintType, &err)
+			b.assigned.RunSeq = f.bits
+		case 17:
+			f.want(protowire.Fixed64Type, &err)
+			b.assigned.PersistedAt = int64(f.bits)
 		}
 		return err
 	})

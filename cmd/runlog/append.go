@@ -45,6 +45,23 @@ func (a *app) appendFiles(ctx context.Context, paths []string) error {
 		return err
 	}
 	defer c.Close()
+	failure := a.pumpFiles(ctx, &intake{paths: paths, stdin: a.stdin}, sender{c.AppendEvents}.send, total)
+	if failure == nil {
+		return nil
+	}
+	if refused, ok := errors.AsType[*refusedLines](failure); ok {
+		return &exitError{exitRefused, plural(refused.lines, "line") + " refused, see above; correct them and append again: nothing is stored twice, but what followed them in their runs is stored already, ahead of them"}
+	}
+	return hinted{failure, "the counts above are stored, and running the same command again is safe"}
+}
+
+// refusedLines ends a command of which some input was refused and the rest was stored.
+type refusedLines struct{ lines uint64 }
+
+func (r *refusedLines) Error() string { return plural(r.lines, "line") + " refused" }
+
+// pumpFiles reads an input of so many bytes (0: unknown), sends it, and reports what becomes of each line.
+func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Context, []item) outcome, total int64) error {
 	started := time.Now()
 	r := &report{
 		out:    bufio.NewWriter(a.stdout),
@@ -63,19 +80,16 @@ func (a *app) appendFiles(ctx context.Context, paths []string) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	// The intake is not waited for: a read of a terminal or a pipe cannot be called back.
-	go (&intake{paths: paths, stdin: a.stdin, out: chunks}).read(reading)
-	failure := newGrouper(sender{c.AppendEvents}.send, r, ticks).pump(ctx, chunks)
+	in.out = chunks
+	go in.read(reading)
+	failure := newGrouper(send, r, ticks).pump(ctx, chunks)
 	if err := r.end(time.Since(started).Round(time.Millisecond), a.stdoutWidth); err != nil && failure == nil {
 		failure = err
 	}
-	switch {
-	case failure != nil:
-		return hinted{failure, "the counts above are stored, and running the same command again is safe"}
-	case r.total.Refused > 0:
-		return &exitError{exitRefused, plural(r.total.Refused, "line") + " refused, see above; correct them and append again: nothing is stored twice, but what followed them in their runs is stored already, ahead of them"}
-	default:
-		return nil
+	if failure == nil && r.total.Refused > 0 {
+		return &refusedLines{r.total.Refused}
 	}
+	return failure
 }
 
 // inputSize checks the files before anything is stored. It returns their bytes, 0 when one of them, a

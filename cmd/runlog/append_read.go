@@ -36,6 +36,10 @@ type item struct {
 	origin
 	event *runlogv1.EventWrite
 	bytes int // of its line, which is longer than its wire form
+
+	// Of a record that is imported.
+	record []byte
+	runSeq uint64
 }
 
 // refusal is a line that was not stored. runID is empty when the line did not tell.
@@ -56,10 +60,12 @@ type chunk struct {
 
 // intake reads the input and hands it on in chunks.
 type intake struct {
-	paths []string
-	stdin io.Reader
-	out   chan<- chunk
-	next  chunk // what is not handed on yet
+	paths   []string
+	stdin   io.Reader
+	records bool   // the lines are records, which are imported
+	spooled string // the path that has what came from stdin; empty: none
+	out     chan<- chunk
+	next    chunk // what is not handed on yet
 	// odd holds the unknown event types that were warned of, at most maxOddTypes.
 	odd map[string]bool
 }
@@ -87,6 +93,9 @@ func (in *intake) readPath(ctx context.Context, path string) error {
 		return err
 	}
 	defer file.Close()
+	if path == in.spooled {
+		path = "stdin"
+	}
 	return in.readLines(ctx, path, file)
 }
 
@@ -117,15 +126,23 @@ func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error
 
 // take parses one line. Whether the event is valid is for the server to say: it knows its own policy.
 func (in *intake) take(at origin, text []byte) {
-	event, err := contract.ParseEvent(text)
+	it := item{origin: at, bytes: len(text)}
+	var err error
+	if in.records {
+		var r contract.Record
+		r, err = contract.ParseRecord(text)
+		it.event, it.record, it.runSeq = r.Event, text, r.RunSeq
+	} else {
+		it.event, err = contract.ParseEvent(text)
+	}
 	switch {
 	case err != nil:
 		in.refuse(at, "", whyNoEvent(text, err))
-	case event.GetRunId() == "":
+	case it.event.GetRunId() == "":
 		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required: name the run that the event belongs to")
 	default:
-		in.next.items = append(in.next.items, item{at, event, len(text)})
-		in.warnOfType(at, event.GetEventType())
+		in.next.items = append(in.next.items, it)
+		in.warnOfType(at, it.event.GetEventType())
 	}
 }
 

@@ -197,7 +197,7 @@ func inputOf(n, runs, size int) chunk {
 	var c chunk
 	for line := range n {
 		event := &runlogv1.EventWrite{RunId: fmt.Sprint("run", line%runs)}
-		c.items = append(c.items, item{origin{"f", line + 1}, event, size})
+		c.items = append(c.items, item{origin: origin{"f", line + 1}, event: event, bytes: size})
 	}
 	return c
 }
@@ -357,7 +357,7 @@ func TestSenderTakesOutRefusedEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var batch []item
 			for i, step := range strings.Split("abcdef", "") {
-				batch = append(batch, item{origin{"f", i + 1}, &runlogv1.EventWrite{RunId: "r", StepId: step}, 1})
+				batch = append(batch, item{origin: origin{"f", i + 1}, event: &runlogv1.EventWrite{RunId: "r", StepId: step}, bytes: 1})
 			}
 			r := &refuser{bad: test.bad, blame: test.blame}
 			o := sender{r.append}.send(t.Context(), batch)

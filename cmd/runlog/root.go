@@ -89,6 +89,7 @@ what they add up to.
 	root.AddCommand(
 		a.serveCommand(),
 		a.appendCommand(),
+		a.importCommand(),
 		a.eventsCommand(),
 		a.snapshotCommand(),
 		a.watchCommand(),

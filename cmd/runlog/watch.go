@@ -102,9 +102,14 @@ func (a *app) watchRun(parent context.Context, run string, opts watchOptions) er
 
 func (a *app) printRun(parent context.Context, watch iter.Seq2[*runlogv1.WatchRunResponse, error], run string, opts watchOptions) error {
 	p := a.newWatchPrinter()
+	events := runlogv1.WatchView_Kind_value[strings.ToUpper(opts.view)] == int32(runlogv1.WatchView_EVENT)
 	for res, err := range watch {
 		if err != nil {
 			return watchEnded(parent, err, run, opts)
+		}
+		if events && res.GetEvents() == nil {
+			a.tellHole(run, res)
+			continue
 		}
 		status, err := p.message(res)
 		if err != nil {
@@ -115,6 +120,17 @@ func (a *app) printRun(parent context.Context, watch iter.Seq2[*runlogv1.WatchRu
 		}
 	}
 	return nil
+}
+
+// tellHole tells of a hole among the events of a run, which the client passes by itself (WATCH-5).
+func (a *app) tellHole(run string, res *runlogv1.WatchRunResponse) {
+	switch {
+	case res.GetWatermark().GetStale():
+		fmt.Fprintf(a.stderr, "run %q is STALE: what follows runSeq %d is not %d, and is read again\n",
+			run, res.GetWatermark().GetLastEventSeq(), res.GetWatermark().GetLastEventSeq()+1)
+	case res.GetSnapshot() != nil:
+		fmt.Fprintf(a.stderr, "run %q is past the hole, at runSeq %d\n", run, res.GetSnapshot().GetLastEventSeq())
+	}
 }
 
 func (a *app) watchRuns(parent context.Context, opts watchOptions) error {

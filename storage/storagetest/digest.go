@@ -90,14 +90,16 @@ func chainDigest(prev, record contract.Digest, seq uint64, persistedAt int64) co
 func Verify(run *storage.Run, records []storage.Record) error {
 	var (
 		chain    contract.Digest
+		seq      uint64
 		at       int64
 		position storage.Position
 	)
 	for i := range records {
 		r := &records[i]
-		if r.RunSeq != uint64(i)+1 {
-			return fmt.Errorf("record %d of run %q has runSeq %d", i+1, run.RunID, r.RunSeq)
+		if r.RunSeq <= seq || r.RunSeq != seq+1 && r.ImportedAt == 0 {
+			return fmt.Errorf("record %d of run %q has runSeq %d after %d", i+1, run.RunID, r.RunSeq, seq)
 		}
+		seq = r.RunSeq
 		if r.PersistedAt < at || r.Position < position {
 			return fmt.Errorf("record %d of run %q goes back: stamp %d after %d, position %d after %d",
 				r.RunSeq, run.RunID, r.PersistedAt, at, r.Position, position)
@@ -110,9 +112,9 @@ func Verify(run *storage.Run, records []storage.Record) error {
 				r.RunSeq, run.RunID, r.PayloadDigest, r.RecordDigest, r.ChainDigest, payload, record, chain)
 		}
 	}
-	if uint64(len(records)) != run.LastSeq || chain != run.Chain || at != run.PersistedAt || position != run.Position {
+	if seq != run.LastSeq || chain != run.Chain || at != run.PersistedAt || position != run.Position {
 		return fmt.Errorf("head of run %q says lastSeq %d, stamp %d, position %d, chain %x; its records say %d, %d, %d, %s",
-			run.RunID, run.LastSeq, run.PersistedAt, run.Position, run.Chain, len(records), at, position, chain)
+			run.RunID, run.LastSeq, run.PersistedAt, run.Position, run.Chain, seq, at, position, chain)
 	}
 	return nil
 }

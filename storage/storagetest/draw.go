@@ -26,9 +26,12 @@ type Workload struct {
 	Runs int
 	// LargePayloads adds events of up to 40 kB, so that requests span blocks and proposals span chunks.
 	LargePayloads bool
+	// Imports adds events that keep what another authority had assigned to them.
+	Imports bool
 
-	clock  int64
-	events uint64
+	clock    int64
+	events   uint64
+	imported []*storage.Append
 }
 
 // Proposal draws a leader's clock, which may go back, and the requests of one proposal, perhaps none.
@@ -50,6 +53,9 @@ func (w *Workload) request(t *rapid.T) Request {
 		runs = 5
 	}
 	run := rapid.IntRange(0, runs-1).Draw(t, "run")
+	if w.Imports && rapid.IntRange(0, 5).Draw(t, "import") == 5 {
+		return Request{Append: w.imports(t, run)}
+	}
 	switch k := rapid.IntRange(0, 19).Draw(t, "kind"); {
 	case k < 15:
 		return Request{Append: w.append(t, run, w.scope(t, run), 1)}
@@ -98,6 +104,42 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 		last += rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(t, "off by")
 		a.ExpectedLastSeq = &last
 	}
+	return a
+}
+
+// imports draws an import: often one that the run can take, sometimes one that it took already, sometimes one that is
+// off by a little.
+func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
+	if n := len(w.imported); n > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 3 {
+		return w.imported[rapid.IntRange(0, n-1).Draw(t, "which")]
+	}
+	a := w.append(t, run, w.scope(t, run), 1)
+	a.ExpectedLastSeq = nil
+	last := storage.Assigned{PersistedAt: epoch - 3600e9}
+	if r, err := w.Model.Run(a.RunID); err == nil && r.LastSeq > 0 {
+		last = storage.Assigned{RunSeq: r.LastSeq, PersistedAt: r.PersistedAt}
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(a.Events); {
+		if seen[a.Events[i].IdempotencyKey] && rapid.IntRange(0, 9).Draw(t, "keep") < 9 {
+			a.Events = append(a.Events[:i], a.Events[i+1:]...) // two records never have one key
+			continue
+		}
+		seen[a.Events[i].IdempotencyKey] = true
+		last.RunSeq += rapid.SampledFrom([]uint64{1, 1, 1, 1, 2, 1000}).Draw(t, "gap")
+		last.PersistedAt += rapid.SampledFrom([]int64{0, 1, 1e6}).Draw(t, "later")
+		switch rapid.IntRange(0, 29).Draw(t, "off") {
+		case 27:
+			last.RunSeq--
+		case 28:
+			last.PersistedAt -= 2e6
+		case 29:
+			last.PersistedAt = w.clock + 2e9
+		}
+		a.Imported = append(a.Imported, last)
+		i++
+	}
+	w.imported = append(w.imported, a)
 	return a
 }
 

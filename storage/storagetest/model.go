@@ -93,6 +93,11 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 		r = m.makeRun(a, scope)
 	}
 	results, fresh := m.classify(r, a)
+	if len(a.Imported) > 0 {
+		if o.Err = m.assign(r, a, results); o.Err != nil {
+			return
+		}
+	}
 	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (len(fresh) > 0 || m.bug == bugExpectationFirst) {
 		o.Err = &storage.SequenceError{RunID: a.RunID, Expected: *want, Last: r.run.LastSeq}
 		if m.bug == bugHalf && len(fresh) > 1 {
@@ -173,6 +178,9 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 	if err := refuse("environmentId", scope.EnvironmentID, have.EnvironmentID); err != nil {
 		return err
 	}
+	if len(a.Imported) > 0 && !r.run.Imported {
+		return &storage.RunExistsError{RunID: a.RunID, What: "events, which were appended and not imported"}
+	}
 	if a.Create != nil && (r.creation == nil || !sameCreation(r.creation, a.Create)) {
 		return &storage.RunExistsError{RunID: a.RunID, What: "metadata"}
 	}
@@ -188,7 +196,10 @@ func sameCreation(a, b *storage.Creation) bool {
 
 func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	r := &modelRun{byKey: map[string]int{}}
-	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position}
+	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position, Imported: len(a.Imported) > 0}
+	if len(a.Imported) > 0 {
+		r.run.CreatedAt = a.Imported[0].PersistedAt
+	}
 	if len(a.Events) > 0 {
 		r.run.PlanID, r.run.PlanVersion = a.Events[0].PlanID, a.Events[0].PlanVersion
 	}
@@ -240,6 +251,32 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 	return results, fresh
 }
 
+// assign lets imported events keep what they bring along, if the run can have them so.
+func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventResult) error {
+	before := storage.Assigned{RunSeq: r.run.LastSeq, PersistedAt: r.run.PersistedAt}
+	for i := range results {
+		res, given := &results[i], a.Imported[i]
+		refuse := func(field string) error {
+			return &storage.ImportError{RunID: a.RunID, Index: i, Field: field, Given: given, Before: before}
+		}
+		if res.Duplicate {
+			same := res.SameContent && res.EventID == a.Events[i].EventID
+			if !same || res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt {
+				return refuse("idempotencyKey")
+			}
+			continue
+		}
+		if given.RunSeq <= before.RunSeq {
+			return refuse("runSeq")
+		}
+		if given.PersistedAt < before.PersistedAt || given.PersistedAt >= m.stamp {
+			return refuse("persistedAt")
+		}
+		res.RunSeq, res.PersistedAt, before = given.RunSeq, given.PersistedAt, given
+	}
+	return nil
+}
+
 func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 	if m.readsMeaning {
 		return m.sameMeaning(run, stored, e)
@@ -251,6 +288,9 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
 		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position}
+		if len(a.Imported) > 0 {
+			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp
+		}
 		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e)
 		prev := contract.Digest(r.run.Chain)
 		if m.bug == bugChain && n == 0 {
@@ -336,7 +376,12 @@ func (m *Model) Events(runID string, after uint64) ([]storage.Record, error) {
 	if r == nil {
 		return nil, &storage.RunNotFoundError{RunID: runID}
 	}
-	return r.records[min(after, uint64(len(r.records))):], nil
+	for i := range r.records {
+		if r.records[i].RunSeq > after {
+			return r.records[i:], nil
+		}
+	}
+	return nil, nil
 }
 
 // Log is System's.

@@ -108,7 +108,7 @@ func (p *Pair) CheckPrefix(n int) error {
 func (p *Pair) Reopen() error { return errors.Join(p.client().Reopen(), p.Model.Reopen()) }
 
 func workload(t *rapid.T, p *Pair) error {
-	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3}
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)

@@ -124,7 +124,10 @@ type Append struct {
 	Headers []byte   `protobuf:"bytes,6,opt,name=headers,proto3" json:"headers,omitempty"`
 	Blocks  []*Block `protobuf:"bytes,7,rep,name=blocks,proto3" json:"blocks,omitempty"`
 	// What the first event leaves out, as in Body.absent: the first event of a new run must name its scope.
-	FirstAbsent   uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
+	FirstAbsent uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
+	// Only of an import, whose events another authority has put in order: one fixed 16-byte row an event, runSeq (8)
+	// and persistedAt (8, signed). The bodies say the same.
+	Assigned      []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +216,13 @@ func (x *Append) GetFirstAbsent() uint32 {
 		return x.FirstAbsent
 	}
 	return 0
+}
+
+func (x *Append) GetAssigned() []byte {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
 }
 
 type Scope struct {
@@ -476,7 +486,10 @@ type Body struct {
 	// 4 environmentId, 8 planId, 16 planVersion. They are inherited when read (ENV-1).
 	Absent uint32 `protobuf:"varint,14,opt,name=absent,proto3" json:"absent,omitempty"`
 	// Set only where the plan is not the block's.
-	Plan          *Plan `protobuf:"bytes,15,opt,name=plan,proto3" json:"plan,omitempty"`
+	Plan *Plan `protobuf:"bytes,15,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Set only on an imported event: what the authority that it comes from had assigned.
+	RunSeq        uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	PersistedAt   int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,17 +629,33 @@ func (x *Body) GetPlan() *Plan {
 	return nil
 }
 
+func (x *Body) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
+}
+
+func (x *Body) GetPersistedAt() int64 {
+	if x != nil {
+		return x.PersistedAt
+	}
+	return 0
+}
+
 // RunIdentity is written once, with a run's first event or its creation.
 type RunIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Scope *Scope                 `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
 	Plan  *Plan                  `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	// persistedAt of the proposal that made the run, nanoseconds.
+	// persistedAt of the proposal that made the run, or of the first event imported, nanoseconds.
 	CreatedAt       int64  `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedPosition uint64 `protobuf:"fixed64,5,opt,name=created_position,json=createdPosition,proto3" json:"created_position,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The run was imported.
+	Imported      bool `protobuf:"varint,6,opt,name=imported,proto3" json:"imported,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunIdentity) Reset() {
@@ -692,6 +721,13 @@ func (x *RunIdentity) GetCreatedPosition() uint64 {
 		return x.CreatedPosition
 	}
 	return 0
+}
+
+func (x *RunIdentity) GetImported() bool {
+	if x != nil {
+		return x.Imported
+	}
+	return false
 }
 
 // RunMetadata is what CreateRun tells beside the events.
@@ -985,7 +1021,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\aCommand\x12+\n" +
 	"\x06append\x18\x01 \x01(\v2\x11.record.v1.AppendH\x00R\x06append\x12I\n" +
 	"\x12set_engine_run_ref\x18\x02 \x01(\v2\x1a.record.v1.SetEngineRunRefH\x00R\x0fsetEngineRunRefB\x06\n" +
-	"\x04kind\"\xca\x02\n" +
+	"\x04kind\"\xe6\x02\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -994,7 +1030,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x06create\x18\x05 \x01(\v2\x16.record.v1.RunMetadataR\x06create\x12\x18\n" +
 	"\aheaders\x18\x06 \x01(\fR\aheaders\x12(\n" +
 	"\x06blocks\x18\a \x03(\v2\x10.record.v1.BlockR\x06blocks\x12!\n" +
-	"\ffirst_absent\x18\b \x01(\rR\vfirstAbsentB\x14\n" +
+	"\ffirst_absent\x18\b \x01(\rR\vfirstAbsent\x12\x1a\n" +
+	"\bassigned\x18\t \x01(\fR\bassignedB\x14\n" +
 	"\x12_expected_last_seq\"j\n" +
 	"\x05Scope\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1011,7 +1048,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x04data\x18\x04 \x01(\fR\x04data\"N\n" +
 	"\x0fSetEngineRunRef\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"\xff\x03\n" +
+	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"\xbb\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1030,14 +1067,17 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\bcontract\x18\f \x01(\rR\bcontract\x12\x18\n" +
 	"\apayload\x18\r \x01(\fR\apayload\x12\x16\n" +
 	"\x06absent\x18\x0e \x01(\rR\x06absent\x12#\n" +
-	"\x04plan\x18\x0f \x01(\v2\x0f.record.v1.PlanR\x04plan\"\xbb\x01\n" +
+	"\x04plan\x18\x0f \x01(\v2\x0f.record.v1.PlanR\x04plan\x12\x17\n" +
+	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x12!\n" +
+	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
 	"\x04plan\x18\x03 \x01(\v2\x0f.record.v1.PlanR\x04plan\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\x04 \x01(\x10R\tcreatedAt\x12)\n" +
-	"\x10created_position\x18\x05 \x01(\x06R\x0fcreatedPosition\"\xe9\x02\n" +
+	"\x10created_position\x18\x05 \x01(\x06R\x0fcreatedPosition\x12\x1a\n" +
+	"\bimported\x18\x06 \x01(\bR\bimported\"\xe9\x02\n" +
 	"\vRunMetadata\x12-\n" +
 	"\bplan_ref\x18\x01 \x01(\v2\x12.record.v1.PlanRefR\aplanRef\x12\x1f\n" +
 	"\vengine_type\x18\x02 \x01(\tR\n" +

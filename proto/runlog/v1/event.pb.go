@@ -393,7 +393,10 @@ type EventRecord struct {
 	ChainDigest   string `protobuf:"bytes,24,opt,name=chain_digest,json=chainDigest,proto3" json:"chain_digest,omitempty"`
 	// Envelope fields that the producer left out and that were filled in from the run, such as
 	// "tenantId". They take no part in record_digest (ENV-1, APP-11).
-	Inherited     []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
+	Inherited []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
+	// The event was imported, then: run_seq and persisted_at are as another authority had assigned them. Windows over
+	// persistedAt have it at this time.
+	ImportedAt    *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -610,6 +613,13 @@ func (x *EventRecord) GetChainDigest() string {
 func (x *EventRecord) GetInherited() []string {
 	if x != nil {
 		return x.Inherited
+	}
+	return nil
+}
+
+func (x *EventRecord) GetImportedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ImportedAt
 	}
 	return nil
 }
@@ -878,7 +888,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x10contract_version\x18\x11 \x01(\tR\x0fcontractVersion\x12#\n" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayloadB\x0e\n" +
-	"\fpayload_form\"\x9f\b\n" +
+	"\fpayload_form\"\xdc\b\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -909,7 +919,9 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x0epayload_digest\x18\x16 \x01(\tR\rpayloadDigest\x12#\n" +
 	"\rrecord_digest\x18\x17 \x01(\tR\frecordDigest\x12!\n" +
 	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +
-	"\tinherited\x18\x19 \x03(\tR\tinheritedB\x0e\n" +
+	"\tinherited\x18\x19 \x03(\tR\tinherited\x12;\n" +
+	"\vimported_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"importedAtB\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
 	"\b_step_idB\r\n" +
@@ -975,13 +987,14 @@ var file_runlog_v1_event_proto_depIdxs = []int32{
 	8, // 2: runlog.v1.EventRecord.emitted_at:type_name -> google.protobuf.Timestamp
 	9, // 3: runlog.v1.EventRecord.payload:type_name -> google.protobuf.Struct
 	8, // 4: runlog.v1.EventRecord.persisted_at:type_name -> google.protobuf.Timestamp
-	8, // 5: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
-	8, // 6: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	8, // 5: runlog.v1.EventRecord.imported_at:type_name -> google.protobuf.Timestamp
+	8, // 6: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
+	8, // 7: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_event_proto_init() }

@@ -453,7 +453,10 @@ type Watermark struct {
 	// persistedAt of the newest event in the projection.
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	// Time from persistedAt to the projection being served, in milliseconds (PRJ-11).
-	LagMs         int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
+	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
+	// The projection has found a hole behind last_event_seq and is reading the run's events again (PRJ-12). The watermark
+	// moves on when that is done. Only on watches of one run.
+	Stale         bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -528,6 +531,13 @@ func (x *Watermark) GetLagMs() int64 {
 		return x.LagMs
 	}
 	return 0
+}
+
+func (x *Watermark) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
 }
 
 // CaughtUp marks the end of the catch-up: what follows is live. It tells where the run is, also when
@@ -1044,14 +1054,15 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12-\n" +
 	"\x04view\x18\x03 \x01(\x0e2\x19.runlog.v1.WatchView.KindR\x04view\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x12>\n" +
-	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\x83\x02\n" +
+	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\x99\x02\n" +
 	"\tWatermark\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0elast_event_seq\x18\x02 \x01(\x04R\flastEventSeq\x122\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12!\n" +
 	"\tsubstatus\x18\x04 \x01(\tH\x00R\tsubstatus\x88\x01\x01\x12=\n" +
 	"\fpersisted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\x15\n" +
-	"\x06lag_ms\x18\x06 \x01(\x03R\x05lagMsB\f\n" +
+	"\x06lag_ms\x18\x06 \x01(\x03R\x05lagMs\x12\x14\n" +
+	"\x05stale\x18\a \x01(\bR\x05staleB\f\n" +
 	"\n" +
 	"_substatus\">\n" +
 	"\bCaughtUp\x122\n" +

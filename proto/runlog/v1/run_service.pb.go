@@ -38,10 +38,12 @@ type Run struct {
 	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only: persistedAt of the proposal that made the run.
+	// Output only: persistedAt of the proposal that made the run; of an imported run, of its first event.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Output only: as projected.
-	Status        RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
+	Status RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
+	// Output only: the run was imported, and its first events are those of another authority.
+	Imported      bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,6 +167,13 @@ func (x *Run) GetStatus() RunStatus_Value {
 		return x.Status
 	}
 	return RunStatus_VALUE_UNSPECIFIED
+}
+
+func (x *Run) GetImported() bool {
+	if x != nil {
+		return x.Imported
+	}
+	return false
 }
 
 type CreateRunRequest struct {
@@ -647,7 +656,7 @@ var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\x93\x05\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -665,7 +674,8 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\blast_seq\x18\v \x01(\x04R\alastSeq\x129\n" +
 	"\n" +
 	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x122\n" +
-	"\x06status\x18\r \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x1a9\n" +
+	"\x06status\x18\r \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12\x1a\n" +
+	"\bimported\x18\x0e \x01(\bR\bimported\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func (a *app) importCommand() *cobra.Command {
+	var files []string
+	var admin string
+	cmd := &cobra.Command{
+		Use:   "import [-f FILE]... [FILE]...",
+		Short: "Take over closed runs of another authority, with the runSeq and persistedAt that they have",
+		Long: `Read records, one JSON object a line as "runlog events -o json" writes them, and store them as they are:
+an event with its eventId, its runSeq and its persistedAt, of contract 2.x or 1.1. "-" is the standard input.
+
+Records of one run come in the order of their runSeq, which may have gaps and need not begin at 1; runs may be
+mixed. Only closed runs are taken: one of their events is RunCompleted, RunFailed or RunCancelled. All of the
+input is checked before anything is stored, because what is missing cannot be put in later.
+
+Importing a file again stores nothing twice. It goes through the admin listener of a node.`,
+		Example: "  runlog import --admin 127.0.0.1:7412 -f records.jsonl\n  runlog events run-1 -o json --server other:7410 | runlog import -",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.importFiles(cmd.Context(), append(files, args...), admin)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
+	cmd.Flags().StringVar(&admin, "admin", "127.0.0.1:7412", "address of the node's admin listener")
+	return cmd
+}
+
+// importFiles reads the input twice: to check it, and to send it.
+func (a *app) importFiles(ctx context.Context, paths []string, admin string) error {
+	total, err := inputSize(paths)
+	if err != nil {
+		return err
+	}
+	in := intake{paths: paths, records: true}
+	if slices.Contains(paths, "-") {
+		if in.spooled, err = a.spoolStdin(); err != nil {
+			return err
+		}
+		defer os.Remove(in.spooled)
+		at := slices.Index(paths, "-")
+		others := func(path string) bool { return path == "-" } // named again, it is at its end
+		in.paths = append(slices.Clone(paths[:at]), in.spooled)
+		in.paths = append(in.paths, slices.DeleteFunc(slices.Clone(paths[at+1:]), others)...)
+	}
+	if err := a.checkRecords(ctx, in); err != nil {
+		return err
+	}
+	i := importer{url: "http://" + admin + "/import", timeout: a.timeout}
+	if _, err := http.NewRequestWithContext(ctx, http.MethodPost, i.url, nil); err != nil {
+		return usageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
+	}
+	failure := a.pumpFiles(ctx, &in, i.send, total)
+	if failure != nil && !errors.Is(failure, errImportRefused) {
+		return hinted{failure, "the counts above are stored, and running the same command again is safe"}
+	}
+	return failure
+}
+
+// spoolStdin puts the standard input into a file, as it is read twice.
+func (a *app) spoolStdin() (path string, err error) {
+	f, err := os.CreateTemp("", "runlog-import-*.jsonl")
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(f, a.stdin)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+// maxFaults are told of an input that is not taken.
+const maxFaults = 20
+
+// checked is what a check of the input knows about a run.
+type checked struct {
+	first  origin
+	last   uint64
+	closed bool
+}
+
+// checkRecords refuses an input of which any line is no record, or any run is not whole.
+func (a *app) checkRecords(ctx context.Context, in intake) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	chunks := make(chan chunk)
+	in.out = chunks
+	go in.read(ctx)
+	runs := map[string]*checked{}
+	var order []string
+	faults := 0
+	fault := func(at origin, why string) {
+		if faults++; faults <= maxFaults {
+			fmt.Fprintf(a.stderr, "%s: %s\n", at, oneLine(why))
+		}
+	}
+	for c := range chunks {
+		for _, r := range c.refused {
+			fault(r.origin, r.why)
+		}
+		for _, it := range c.items {
+			name := it.event.GetRunId()
+			run := runs[name]
+			if run == nil {
+				run = &checked{first: it.origin}
+				runs[name] = run
+				order = append(order, name)
+			}
+			if it.runSeq <= run.last {
+				fault(it.origin, fmt.Sprintf("runSeq %d of run %q comes after %d: put the records of a run in the order of their runSeq", it.runSeq, name, run.last))
+			}
+			run.last = max(run.last, it.runSeq)
+			run.closed = run.closed || endsRun(it.event.GetEventType())
+		}
+		if c.err != nil {
+			return c.err
+		}
+	}
+	for _, name := range order {
+		if run := runs[name]; !run.closed {
+			fault(run.first, fmt.Sprintf("run %q has no RunCompleted, RunFailed or RunCancelled: only closed runs can be imported", name))
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case faults > 0:
+		return &exitError{exitRefused, plural(faults, "fault") + " in the input, of which nothing was imported"}
+	default:
+		return nil
+	}
+}
+
+var errImportRefused = &exitError{exitRefused,
+	"refused, see above; what comes before in the input may be stored, and importing it again is safe"}
+
+// importer stores batches of records of one run.
+type importer struct {
+	url     string
+	timeout time.Duration
+}
+
+// send stores a batch, all or nothing. A refusal ends the import: what comes behind in the run would leave a gap.
+func (i importer) send(ctx context.Context, batch []item) outcome {
+	o := outcome{run: batch[0].event.GetRunId()}
+	res, err := i.post(ctx, batch)
+	if err == nil {
+		o.err = o.add(batch, res)
+		return o
+	}
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || e.Retryable() {
+		o.err = err
+		return o
+	}
+	why := refusedEvents(e, len(batch))
+	if len(why) == 0 {
+		why = map[int]string{0: explainReason(reasonOf(e), e.Message, e.Violations)}
+	}
+	o.refuse(batch, why)
+	o.err = errImportRefused
+	return o
+}
+
+func (i importer) post(ctx context.Context, batch []item) (*runlogv1.AppendEventsResponse, error) {
+	if i.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, i.timeout)
+		defer cancel()
+	}
+	var body bytes.Buffer
+	for _, it := range batch {
+		body.Write(it.record)
+		body.WriteByte('\n')
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.url, &body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := http.DefaultClient.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, &exitError{exitUnavailable, fmt.Sprintf("admin listener %s cannot be reached; name another with --admin", req.URL.Host)}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(bufio.NewReader(resp.Body))
+	if err != nil {
+		return nil, err
+	}
+	var answer proto.Message = &statuspb.Status{}
+	if resp.StatusCode == http.StatusOK {
+		answer = &runlogv1.AppendEventsResponse{}
+	}
+	if err := protojson.Unmarshal(text, answer); err != nil {
+		return nil, &exitError{exitFailed, fmt.Sprintf("%s answered %s; is it the admin listener?", req.URL.Host, resp.Status)}
+	}
+	if refused, ok := answer.(*statuspb.Status); ok {
+		e := client.ErrorOf(status.FromProto(refused))
+		if slices.ContainsFunc(e.Violations, func(v client.Violation) bool { return v.Field == "Content-Type" }) {
+			return nil, &exitError{exitFailed, req.URL.Host + " takes no records; is it the admin listener?"}
+		}
+		return nil, e
+	}
+	return answer.(*runlogv1.AppendEventsResponse), nil
+}
+
+func endsRun(eventType string) bool {
+	return eventType == contract.RunCompleted || eventType == contract.RunFailed || eventType == contract.RunCancelled
+}

@@ -1,0 +1,163 @@
+package contract
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Record is an event as another authority has recorded it.
+type Record struct {
+	Event *runlogv1.EventWrite
+	// RunSeq and PersistedAt are what that authority had assigned.
+	RunSeq      uint64
+	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
+	// PayloadDigest and RecordDigest are empty, or what APP-11 must give for the event.
+	PayloadDigest, RecordDigest string
+}
+
+// ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event as ParseEvent reads
+// it, of either contract line, with runSeq and persistedAt beside it. Of the other members that reading an event
+// adds, payloadDigest and recordDigest are returned, inherited says which fields the producer had left out, and
+// importedAt and chainDigest, which belong to where the record was read, are dropped.
+//
+// It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's is.
+func ParseRecord(line []byte) (Record, error) {
+	all, err := topLevel(line)
+	if err != nil {
+		return Record{}, err
+	}
+	var r Record
+	var bad []Violation
+	var inherited []byte
+	event := []byte{'{'}
+	seen := map[string]bool{}
+	for i := range all {
+		m := &all[i]
+		field := recordField(m.name)
+		if field == "" {
+			if len(event) > 1 {
+				event = append(event, ',')
+			}
+			event = append(append(append(event, m.rawName...), ':'), m.value...)
+			continue
+		}
+		fault := ""
+		switch {
+		case seen[field]:
+			fault = "is given twice, which leaves open what is meant: keep one"
+		case field == "runSeq":
+			fault = setSeq(&r.RunSeq, m.value)
+		case field == "persistedAt":
+			fault = setStamp(&r.PersistedAt, m.value)
+		case field == "payloadDigest":
+			fault = setText(&r.PayloadDigest, m.value)
+		case field == "recordDigest":
+			fault = setText(&r.RecordDigest, m.value)
+		case field == "inherited":
+			inherited = m.value
+		}
+		seen[field] = true
+		if fault != "" {
+			bad = appendFault(bad, field, "%s", fault)
+		}
+	}
+	for _, field := range [...]string{"runSeq", "persistedAt"} {
+		if !seen[field] {
+			bad = appendFault(bad, field, "is required: what is imported keeps the one that it has")
+		}
+	}
+	if len(bad) > 0 {
+		return Record{}, NewError(bad)
+	}
+	if r.Event, err = ParseEvent(append(event, '}')); err != nil {
+		return Record{}, err
+	}
+	if r.Event.EventId == "" {
+		return Record{}, NewError(appendFault(nil, "eventId", "is required: what is imported keeps the one that it has"))
+	}
+	if fault := leaveOut(r.Event, inherited); fault != "" {
+		return Record{}, NewError(appendFault(nil, "inherited", "%s", fault))
+	}
+	return r, nil
+}
+
+// recordField returns the lowerCamel name of what a record has beside its event, empty for all else.
+func recordField(name string) string {
+	switch name {
+	case "runSeq", "run_seq":
+		return "runSeq"
+	case "persistedAt", "persisted_at":
+		return "persistedAt"
+	case "payloadDigest", "payload_digest":
+		return "payloadDigest"
+	case "recordDigest", "record_digest":
+		return "recordDigest"
+	case "chainDigest", "chain_digest":
+		return "chainDigest"
+	case "importedAt", "imported_at":
+		return "importedAt"
+	case "inherited":
+		return "inherited"
+	}
+	return ""
+}
+
+// setSeq leaves room for what is appended behind the largest one.
+func setSeq(dst *uint64, raw []byte) string {
+	text := string(raw)
+	if raw[0] == '"' {
+		text = unquote(raw)
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n == 0 || n == math.MaxInt64 {
+		return "must be a whole number from 1 to 9223372036854775806"
+	}
+	*dst = n
+	return ""
+}
+
+func setStamp(dst *int64, raw []byte) string {
+	var at *timestamppb.Timestamp
+	if fault := setTime(&at, raw); fault != "" {
+		return fault
+	}
+	if at.Seconds < 0 || at.Seconds >= maxSeconds || at.Seconds == 0 && at.Nanos == 0 {
+		return "must be between 1970 and 2262"
+	}
+	*dst = at.Seconds*1e9 + int64(at.Nanos)
+	return ""
+}
+
+// leaveOut takes back what reading filled in from the run (ENV-1).
+func leaveOut(e *runlogv1.EventWrite, inherited []byte) string {
+	const help = `must be an array of names, of tenantId, projectId, environmentId, planId and planVersion`
+	if len(inherited) == 0 || string(inherited) == "null" {
+		return ""
+	}
+	var names []string
+	if json.Unmarshal(inherited, &names) != nil {
+		return help
+	}
+	for _, name := range names {
+		switch name {
+		case "tenantId":
+			e.TenantId = ""
+		case "projectId":
+			e.ProjectId = ""
+		case "environmentId":
+			e.EnvironmentId = ""
+		case "planId":
+			e.PlanId = ""
+		case "planVersion":
+			e.PlanVersion = ""
+		default:
+			return help
+		}
+	}
+	return ""
+}

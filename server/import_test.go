@@ -1,0 +1,230 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// imports posts lines to the admin listener.
+func (n *node) imports(lines ...string) httpAnswer {
+	n.t.Helper()
+	req, err := http.NewRequestWithContext(n.context(), http.MethodPost, "http://"+n.server.Addresses().Admin+"/import", strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", importMediaType)
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return httpAnswer{resp.StatusCode, resp.Header, text}
+}
+
+// foreign is a record of another authority: second s of its run, at runSeq seq.
+func foreign(runID string, seq, s int, eventType, rest string) string {
+	return fmt.Sprintf(`{"eventId":"0190b5a4-3c2e-7d11-8a4f-%012d","eventType":%q,"runId":%q,"tenantId":"t","projectId":"p","environmentId":"e","planId":"plan","planVersion":"1",`+
+		`"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2024-05-01T10:00:%02dZ","runSeq":"%d","persistedAt":"2024-05-01T10:00:%02d.5Z"%s}`,
+		seq, eventType, runID, s, seq, s, rest)
+}
+
+// withGaps is a run whose events 3, 4 and 6 are nowhere.
+func withGaps(runID string) []string {
+	return []string{
+		foreign(runID, 1, 1, "RunStarted", ""),
+		foreign(runID, 2, 2, "StepStarted", `,"stepId":"a"`),
+		foreign(runID, 5, 3, "StepCompleted", `,"stepId":"a"`),
+		foreign(runID, 7, 4, "RunCompleted", ""),
+	}
+}
+
+// TestImportKeepsWhatWasAssigned: a closed foreign run keeps its runSeq and persistedAt, gaps and all; reads, snapshots and
+// lists have it where it belongs, the commit order where it came; the same request again changes nothing (IDM-6); and what
+// is appended goes on behind it (APP-1).
+func TestImportKeepsWhatWasAssigned(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	before := time.Now()
+	lines := withGaps("old")
+	imports := func(persisted bool) {
+		t.Helper()
+		answer := n.imports(lines...).ok(t)
+		var got []string
+		for _, r := range answer["results"].([]any) {
+			r := r.(map[string]any)
+			if r["persisted"] != persisted || r["idempotent"] == persisted {
+				t.Errorf("result %v", r)
+			}
+			got = append(got, fmt.Sprint(r["runSeq"], " ", r["persistedAt"]))
+		}
+		want := []string{"1 2024-05-01T10:00:01.500Z", "2 2024-05-01T10:00:02.500Z", "5 2024-05-01T10:00:03.500Z", "7 2024-05-01T10:00:04.500Z"}
+		if !slices.Equal(got, want) {
+			t.Errorf("results %q", got)
+		}
+	}
+	imports(true)
+	imports(false)
+	check := func() {
+		t.Helper()
+		var seqs []uint64
+		for _, e := range n.list("old") {
+			seqs = append(seqs, e.RunSeq)
+			if e.RunSeq <= 7 && (e.PersistedAt.AsTime().Year() != 2024 || e.ImportedAt.AsTime().Before(before)) {
+				t.Errorf("runSeq %d was persisted at %v and imported at %v", e.RunSeq, e.PersistedAt.AsTime(), e.ImportedAt.AsTime())
+			}
+			if e.RunSeq > 7 && e.ImportedAt != nil {
+				t.Errorf("runSeq %d was imported at %v", e.RunSeq, e.ImportedAt.AsTime())
+			}
+		}
+		if got := fmt.Sprint(seqs); got != "[1 2 5 7 8]" {
+			t.Errorf("runSeq %s", got)
+		}
+		run, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "old"})
+		if err != nil || !run.Run.Imported || run.Run.CreatedAt.AsTime().Year() != 2024 || run.Run.Status != runlogv1.RunStatus_COMPLETED {
+			t.Errorf("run %v, %v", run, err)
+		}
+		then, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "old",
+			AsOfTime: timestamppb.New(time.Date(2024, 5, 1, 10, 0, 3, 0, time.UTC))})
+		if err != nil || then.Snapshot.LastEventSeq != 2 {
+			t.Errorf("as it was in 2024: %v, %v", then, err)
+		}
+	}
+	n.append("old", newEvent("Noted", func(e *runlogv1.EventWrite) { e.TenantId, e.ProjectId, e.EnvironmentId = "t", "p", "e" }))
+	check()
+	verifyChain(t, n.list("old"))
+	n.restart()
+	check()
+	imports(false)
+}
+
+// TestStaleWatchPRJ12: while the projector is in a hole, snapshots and watches of the run say STALE; then the run comes
+// back.
+func TestStaleWatchPRJ12(t *testing.T) {
+	t.Parallel()
+	inHole, goOn := make(chan struct{}), make(chan struct{})
+	n := startNode(t, func(o *Options) {
+		o.Logger = slog.New(alertHandler{slog.DiscardHandler, func(alert string) {
+			if alert == "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED" {
+				close(inHole)
+				<-goOn
+			}
+		}})
+	})
+	lines := withGaps("old")
+	n.imports(lines[:2]...).ok(t)
+	n.settle()
+	w := n.watch(&runlogv1.WatchRunRequest{RunId: "old"})
+	w.until("caught up", isCaughtUp)
+	n.imports(lines[2:]...).ok(t)
+	<-inHole
+	stale := w.until("STALE", func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetStale() })
+	if got := stale.GetWatermark().LastEventSeq; got != 2 {
+		t.Errorf("STALE at %d, want 2", got)
+	}
+	if s := n.snapshot("old"); !s.Stale || s.LastEventSeq != 7 {
+		t.Errorf("the snapshot is stale %v, at %d; it is whole by the log", s.Stale, s.LastEventSeq)
+	}
+	close(goOn)
+	if back := w.until("back", reaches(7)); back.GetWatermark().Stale {
+		t.Error("STALE behind the hole")
+	}
+	if n.snapshot("old").Stale {
+		t.Error("the snapshot is STALE behind the hole")
+	}
+	if n.metric("runlog_projector_holes_total") != 2 {
+		t.Errorf("%v holes, want 2", n.metric("runlog_projector_holes_total"))
+	}
+}
+
+type alertHandler struct {
+	slog.Handler
+	see func(alert string)
+}
+
+func (a alertHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (a alertHandler) WithAttrs([]slog.Attr) slog.Handler { return a }
+
+func (a alertHandler) WithGroup(string) slog.Handler { return a }
+
+func (a alertHandler) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(attr slog.Attr) bool {
+		if attr.Key == "alert" {
+			a.see(attr.Value.String())
+		}
+		return true
+	})
+	return nil
+}
+
+// TestImportRefusals: each has its reason and names the line, and nothing of the request is stored.
+func TestImportRefusals(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("live", newEvent("RunStarted"))
+	n.imports(withGaps("old")...).ok(t)
+	future := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for name, test := range map[string]struct {
+		lines  []string
+		code   int
+		reason string
+		says   string
+	}{
+		"nothing":           {nil, 400, "INVALID_ARGUMENT_FIELD", "has 0 events"},
+		"no JSON":           {[]string{"{"}, 400, "INVALID_ARGUMENT_FIELD", "events[0]"},
+		"no runSeq":         {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "runSeq", "engineSeq", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].runSeq"},
+		"no eventId":        {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), `"eventId":"0190b5a4-3c2e-7d11-8a4f-000000000001",`, "", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].eventId"},
+		"runSeq 0":          {[]string{foreign("r", 0, 1, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "from 1"},
+		"no time":           {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "10:00:01.5Z", "noon", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].persistedAt"},
+		"in the future":     {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "2024-05-01T10:00:01.5Z", future, 1)}, 400, "INVALID_ARGUMENT_FIELD", "not past"},
+		"invalid event":     {[]string{foreign("r", 1, 1, "StepStarted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[0].stepId"},
+		"two runs":          {[]string{foreign("r", 1, 1, "Noted", ""), foreign("s", 2, 2, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[1].runId"},
+		"goes back":         {[]string{foreign("r", 2, 1, "Noted", ""), foreign("r", 1, 2, "Noted", `,"stepId":"b"`)}, 409, "SEQUENCE_CONFLICT", "events[1].runSeq"},
+		"time goes back":    {[]string{foreign("r", 1, 2, "Noted", ""), foreign("r", 2, 1, "Noted", `,"stepId":"b"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[1].persistedAt"},
+		"a key twice":       {[]string{foreign("r", 1, 1, "Noted", ""), foreign("r", 2, 2, "Noted", "")}, 409, "RUN_ALREADY_EXISTS", "events[1].idempotencyKey"},
+		"into a hole":       {[]string{foreign("old", 3, 2, "Noted", "")}, 409, "SEQUENCE_CONFLICT", "above 7"},
+		"a changed record":  {[]string{strings.Replace(withGaps("old")[3], `"runSeq":"7"`, `"runSeq":"9"`, 1)}, 409, "RUN_ALREADY_EXISTS", "another event"},
+		"into a live run":   {[]string{foreign("live", 9, 1, "Noted", "")}, 409, "RUN_SCOPE_MISMATCH", "tenant"},
+		"into a run of its": {[]string{strings.NewReplacer(`"t"`, `"tenant"`, `"p"`, `"project"`, `"e"`, `"prod"`).Replace(foreign("live", 9, 1, "Noted", ""))}, 409, "RUN_ALREADY_EXISTS", "not imported"},
+		"a changed digest":  {[]string{foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := n.server.store.Applied().Events
+			answer := n.imports(test.lines...)
+			if answer.code != test.code || !strings.Contains(string(answer.body), test.reason) || !strings.Contains(string(answer.body), test.says) {
+				t.Errorf("HTTP %d %s\nwant %d, %s, %q", answer.code, answer.body, test.code, test.reason, test.says)
+			}
+			if after := n.server.store.Applied().Events; after != before {
+				t.Errorf("%d events were stored", after-before)
+			}
+		})
+	}
+	req, err := http.NewRequestWithContext(n.context(), http.MethodPost, "http://"+n.server.Addresses().Admin+"/import", strings.NewReader(foreign("r", 1, 1, "Noted", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "text/plain")
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("what a web page may send unasked: HTTP %d", resp.StatusCode)
+	}
+}
