@@ -57,7 +57,9 @@ func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *Result, err error)
 		requests[i] = &runlogv1.WatchRunRequest{RunId: "run"}
 	}
 	began := time.Now()
-	s, err := subscribe(ctx, e.address, idleMethod, b.o.Connections, requests, func(int, []byte, time.Time) bool { return true })
+	opening, cancel := context.WithTimeoutCause(ctx, b.o.Grace, errNotOpen)
+	defer cancel()
+	s, err := subscribe(opening, e.address, idleMethod, b.o.Connections, requests, func(int, []byte, time.Time) bool { return true })
 	if err != nil {
 		return nil, err
 	}

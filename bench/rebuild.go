@@ -46,10 +46,9 @@ func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*Result, 
 	var fold time.Duration
 	began := time.Now()
 	err = operator.RebuildProjection(ctx, func(s RebuildState) {
-		if last.Phase == rebuildFolds && s.Phase != rebuildFolds {
-			fold = time.Since(began)
+		if last = s; s.Phase == rebuildFolds {
+			fold = time.Since(began) // the last line of the phase says that all is folded
 		}
-		last = s
 	})
 	taken := time.Since(began)
 	if err != nil {

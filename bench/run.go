@@ -167,6 +167,11 @@ func (o *Options) measureSystem(ctx context.Context, s *System, wl *Workload, ro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.release()) }()
+	if w.prepare != nil {
+		if err := w.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if w.limit != nil && r.limitOf(w.limit.w, round+1) == nil {
 		if err := o.measureLimit(ctx, *w.limit, round, r); err != nil {
 			return nil, err

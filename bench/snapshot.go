@@ -18,28 +18,14 @@ const (
 	getSnapshotMethod  = "/runlog.bench.Echo/GetSnapshot"
 )
 
-// openSnapshots prepares snapshot: it makes the runs, and asks for each once, so that all are in memory.
+// openSnapshots prepares snapshot.
 func openSnapshots(b *bed) (*work, error) {
 	reader, ok := b.target.(Reader)
 	if !ok {
 		return nil, errNoReads
 	}
-	ctx := context.Background()
 	runs := make([]marked, max(b.w.Runs, 1))
-	var example *runlogv1.RunSnapshot
-	for i := range runs {
-		// One event is missing to the end that whole runs have: these are open, as those are that people look at.
-		source := newWholeRuns(b.session, 2*snapshotSteps+1, i)
-		source.runEvents++
-		if _, err := appendFrom(b.target, source)(ctx); err != nil {
-			return nil, err
-		}
-		runs[i] = marked{run: source.run, seq: source.lastSeq}
-		var err error
-		if example, err = reader.GetSnapshot(ctx, source.run); err != nil {
-			return nil, err
-		}
-	}
+	example := new(runlogv1.RunSnapshot)
 	var turn atomic.Uint64
 	call := func(ctx context.Context) (int, error) {
 		m := &runs[turn.Add(1)%uint64(len(runs))]
@@ -50,10 +36,35 @@ func openSnapshots(b *bed) (*work, error) {
 		return 1, nil
 	}
 	w := &work{release: func() error { return nil }, limit: &limit{w: b.w.echo(), open: openSnapshotEcho(example)}}
+	w.prepare = func(ctx context.Context) (err error) {
+		for i := range runs {
+			if runs[i], err = warmRun(ctx, b, reader, i, example); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for range b.w.Callers {
 		w.lanes = append(w.lanes, caller(call).lane())
 	}
 	return w, nil
+}
+
+// warmRun makes a run, and asks for its snapshot, so that it is in memory.
+func warmRun(ctx context.Context, b *bed, reader Reader, number int, snapshot *runlogv1.RunSnapshot) (marked, error) {
+	// One event is missing to the end that whole runs have: it is open, as those are that people look at.
+	source := newWholeRuns(b.session, 2*snapshotSteps+1, number)
+	source.runEvents++
+	if _, err := appendFrom(b.target, source)(ctx); err != nil {
+		return marked{}, err
+	}
+	s, err := reader.GetSnapshot(ctx, source.run)
+	if err != nil {
+		return marked{}, err
+	}
+	proto.Reset(snapshot)
+	proto.Merge(snapshot, s)
+	return marked{run: source.run, seq: source.lastSeq}, nil
 }
 
 // openSnapshotEcho prepares the limit grpc-snapshot: a bare call that is answered with a snapshot of the system's.

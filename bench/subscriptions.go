@@ -30,9 +30,12 @@ type subscriptions struct {
 	closed bool
 }
 
-// subscribe opens a stream for each request, and returns once told has said of each that it is live. told takes every
-// message and when it came, from one goroutine a connection; the message is not its own. fewest is how many connections
-// there are at least.
+// errNotOpen ends the opening of streams that takes too long.
+var errNotOpen = errors.New("bench: not all streams were open in time")
+
+// subscribe opens a stream for each request, and returns once told has said of each that it is live; what becomes of
+// ctx then is nothing to them. told takes every message and when it came, from one goroutine a connection; the message is
+// not its own. fewest is how many connections there are at least.
 func subscribe(ctx context.Context, address, method string, fewest int, requests []proto.Message, told func(stream int, message []byte, at time.Time) (live bool)) (_ *subscriptions, err error) {
 	s := &subscriptions{told: told}
 	defer func() {

@@ -56,7 +56,7 @@ func lags(results []Result, many bool) Table {
 }
 
 func rebuilds(results []Result, many bool) Table {
-	t := Table{Heads: []string{"REBUILD", "EVENTS", "RUNS", "EVENTS/S", "SECONDS", "EVENTS/S FOLDED", "SECONDS", "DIFFERING"}}
+	t := Table{Heads: []string{"REBUILD", "EVENTS", "RUNS", "EVENTS/S", "SECONDS", "FOLDED/S", "SECONDS OF IT", "DIFFERING"}}
 	for i := range results {
 		if b := results[i].Rebuild; b != nil {
 			t.Rows = append(t.Rows, []string{name(&results[i], many), grouped(float64(b.Events)), grouped(float64(b.Runs)), grouped(b.EventsPerSecond),

@@ -49,7 +49,8 @@ type Reader interface {
 
 // Watcher is a Target whose runs can be followed (watch).
 type Watcher interface {
-	// Watch has one watcher follow each of runs, which may name a run many times, and returns once all have caught up.
+	// Watch has one watcher follow each of runs, which may name a run many times, and returns once all have caught up. It
+	// is given up when ctx ends before that; afterwards they end with Close.
 	// told is called with the number of a watcher and what it has heard, one call at a time for each watcher.
 	Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error)
 }

@@ -148,7 +148,9 @@ func (x *watching) watched(ctx context.Context, weigh bool) (res *Result, memory
 		ids[i] = x.watchers[i].run.id
 		x.watchers[i].started = false
 	}
-	watches, err := x.target.Watch(ctx, ids, x.told)
+	opening, cancel := context.WithTimeoutCause(ctx, x.o.Grace, errNotOpen)
+	defer cancel()
+	watches, err := x.target.Watch(opening, ids, x.told)
 	if err != nil {
 		return nil, nil, err
 	}

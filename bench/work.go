@@ -26,6 +26,8 @@ type work struct {
 	first caller
 	// requestBytes is about what one call sends, or one write writes.
 	requestBytes int
+	// prepare goes before everything else, where there is something to prepare.
+	prepare func(ctx context.Context) error
 	// measure drives the workload, where more is to be done than to drive its lanes once.
 	measure func(ctx context.Context, o *Options, b *bed, w *work) (*Result, error)
 	// limit is one that can be measured only once the system has said what it answers.
