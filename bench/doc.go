@@ -1,7 +1,7 @@
 // Package bench measures how fast a system takes appends, next to what the machine itself can do.
 //
 //	limits     fsync, seq-write ─────────┐
-//	           grpc-echo, grpc-stream ───┤                   ┌─ ratios: workload ÷ limit
+//	           grpc-echo, grpc-stream, … ┤                   ┌─ ratios: workload ÷ limit
 //	                                     ├─▶ Result, … ─▶ Report ─▶ tables, JSON, SVG
 //	workloads  append-unary, … ──────────┘                   └─ the machine they were taken on
 //	             │ on each System in turn
@@ -31,4 +31,7 @@
 // so its latencies leave out what calls arriving at a fixed rate would have waited (coordinated omission): read
 // them as the latency with this many callers. In an open loop calls are due at a fixed rate, and each is
 // measured from when it was due, however late it could begin.
+//
+// A workload that is more than one loop has a measure of its own: watch, lag, rebuild and recovery drive their lanes
+// several times, and ask the node's admin listener or kill it in between.
 package bench

@@ -28,9 +28,10 @@ const (
 // echoes is a server on loopback TCP that decodes appends and sends them back, and connections to it. It is a
 // process of its own, as a node is, where Options say how to start one.
 type echoes struct {
-	end   func() error
-	conns []*grpc.ClientConn
-	turn  atomic.Uint64
+	address string
+	end     func() error
+	conns   []*grpc.ClientConn
+	turn    atomic.Uint64
 }
 
 func startEchoes(o *Options) (*echoes, error) {
@@ -42,7 +43,7 @@ func startEchoes(o *Options) (*echoes, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &echoes{end: end}
+	e := &echoes{address: address, end: end}
 	for range o.Connections {
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -205,24 +206,20 @@ func checkEcho(events int) (int, error) {
 	return events, nil
 }
 
-// echoService decodes requests and sends them back.
+// echoService decodes requests and sends them back, or what it was told to.
 func echoService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "runlog.bench.Echo",
 		HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{
-			MethodName: "Echo",
-			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-				req := new(runlogv1.AppendEventsRequest)
-				if err := decode(req); err != nil {
-					return nil, err
-				}
-				return req, nil
-			},
-		}},
+		Methods: append(new(snapshotEcho).methods(),
+			unary("Echo", func(req *runlogv1.AppendEventsRequest) proto.Message { return req }),
+			unary("Memory", echoMemory)),
 		Streams: []grpc.StreamDesc{{
 			StreamName: "EchoStream", ClientStreams: true, ServerStreams: true,
 			Handler: func(_ any, stream grpc.ServerStream) error { return echoAll(stream) },
+		}, {
+			StreamName: "Idle", ServerStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return idle(stream) },
 		}},
 	}
 }

@@ -30,21 +30,31 @@ type fakeTarget struct {
 	spoil func(call uint64, res *runlogv1.AppendEventsResponse) error
 	// forget makes a restart lose the last event of every run.
 	forget bool
+	// stale snapshots lack the last event, deaf watchers hear nothing after the first watermark, and differing ones are
+	// what a rebuild finds.
+	stale, deaf bool
+	differing   int
 
 	mu     sync.Mutex
 	runs   map[string]*fakeRun
 	dead   bool
+	grown  chan struct{} // closed when something is stored
 	stored atomic.Uint64
 	calls  atomic.Uint64
 	closed atomic.Int32
+	// watchers that were opened since the memory was looked at.
+	watchers atomic.Int64
 }
 
 type fakeRun struct {
-	lastSeq uint64
-	answers map[string]*runlogv1.AppendResult
+	lastSeq     uint64
+	persistedAt *timestamppb.Timestamp
+	answers     map[string]*runlogv1.AppendResult
 }
 
-func newFakeTarget() *fakeTarget { return &fakeTarget{runs: make(map[string]*fakeRun)} }
+func newFakeTarget() *fakeTarget {
+	return &fakeTarget{runs: make(map[string]*fakeRun), grown: make(chan struct{})}
+}
 
 func (f *fakeTarget) system() System {
 	return System{Name: "fake", Open: func(context.Context, string) (Target, error) { return fakeNode{f}, nil }}
@@ -70,10 +80,13 @@ func (f *fakeTarget) append(req *runlogv1.AppendEventsRequest) (*runlogv1.Append
 		}
 		run.lastSeq += 1 + f.gap
 		r := &runlogv1.AppendResult{EventId: e.EventId, RunSeq: run.lastSeq, PersistedAt: timestamppb.Now(), Persisted: true}
+		run.persistedAt = r.PersistedAt
 		run.answers[key] = r
 		res.Results = append(res.Results, r)
 		f.stored.Add(1)
 	}
+	close(f.grown)
+	f.grown = make(chan struct{})
 	if f.spoil != nil {
 		if err := f.spoil(f.calls.Add(1), res); err != nil {
 			return nil, err
@@ -108,7 +121,7 @@ func (n fakeNode) GetRun(_ context.Context, run string) (*runlogv1.Run, error) {
 }
 
 func (n fakeNode) GetSnapshot(_ context.Context, run string) (*runlogv1.RunSnapshot, error) {
-	return &runlogv1.RunSnapshot{RunId: run, LastEventSeq: n.f.lastSeq(run)}, nil
+	return n.f.snapshot(run), nil
 }
 
 func (n fakeNode) ListEvents(_ context.Context, run string, after uint64) ([]*runlogv1.EventRecord, error) {
@@ -204,7 +217,7 @@ func (f *fakeTarget) GetRun(_ context.Context, req *runlogv1.GetRunRequest) (*ru
 }
 
 func (f *fakeTarget) GetSnapshot(_ context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
-	return &runlogv1.GetSnapshotResponse{Snapshot: &runlogv1.RunSnapshot{LastEventSeq: f.lastSeq(req.RunId)}}, nil
+	return &runlogv1.GetSnapshotResponse{Snapshot: f.snapshot(req.RunId)}, nil
 }
 
 func (f *fakeTarget) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {

@@ -28,9 +28,12 @@ type lane func(ctx context.Context, l *loop)
 type caller func(ctx context.Context) (events int, err error)
 
 // lane makes the caller's next call when the last one was answered.
-func (c caller) lane() lane {
+func (c caller) lane() lane { return c.times(math.MaxInt) }
+
+// times is a lane of so many calls at most.
+func (c caller) times(n int) lane {
 	return func(ctx context.Context, l *loop) {
-		for {
+		for range n {
 			at, ok := l.begin(ctx)
 			if !ok {
 				return

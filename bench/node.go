@@ -27,6 +27,7 @@ const (
 // Node is a runlog node in a process of its own, on free ports of loopback.
 type Node struct {
 	*Remote
+	*Admin  // until the node is killed
 	options NodeOptions
 	data    string
 	process *Process
@@ -48,6 +49,7 @@ type NodeOptions struct {
 var (
 	_ Restarter = (*Node)(nil)
 	_ Meter     = (*Node)(nil)
+	_ Operator  = (*Node)(nil)
 )
 
 // StartNode starts a node and returns once it takes appends.
@@ -83,12 +85,12 @@ func (n *Node) start() error {
 // waitReady waits for the file that a node writes once it serves.
 func (n *Node) waitReady(ctx context.Context) error {
 	return n.process.Wait(ctx, nodeStart, func() bool {
-		var addresses struct{ GRPC string }
+		var addresses struct{ GRPC, Admin string }
 		text, err := os.ReadFile(filepath.Join(n.data, addressesFile))
 		if err != nil || json.Unmarshal(text, &addresses) != nil {
 			return false
 		}
-		n.address = addresses.GRPC
+		n.address, n.Admin = addresses.GRPC, &Admin{addresses.Admin}
 		return true
 	})
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -40,6 +41,9 @@ func ratiosOf(r, echo, fsync, write, unary *Result) *Ratios {
 		FsyncP99:    quotient(r.Latency.P99, fsync.Latency.P99),
 		WriteBytes:  quotient(r.CallsPerSecond*float64(r.RequestBytes), write.CallsPerSecond*float64(write.RequestBytes)),
 	}
+	if !r.appends() {
+		return &Ratios{EchoCalls: q.EchoCalls, EchoP50: q.EchoP50, EchoP99: q.EchoP99}
+	}
 	if unary != nil {
 		q.UnaryEvents = quotient(r.EventsPerSecond, unary.EventsPerSecond)
 	}
@@ -63,11 +67,19 @@ func Median(values []float64) float64 {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// medianOf returns the result whose events a second are the median of all rounds; its ratios are the medians
-// of theirs, each for itself.
+// headline is the figure that a result is judged by: events a second, of the rebuild where there was one.
+func (r *Result) headline() float64 {
+	if r.Rebuild != nil {
+		return r.Rebuild.EventsPerSecond
+	}
+	return r.EventsPerSecond
+}
+
+// medianOf returns the result whose headline is the median of all rounds; its ratios are the medians of theirs, each
+// for itself.
 func medianOf(rounds []Result) Result {
 	sorted := slices.SortedStableFunc(slices.Values(rounds), func(a, b Result) int {
-		return int(a.EventsPerSecond) - int(b.EventsPerSecond)
+		return cmp.Compare(a.headline(), b.headline())
 	})
 	r := sorted[(len(sorted)-1)/2]
 	if r.Ratios == nil {

@@ -24,7 +24,7 @@ type Restart struct {
 
 // measureRecovery loads the target, kills it at the height of the load, starts it again and waits for the
 // first append that it answers; so many times. Nothing that was acknowledged may be missing then.
-func (o *Options) measureRecovery(ctx context.Context, b *bed, w *work) (*Result, error) {
+func measureRecovery(ctx context.Context, o *Options, b *bed, w *work) (*Result, error) {
 	restarter, ok := b.target.(Restarter)
 	if !ok {
 		return nil, errNoRestart

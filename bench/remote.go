@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Remote is a runlog node as its clients see it: a Target, a Streamer and a Reader.
+// Remote is a runlog node as its clients see it: a Target, a Streamer, a Reader and a Watcher.
 type Remote struct {
-	links []link
-	turn  atomic.Uint64
+	address string
+	links   []link
+	turn    atomic.Uint64
 }
 
 // link is what goes over one connection; unary calls take the client library's way, which has a connection of
@@ -30,12 +33,13 @@ var (
 	_ Target   = (*Remote)(nil)
 	_ Streamer = (*Remote)(nil)
 	_ Reader   = (*Remote)(nil)
+	_ Watcher  = (*Remote)(nil)
 )
 
 // Connect prepares to talk to the node at address over so many connections, which callers share in turn. It
 // does not wait for the node.
 func Connect(address string, connections int, options ...grpc.DialOption) (*Remote, error) {
-	r := &Remote{}
+	r := &Remote{address: address}
 	for range max(connections, 1) {
 		// Calls are not repeated: each failure counts.
 		c, err := client.Dial(address, client.Options{MaxAttempts: 1, DialOptions: options})
@@ -89,6 +93,25 @@ func (r *Remote) ListEvents(ctx context.Context, runID string, afterSeq uint64) 
 		events = append(events, e)
 	}
 	return events, nil
+}
+
+// Watch calls WatchRun for each of runs.
+func (r *Remote) Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error) {
+	requests := make([]proto.Message, len(runs))
+	for i, run := range runs {
+		requests[i] = &runlogv1.WatchRunRequest{RunId: run, View: runlogv1.WatchView_WATERMARK}
+	}
+	s, err := subscribe(ctx, r.address, runlogv1.ProjectionService_WatchRun_FullMethodName, len(r.links), requests,
+		func(stream int, message []byte, at time.Time) bool {
+			m, live := parseMark(message)
+			m.At = at
+			told(stream, m)
+			return live
+		})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Close ends the connections and every call that is still on them.

@@ -56,14 +56,22 @@ func (r *Report) leaveOut(system string, w *Workload, why *unsupportedError) {
 	}
 }
 
+// limitOf is the limit that a round has measured, or nil.
+func (r *Report) limitOf(w Workload, round int) *Result {
+	i := slices.IndexFunc(r.Results, func(l Result) bool { return l.Limit && l.Workload == w && l.Round == round })
+	if i < 0 {
+		return nil
+	}
+	return &r.Results[i]
+}
+
 // ratios of a result, which is not yet in r, to the limits of its round and to what its system did before.
-func (r *Report) ratios(res *Result, limits []Result) *Ratios {
+func (r *Report) ratios(res *Result) *Ratios {
 	find := func(w Workload) *Result {
-		i := slices.IndexFunc(limits, func(l Result) bool { return l.Workload == w })
-		if i < 0 {
-			return &Result{}
+		if l := r.limitOf(w, res.Round); l != nil {
+			return l
 		}
-		return &limits[i]
+		return &Result{}
 	}
 	one := func(name string) *Result { return find(Workload{Name: name, Callers: 1, Batch: 1}) }
 	var unary *Result

@@ -42,7 +42,7 @@ func exampleReport() *Report {
 				Restarts: []Restart{{FirstAppend: time.Second}, {FirstAppend: 3 * time.Second}, {FirstAppend: 2 * time.Second}}}
 			for _, res := range []Result{unary, mixed} {
 				res.Round = round + 1
-				res.Ratios = r.ratios(&res, limits)
+				res.Ratios = r.ratios(&res)
 				r.Results = append(r.Results, res)
 			}
 		}

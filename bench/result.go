@@ -41,6 +41,14 @@ type Result struct {
 	// Timeline is what was acknowledged over time.
 	Timeline Timeline `json:"timeline"`
 
+	failure error // the first of Errors
+
+	// Watch, Lag and Rebuild are what the workloads of these names are about.
+	Watch   *WatchResult   `json:"watch,omitempty"`
+	Lag     *LagResult     `json:"lag,omitempty"`
+	Rebuild *RebuildResult `json:"rebuild,omitempty"`
+	// Memory is what a stream takes that says nothing (watch, grpc-idle).
+	Memory *StreamMemory `json:"memoryOfAStream,omitempty"`
 	// Reads beside the appends (mixed-read).
 	Reads []ReadResult `json:"reads,omitempty"`
 	// Restarts of the process (recovery).
@@ -157,6 +165,7 @@ func (t *tally) result(w *Workload, requestBytes int, acknowledged uint64) *Resu
 		Latency:         latencyOf(&t.latency),
 		Acknowledged:    acknowledged,
 		Errors:          maps.Clone(t.errors),
+		failure:         t.first,
 		LateP99:         t.late.Quantile(0.99),
 		Unsent:          t.unsent,
 		LongestPause:    time.Duration(t.pause.Load()),

@@ -11,16 +11,23 @@ import (
 
 // Names of the limits.
 const (
-	Fsync      = "fsync"
-	SeqWrite   = "seq-write"
-	GRPCEcho   = "grpc-echo"
-	GRPCStream = "grpc-stream"
+	Fsync        = "fsync"
+	SeqWrite     = "seq-write"
+	GRPCEcho     = "grpc-echo"
+	GRPCStream   = "grpc-stream"
+	GRPCSnapshot = "grpc-snapshot"
+	GRPCIdle     = "grpc-idle"
 )
 
 // limit is a limit of the machine: it involves no system.
 type limit struct {
 	w    Workload
 	open func(*bed) (*work, error)
+}
+
+// idleBeside is the limit that the memory of a workload's watchers is compared with.
+func (w *Workload) idleBeside() Workload {
+	return Workload{Name: GRPCIdle, Callers: w.Watchers, Batch: 1}
 }
 
 // limits lists what the workloads are compared with: each with the echo that has as many callers.
@@ -36,11 +43,14 @@ func (o *Options) limits() []limit {
 		add(Workload{Name: GRPCEcho, Callers: callers, Batch: 1}, openEcho)
 	}
 	for i := range o.Workloads {
-		w := o.Workloads[i].echo()
-		if w.Name == GRPCStream {
+		switch w := o.Workloads[i].echo(); w.Name {
+		case GRPCStream:
 			add(w, openEchoStream)
-		} else {
+		case GRPCEcho:
 			add(w, openEcho)
+		}
+		if o.Workloads[i].Watchers > 0 {
+			add(o.Workloads[i].idleBeside(), openIdle)
 		}
 	}
 	if len(o.Workloads) == 0 {
@@ -51,6 +61,9 @@ func (o *Options) limits() []limit {
 
 // echo is the limit that a workload is compared with: as many calls at a time, over streams where it has them.
 func (w *Workload) echo() Workload {
+	if w.Name == Snapshots {
+		return Workload{Name: GRPCSnapshot, Callers: w.Callers, Batch: 1}
+	}
 	if w.InFlight > 0 {
 		return Workload{Name: GRPCStream, Callers: w.Callers, InFlight: w.InFlight, Batch: 1}
 	}
@@ -76,14 +89,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 func (o *Options) round(ctx context.Context, r *Report, round int) error {
-	var limits []Result
 	for _, l := range o.limits() {
-		res, err := o.measureLimit(ctx, l, round)
-		if err != nil {
-			return fmt.Errorf("bench: %s: %w", l.w.Name, err)
+		if err := o.measureLimit(ctx, l, round, r); err != nil {
+			return err
 		}
-		limits = append(limits, *res)
-		o.report(r, res)
 	}
 	for i := range o.Workloads {
 		for turn := range o.Systems {
@@ -95,7 +104,7 @@ func (o *Options) round(ctx context.Context, r *Report, round int) error {
 				continue
 			}
 			if res != nil {
-				res.Ratios = r.ratios(res, limits)
+				res.Ratios = r.ratios(res)
 				o.report(r, res)
 			}
 			if err != nil {
@@ -113,22 +122,28 @@ func (o *Options) report(r *Report, res *Result) {
 	}
 }
 
-func (o *Options) measureLimit(ctx context.Context, l limit, round int) (_ *Result, err error) {
+func (o *Options) measureLimit(ctx context.Context, l limit, round int, r *Report) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("bench: %s: %w", l.w.Name, err)
+		}
+	}()
 	b := &bed{o: o, w: l.w, session: newSession(o.PayloadBytes, o.text), round: round}
 	w, err := l.open(b)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, w.release()) }()
-	res, t, err := o.drive(ctx, b, w)
-	if err == nil {
-		err = t.first
-	}
+	res, err := o.measure(ctx, b, w)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	res.Limit = true
-	return res, nil
+	if len(res.Errors) > 0 {
+		return res.failure
+	}
+	res.Limit, res.Round = true, round+1
+	o.report(r, res)
+	return nil
 }
 
 // measureSystem returns what was measured, also when what comes after it failed, and nil when nothing was.
@@ -152,12 +167,17 @@ func (o *Options) measureSystem(ctx context.Context, s *System, wl *Workload, ro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.release()) }()
-	if wl.Name == Recovery {
-		res, err = o.measureRecovery(ctx, b, w)
-	} else {
-		res, _, err = o.drive(ctx, b, w)
+	if w.prepare != nil {
+		if err := w.prepare(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
+	if w.limit != nil && r.limitOf(w.limit.w, round+1) == nil {
+		if err := o.measureLimit(ctx, *w.limit, round, r); err != nil {
+			return nil, err
+		}
+	}
+	if res, err = o.measure(ctx, b, w); err != nil {
 		return nil, err
 	}
 	res.System, res.Round = s.Name, round+1
@@ -174,12 +194,20 @@ func (o *Options) newLoop(w *Workload) *loop {
 	return &loop{warmUp: o.WarmUp, duration: o.Duration, calls: o.Calls, rate: w.Rate, grace: o.Grace}
 }
 
-// drive runs a workload that is open.
-func (o *Options) drive(ctx context.Context, b *bed, w *work) (*Result, *tally, error) {
+// measure a workload that is open.
+func (o *Options) measure(ctx context.Context, b *bed, w *work) (*Result, error) {
+	if w.measure != nil {
+		return w.measure(ctx, o, b, w)
+	}
 	l := o.newLoop(&b.w)
 	if err := w.warm(ctx, l); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	return o.drive(ctx, b, w, l)
+}
+
+// drive the lanes of a workload once.
+func (o *Options) drive(ctx context.Context, b *bed, w *work, l *loop) (*Result, error) {
 	unwatch, finish := o.watch(b, l), func() {}
 	if w.beside != nil {
 		finish = w.beside.run(ctx, l)
@@ -188,14 +216,13 @@ func (o *Options) drive(ctx context.Context, b *bed, w *work) (*Result, *tally, 
 	finish()
 	unwatch()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	res := t.result(&b.w, w.requestBytes, l.acknowledged.Load())
 	if w.beside != nil {
 		res.Reads = w.beside.results()
 	}
-	res.Round = b.round + 1
-	return res, t, nil
+	return res, nil
 }
 
 // watch tells Progress about a loop until the returned function is called.

@@ -25,7 +25,7 @@ const (
 // Colours of the systems, in turn, told apart by people who see few colours too; limits are grey and dashed.
 var (
 	svgColours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
-	svgDashes  = map[string]string{GRPCEcho: "6 4", GRPCStream: "6 4", Fsync: "2 3"}
+	svgDashes  = map[string]string{GRPCEcho: "6 4", GRPCStream: "6 4", GRPCSnapshot: "6 4", Fsync: "2 3"}
 )
 
 // WriteSVG draws the report: for each workload the latency by percentile, next to its limits, and the events a

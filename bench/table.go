@@ -20,7 +20,8 @@ type Table struct {
 func (r *Report) Tables() []Table {
 	results, many := r.Medians(), r.many()
 	var tables []Table
-	for _, t := range []Table{figures(results, many), ratioTable(results, many), openLoops(results, many), reads(results, many), restarts(results, many), usages(results, many)} {
+	for _, of := range []func([]Result, bool) Table{figures, ratioTable, openLoops, watches, memories, lags, rebuilds, reads, restarts, usages} {
+		t := of(results, many)
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)
 		}
@@ -66,8 +67,13 @@ func (r *Report) Facts() []Fact {
 // name of a result's row.
 func name(r *Result, many bool) string {
 	text := r.Name
-	if r.Runs > 0 {
-		text += ", " + grouped(float64(r.Runs)) + " runs"
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{r.Runs, "runs"}, {r.Watchers, "watchers"}, {r.Stored, "events"}} {
+		if part.n > 0 {
+			text += ", " + grouped(float64(part.n)) + " " + part.what
+		}
 	}
 	if many && !r.Limit {
 		text = r.System + " " + text
@@ -79,8 +85,11 @@ func figures(results []Result, many bool) Table {
 	t := Table{Heads: []string{"LIMIT, WORKLOAD", "CALLERS", "IN FLIGHT", "BATCH", "CALLS/S", "EVENTS/S", "P50", "P90", "P99", "P99.9", "MAX", "FAILED"}}
 	for i := range results {
 		r := &results[i]
+		if r.Limit && r.Memory != nil {
+			continue // it is about nothing else
+		}
 		events, inFlight := grouped(r.EventsPerSecond), ""
-		if r.Limit {
+		if r.Limit || !r.appends() {
 			events = ""
 		}
 		if r.InFlight > 0 {
@@ -154,7 +163,7 @@ func usages(results []Result, many bool) Table {
 	t := Table{Heads: []string{"PROCESS OF THE SYSTEM", "CALLERS", "LONGEST PAUSE", "LAST ÷ FIRST", "PEAK MEMORY", "WRITTEN", "WRITTEN ÷ SENT", "CPU AN EVENT"}}
 	for i := range results {
 		r := &results[i]
-		if r.Limit || r.Acknowledged == 0 {
+		if r.Limit || !r.appends() || r.Acknowledged == 0 {
 			continue
 		}
 		cells := []string{name(r, many), grouped(float64(r.Callers)), latencyText(r.LongestPause), RatioText(r.Timeline.lastToFirst()), "", "", "", ""}

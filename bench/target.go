@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -44,6 +45,29 @@ type Reader interface {
 	GetSnapshot(ctx context.Context, runID string) (*runlogv1.RunSnapshot, error)
 	// ListEvents returns the page of events after a runSeq.
 	ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error)
+}
+
+// Watcher is a Target whose runs can be followed (watch).
+type Watcher interface {
+	// Watch has one watcher follow each of runs, which may name a run many times, and returns once all have caught up. It
+	// is given up when ctx ends before that; afterwards they end with Close.
+	// told is called with the number of a watcher and what it has heard, one call at a time for each watcher.
+	Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error)
+}
+
+// Watches are open watchers.
+type Watches interface {
+	// Err is why one has ended that was not closed.
+	Err() error
+	Close() error
+}
+
+// Mark is how far a watcher hears that its run is.
+type Mark struct {
+	Seq uint64
+	// PersistedAt is when the event Seq was persisted, and At when this was heard, in nanoseconds since 1970.
+	PersistedAt int64
+	At          time.Time
 }
 
 // Restarter is a Target that can be killed and brought back (recovery).

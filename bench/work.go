@@ -26,6 +26,12 @@ type work struct {
 	first caller
 	// requestBytes is about what one call sends, or one write writes.
 	requestBytes int
+	// prepare goes before everything else, where there is something to prepare.
+	prepare func(ctx context.Context) error
+	// measure drives the workload, where more is to be done than to drive its lanes once.
+	measure func(ctx context.Context, o *Options, b *bed, w *work) (*Result, error)
+	// limit is one that can be measured only once the system has said what it answers.
+	limit *limit
 	// beside is read while the lanes write.
 	beside *reading
 	// acknowledged returns the last runSeq that sources know to be stored of their current runs.
@@ -56,10 +62,16 @@ func sourcesOf[S source](b *bed, produce func(number int) S) []source {
 	return sources
 }
 
-// openHistories prepares append-unary, append-batch and recovery.
+// openHistories prepares append-unary and append-batch.
 func openHistories(b *bed) (*work, error) {
+	return newWork(b, sourcesOf(b, func(i int) *histories { return newHistories(b.session, b.w.Batch, i) })), nil
+}
+
+// openRecovery prepares recovery.
+func openRecovery(b *bed) (*work, error) {
 	sources := sourcesOf(b, func(i int) *histories { return newHistories(b.session, b.w.Batch, i) })
 	w := newWork(b, sources)
+	w.measure = measureRecovery
 	w.acknowledged = func() map[string]uint64 {
 		runs := make(map[string]uint64)
 		for _, s := range sources {
@@ -126,6 +138,8 @@ func (e *unsupportedError) Error() string { return "bench: it has no " + e.what 
 var (
 	errNoStreams = &unsupportedError{"streaming append"}
 	errNoReads   = &unsupportedError{"reads"}
+	errNoWatches = &unsupportedError{"watches"}
+	errNoAdmin   = &unsupportedError{"admin listener; let the bench start it"}
 	errNoRestart = &unsupportedError{"process that could be killed; let the bench start one"}
 )
 

@@ -16,6 +16,8 @@ const (
 	MaxInFlight = 1000 // what a node answers at a time on one stream
 	MaxRuns     = 10_000_000
 	MaxRate     = 10_000_000
+	MaxWatchers = 100_000 // what a node serves
+	MaxStored   = 100_000_000
 )
 
 // Workload is one thing to measure. Fields that a workload does not take are zero.
@@ -33,6 +35,10 @@ type Workload struct {
 	Repeats float64 `json:"repeats,omitempty"`
 	// Readers read beside the callers, one call each at a time.
 	Readers int `json:"readers,omitempty"`
+	// Watchers are streams of watermarks, spread over the runs.
+	Watchers int `json:"watchers,omitempty"`
+	// Stored is how many events are there when the measuring begins.
+	Stored int `json:"stored,omitempty"`
 	// Kills is how often the process is killed.
 	Kills int `json:"kills,omitempty"`
 	// Rate is how many calls a second are due, whether or not earlier ones were answered; 0: a caller makes
@@ -47,6 +53,8 @@ type Kind struct {
 	Usual Workload
 	// Keys are the parameters that it takes.
 	Keys []string
+	// Own tells that it wants an empty node that the bench has started: it kills it, or asks its admin listener.
+	Own bool
 
 	open func(*bed) (*work, error)
 }
@@ -59,6 +67,10 @@ func Kinds() []Kind {
 	kind := func(name, about string, usual Workload, open func(*bed) (*work, error), keys ...string) Kind {
 		usual.Name = name
 		return Kind{Name: name, About: about, Usual: usual, Keys: append([]string{"callers"}, keys...), open: open}
+	}
+	own := func(k Kind) Kind {
+		k.Own = true
+		return k
 	}
 	return []Kind{
 		kind("append-unary", "one event a call, each caller with a run of its own",
@@ -77,8 +89,16 @@ func Kinds() []Kind {
 			Workload{Callers: 256, Batch: 1, Runs: 1_000_000}, openStoredRuns, "runs", "batch", "rate"),
 		kind("mixed-read", "appends, and readers that ask for what was just written",
 			Workload{Callers: 64, Batch: 1, Readers: 16}, openMixedRead, "readers", "batch", "rate"),
-		kind(Recovery, "append-unary, and the node is killed at its height and started again",
-			Workload{Callers: 256, Batch: 1, Kills: 3}, openHistories, "kills", "batch"),
+		kind(Snapshots, "GetSnapshot of runs of 50 steps that are in memory",
+			Workload{Callers: 64, Batch: 1, Runs: 300}, openSnapshots, "runs", "rate"),
+		own(kind(Watch, "appends to runs without watchers and with them, by turns",
+			Workload{Callers: 64, Batch: 1, Runs: 1000, Watchers: 20_000}, openWatch, "watchers", "runs", "rate")),
+		own(kind(Lag, "append-unary at half of the rate that it reaches: how old snapshots get",
+			Workload{Callers: 256, Batch: 1}, openLag)),
+		own(kind(Rebuild, "the projection is folded anew from a log of runs that batches have made",
+			Workload{Callers: 16, Batch: 100, Stored: 2_000_000}, openRebuild, "batch", "stored")),
+		own(kind(Recovery, "append-unary, and the node is killed at its height and started again",
+			Workload{Callers: 256, Batch: 1, Kills: 3}, openRecovery, "kills", "batch")),
 	}
 }
 
@@ -91,8 +111,16 @@ func WorkloadNames() []string {
 	return names
 }
 
+// Workloads that are more than appends.
 const (
-	// Recovery is the one workload that needs a Restarter.
+	// Snapshots needs a Reader.
+	Snapshots = "snapshot"
+	// Watch needs a Watcher and an Operator.
+	Watch = "watch"
+	// Lag and Rebuild need an Operator.
+	Lag     = "lag"
+	Rebuild = "rebuild"
+	// Recovery needs a Restarter.
 	Recovery = "recovery"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
@@ -147,7 +175,7 @@ func (w *Workload) set(key, value string) error {
 	default:
 		at := map[string]*int{
 			"callers": &w.Callers, "in-flight": &w.InFlight, "batch": &w.Batch, "runs": &w.Runs,
-			"readers": &w.Readers, "kills": &w.Kills,
+			"readers": &w.Readers, "watchers": &w.Watchers, "stored": &w.Stored, "kills": &w.Kills,
 		}
 		*at[key], err = strconv.Atoi(value)
 	}
@@ -176,11 +204,18 @@ func (w *Workload) validate() error {
 	if k.Takes("readers") {
 		within("readers", w.Readers, 1, MaxCallers)
 	}
+	if k.Takes("watchers") {
+		within("watchers", w.Watchers, 1, MaxWatchers)
+		within("runs", w.Runs, 1, MaxRuns)
+	}
+	if k.Takes("stored") {
+		within("stored", w.Stored, 1, MaxStored)
+	}
 	if k.Takes("kills") {
 		within("kills", w.Kills, 1, 100)
 	}
 	within("runs", w.Runs, 0, MaxRuns)
-	if slots := w.slots(); w.Runs > 0 && w.Runs < slots {
+	if slots := w.slots(); w.appends() && w.Runs > 0 && w.Runs < slots {
 		errs = append(errs, fmt.Errorf("bench: %s: %d runs are fewer than %d callers, and a run has one caller at a time", w.Name, w.Runs, slots))
 	}
 	if math.IsNaN(w.Rate) || w.Rate < 0 || w.Rate > MaxRate {
@@ -191,6 +226,9 @@ func (w *Workload) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// appends tells whether the calls that are measured append.
+func (w *Workload) appends() bool { return w.Name != Snapshots }
 
 // slots is how many requests wait for their answer at a time, at most.
 func (w *Workload) slots() int { return w.Callers * max(w.InFlight, 1) }
@@ -210,6 +248,8 @@ func (w *Workload) label() string {
 		add(w.Batch, "a batch")
 	}
 	add(w.Runs, "runs")
+	add(w.Watchers, "watchers")
+	add(w.Stored, "events")
 	if w.Rate > 0 {
 		fmt.Fprintf(&b, ", %v calls/s due", w.Rate)
 	}

@@ -196,8 +196,8 @@ func (f *benchFlags) adjust(w *bench.Workload, k *bench.Kind, callers int) {
 }
 
 func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own bool) error {
-	if !own && slices.ContainsFunc(opts.Workloads, func(w bench.Workload) bool { return w.Name == bench.Recovery }) {
-		return usageError("%s kills the node, so it takes one of its own: leave --server out", bench.Recovery)
+	if name := wantsOwn(&opts); !own && name != "" {
+		return usageError("%s takes a node of its own: leave --server out", name)
 	}
 	if len(opts.Workloads) > 0 {
 		opts.Systems = []bench.System{{Name: "runlog", Open: a.openServer(opts.Connections)}}
@@ -206,6 +206,16 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 		opts.Systems[0].Open = openChild(opts.Connections)
 	}
 	return a.runBench(ctx, f, opts, nil)
+}
+
+// wantsOwn names a workload that wants an empty node that the bench has started, or is empty.
+func wantsOwn(opts *bench.Options) string {
+	for _, k := range bench.Kinds() {
+		if k.Own && slices.ContainsFunc(opts.Workloads, func(w bench.Workload) bool { return w.Name == k.Name }) {
+			return k.Name
+		}
+	}
+	return ""
 }
 
 // runBench measures and reports. prepare, where not nil, is called with the directory of the run before.

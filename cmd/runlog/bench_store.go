@@ -59,12 +59,12 @@ projection is left as it was, so the runs are read one by one as usual, but not 
 }
 
 func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill bench.Fill, data string) error {
+	if name := wantsOwn(&opts); name != "" {
+		return usageError("%s takes an empty node of its own; leave it out of %s", name, bench.BigStore)
+	}
 	for i := range opts.Workloads {
-		switch w := &opts.Workloads[i]; w.Name {
-		case bench.StoredRuns:
+		if w := &opts.Workloads[i]; w.Name == bench.StoredRuns {
 			w.Runs = fill.Runs()
-		case bench.Recovery:
-			return usageError("%s takes a node of its own for each kill; leave it out of %s", bench.Recovery, bench.BigStore)
 		}
 	}
 	binary, err := os.Executable()

@@ -128,6 +128,52 @@ func TestBenchOwnNode(t *testing.T) {
 	}
 }
 
+// TestBenchProjection: what the workloads about the projection measure is there, from a node as it is.
+func TestBenchProjection(t *testing.T) {
+	t.Setenv(asRunlog, "1")
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), []string{"bench", "--dir", t.TempDir(), "--duration", "150ms", "--workloads",
+		"snapshot:callers=4:runs=5,watch:callers=4:runs=10:watchers=40,watch:callers=4:runs=10:watchers=40:rate=200,lag:callers=4,rebuild:callers=2:stored=3000", "--json"})
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	lines := 0
+	for dec := json.NewDecoder(&out); dec.More(); lines++ {
+		var r struct {
+			Name  string
+			Calls uint64
+			Watch *struct {
+				Delivered, Behind uint64
+				Turns             []bench.WatchTurn
+			}
+			Memory  *bench.StreamMemory `json:"memoryOfAStream"`
+			Lag     *bench.LagResult
+			Rebuild *bench.RebuildResult
+		}
+		if err := dec.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		good := true
+		switch r.Name {
+		case bench.Snapshots:
+			good = r.Calls > 0
+		case bench.Watch:
+			good = r.Watch.Delivered > 0 && r.Watch.Behind == 0 && len(r.Watch.Turns) == 2 && r.Memory.LiveBytes > 0
+		case bench.Lag:
+			good = r.Lag.Events > 0 && r.Lag.P50Ms > 0 && r.Lag.P99Ms >= r.Lag.P50Ms
+		case bench.Rebuild:
+			good = r.Rebuild.Events == 3000 && r.Rebuild.Runs == 30 && r.Rebuild.FoldSeconds > 0 && r.Rebuild.FoldSeconds <= r.Rebuild.Seconds
+		}
+		if !good {
+			t.Errorf("%s: %+v", r.Name, r)
+		}
+	}
+	if lines < 10 {
+		t.Errorf("%d lines: %s", lines, out.String())
+	}
+}
+
 // TestBenchFiles: the report goes into files too, and progress into lines where there is no terminal.
 func TestBenchFiles(t *testing.T) {
 	t.Setenv(asRunlog, "1") // for the echo
@@ -187,7 +233,9 @@ func TestBenchUsage(t *testing.T) {
 		"batch is 1001":              {"--batch", "1001"},
 		"callers is -1":              {"--callers", "64,-1"},
 		`not "batch=7"`:              {"--workloads", "append-unary:batch=7"},
-		"leave --server out":         {"--workloads", "recovery"},
+		"leave --server out":         {"--workloads", "append-unary,rebuild"},
+		"watchers is 0":              {"--workloads", "watch:watchers=0"},
+		"stored is 0":                {"--workloads", "rebuild:stored=0"},
 		"payload bytes is 1":         {"--payload-bytes", "1"},
 		"duration is -1s":            {"--duration", "-1s"},
 		"rate is -5":                 {"--rate", "-5"},

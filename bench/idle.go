@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	echoMemoryMethod = "/runlog.bench.Echo/Memory"
+	idleMethod       = "/runlog.bench.Echo/Idle"
+)
+
+// StreamMemory is what each of many streams takes that says nothing: what a process has more with them than without.
+type StreamMemory struct {
+	Streams int `json:"streams"`
+	Memory
+}
+
+func memoryBetween(before, after Memory, streams int) *StreamMemory {
+	n := float64(streams)
+	return &StreamMemory{Streams: streams, Memory: Memory{
+		LiveBytes: (after.LiveBytes - before.LiveBytes) / n, ResidentBytes: (after.ResidentBytes - before.ResidentBytes) / n,
+	}}
+}
+
+// openIdle prepares the limit grpc-idle: streams that have said one thing and say nothing more.
+func openIdle(b *bed) (*work, error) {
+	e, err := startEchoes(b.o)
+	if err != nil {
+		return nil, err
+	}
+	return &work{release: e.close, measure: func(ctx context.Context, _ *Options, b *bed, _ *work) (*Result, error) {
+		return e.measureIdle(ctx, b)
+	}}, nil
+}
+
+// measureIdle opens the streams and looks at the memory of the echo's process.
+func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *Result, err error) {
+	before, err := e.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	requests := make([]proto.Message, b.w.Callers)
+	for i := range requests {
+		requests[i] = &runlogv1.WatchRunRequest{RunId: "run"}
+	}
+	began := time.Now()
+	opening, cancel := context.WithTimeoutCause(ctx, b.o.Grace, errNotOpen)
+	defer cancel()
+	s, err := subscribe(opening, e.address, idleMethod, b.o.Connections, requests, func(int, []byte, time.Time) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(began).Seconds()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	after, err := e.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := uint64(len(requests))
+	return &Result{Workload: b.w, Seconds: seconds, Calls: n, Events: n, Acknowledged: n,
+		CallsPerSecond: perSecond(n, seconds), EventsPerSecond: perSecond(n, seconds), Memory: memoryBetween(before, after, len(requests))}, nil
+}
+
+func (e *echoes) memory(ctx context.Context) (m Memory, err error) {
+	var text wrapperspb.StringValue
+	if err = e.conn().Invoke(ctx, echoMemoryMethod, new(wrapperspb.StringValue), &text); err == nil {
+		err = json.Unmarshal([]byte(text.Value), &m)
+	}
+	return m, err
+}
+
+// echoMemory looks at its own process as Admin.Memory does at a node.
+func echoMemory(*wrapperspb.StringValue) proto.Message {
+	for range collections {
+		runtime.GC()
+	}
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	m := Memory{LiveBytes: float64(s.HeapAlloc + s.StackInuse)}
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		m.ResidentBytes = float64(fieldOf(string(status), "VmRSS:") << 10)
+	}
+	text, _ := json.Marshal(m) // numbers always can be
+	return wrapperspb.String(string(text))
+}
+
+// idle says as much as a watch does at its beginning.
+func idle(stream grpc.ServerStream) error {
+	var req runlogv1.WatchRunRequest
+	if err := stream.RecvMsg(&req); err != nil {
+		return err
+	}
+	mark := &runlogv1.Watermark{RunId: strings.Repeat("r", 32), LastEventSeq: 1, Status: runlogv1.RunStatus_RUNNING, PersistedAt: timestamppb.Now()}
+	if err := stream.SendMsg(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{CaughtUp: &runlogv1.CaughtUp{Watermark: mark}}}); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// snapshotSteps is how many steps the runs have whose snapshots are asked for.
+const snapshotSteps = 50
+
+const (
+	keepSnapshotMethod = "/runlog.bench.Echo/KeepSnapshot"
+	getSnapshotMethod  = "/runlog.bench.Echo/GetSnapshot"
+)
+
+// openSnapshots prepares snapshot.
+func openSnapshots(b *bed) (*work, error) {
+	reader, ok := b.target.(Reader)
+	if !ok {
+		return nil, errNoReads
+	}
+	runs := make([]marked, max(b.w.Runs, 1))
+	example := new(runlogv1.RunSnapshot)
+	var turn atomic.Uint64
+	call := func(ctx context.Context) (int, error) {
+		m := &runs[turn.Add(1)%uint64(len(runs))]
+		s, err := reader.GetSnapshot(ctx, m.run)
+		if err := fresh(err, "snapshot", m, s.GetLastEventSeq()); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+	w := &work{release: func() error { return nil }, limit: &limit{w: b.w.echo(), open: openSnapshotEcho(example)}}
+	w.prepare = func(ctx context.Context) (err error) {
+		for i := range runs {
+			if runs[i], err = warmRun(ctx, b, reader, i, example); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range b.w.Callers {
+		w.lanes = append(w.lanes, caller(call).lane())
+	}
+	return w, nil
+}
+
+// warmRun makes a run, and asks for its snapshot, so that it is in memory.
+func warmRun(ctx context.Context, b *bed, reader Reader, number int, snapshot *runlogv1.RunSnapshot) (marked, error) {
+	// One event is missing to the end that whole runs have: it is open, as those are that people look at.
+	source := newWholeRuns(b.session, 2*snapshotSteps+1, number)
+	source.runEvents++
+	if _, err := appendFrom(b.target, source)(ctx); err != nil {
+		return marked{}, err
+	}
+	s, err := reader.GetSnapshot(ctx, source.run)
+	if err != nil {
+		return marked{}, err
+	}
+	proto.Reset(snapshot)
+	proto.Merge(snapshot, s)
+	return marked{run: source.run, seq: source.lastSeq}, nil
+}
+
+// openSnapshotEcho prepares the limit grpc-snapshot: a bare call that is answered with a snapshot of the system's.
+func openSnapshotEcho(example *runlogv1.RunSnapshot) func(*bed) (*work, error) {
+	return func(b *bed) (*work, error) {
+		e, err := startEchoes(b.o)
+		if err != nil {
+			return nil, err
+		}
+		w := &work{release: e.close}
+		w.first = func(ctx context.Context) (int, error) {
+			return 0, e.conn().Invoke(ctx, keepSnapshotMethod, &runlogv1.GetSnapshotResponse{Snapshot: example}, new(runlogv1.GetSnapshotRequest))
+		}
+		req := &runlogv1.GetSnapshotRequest{RunId: example.GetRunId()}
+		call := func(ctx context.Context) (int, error) {
+			var res runlogv1.GetSnapshotResponse
+			if err := e.conn().Invoke(ctx, getSnapshotMethod, req, &res); err != nil {
+				return 0, err
+			}
+			if len(res.GetSnapshot().GetSteps()) != len(example.GetSteps()) {
+				return 0, wrongAnswer("WRONG_ECHO", "the echo has lost a step")
+			}
+			return 1, nil
+		}
+		for range b.w.Callers {
+			w.lanes = append(w.lanes, caller(call).lane())
+		}
+		return w, nil
+	}
+}
+
+// snapshotEcho answers every call with what it was given to keep, marshalled anew as a node has to.
+type snapshotEcho struct {
+	kept atomic.Pointer[runlogv1.GetSnapshotResponse]
+}
+
+func (e *snapshotEcho) methods() []grpc.MethodDesc {
+	return []grpc.MethodDesc{
+		unary("KeepSnapshot", func(res *runlogv1.GetSnapshotResponse) proto.Message {
+			e.kept.Store(res)
+			return new(runlogv1.GetSnapshotRequest)
+		}),
+		unary("GetSnapshot", func(*runlogv1.GetSnapshotRequest) proto.Message { return e.kept.Load() }),
+	}
+}
+
+// unary makes a method of a function from one message to another.
+func unary[T any, M interface {
+	*T
+	proto.Message
+}](name string, answer func(M) proto.Message) grpc.MethodDesc {
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			req := M(new(T))
+			if err := decode(req); err != nil {
+				return nil, err
+			}
+			return answer(req), nil
+		},
+	}
+}

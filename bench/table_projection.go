@@ -1,0 +1,70 @@
+package bench
+
+import "fmt"
+
+// Tables of the workloads about the projection.
+
+func watches(results []Result, many bool) Table {
+	t := Table{Heads: []string{"WATCH", "P50", "P99", "P99.9", "MAX", "DELIVERED", "WATERMARKS", "BEHIND", "EVENTS/S ALONE", "WATCHED", "WATCHED ÷ ALONE"}}
+	for i := range results {
+		w := results[i].Watch
+		if w == nil {
+			continue
+		}
+		l := &w.Delivery
+		t.Rows = append(t.Rows, []string{name(&results[i], many), latencyText(l.P50), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max),
+			grouped(float64(w.Delivered)), grouped(float64(w.Watermarks)), grouped(float64(w.Behind)), "", "", RatioText(w.Kept)})
+		for n, turn := range w.Turns {
+			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", "", "", "", "",
+				grouped(turn.Alone), grouped(turn.Watched), RatioText(quotient(turn.Watched, turn.Alone))})
+		}
+	}
+	return t
+}
+
+// memories has each workload with watchers behind the limit that has as many streams.
+func memories(results []Result, many bool) Table {
+	t := Table{Heads: []string{"MEMORY OF AN IDLE STREAM", "STREAMS", "LIVE", "LIVE − ECHO", "RESIDENT", "RESIDENT − ECHO"}}
+	echo := make(map[Workload]*StreamMemory)
+	for i := range results {
+		r := &results[i]
+		m := r.Memory
+		if m == nil {
+			continue
+		}
+		row := []string{name(r, many), grouped(float64(m.Streams)), kibibytes(m.LiveBytes), "", kibibytes(m.ResidentBytes), ""}
+		if r.Limit {
+			echo[r.Workload] = m
+		} else if e := echo[r.idleBeside()]; e != nil {
+			row[3], row[5] = kibibytes(m.LiveBytes-e.LiveBytes), kibibytes(m.ResidentBytes-e.ResidentBytes)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func lags(results []Result, many bool) Table {
+	t := Table{Heads: []string{"PROJECTION LAG", "MOST CALLS/S", "DUE/S", "BEGAN LATE, P99", "NEVER SENT", "EVENTS", "P50", "P99", "P99.9"}}
+	for i := range results {
+		r := &results[i]
+		if l := r.Lag; l != nil {
+			t.Rows = append(t.Rows, []string{name(r, many), grouped(l.HighestRate), grouped(l.Rate), latencyText(r.LateP99), grouped(float64(r.Unsent)),
+				grouped(float64(l.Events)), "≤ " + latencyText(l.P50), "≤ " + latencyText(l.P99), "≤ " + latencyText(l.P999)})
+		}
+	}
+	return t
+}
+
+func rebuilds(results []Result, many bool) Table {
+	t := Table{Heads: []string{"REBUILD", "EVENTS", "RUNS", "EVENTS/S", "SECONDS", "FOLDED/S", "SECONDS OF IT", "DIFFERING"}}
+	for i := range results {
+		if b := results[i].Rebuild; b != nil {
+			t.Rows = append(t.Rows, []string{name(&results[i], many), grouped(float64(b.Events)), grouped(float64(b.Runs)), grouped(b.EventsPerSecond),
+				threeDigits(b.Seconds), grouped(b.FoldEventsPerSecond), threeDigits(b.FoldSeconds), grouped(float64(b.Differing))})
+		}
+	}
+	return t
+}
+
+// kibibytes shows what may be negative: a difference.
+func kibibytes(n float64) string { return fmt.Sprintf("%.1f KiB", n/1024) }
