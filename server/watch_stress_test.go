@@ -74,7 +74,7 @@ func TestWatchersComeAndGoWATCH1(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(who), 4))
 		watchers.Go(func() {
 			for !over() {
-				leave(n, ctx, rng, runID(rng.IntN(runs)))
+				leave(ctx, n, rng, runID(rng.IntN(runs)))
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func (c *comer) watermarks(messages int) {
 }
 
 // leave opens a stream of any kind and leaves it, sometimes before anything came.
-func leave(n *node, ctx context.Context, rng *rand.Rand, runID string) {
+func leave(ctx context.Context, n *node, rng *rand.Rand, runID string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	read := rng.IntN(4)
