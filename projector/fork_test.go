@@ -19,7 +19,10 @@ func longRecord(rng *rand.Rand, seq uint64, steps int) storage.Record {
 	payload := payloads[rng.IntN(len(payloads))]
 	switch rng.IntN(20) {
 	case 0:
-		return record(seq, runEventTypes[rng.IntN(len(runEventTypes))], "", 1, payload)
+		// Runs that start, and last for a while, complete with what their steps have.
+		types := []string{contract.RunStarted, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunResumed,
+			contract.RunResumed, contract.RunCompleted, contract.RunCompleted, runEventTypes[rng.IntN(len(runEventTypes))]}
+		return record(seq, types[rng.IntN(len(types))], "", 1, payload)
 	case 1:
 		return record(seq, contract.SignalAccepted, "", 1, payload)
 	}

@@ -179,7 +179,7 @@ func (b *killBed) round(round int) {
 		work.Go(func() { w.write(ctx, conn, round) })
 	}
 	begin, kill := time.Duration(rng.IntN(200))*time.Millisecond, time.Duration(50+rng.IntN(600))*time.Millisecond
-	acked, begun := b.acked.Load(), b.rebuilds.begun.Load()
+	acked, begun, done := b.acked.Load(), b.rebuilds.begun.Load(), b.rebuilds.done.Load()
 	rebuild := round%2 == 0
 	if rebuild {
 		work.Go(func() {
@@ -187,8 +187,9 @@ func (b *killBed) round(round int) {
 			b.rebuild(ctx, addresses.Admin)
 		})
 	}
-	// A machine that does much else must not make this a test of idle nodes.
-	for ctx.Err() == nil && (b.acked.Load() == acked || rebuild && b.rebuilds.begun.Load() == begun) {
+	// A machine that does much else must not make this a test of idle nodes. What a rebuild that is done leaves on disk is
+	// what a killed node goes on from.
+	for ctx.Err() == nil && (b.acked.Load() == acked || rebuild && b.rebuilds.begun.Load() == begun || round%4 == 0 && b.rebuilds.done.Load() == done) {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(kill)
