@@ -225,7 +225,7 @@ func (p *Projector) follow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		complete, err := p.round(ctx, log, false)
+		complete, err := p.round(ctx, log, 0)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}

@@ -208,7 +208,7 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 		log := p.opts.Store.Follow(storage.Facts)
 		for err == nil && p.Position() < upTo {
 			if err = ctx.Err(); err == nil {
-				_, err = p.round(ctx, log, true)
+				_, err = p.round(ctx, log, upTo)
 			}
 		}
 	}

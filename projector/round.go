@@ -35,10 +35,11 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 // the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
 // to the end of the log.
 //
-// A round that is silent folds what was visible before: nobody is told.
-func (p *Projector) round(ctx context.Context, log *storage.Follower, silent bool) (complete bool, err error) {
+// A round up to where told is, unless that is 0, folds what was visible before: it is silent, and goes no further, since
+// watchers must be told of what comes behind.
+func (p *Projector) round(ctx context.Context, log *storage.Follower, told storage.Position) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
-	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: silent}
+	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: told > 0}
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -49,6 +50,10 @@ func (p *Projector) round(ctx context.Context, log *storage.Follower, silent boo
 		}
 		if r.events >= roundEvents && c.Position != r.position {
 			complete = false
+			break
+		}
+		if r.silent && c.Position > told {
+			r.position, complete = told, false
 			break
 		}
 		// What the list has already and what it has not is not folded in one round.

@@ -23,6 +23,7 @@ type watchers struct {
 	highest  storage.Position // that published has been
 	byRun    map[string]map[*Subscription]struct{}
 	byTenant map[string]map[*RunsSubscription]struct{} // those of any tenant under ""
+	behind   map[*RunsSubscription]struct{}            // those whose upTo is not published yet
 	number   int
 }
 
@@ -115,6 +116,12 @@ func (w *watchers) publish(position storage.Position, changed map[string]*folded
 	w.tellManyLocked(position, changed)
 	w.published.Store(uint64(position))
 	w.highest = max(w.highest, position)
+	for s := range w.behind {
+		if s.upTo <= position {
+			delete(w.behind, s)
+			nudge(s.wake)
+		}
+	}
 }
 
 // tellLocked hands a snapshot to the run's subscriptions.

@@ -91,6 +91,8 @@ type RunsSubscription struct {
 	filter Filter
 	wake   chan struct{} // has room for one: there is news
 	cursor Cursor        // what the reader has taken
+	// upTo is where the store was when the subscription began to catch up: the projection may be behind that.
+	upTo storage.Position
 
 	mu      sync.Mutex
 	live    storage.Position // pending has everything behind
@@ -108,12 +110,22 @@ func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, er
 		return nil, err
 	}
 	live := storage.Position(w.published.Load())
+	upTo := live
 	if from == nil {
 		from = &Cursor{Position: live}
+	} else {
+		applied := p.opts.Store.Applied()
+		upTo = applied.Position()
 	}
-	s := &RunsSubscription{p: p, filter: f, wake: make(chan struct{}, 1), cursor: *from, live: live, sure: *from}
+	s := &RunsSubscription{p: p, filter: f, wake: make(chan struct{}, 1), cursor: *from, upTo: upTo, live: live, sure: *from}
 	if from.Position < live {
 		s.sure = never
+	}
+	if live < upTo {
+		if w.behind == nil {
+			w.behind = map[*RunsSubscription]struct{}{}
+		}
+		w.behind[s] = struct{}{}
 	}
 	if w.byTenant == nil {
 		w.byTenant = map[string]map[*RunsSubscription]struct{}{}
@@ -133,6 +145,7 @@ func (s *RunsSubscription) Close() {
 	if _, ok := w.byTenant[tenant][s]; !ok {
 		return
 	}
+	delete(w.behind, s)
 	delete(w.byTenant[tenant], s)
 	if len(w.byTenant[tenant]) == 0 {
 		delete(w.byTenant, tenant)
@@ -220,22 +233,24 @@ func (f *Filter) names(run *storage.Run) bool {
 // Cursor of who has been told everything that Next has returned.
 func (s *RunsSubscription) Cursor() Cursor { return s.cursor }
 
-// CaughtUp says whether what comes next is live.
+// CaughtUp says whether what comes next is live. It is not as long as the projection is behind where the store was when
+// the subscription began.
 func (s *RunsSubscription) CaughtUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cursor.Position >= s.live
+	return s.cursor.Position >= max(s.live, s.upTo)
 }
 
 // Next waits for news, which it returns in commit order, or for the context's error. While it catches up it may
 // return none.
 func (s *RunsSubscription) Next(ctx context.Context) ([]*Change, error) {
+	behind := !s.CaughtUp()
 	for {
 		news, live := s.take()
 		switch {
 		case s.cursor.Position < live:
 			return s.catchUp(ctx, live)
-		case len(news) > 0:
+		case len(news) > 0, behind && s.CaughtUp():
 			return news, nil
 		}
 		select {

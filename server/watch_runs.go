@@ -61,13 +61,14 @@ func (s *Server) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, 
 	if err := w.existing(ctx, listing); err != nil {
 		return err
 	}
-	for !w.sub.CaughtUp() {
-		if err := w.next(ctx); err != nil {
-			return err
-		}
-	}
-	err = w.send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_CaughtUp{CaughtUp: &runlogv1.CaughtUp{}}}, w.place())
+	caughtUp := false
 	for err == nil {
+		if !caughtUp && w.sub.CaughtUp() {
+			caughtUp = true
+			if err := w.send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_CaughtUp{CaughtUp: &runlogv1.CaughtUp{}}}, w.place()); err != nil {
+				return err
+			}
+		}
 		idle, cancel := context.WithTimeout(ctx, s.opts.Heartbeat)
 		err = w.next(idle)
 		cancel()
