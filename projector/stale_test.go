@@ -66,7 +66,7 @@ func TestImportedGapsPRJ12(t *testing.T) {
 	})
 	b.propose(b.imported("run", 1, 2), b.more("other", 3))
 	b.settle()
-	sub, err := b.p.Subscribe("run")
+	sub, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

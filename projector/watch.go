@@ -38,24 +38,31 @@ func (w *watchers) admitLocked() error {
 
 // Subscription follows the snapshots of one run. A reader that is slow sees the newest only (WATCH-3).
 type Subscription struct {
-	w     *watchers
-	runID string
+	w      *watchers
+	runID  string
+	notify func()        // newest was set
+	wake   chan struct{} // has room for one: newest was set; nil: notify is the caller's
 
 	mu     sync.Mutex
 	newest *Snapshot
-	wake   chan struct{} // has room for one: newest was set
 }
 
 // Subscribe follows a run. Snapshots published after the call are seen: who reads the current one after
 // subscribing misses nothing (WATCH-1). The caller closes the subscription.
-func (p *Projector) Subscribe(runID string) (*Subscription, error) {
+//
+// The caller waits with Next; or gives notify, which is called when there is something to Take, and must not wait.
+func (p *Projector) Subscribe(runID string, notify func()) (*Subscription, error) {
 	w := &p.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.admitLocked(); err != nil {
 		return nil, err
 	}
-	s := &Subscription{w: w, runID: runID, wake: make(chan struct{}, 1)}
+	s := &Subscription{w: w, runID: runID, notify: notify}
+	if notify == nil {
+		s.wake = make(chan struct{}, 1)
+		s.notify = func() { nudge(s.wake) }
+	}
 	if w.byRun == nil {
 		w.byRun = map[string]map[*Subscription]struct{}{}
 	}
@@ -87,7 +94,7 @@ func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 		select {
 		case <-s.wake:
 			// There is none when the call before, woken by one snapshot, took the next one with it.
-			if newest := s.take(); newest != nil {
+			if newest := s.Take(); newest != nil {
 				return newest, nil
 			}
 		case <-ctx.Done():
@@ -96,7 +103,8 @@ func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-func (s *Subscription) take() *Snapshot {
+// Take returns the newest snapshot published since the last call; nil: there is none.
+func (s *Subscription) Take() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newest := s.newest
@@ -130,7 +138,7 @@ func (w *watchers) tellLocked(runID string, snapshot *Snapshot) {
 		s.mu.Lock()
 		s.newest = snapshot
 		s.mu.Unlock()
-		nudge(s.wake)
+		s.notify()
 	}
 }
 

@@ -395,7 +395,7 @@ func TestExistingRunsWATCH2(t *testing.T) {
 // TestSubscriptionsOfBothKindsAreBoundedD12 by one number.
 func TestSubscriptionsOfBothKindsAreBoundedD12(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.MaxSubscriptions = 2 })
-	one, err := b.p.Subscribe("run")
+	one, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestSubscriptionsOfBothKindsAreBoundedD12(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.p.Subscribe("run"); !errors.Is(err, ErrTooManyWatchers) {
+	if _, err := b.p.Subscribe("run", nil); !errors.Is(err, ErrTooManyWatchers) {
 		t.Errorf("a third one: %v", err)
 	}
 	if _, err := b.p.SubscribeRuns(Filter{}, nil); !errors.Is(err, ErrTooManyWatchers) {
@@ -426,7 +426,7 @@ func TestWatcherMemoryWATCH3(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for i := range watchers / 2 {
-		if _, err := p.Subscribe(fmt.Sprint("run-", i%runs)); err != nil {
+		if _, err := p.Subscribe(fmt.Sprint("run-", i%runs), nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.SubscribeRuns(Filter{TenantID: tenantOf(i)}, nil); err != nil {
@@ -451,7 +451,7 @@ func BenchmarkPublish(b *testing.B) {
 	changed := map[string]*folded{}
 	for i := range watchers {
 		id := fmt.Sprint("run-", i%runs)
-		if _, err := p.Subscribe(id); err != nil {
+		if _, err := p.Subscribe(id, nil); err != nil {
 			b.Fatal(err)
 		}
 		if i >= runs {

@@ -25,12 +25,12 @@ func next(t *testing.T, s *Subscription) *Snapshot {
 // TestSubscriptionSeesEverythingAfterItBeganWATCH1, also of a run that does not exist yet.
 func TestSubscriptionSeesEverythingAfterItBeganWATCH1(t *testing.T) {
 	b := newBed(t)
-	s, err := b.p.Subscribe("run")
+	s, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	other, err := b.p.Subscribe("other")
+	other, err := b.p.Subscribe("other", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestSubscriptionSeesEverythingAfterItBeganWATCH1(t *testing.T) {
 // TestSlowSubscriptionIsConflatedWATCH3: it sees the newest, and nobody waits for it.
 func TestSlowSubscriptionIsConflatedWATCH3(t *testing.T) {
 	b := newBed(t)
-	s, err := b.p.Subscribe("run")
+	s, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestSlowSubscriptionIsConflatedWATCH3(t *testing.T) {
 func TestNextIsNeverEmpty(t *testing.T) {
 	p := &Projector{}
 	p.watch.limit = 1
-	s, err := p.Subscribe("run")
+	s, err := p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestNextIsNeverEmpty(t *testing.T) {
 	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 1})
 	<-s.wake
 	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 2})
-	if got := s.take(); got.LastEventSeq != 2 {
+	if got := s.Take(); got.LastEventSeq != 2 {
 		t.Fatalf("took %v", got)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -115,22 +115,22 @@ func TestNextIsNeverEmpty(t *testing.T) {
 // TestSubscriptionsAreBoundedD12, and closing one twice frees one place.
 func TestSubscriptionsAreBoundedD12(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.MaxSubscriptions = 2 })
-	first, err := b.p.Subscribe("run")
+	first, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.p.Subscribe("run"); err != nil {
+	if _, err := b.p.Subscribe("run", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.p.Subscribe("other"); !errors.Is(err, ErrTooManyWatchers) {
+	if _, err := b.p.Subscribe("other", nil); !errors.Is(err, ErrTooManyWatchers) {
 		t.Fatalf("third of two: %v", err)
 	}
 	first.Close()
 	first.Close()
-	if _, err := b.p.Subscribe("other"); err != nil {
+	if _, err := b.p.Subscribe("other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.p.Subscribe("other"); !errors.Is(err, ErrTooManyWatchers) {
+	if _, err := b.p.Subscribe("other", nil); !errors.Is(err, ErrTooManyWatchers) {
 		t.Fatalf("fourth of two: %v", err)
 	}
 	// A closed one hears nothing more.
@@ -148,7 +148,7 @@ func TestMarksWakeNobody(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 3))
 	b.settle()
-	s, err := b.p.Subscribe("run")
+	s, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

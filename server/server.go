@@ -72,6 +72,7 @@ type Server struct {
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
 	sends    sync.WaitGroup // of events to watchers; they end with their calls
+	watches  *dispatcher    // of watermarks and snapshots to watchers of one run
 	closers  []func() error // what Close undoes, last first
 }
 
@@ -214,7 +215,8 @@ func (s *Server) serve(l listeners) error {
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	g := s.newGRPCServer()
 	inner := bufconn.Listen(gatewayBuffer)
-	s.onClose(func() error { s.sends.Wait(); return nil })
+	s.watches = newDispatcher(s.opts.Heartbeat)
+	s.onClose(func() error { s.watches.close(); s.sends.Wait(); return nil })
 	s.onClose(func() error { return drainGRPC(g) })
 	conn, err := s.dialGateway(inner)
 	if err != nil {

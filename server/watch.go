@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -67,10 +66,12 @@ func tooManyStreams() *contract.Error {
 		Message: "the node serves as many streams as it may"}
 }
 
-// watch is one stream about one run.
+// watch is one stream about one run. Events are sent by the goroutine of the call; watermarks and snapshots, once the
+// reader has caught up, by the dispatcher.
 type watch struct {
 	s       *Server
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
+	sub     *projector.Subscription
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
 	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
@@ -80,142 +81,128 @@ type watch struct {
 }
 
 // run follows the run until the context ends.
-func (w *watch) run(ctx context.Context, runID string) error {
-	// Subscribe first, read second: what happens in between is seen twice, never not at all.
-	sub, err := w.s.projector.Subscribe(runID)
-	if err != nil {
+func (w *watch) run(ctx context.Context, runID string) (err error) {
+	if w.view == runlogv1.WatchView_EVENT {
+		return w.followEvents(ctx, runID)
+	}
+	post := w.s.watches.join(w)
+	defer w.s.watches.leave(post)
+	if w.sub, err = w.s.projector.Subscribe(runID, func() { w.s.watches.news(post) }); err != nil {
 		return tooManyWatchers(err)
 	}
-	defer sub.Close()
+	defer w.sub.Close()
+	if err := w.begin(ctx, runID); err != nil {
+		return err
+	}
+	// The lag of what a reader catches up on is 0: it was served long before.
+	if stale := w.s.projector.Stale(runID); w.isNews(stale) {
+		w.sent, w.stale = w.current.LastEventSeq, stale
+		if err := w.send(w.message(0)); err != nil {
+			return err
+		}
+	}
+	if err := w.send(w.caughtUp()); err != nil {
+		return err
+	}
+	w.s.watches.release(post)
+	select {
+	case err := <-post.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin reads where the run is. Whoever subscribed before sees what happens in between twice, never not at all.
+func (w *watch) begin(ctx context.Context, runID string) error {
 	w.s.awaitLeading(ctx)
 	v, err := w.s.view(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {
 		return err
 	}
 	w.current, err = w.s.projector.Snapshot(v.View)
-	if err := errors.Join(err, v.Close()); err != nil {
-		return err
-	}
-	// The lag of what a reader catches up on is 0: it was served long before.
-	if err := w.tell(ctx, 0); err != nil {
-		return err
-	}
-	if err := w.caughtUp(ctx); err != nil {
-		return err
-	}
-	for {
-		idle, cancel := context.WithTimeout(ctx, w.s.opts.Heartbeat)
-		next, err := sub.Next(idle)
-		cancel()
-		switch {
-		case err == nil:
-			// A watch may begin ahead of the projector, which then publishes what the reader knows (WATCH-3).
-			if next.LastEventSeq > w.current.LastEventSeq {
-				w.current = next
-			}
-			err = w.tell(ctx, w.s.lag(w.current.PersistedAt))
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		default:
-			err = w.heartbeat(ctx)
-		}
-		if err != nil {
-			return err
-		}
+	return errors.Join(err, v.Close())
+}
+
+// advance takes over a newer snapshot. A watch may begin ahead of the projector, which then publishes what the reader
+// knows (WATCH-3).
+func (w *watch) advance(next *projector.Snapshot) {
+	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
+		w.current = next
 	}
 }
 
-// tell sends what the reader does not have yet.
-func (w *watch) tell(ctx context.Context, lag time.Duration) error {
-	if w.view == runlogv1.WatchView_EVENT {
-		return w.events(ctx)
-	}
+// isNews says whether the reader does not know yet where the run is, or that it is STALE.
+func (w *watch) isNews(stale bool) bool {
+	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
+}
+
+// deliver is called by the dispatcher.
+func (w *watch) deliver(beat bool, shared messages) error {
+	w.advance(w.sub.Take())
 	stale := w.s.projector.Stale(w.current.RunID)
-	news := w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
-	if !news {
+	switch {
+	case w.isNews(stale):
+		w.sent, w.stale = w.current.LastEventSeq, stale
+		return w.sendShared(shared)
+	case beat:
+		return w.send(w.heartbeat())
+	default:
 		return nil
 	}
-	w.sent, w.stale = w.current.LastEventSeq, stale
+}
+
+// sharedMessage is what the message is that all watchers of a run get.
+type sharedMessage struct {
+	view     runlogv1.WatchView_Kind
+	snapshot *projector.Snapshot
+	stale    bool
+}
+
+// sendShared sends where the run is, in a message that is encoded once for all of its watchers. No compressor is
+// registered with gRPC, so that the bytes are the same on every stream.
+func (w *watch) sendShared(shared messages) error {
+	key := sharedMessage{w.view, w.current, w.stale}
+	m, _ := shared[key].(*grpc.PreparedMsg)
+	if m == nil {
+		m = &grpc.PreparedMsg{}
+		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.current.PersistedAt)))); err != nil {
+			return err
+		}
+		shared[key] = m
+	}
+	return w.stream.SendMsg(m)
+}
+
+// message tells where the run is.
+func (w *watch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 	if w.view == runlogv1.WatchView_SNAPSHOT {
 		m := w.s.encodeSnapshotAt(w.current, w.s.opts.Clock())
-		m.Stale = stale
-		return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}})
+		m.Stale = w.stale
+		return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}}
 	}
-	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: w.watermark(lag)}})
+	m := w.watermark(lag)
+	m.Stale = w.stale
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: m}}
 }
 
-// events sends the events that the run has by now, in batches. It holds nothing of the store while it sends one.
-func (w *watch) events(ctx context.Context) error {
-	for {
-		p, err := w.page()
-		if err != nil || len(p.events) == 0 {
-			return err
-		}
-		w.sent = p.events[len(p.events)-1].RunSeq
-		err = w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
-			Events: &runlogv1.EventBatch{Events: p.events},
-		}})
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case p.next == 0:
-			return nil
-		}
-	}
-}
-
-func (w *watch) page() (_ page, err error) {
-	v, err := w.s.store.View(w.current.RunID)
-	if err != nil {
-		return page{}, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	return readPage(v, pageQuery{after: w.sent, last: v.Run.LastSeq, size: streamBatch, form: w.form})
-}
-
-func (w *watch) caughtUp(ctx context.Context) error {
-	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
-		CaughtUp: &runlogv1.CaughtUp{Watermark: w.watermark(0)},
-	}})
-}
-
-func (w *watch) heartbeat(ctx context.Context) error {
-	return w.send(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
-		Heartbeat: &runlogv1.Heartbeat{Watermark: w.watermark(0)},
-	}})
-}
-
-func (w *watch) send(ctx context.Context, m *runlogv1.WatchRunResponse) error {
+func (w *watch) withToken(m *runlogv1.WatchRunResponse) *runlogv1.WatchRunResponse {
 	m.ResumeToken = formatWatchToken(w.sent)
-	if w.view != runlogv1.WatchView_EVENT {
-		return w.stream.Send(m)
-	}
-	err := w.sendInTime(ctx, m)
-	if err == nil {
-		w.taken = w.sent
-	}
-	return err
+	return m
 }
 
-// sendInTime gives up a reader that does not take a message for too long: no event can be left out for one that is
-// slow (WATCH-3). What hangs in Send is freed by the end of the call.
-func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
-	sent := make(chan error, 1)
-	w.s.sends.Go(func() { sent <- w.stream.Send(m) })
-	patience := time.NewTimer(w.s.opts.SlowConsumer)
-	defer patience.Stop()
-	select {
-	case err := <-sent:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-patience.C:
-		return &contract.Error{Reason: contract.ReasonSlowConsumer,
-			Message:  helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", w.s.opts.SlowConsumer)),
-			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": formatWatchToken(w.taken)}}
-	}
+func (w *watch) send(m *runlogv1.WatchRunResponse) error { return w.stream.Send(w.withToken(m)) }
+
+func (w *watch) caughtUp() *runlogv1.WatchRunResponse {
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
+		CaughtUp: &runlogv1.CaughtUp{Watermark: w.watermark(0)},
+	}}
+}
+
+func (w *watch) heartbeat() *runlogv1.WatchRunResponse {
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
+		Heartbeat: &runlogv1.Heartbeat{Watermark: w.watermark(0)},
+	}}
 }
 
 func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {

@@ -345,7 +345,7 @@ func TestTooManyWatchesD12(t *testing.T) {
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
 	for range 100_000 {
-		s, err := n.server.projector.Subscribe("another")
+		s, err := n.server.projector.Subscribe("another", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
