@@ -202,7 +202,7 @@ func TestClientThatOpensStreamsWithoutEndD12(t *testing.T) {
 	n.append("run", newEvent("RunStarted"))
 	const limit, room, opened = 100_000, 20, 60
 	for range limit - room {
-		s, err := n.server.projector.Subscribe("another")
+		s, err := n.server.projector.Subscribe("another", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
