@@ -22,7 +22,7 @@ func TestWatchersOverARebuildWATCH3(t *testing.T) {
 	ones := map[string]*Subscription{}
 	for run := range runs {
 		id := fmt.Sprint("run-", run)
-		if ones[id], err = b.p.Subscribe(id); err != nil {
+		if ones[id], err = b.p.Subscribe(id, nil); err != nil {
 			t.Fatal(err)
 		}
 		defer ones[id].Close()
