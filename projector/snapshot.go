@@ -167,6 +167,8 @@ type StepSnapshot struct {
 	StepAttempt
 	// Attempts are the earlier attempts. Invariant: all are below the current one (PRJ-7).
 	Attempts Attempts
+
+	made *edit // the fold that may change it, as with the nodes of trees
 }
 
 // Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
