@@ -158,16 +158,20 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 		return f, nil
 	}
 	s := r.p.live.runs.get(c.Run.RunID) // nobody else changes it
-	weight := 0
-	if s == nil {
+	weight, anew := 0, c.Run.CreatedPosition > r.p.Position()
+	switch {
+	case s != nil:
+	case anew && c.Run.CreatedPosition > r.p.disk.db.listed:
+		s = Empty(c.Run) // what the list lacked when the database was opened has no snapshot there
+	default:
 		var err error
 		if s, weight, err = r.p.loadStored(c.Run); err != nil {
 			return nil, err
 		}
 	}
-	f := &folded{run: c.Run, listed: s.Status, weight: weight}
-	if c.Run.CreatedPosition > r.p.Position() {
-		f.listed, f.anew = 0, true
+	f := &folded{run: c.Run, listed: s.Status, weight: weight, anew: anew}
+	if anew {
+		f.listed = 0
 	}
 	f.before, f.now = s, s
 	r.changed[c.Run.RunID] = f
@@ -242,7 +246,7 @@ func (r *round) list() error {
 			w.list(f)
 		}
 	}
-	if !w.batch.Empty() {
+	if len(d.rows.all) > 0 {
 		w.listed(r.position)
 	}
 	return w.apply()
