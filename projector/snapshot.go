@@ -216,6 +216,8 @@ type Snapshot struct {
 	// set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
+
+	kept *kept // nil: nothing is kept
 }
 
 // Step returns the step, or nil when no event has named it.

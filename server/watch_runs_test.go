@@ -19,7 +19,7 @@ import (
 
 // runsWatcher reads a watch of many runs in the background.
 type runsWatcher struct {
-	t        *testing.T
+	t        testing.TB
 	cancel   context.CancelFunc
 	messages chan *runlogv1.WatchRunsResponse // closed at the end of the stream
 	err      error                            // of the end; read it after messages is closed

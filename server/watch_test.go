@@ -19,7 +19,7 @@ import (
 
 // watcher reads a watch in the background and checks on the way that its watermarks never go back.
 type watcher struct {
-	t        *testing.T
+	t        testing.TB
 	cancel   context.CancelFunc
 	messages chan *runlogv1.WatchRunResponse // closed at the end of the stream
 	err      error                           // of the end; read it after messages is closed
