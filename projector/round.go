@@ -39,6 +39,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 func (p *Projector) round(ctx context.Context, log *storage.Follower, silent bool) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: silent}
+	r.alerted = silent || p.Position() < p.disk.db.listed
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -76,6 +77,8 @@ type round struct {
 	changed  map[string]*folded
 	stamps   []stamped
 	silent   bool
+	// alerted says that the operator was told of these events before: the list has been where they are.
+	alerted bool
 }
 
 // stamped counts the events of a commit, which have one persistedAt.
@@ -127,7 +130,7 @@ func (r *round) fold(c *storage.Commit) error {
 	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
 	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
 	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
-	if r.silent {
+	if r.alerted {
 		alert = nil
 	}
 	before := len(f.now.Artifacts)

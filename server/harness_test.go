@@ -167,6 +167,12 @@ func (n *node) snapshot(runID string) *runlogv1.RunSnapshot {
 	return resp.Snapshot
 }
 
+// watchToken is that of a watch of a run that was told everything up to a runSeq.
+func (n *node) watchToken(runID string, seq uint64) string {
+	tokens := newWatchTokens(n.server.cluster, runID)
+	return tokens.format(seq)
+}
+
 // httpAnswer is an HTTP answer read to its end.
 type httpAnswer struct {
 	code   int

@@ -21,13 +21,14 @@ var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: 
 // WatchRun yields watermarks, snapshots or events: first what there is, then every change (WATCH-1), and a heartbeat
 // when nothing happens (WATCH-4). For a slow reader watermarks and snapshots are conflated to the newest (WATCH-3).
 func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
-	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq}
+	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
+		tokens: newWatchTokens(p.s.cluster, req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return statusOf(invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT"))
 	}
 	if req.ResumeToken != "" {
 		var err error
-		if w.sent, err = parseWatchToken(req.ResumeToken); err != nil {
+		if w.sent, err = w.tokens.parse(req.ResumeToken); err != nil {
 			return statusOf(err)
 		}
 	}
@@ -73,6 +74,7 @@ type watch struct {
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
+	tokens  watchTokens
 	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
 	current *projector.Snapshot // the newest one known
 	taken   uint64              // sent, as the last message had it that is on its way
@@ -185,7 +187,7 @@ func (w *watch) heartbeat(ctx context.Context) error {
 }
 
 func (w *watch) send(ctx context.Context, m *runlogv1.WatchRunResponse) error {
-	m.ResumeToken = formatWatchToken(w.sent)
+	m.ResumeToken = w.tokens.format(w.sent)
 	if w.view != runlogv1.WatchView_EVENT {
 		return w.stream.Send(m)
 	}
@@ -209,9 +211,10 @@ func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) er
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-patience.C:
+		w.s.metrics.slowWatches.Inc()
 		return &contract.Error{Reason: contract.ReasonSlowConsumer,
 			Message:  helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", w.s.opts.SlowConsumer)),
-			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": formatWatchToken(w.taken)}}
+			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": w.tokens.format(w.taken)}}
 	}
 }
 
