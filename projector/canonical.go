@@ -1,7 +1,6 @@
 package projector
 
 import (
-	"crypto/sha256"
 	"strconv"
 	"time"
 )
@@ -21,9 +20,6 @@ import (
 
 // CanonicalJSON returns the canonical form.
 func (s *Snapshot) CanonicalJSON() []byte { return s.AppendCanonical(nil) }
-
-// Digest returns SHA-256 over the canonical form (PRJ-1).
-func (s *Snapshot) Digest() [32]byte { return sha256.Sum256(s.CanonicalJSON()) }
 
 // AppendCanonical appends the canonical form to b.
 func (s *Snapshot) AppendCanonical(b []byte) []byte {

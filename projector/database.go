@@ -69,6 +69,7 @@ type database struct {
 	// What follows is for the one goroutine that writes.
 	encoder         storedEncoder
 	row, place, key []byte
+	rows            rows // of the list, that wait for the end of a write
 
 	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
 	sound context.Context
@@ -229,17 +230,6 @@ func (w *write) set(key, value []byte) {
 	}
 }
 
-// delete deletes a row; once says that it was set once since it was deleted last.
-func (w *write) delete(key []byte, once bool) {
-	switch {
-	case w.err != nil:
-	case once:
-		w.err = w.batch.SingleDelete(key, nil)
-	default:
-		w.err = w.batch.Delete(key, nil)
-	}
-}
-
 // size of what was written, in bytes.
 func (w *write) size() int { return w.batch.Len() }
 
@@ -247,7 +237,8 @@ func (w *write) size() int { return w.batch.Len() }
 func (w *write) snapshot(e *cached) int {
 	d := w.d
 	d.row = d.encoder.append(d.row[:0], e.snapshot)
-	w.set(snapshotKey(e.runID), d.row)
+	d.key = append(append(d.key[:0], tableSnapshot), e.runID...)
+	w.set(d.key, d.row)
 	return len(d.encoder.canonical)
 }
 
@@ -264,6 +255,9 @@ func (w *write) listed(p storage.Position) {
 
 // apply writes all of it, or nothing.
 func (w *write) apply() error {
+	if w.err == nil {
+		w.err = w.d.rows.write(w.batch)
+	}
 	if w.err == nil && !w.batch.Empty() {
 		w.err = w.d.db.Apply(w.batch, pebble.NoSync)
 	}

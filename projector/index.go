@@ -124,24 +124,25 @@ func (w *write) list(f *folded) {
 	t := traitsOf(f.run, f.now.Status)
 	d.place = appendPlace(d.place[:0], f.run.CreatedAt, f.run.RunID)
 	d.row = appendListRow(d.row[:0], t)
-	w.set(d.listKey(whole, t), d.row)
+	d.key = whole.appendPrefix(d.key[:0], t)
+	d.rows.put(rowSet, d.key, d.place, d.row)
 	before := *t
 	before.status = f.listed
+	leaves := rowSingleDelete
+	if f.anew {
+		leaves = rowDelete
+	}
 	for _, x := range indexes {
 		moves := x.by&byStatus != 0
 		if moves && f.listed != 0 {
-			w.delete(d.listKey(x, &before), !f.anew)
+			d.key = x.appendPrefix(d.key[:0], &before)
+			d.rows.put(leaves, d.key, d.place, nil)
 		}
 		if moves || f.anew {
-			w.set(d.listKey(x, t), nil)
+			d.key = x.appendPrefix(d.key[:0], t)
+			d.rows.put(rowSet, d.key, d.place, nil)
 		}
 	}
-}
-
-// listKey returns the key of the run at d.place, for the moment.
-func (d *database) listKey(x index, t *traits) []byte {
-	d.key = append(x.appendPrefix(d.key[:0], t), d.place...)
-	return d.key
 }
 
 // appendListRow appends a row of the list: status (1), then tenant, project, environment and plan, each a uvarint

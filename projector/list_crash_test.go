@@ -1,7 +1,9 @@
 package projector
 
 import (
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,4 +32,36 @@ func TestListAfterCrashPRJ13(t *testing.T) {
 		b.reopen()
 		b.check("and a restart")
 	}
+}
+
+// TestAlertsAfterCrashPRJ8: what is folded again after a crash, and has moved the list already, is not alerted on again.
+func TestAlertsAfterCrashPRJ8(t *testing.T) {
+	b := newBed(t)
+	b.propose(b.more("run", 1))
+	b.settle()
+	b.propose(b.of("run", contract.RunResumed, 1)) // not allowed
+	b.settle()
+	b.propose(b.of("run", contract.RunPaused, 1)) // moves the list
+	b.settle()
+	// The list is on the disk; the snapshot still waits.
+	if err := b.p.disk.db.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	var text lockedBuffer
+	b.reopen(func() { b.opts.FS, b.opts.Logger = fs, slog.New(slog.NewTextHandler(&text, nil)) })
+	d := b.p.disk.db
+	b.settle()
+	if d.position >= d.listed {
+		t.Fatalf("folding went on at %d, the list is at %d: nothing is folded again", d.position, d.listed)
+	}
+	if got := strings.Count(text.String(), InvalidTransition); got != 0 {
+		t.Errorf("%d alerts of what was told before", got)
+	}
+	b.propose(b.of("run", contract.RunApproved, 2))
+	b.settle()
+	if got := strings.Count(text.String(), InvalidTransition); got != 1 {
+		t.Errorf("%d alerts of what is new, want 1", got)
+	}
+	b.check("after a crash")
 }

@@ -134,7 +134,7 @@ func (r *reader) snapshot(v value) *Snapshot {
 }
 
 func (r *reader) step(v value) *StepSnapshot {
-	step := new(StepSnapshot)
+	step := &StepSnapshot{made: r.edit}
 	last := int64(-1) // the highest earlier attempt
 	m := v.members()
 	for {

@@ -267,13 +267,9 @@ func (v value) artifact() Artifact {
 			expiresAt = v
 		}
 	}
-	a := Artifact{
-		URI:       uri.text(),
-		Kind:      kind.text(),
-		SHA256:    digest.text(),
-		SizeBytes: size.size(),
-		ExpiresAt: expiresAt.text(),
-	}
+	a := Artifact{SizeBytes: size.size()}
+	texts := textsOf([...]value{uri, kind, digest, expiresAt})
+	a.URI, a.Kind, a.SHA256, a.ExpiresAt = texts[0], texts[1], texts[2], texts[3]
 	if a.Kind == "" {
 		a.Kind = name.text()
 	}

@@ -268,8 +268,8 @@ func (p *Projector) remake() (err error) {
 	}
 	p.live.Lock()
 	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
+	p.position.Store(uint64(p.disk.db.position)) // whoever looks at both sees them agree
 	p.live.Unlock()
-	p.position.Store(uint64(p.disk.db.position))
 	p.watch.published.Store(uint64(p.disk.db.position))
 	return nil
 }

@@ -101,6 +101,7 @@ func asLists(s *Snapshot) *listSnapshot {
 		return nil
 	}
 	p := &listSnapshot{Snapshot: *s}
+	p.kept = nil
 	p.Steps = Steps{}
 	for step := range s.Steps.All() {
 		own := *step

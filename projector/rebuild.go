@@ -239,8 +239,8 @@ func (p *Projector) swap(dir string) error {
 	p.disk.db = db
 	p.live.Lock()
 	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
-	p.live.Unlock()
 	p.position.Store(uint64(db.position))
+	p.live.Unlock()
 	return fs.RemoveAll(old)
 }
 

@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"hash/maphash"
 	"time"
 
 	"runlog/proto/contract"
@@ -105,18 +106,28 @@ func gatherArtifacts(steps *Steps) []Artifact {
 	if n == 0 {
 		return nil
 	}
-	type name struct{ uri, kind, sha256 string }
-	seen := make(map[name]struct{}, n)
+	// Artifacts by hash, those of equal hash one behind the other: less to hash and to keep than the texts themselves.
+	seed := maphash.MakeSeed()
+	seen := make(map[uint64]int, n)
 	all := make([]Artifact, 0, n)
 	for step := range steps.All() {
-		for _, a := range step.Artifacts {
-			key := name{a.URI, a.Kind, a.SHA256}
-			if _, twice := seen[key]; twice {
-				continue
+		for i := range step.Artifacts {
+			a := &step.Artifacts[i]
+			key := maphash.String(seed, a.URI) + maphash.String(seed, a.SHA256)*3 + maphash.String(seed, a.Kind)*5
+			at, taken := seen[key]
+			for taken && !all[at].sameContent(a) {
+				key++
+				at, taken = seen[key]
 			}
-			seen[key] = struct{}{}
-			all = append(all, a)
+			if !taken {
+				seen[key] = len(all)
+				all = append(all, *a)
+			}
 		}
 	}
 	return all
+}
+
+func (a *Artifact) sameContent(b *Artifact) bool {
+	return a.URI == b.URI && a.Kind == b.Kind && a.SHA256 == b.SHA256
 }

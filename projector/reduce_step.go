@@ -10,9 +10,10 @@ import (
 func (f *fold) stepEvent(r *storage.Record) {
 	step, place := f.next.Steps.find(r.StepID)
 	if step == nil {
-		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
-		if f.advanceCurrent(&attempt, r) {
-			f.next.Steps.put(f.edit, place, &StepSnapshot{StepID: r.StepID, StepAttempt: attempt})
+		step = &StepSnapshot{StepID: r.StepID, made: f.edit}
+		step.LogicalAttemptID, step.Status = r.LogicalAttemptID, StepPending
+		if f.advanceCurrent(&step.StepAttempt, r) {
+			f.next.Steps.put(f.edit, place, step)
 		}
 		return
 	}
@@ -20,10 +21,7 @@ func (f *fold) stepEvent(r *storage.Record) {
 	case r.LogicalAttemptID < step.LogicalAttemptID:
 		f.ownStep(step, place).amend(f.edit, r)
 	case r.LogicalAttemptID == step.LogicalAttemptID:
-		attempt := step.StepAttempt
-		if f.advanceCurrent(&attempt, r) {
-			f.ownStep(step, place).StepAttempt = attempt
-		}
+		f.advanceCurrent(&f.ownStep(step, place).StepAttempt, r)
 	default:
 		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 		if f.advanceCurrent(&attempt, r) {
@@ -35,8 +33,8 @@ func (f *fold) stepEvent(r *storage.Record) {
 	}
 }
 
-// advanceCurrent applies the event to a copy of the step's current, or new, attempt, and to the run.
-// It returns false when the attempt does not allow the event, which then changes nothing (PRJ-8).
+// advanceCurrent applies the event to the step's current, or new, attempt, which the fold may change, and to the
+// run. It returns false when the attempt does not allow the event, which then changes nothing (PRJ-8).
 func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 	s := f.next
 	before := a.Status
@@ -173,10 +171,11 @@ func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
 
 // ownStep returns the step at a place of next as one that the fold may change: it is copied once a fold.
 func (f *fold) ownStep(step *StepSnapshot, place uint32) *StepSnapshot {
-	if shown, _ := f.prev.Steps.list.get(place); step != shown {
+	if step.made == f.edit {
 		return step
 	}
 	own := *step
+	own.made = f.edit
 	f.next.Steps.put(f.edit, place, &own)
 	return &own
 }

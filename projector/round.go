@@ -40,6 +40,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 func (p *Projector) round(ctx context.Context, log *storage.Follower, told storage.Position) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: told > 0}
+	r.alerted = r.silent || p.Position() < p.disk.db.listed
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -81,6 +82,8 @@ type round struct {
 	changed  map[string]*folded
 	stamps   []stamped
 	silent   bool
+	// alerted says that the operator was told of these events before: the list has been where they are.
+	alerted bool
 }
 
 // stamped counts the events of a commit, which have one persistedAt.
@@ -138,7 +141,7 @@ func (r *round) fold(c *storage.Commit) error {
 	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
 	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
 	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
-	if r.silent {
+	if r.alerted {
 		alert = nil
 	}
 	before := len(f.now.Artifacts)
@@ -169,16 +172,20 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 		return f, nil
 	}
 	s := r.p.live.runs.get(c.Run.RunID) // nobody else changes it
-	weight := 0
-	if s == nil {
+	weight, anew := 0, c.Run.CreatedPosition > r.p.Position()
+	switch {
+	case s != nil:
+	case anew && c.Run.CreatedPosition > r.p.disk.db.listed:
+		s = Empty(c.Run) // what the list lacked when the database was opened has no snapshot there
+	default:
 		var err error
 		if s, weight, err = r.p.loadStored(c.Run); err != nil {
 			return nil, err
 		}
 	}
-	f := &folded{run: c.Run, listed: s.Status, weight: weight}
-	if c.Run.CreatedPosition > r.p.Position() {
-		f.listed, f.anew = 0, true
+	f := &folded{run: c.Run, listed: s.Status, weight: weight, anew: anew}
+	if anew {
+		f.listed = 0
 	}
 	f.before, f.now = s, s
 	r.changed[c.Run.RunID] = f
@@ -254,7 +261,7 @@ func (r *round) list() error {
 			w.list(f)
 		}
 	}
-	if !w.batch.Empty() {
+	if len(d.rows.all) > 0 {
 		w.listed(r.position)
 	}
 	return w.apply()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -201,8 +202,29 @@ func TestPlain(t *testing.T) {
 			b[i] = rapid.Byte().Draw(t, "byte")
 		}
 		want := bytes.IndexFunc(b, func(r rune) bool { return r < ' ' || r == '\\' }) < 0
-		if got := plain(b); got != want {
-			t.Fatalf("%q: %v, want %v", b, got, want)
+		wantASCII := want && bytes.IndexFunc(b, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+		if got, ascii := plain(b); got != want || ascii != wantASCII {
+			t.Fatalf("%q: %v %v, want %v %v", b, got, ascii, want, wantASCII)
+		}
+	})
+}
+
+// TestStringLen compares looking at eight bytes at a time with looking at one.
+func TestStringLen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(`"` + strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{`\`, `"`, "a", "é", "0123456"}), 0, 30).Draw(t, "parts"), ""))
+		want := 0
+		for i := 1; i < len(b) && want == 0; i++ {
+			switch b[i] {
+			case '\\':
+				i++
+			case '"':
+				want = i + 1
+			}
+		}
+		got, plain := stringLen(b)
+		if got != want || plain && bytes.IndexByte(b[:got], '\\') >= 0 {
+			t.Fatalf("%s: %d, plain %v; want %d", b, got, plain, want)
 		}
 	})
 }

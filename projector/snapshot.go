@@ -167,6 +167,8 @@ type StepSnapshot struct {
 	StepAttempt
 	// Attempts are the earlier attempts. Invariant: all are below the current one (PRJ-7).
 	Attempts Attempts
+
+	made *edit // the fold that may change it, as with the nodes of trees
 }
 
 // Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
@@ -214,6 +216,8 @@ type Snapshot struct {
 	// set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
+
+	kept *kept // nil: nothing is kept
 }
 
 // Step returns the step, or nil when no event has named it.

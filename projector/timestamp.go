@@ -21,16 +21,45 @@ func (v value) time() (t time.Time, ok bool) {
 	hour, minute, second := d.number(11, 2), d.number(14, 2), d.number(17, 2)
 	nanos, rest := fraction(text[19:])
 	east, zoned := offset(rest)
-	if d.bad || hour > 23 || minute > 59 || second > 59 || !zoned {
+	if d.bad || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
+		hour > 23 || minute > 59 || second > 59 || !zoned {
 		return t, false
 	}
-	t = time.Date(year, time.Month(month), day, hour, minute, second, nanos, time.UTC)
-	if t.Day() != day || int(t.Month()) != month {
-		return time.Time{}, false // 30 February has become 2 March
+	seconds := int64(daysBefore(year, month)+day-1)*86400 + int64(hour*3600+minute*60+second) - east
+	if seconds < firstSecond || seconds > lastSecond || seconds == firstSecond && nanos == 0 {
+		return t, false
 	}
-	t = t.Add(-east)
-	return t, !t.IsZero() && t.Year() >= 1 && t.Year() <= 9999
+	return time.Unix(seconds, int64(nanos)).UTC(), true
 }
+
+// The seconds with a year from 1 to 9999, since 1970.
+const firstSecond, lastSecond = -62135596800, 253402300799
+
+func leap(year int) bool { return year%4 == 0 && (year%100 != 0 || year%400 == 0) }
+
+func daysIn(year, month int) int {
+	switch {
+	case month == 2 && leap(year):
+		return 29
+	case month == 2:
+		return 28
+	default:
+		return 30 + (month+month/8)&1
+	}
+}
+
+// daysBefore counts the days from 1970-01-01 to the first of a month of the years 0 to 9999. A year begins in March here,
+// so that leap days end it: https://howardhinnant.github.io/date_algorithms.html#days_from_civil.
+func daysBefore(year, month int) int {
+	year, month = year+400, month-3 // no negative division
+	if month < 0 {
+		year, month = year-1, month+12
+	}
+	return year*365 + year/4 - year/100 + year/400 + (153*month+2)/5 - days1970
+}
+
+// days1970 is what daysBefore counts up to 1970-01-01.
+const days1970 = 2369*365 + 2369/4 - 2369/100 + 2369/400 + (153*10+2)/5
 
 func (v value) timeOr(fallback time.Time) time.Time {
 	if t, ok := v.time(); ok {
@@ -78,8 +107,8 @@ func fraction(b []byte) (nanos int, rest []byte) {
 	return nanos, b[i:]
 }
 
-// offset reads "Z" or ±hh:mm, up to the end.
-func offset(b []byte) (east time.Duration, ok bool) {
+// offset reads "Z" or ±hh:mm, up to the end, as seconds.
+func offset(b []byte) (east int64, ok bool) {
 	if len(b) == 1 {
 		return 0, b[0] == 'Z' || b[0] == 'z'
 	}
@@ -88,7 +117,7 @@ func offset(b []byte) (east time.Duration, ok bool) {
 	}
 	d := digits{text: b}
 	hours, minutes := d.number(1, 2), d.number(4, 2)
-	east = time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+	east = int64(hours*3600 + minutes*60)
 	if b[0] == '-' {
 		east = -east
 	}

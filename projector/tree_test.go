@@ -66,14 +66,14 @@ func checkTree(t *rapid.T, tr *tree[uint32, int], want map[uint32]int) {
 
 // checkNode returns the height of a node whose leaves are all equally deep and none of which is too full or empty.
 func checkNode(t *rapid.T, n *node[uint32, int], root bool) (height int) {
-	if len(n.keys) > maxKeys || len(n.keys) != len(n.vals) || len(n.keys) == 0 {
-		t.Fatalf("a node with %d keys and %d values, root %v", len(n.keys), len(n.vals), root)
+	if len(n.items) > maxItems || len(n.items) == 0 {
+		t.Fatalf("a node with %d items, root %v", len(n.items), root)
 	}
 	if n.kids == nil {
 		return 0
 	}
-	if len(n.kids) != len(n.keys)+1 {
-		t.Fatalf("%d keys and %d kids", len(n.keys), len(n.kids))
+	if len(n.kids) != len(n.items)+1 {
+		t.Fatalf("%d items and %d kids", len(n.items), len(n.kids))
 	}
 	for i, kid := range n.kids {
 		h := checkNode(t, kid, false)

@@ -443,6 +443,28 @@ func TestWatcherMemoryWATCH3(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
+// TestSnapshotAheadOfItsRoundWATCH2: after a restart a snapshot may be newer than the round that meets its run. Watchers
+// are told by the round that has its newest event, with the place of that event: who resumes there misses nothing.
+func TestSnapshotAheadOfItsRoundWATCH2(t *testing.T) {
+	p := &Projector{}
+	p.watch.limit = 1
+	s, err := p.SubscribeRuns(Filter{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := &Snapshot{RunID: "run", LastEventSeq: 5}
+	f := &folded{run: &storage.Run{RunID: "run"}, before: ahead, now: ahead, cursor: Cursor{Position: 1, Ahead: 1}, seq: 3}
+	p.watch.publish(2, map[string]*folded{"run": f})
+	if news, _ := s.take(); len(news) > 0 {
+		t.Errorf("told at %+v of the event %d, which comes later", news[0].Cursor, news[0].LastEventSeq)
+	}
+	f.seq, f.cursor = 5, Cursor{Position: 2, Ahead: 1}
+	p.watch.publish(3, map[string]*folded{"run": f})
+	if news, _ := s.take(); len(news) != 1 || news[0].LastEventSeq != 5 || news[0].Cursor != f.cursor {
+		t.Errorf("told %+v, want the event 5 at %+v", news, f.cursor)
+	}
+}
+
 // BenchmarkPublish tells 20,000 watchers of single runs, and some of many, of a round.
 func BenchmarkPublish(b *testing.B) {
 	const watchers, runs = 20_000, 1000

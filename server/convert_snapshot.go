@@ -12,7 +12,8 @@ import (
 
 // The projector numbers its statuses as the API does, so that converting one is a cast.
 
-func encodeSnapshot(s *projector.Snapshot, substatus, message string) *runlogv1.RunSnapshot {
+// encodeSnapshot leaves out what depends on the moment at which the snapshot is served.
+func encodeSnapshot(s *projector.Snapshot) *runlogv1.RunSnapshot {
 	digest := s.Digest()
 	m := &runlogv1.RunSnapshot{
 		RunId:              s.RunID,
@@ -22,8 +23,6 @@ func encodeSnapshot(s *projector.Snapshot, substatus, message string) *runlogv1.
 		PlanId:             s.PlanID,
 		PlanVersion:        s.PlanVersion,
 		Status:             runlogv1.RunStatus_Value(s.Status),
-		Substatus:          optional(substatus),
-		Message:            optional(message),
 		LastEventSeq:       s.LastEventSeq,
 		Artifacts:          encodeArtifacts(s.Artifacts),
 		FailedSteps:        s.FailedSteps,

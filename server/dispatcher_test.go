@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/encoding"
+	grpcencoding "google.golang.org/grpc/encoding"
 )
 
 // reader is a stream of a dispatcher: news are numbers that rise, of which it is told the newest.
@@ -216,7 +216,7 @@ func TestDispatcherLeave(t *testing.T) {
 // TestNoCompressor: bytes that are encoded once are sent to streams that may have asked for different compressors.
 func TestNoCompressor(t *testing.T) {
 	for _, name := range []string{"gzip", "snappy", "zstd", "deflate"} {
-		if encoding.GetCompressor(name) != nil {
+		if grpcencoding.GetCompressor(name) != nil {
 			t.Errorf("%s is registered", name)
 		}
 	}

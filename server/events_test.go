@@ -14,7 +14,7 @@ import (
 
 // eventSource reads Server-Sent Events as a browser does (HTML standard, 9.2.6).
 type eventSource struct {
-	t        *testing.T
+	t        testing.TB
 	received chan sentEvent // closed at the end of the stream
 	header   map[string][]string
 }

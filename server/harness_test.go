@@ -28,7 +28,7 @@ const patience = 30 * time.Second
 
 // node is a running server and its clients. It ends with the test.
 type node struct {
-	t      *testing.T
+	t      testing.TB
 	opts   Options
 	server *Server
 
@@ -39,7 +39,7 @@ type node struct {
 }
 
 // testOptions are small, on free ports and in a directory of the test's own.
-func testOptions(t *testing.T) Options {
+func testOptions(t testing.TB) Options {
 	opts := Options{
 		DataDir:    t.TempDir(),
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
@@ -52,7 +52,7 @@ func testOptions(t *testing.T) Options {
 }
 
 // startNode starts a server that can take appends.
-func startNode(t *testing.T, change ...func(*Options)) *node {
+func startNode(t testing.TB, change ...func(*Options)) *node {
 	t.Helper()
 	n := &node{t: t, opts: testOptions(t)}
 	for _, c := range change {
@@ -167,6 +167,12 @@ func (n *node) snapshot(runID string) *runlogv1.RunSnapshot {
 	return resp.Snapshot
 }
 
+// watchToken is that of a watch of a run that was told everything up to a runSeq.
+func (n *node) watchToken(runID string, seq uint64) string {
+	tokens := newWatchTokens(n.server.cluster, runID)
+	return tokens.format(seq)
+}
+
 // httpAnswer is an HTTP answer read to its end.
 type httpAnswer struct {
 	code   int
@@ -259,7 +265,7 @@ func (n *node) post(target, body string) map[string]any {
 	return n.http(http.MethodPost, target, body).ok(n.t)
 }
 
-func (a httpAnswer) ok(t *testing.T) map[string]any {
+func (a httpAnswer) ok(t testing.TB) map[string]any {
 	t.Helper()
 	if a.code != http.StatusOK || a.header.Get("Content-Type") != "application/json" {
 		t.Fatalf("HTTP %d %s: %s", a.code, a.header.Get("Content-Type"), a.body)
@@ -267,7 +273,7 @@ func (a httpAnswer) ok(t *testing.T) map[string]any {
 	return parseObject(t, a.body)
 }
 
-func parseObject(t *testing.T, text []byte) map[string]any {
+func parseObject(t testing.TB, text []byte) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -357,7 +363,7 @@ func within[T any](t *testing.T, what string, f func() T) T {
 	}
 }
 
-func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s is %v, want %v", what, got, want)

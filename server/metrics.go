@@ -23,6 +23,7 @@ type metrics struct {
 	diskAlerts prometheus.Counter
 
 	diskRefused prometheus.Counter
+	slowWatches prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -67,6 +68,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "disk", Name: "refused_total",
 			Help: "Requests to append that were refused because the disk was nearly full.",
 		}),
+		slowWatches: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "watch", Name: "slow_consumers_total",
+			Help: "Watches of events that were ended because their reader took none for too long (WATCH-3).",
+		}),
 		clockSkew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
 			Help: "How far the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
@@ -77,7 +82,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused, m.slowWatches}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

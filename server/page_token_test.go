@@ -142,7 +142,7 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 		"another window":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
 		"another cluster": {other, request(token), "another cluster"},
 		"cut off":         {n, request(token[:len(token)-4]), "was changed"},
-		"of a watch":      {n, request(formatWatchToken(3)), "not a token of a list"},
+		"of a watch":      {n, request(n.watchToken("run", 3)), "not a token of a list"},
 		"garbage":         {n, request(base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("\x03", 60)))), "was changed"},
 	} {
 		_, err := ask(c.on, c.req)

@@ -19,7 +19,13 @@ type projectionService struct {
 
 // GetSnapshot returns the fold of a run's events, never older than asked for (READ-2).
 func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
-	v, err := p.s.view(ctx, req.RunId, req.Consistency, req.MinSeq)
+	if err := p.s.admit(ctx, req.RunId, req.Consistency); err != nil {
+		return nil, statusOf(err)
+	}
+	if answer := p.live(req); answer != nil {
+		return answer, nil
+	}
+	v, err := p.s.open(ctx, req.RunId, req.MinSeq)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -45,10 +51,26 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 	return res, nil
 }
 
+// live answers from memory, if memory has everything that is applied: nothing of the store is opened then. It returns
+// nil where that is not so, and where the past is asked for.
+func (p *projectionService) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
+	if req.AsOfSeq > 0 || req.AsOfTime != nil {
+		return nil
+	}
+	at := p.s.store.Applied()
+	snapshot := p.s.projector.Live(req.RunId, at.Position())
+	if snapshot == nil || snapshot.LastEventSeq < req.MinSeq {
+		return nil
+	}
+	return &runlogv1.GetSnapshotResponse{Snapshot: p.s.encodeSnapshotAt(snapshot, p.s.opts.Clock()), Applied: encodeApplied(at)}
+}
+
 // encodeSnapshotAt adds to a snapshot what depends on the moment at which it is looked at (PRJ-9).
 func (s *Server) encodeSnapshotAt(snapshot *projector.Snapshot, now time.Time) *runlogv1.RunSnapshot {
 	substatus, message := snapshot.Substatus(now, s.opts.DrainTimeout)
-	return encodeSnapshot(snapshot, substatus, message)
+	m := s.encodings.message(snapshot)
+	m.Substatus, m.Message = optional(substatus), optional(message)
+	return m
 }
 
 // asOf returns the moment that a request for a snapshot names, and the time at which its reader stands.

@@ -152,18 +152,30 @@ type reading struct {
 	at storage.Applied
 }
 
-func (r *reading) applied() *runlogv1.AppliedState {
-	return &runlogv1.AppliedState{Position: formatPosition(r.at.Position()), PersistedAt: timestamp(r.at.PersistedAt)}
+func (r *reading) applied() *runlogv1.AppliedState { return encodeApplied(r.at) }
+
+func encodeApplied(at storage.Applied) *runlogv1.AppliedState {
+	return &runlogv1.AppliedState{Position: formatPosition(at.Position()), PersistedAt: timestamp(at.PersistedAt)}
 }
 
 // view opens a run for reading with the consistency asked for, once it has reached minSeq (READ-2).
 func (s *Server) view(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*reading, error) {
-	if fault := contract.NameFault(runID); fault != "" {
-		return nil, invalid("runId", fault)
-	}
-	if err := s.readable(ctx, level); err != nil {
+	if err := s.admit(ctx, runID, level); err != nil {
 		return nil, err
 	}
+	return s.open(ctx, runID, minSeq)
+}
+
+// admit returns when the run may be read with the consistency asked for.
+func (s *Server) admit(ctx context.Context, runID string, level runlogv1.Consistency_Level) error {
+	if fault := contract.NameFault(runID); fault != "" {
+		return invalid("runId", fault)
+	}
+	return s.readable(ctx, level)
+}
+
+// open opens a run that may be read, once it has reached minSeq.
+func (s *Server) open(ctx context.Context, runID string, minSeq uint64) (*reading, error) {
 	ctx, cancel := s.waiting(ctx)
 	defer cancel()
 	var last uint64

@@ -23,7 +23,7 @@ type refusal struct {
 	retryAfter time.Duration
 }
 
-func refusalOf(t *testing.T, err error) refusal {
+func refusalOf(t testing.TB, err error) refusal {
 	t.Helper()
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -62,7 +62,7 @@ func refused(t *testing.T, err error, reason contract.Reason) refusal {
 }
 
 // refused wants an HTTP error of a reason, with the HTTP code of the contract's table.
-func (a httpAnswer) refused(t *testing.T, reason contract.Reason) refusal {
+func (a httpAnswer) refused(t testing.TB, reason contract.Reason) refusal {
 	t.Helper()
 	if a.code != reason.Info().HTTP || a.header.Get("Content-Type") != "application/json" {
 		t.Fatalf("HTTP %d %s, want %d for %s: %s", a.code, a.header.Get("Content-Type"), reason.Info().HTTP, reason, a.body)

@@ -272,7 +272,7 @@ func TestListRuns(t *testing.T) {
 		"pageToken no base64": {PageToken: "%%%"},
 		"pageToken of a kind": {PageToken: formatPosition(3)},
 		"minPosition":         {MinPosition: "AAAA"},
-		"minPosition of kind": {MinPosition: formatWatchToken(3)},
+		"minPosition of kind": {MinPosition: n.watchToken("run", 3)},
 		"minPosition longer":  {MinPosition: raw(append([]byte{tokenPosition}, 1, 2))},
 		"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
 		"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},

@@ -64,6 +64,7 @@ type Server struct {
 	batcher   *batch.Batcher
 	health    *health.Server
 	addresses Addresses
+	encodings encodings
 
 	held     atomic.Int64                   // bytes of events that wait for their answer
 	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
@@ -92,6 +93,7 @@ func Start(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, log: opts.Logger, ready: make(chan struct{})}
+	s.encodings.limit = int(opts.MemoryBytes / 32)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, s.undo())

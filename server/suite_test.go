@@ -263,7 +263,7 @@ func sameForms(exact, natural *runlogv1.EventRecord) error {
 }
 
 // storageError maps a refusal back to what the store said. Any other error is no outcome.
-func storageError(t *testing.T, err error, set string) (known, other error) {
+func storageError(t testing.TB, err error, set string) (known, other error) {
 	if _, ok := status.FromError(err); !ok {
 		return nil, err
 	}

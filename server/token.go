@@ -56,15 +56,62 @@ func parsePosition(field, token string) (storage.Position, error) {
 	return storage.Position(n[0]), nil
 }
 
-func formatWatchToken(seq uint64) string { return formatToken(tokenWatch, seq) }
+// tagBytes of a hash keep tokens from being mixed up, and let nobody in.
+const tagBytes = 12
 
-func parseWatchToken(token string) (uint64, error) {
-	n, ok := parseToken(token, tokenWatch, 1)
-	if !ok {
-		return 0, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
-			Message: "the resume token is not one of a watch; read a fresh snapshot and watch from its lastEventSeq"}
+// tokenDomain is what tokens are good for, hashed: they end in tagBytes of a hash over it and what comes before.
+type tokenDomain [sha256.Size]byte
+
+// tokenUse is what a use of tokens on one cluster is told apart by.
+func tokenUse(use string, cluster storage.ClusterID, parts ...string) []byte {
+	b := append([]byte("runlog "+use+"\x00"), cluster[:]...)
+	for _, part := range parts {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
 	}
-	return n[0], nil
+	return b
+}
+
+func (d *tokenDomain) tag(body []byte) []byte {
+	sum := sha256.Sum256(append(d[:len(d):len(d)], body...))
+	return sum[:tagBytes]
+}
+
+// seal makes the token of a body.
+func (d *tokenDomain) seal(body []byte) string {
+	return base64.RawURLEncoding.EncodeToString(append(body, d.tag(body)...))
+}
+
+// unseal returns what follows the kind in a token's body.
+func (d *tokenDomain) unseal(token string, kind byte) (body []byte, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) < 1+tagBytes || b[0] != kind {
+		return nil, false
+	}
+	body, tag := b[:len(b)-tagBytes], b[len(b)-tagBytes:]
+	return body[1:], bytes.Equal(tag, d.tag(body))
+}
+
+// watchTokens makes and reads the tokens of watches of one run on one cluster. A token is the kind, the highest runSeq
+// told as a uvarint, and the tag.
+type watchTokens struct{ domain tokenDomain }
+
+func newWatchTokens(cluster storage.ClusterID, runID string) watchTokens {
+	return watchTokens{sha256.Sum256(tokenUse("watch of a run", cluster, runID))}
+}
+
+func (t *watchTokens) format(seq uint64) string {
+	return t.domain.seal(binary.AppendUvarint([]byte{tokenWatch}, seq))
+}
+
+func (t *watchTokens) parse(token string) (seq uint64, err error) {
+	if body, ok := t.domain.unseal(token, tokenWatch); ok {
+		if seq, n := binary.Uvarint(body); n > 0 && n == len(body) {
+			return seq, nil
+		}
+	}
+	return 0, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
+		Message: "the resume token is not one of a watch of this run; read a fresh snapshot and watch from its lastEventSeq"}
 }
 
 // runsPlace is where a watch of many runs is: how far in the commit order, and, while it still tells of the runs that
@@ -74,44 +121,25 @@ type runsPlace struct {
 	listing []byte // nil: the list has been told
 }
 
-// runsTokens makes and reads the tokens of watches with one filter on one cluster.
-//
-// A token is the kind, the place as two uvarints, the place in the list where there is one, and runsTagBytes of a hash
-// over these, the cluster and the filter. The hash keeps tokens from being mixed up, and lets nobody in.
-type runsTokens struct{ domain [sha256.Size]byte }
-
-const runsTagBytes = 12
+// runsTokens makes and reads the tokens of watches with one filter on one cluster. A token is the kind, the place as two
+// uvarints, the place in the list where there is one, and the tag.
+type runsTokens struct{ domain tokenDomain }
 
 func newRunsTokens(cluster storage.ClusterID, f *projector.Filter) runsTokens {
-	b := append([]byte("runlog watch\x00"), cluster[:]...)
-	for _, part := range [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID} {
-		b = binary.AppendUvarint(b, uint64(len(part)))
-		b = append(b, part...)
-	}
-	return runsTokens{sha256.Sum256(append(b, byte(f.Status)))}
-}
-
-func (t *runsTokens) tag(body []byte) []byte {
-	sum := sha256.Sum256(append(t.domain[:len(t.domain):len(t.domain)], body...))
-	return sum[:runsTagBytes]
+	use := tokenUse("watch", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID)
+	return runsTokens{sha256.Sum256(append(use, byte(f.Status)))}
 }
 
 func (t *runsTokens) format(at runsPlace) string {
 	b := binary.AppendUvarint([]byte{tokenRuns}, uint64(at.cursor.Position))
-	b = append(binary.AppendUvarint(b, at.cursor.Ahead), at.listing...)
-	return base64.RawURLEncoding.EncodeToString(append(b, t.tag(b)...))
+	return t.domain.seal(append(binary.AppendUvarint(b, at.cursor.Ahead), at.listing...))
 }
 
 func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) < 1+runsTagBytes || b[0] != tokenRuns {
+	body, ok := t.domain.unseal(token, tokenRuns)
+	if !ok {
 		return at, false
 	}
-	body, tag := b[:len(b)-runsTagBytes], b[len(b)-runsTagBytes:]
-	if !bytes.Equal(tag, t.tag(body)) {
-		return at, false
-	}
-	body = body[1:]
 	position, n := binary.Uvarint(body)
 	if n <= 0 {
 		return at, false

@@ -20,13 +20,14 @@ var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: 
 // WatchRun yields watermarks, snapshots or events: first what there is, then every change (WATCH-1), and a heartbeat
 // when nothing happens (WATCH-4). For a slow reader watermarks and snapshots are conflated to the newest (WATCH-3).
 func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
-	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq}
+	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
+		tokens: newWatchTokens(p.s.cluster, req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return statusOf(invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT"))
 	}
 	if req.ResumeToken != "" {
 		var err error
-		if w.sent, err = parseWatchToken(req.ResumeToken); err != nil {
+		if w.sent, err = w.tokens.parse(req.ResumeToken); err != nil {
 			return statusOf(err)
 		}
 	}
@@ -74,6 +75,7 @@ type watch struct {
 	sub     *projector.Subscription
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
+	tokens  watchTokens
 	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
 	current *projector.Snapshot // the newest one known
 	taken   uint64              // sent, as the last message had it that is on its way
@@ -187,7 +189,7 @@ func (w *watch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 }
 
 func (w *watch) withToken(m *runlogv1.WatchRunResponse) *runlogv1.WatchRunResponse {
-	m.ResumeToken = formatWatchToken(w.sent)
+	m.ResumeToken = w.tokens.format(w.sent)
 	return m
 }
 

@@ -92,8 +92,9 @@ func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) er
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-patience.C:
+		w.s.metrics.slowWatches.Inc()
 		return &contract.Error{Reason: contract.ReasonSlowConsumer,
 			Message:  helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", w.s.opts.SlowConsumer)),
-			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": formatWatchToken(w.taken)}}
+			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": w.tokens.format(w.taken)}}
 	}
 }

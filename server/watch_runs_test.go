@@ -19,7 +19,7 @@ import (
 
 // runsWatcher reads a watch of many runs in the background.
 type runsWatcher struct {
-	t        *testing.T
+	t        testing.TB
 	cancel   context.CancelFunc
 	messages chan *runlogv1.WatchRunsResponse // closed at the end of the stream
 	err      error                            // of the end; read it after messages is closed
@@ -169,7 +169,7 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	foreign := other.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
 	tokens := newRunsTokens(n.server.cluster, &projector.Filter{TenantID: "tenant"})
 	future := tokens.format(runsPlace{cursor: projector.Cursor{Position: 1 << 40}})
-	bad := []string{"x", "%%", foreign, future, formatWatchToken(1), formatPosition(1), token + "A", token[:len(token)-4]}
+	bad := []string{"x", "%%", foreign, future, n.watchToken("run", 1), formatPosition(1), token + "A", token[:len(token)-4]}
 	for i := range token {
 		changed := []byte(token)
 		changed[i] = "AB"[(i+1)%2]

@@ -15,11 +15,12 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
 )
 
 // watcher reads a watch in the background and checks on the way that its watermarks never go back.
 type watcher struct {
-	t        *testing.T
+	t        testing.TB
 	cancel   context.CancelFunc
 	messages chan *runlogv1.WatchRunResponse // closed at the end of the stream
 	err      error                           // of the end; read it after messages is closed
@@ -199,7 +200,11 @@ func TestWatchResumes(t *testing.T) {
 		m := w.until("the first message", func(*runlogv1.WatchRunResponse) bool { return true })
 		wantEqual(t, "caughtUp", m.GetCaughtUp().GetWatermark().GetLastEventSeq(), 4)
 	}
-	for _, token := range []string{"x", "%%", formatPosition(3), formatToken(tokenWatch), formatToken(tokenWatch, 1, 2), formatWatchToken(3) + "A"} {
+	// A token is of one run of one cluster.
+	foreign, empty := newWatchTokens(storage.ClusterID{1}, "run"), newWatchTokens(n.server.cluster, "run")
+	for _, token := range []string{"x", "%%", formatPosition(3), formatToken(tokenWatch), formatToken(tokenWatch, 3), "3",
+		n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), foreign.format(3), empty.domain.seal([]byte{tokenWatch}),
+		empty.domain.seal([]byte{tokenWatch, 1, 2})} {
 		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run", ResumeToken: token})
 		refused(t, w.end(), contract.ReasonResumeTokenInvalid)
 		n.http("GET", "/v1/runs/run:watch?resumeToken="+strings.ReplaceAll(token, "%", "%25"), "").refused(t, contract.ReasonResumeTokenInvalid)
@@ -221,7 +226,7 @@ func TestWatchHeartbeatWATCH4(t *testing.T) {
 		m := w.until("a heartbeat", isHeartbeat)
 		wantEqual(t, "watermark", m.GetHeartbeat().Watermark.LastEventSeq, 1)
 		wantEqual(t, "status", m.GetHeartbeat().Watermark.Status, runlogv1.RunStatus_RUNNING)
-		wantEqual(t, "resume token", m.ResumeToken, formatWatchToken(1))
+		wantEqual(t, "resume token", m.ResumeToken, n.watchToken("run", 1))
 	}
 	n.append("run", newEvent("RunCompleted"))
 	w.until("a live watermark between heartbeats", reaches(2))

@@ -162,9 +162,10 @@ func TestWatchEventsSlowConsumerWATCH3(t *testing.T) {
 		}
 	}
 	r := refused(t, err, contract.ReasonSlowConsumer)
+	wantEqual(t, "streams ended as too slow", n.metric("runlog_watch_slow_consumers_total"), 1)
 	got := seqs[len(seqs)-1]
 	wantSeqs(t, "what was on its way", seqs, 1, got)
-	wantEqual(t, "token", r.metadata["resume_token"], formatWatchToken(got))
+	wantEqual(t, "token", r.metadata["resume_token"], n.watchToken("run", got))
 	rest := n.collect(n.context(), &runlogv1.WatchRunRequest{RunId: "run", ResumeToken: r.metadata["resume_token"]}, last)
 	wantSeqs(t, "resumed", rest.seqs, got+1, last)
 }

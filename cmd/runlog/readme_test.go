@@ -118,6 +118,9 @@ var volatile = []struct {
 	{regexp.MustCompile(`"(recordDigest|chainDigest)":"[0-9a-f]{64}"`), `"$1":"<digest>"`},
 	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
 	{regexp.MustCompile(`"position":"A[\w-]+"`), `"position":"<position>"`},
+	// A resume token holds a hash over the cluster.
+	{regexp.MustCompile(`"resumeToken":"Ag[\w-]+"`), `"resumeToken":"<token>"`},
+	{regexp.MustCompile(`^id: Ag[\w-]+$`), "id: <token>"},
 	{regexp.MustCompile(`"lagMs":"\d+"`), `"lagMs":"<lag>"`},
 	{regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)`), "in <time>"},
 	{regexp.MustCompile(`\bnode-[0-9a-f]{8}\b`), "<node>"},

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// echo answers every GetSnapshot with the same message, and does nothing else.
+type echo struct {
+	runlogv1.UnimplementedProjectionServiceServer
+	answer *runlogv1.GetSnapshotResponse
+}
+
+func (e *echo) GetSnapshot(context.Context, *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
+	return e.answer, nil
+}
+
+// serveEcho starts a bare gRPC server with the options of a node's.
+func serveEcho(b *testing.B, answer *runlogv1.GetSnapshotResponse) (address string) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.NumStreamWorkers(streamWorkers), grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow), grpc.ReadBufferSize(connBuffer), grpc.WriteBufferSize(connBuffer))
+	runlogv1.RegisterProjectionServiceServer(s, &echo{answer: answer})
+	go func() { _ = s.Serve(l) }()
+	b.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, beside a server that answers with the same
+// message at once: what the node takes longer is its own.
+func BenchmarkGetSnapshot(b *testing.B) {
+	n := startNode(b)
+	for _, steps := range []int{2, 50} {
+		run := fmt.Sprint("run-", steps)
+		n.append(run, benchRun(steps)...)
+		answer, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: run})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, server := range []struct{ name, address string }{
+			{"echo", serveEcho(b, answer)}, {"node", n.server.Addresses().GRPC},
+		} {
+			conn, err := grpc.NewClient(server.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = conn.Close() })
+			projection := runlogv1.NewProjectionServiceClient(conn)
+			for _, callers := range []int{1, 16} {
+				b.Run(fmt.Sprintf("steps=%d/callers=%d/%s", steps, callers, server.name), func(b *testing.B) {
+					readSnapshots(b, projection, &runlogv1.GetSnapshotRequest{RunId: run}, callers)
+					b.ReportMetric(float64(proto.Size(answer)), "answer-B")
+				})
+			}
+		}
+	}
+}
+
+// readSnapshots has so many callers ask one after the other.
+func readSnapshots(b *testing.B, projection runlogv1.ProjectionServiceClient, req *runlogv1.GetSnapshotRequest, callers int) {
+	b.ReportAllocs()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	done := make(chan error, callers)
+	b.ResetTimer()
+	for range callers {
+		go func() {
+			for left.Add(-1) >= 0 {
+				if _, err := projection.GetSnapshot(b.Context(), req); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range callers {
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchRun is a run of so many steps that all succeed with an artifact each.
+func benchRun(steps int) []*runlogv1.EventWrite {
+	events := []*runlogv1.EventWrite{newEvent("RunQueued"), newEvent("RunStarted")}
+	for i := range steps {
+		id := step(fmt.Sprintf("model.marketing.step_%04d", i))
+		events = append(events, newEvent("StepStarted", id, payload(`{"startedAt":"2026-02-11T10:30:01.250Z"}`)),
+			newEvent("StepCompleted", id, payload(fmt.Sprintf(`{"artifactRefs":[{"uri":"s3://artifacts/prod/run_2026-02-11/%04d/manifest.json",
+				"kind":"dbt-manifest","sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","sizeBytes":18234}],
+				"completedAt":"2026-02-11T10:31:07.125Z"}`, i))))
+	}
+	return append(events, newEvent("RunCompleted"))
+}
