@@ -113,7 +113,7 @@ func (w *watch) run(ctx context.Context, runID string) error {
 			if next.LastEventSeq > w.current.LastEventSeq {
 				w.current = next
 			}
-			err = w.tell(ctx, w.s.lag(w.current.PersistedAt))
+			err = w.tell(ctx, w.s.lag(sub.Committed()))
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default:
@@ -236,7 +236,7 @@ func (s *Server) encodeMark(m *projector.Mark, lag time.Duration) *runlogv1.Wate
 	}
 }
 
-// lag is the time from a run's newest event to now (PRJ-11).
-func (s *Server) lag(persistedAt time.Time) time.Duration {
-	return max(0, s.opts.Clock().Sub(persistedAt))
+// lag is the time from when a run's newest event came into the log to now (PRJ-11).
+func (s *Server) lag(committed time.Time) time.Duration {
+	return max(0, s.opts.Clock().Sub(committed))
 }
