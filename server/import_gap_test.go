@@ -67,3 +67,24 @@ func TestReadsAcrossGapsREAD1(t *testing.T) {
 		t.Errorf("projected: %v, %v", res, err)
 	}
 }
+
+// TestImportBehindThePlanENV1: of a run whose begin is missing, the plan that its first record has inherited is kept, and
+// stays inherited: the digests of the record do not change (APP-11).
+func TestImportBehindThePlanENV1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	whole := strings.Replace(foreign("old", 2, 1, "RunPaused", `,"contractVersion":"1.1","idempotencyKey":"pause-old"`), `"planId":"plan","planVersion":"1",`, "", 1)
+	n.imports(strings.Replace(whole, `"old"`, `"bare"`, 1)).ok(t)
+	n.imports(strings.Replace(whole, `"runId"`, `"planId":"plan","planVersion":"1","inherited":["planId","planVersion"],"runId"`, 1)).ok(t)
+	if answer := n.imports(strings.Replace(whole, `"runId"`, `"planId":"pl|an","inherited":["planId"],"runId"`, 1)); answer.code != 400 || !strings.Contains(string(answer.body), "events[0].planId") {
+		t.Errorf("a plan of no name: HTTP %d %s", answer.code, answer.body)
+	}
+	bare, kept := n.list("bare")[0], n.list("old")[0]
+	if bare.PlanId != "" || kept.PlanId != "plan" || kept.PlanVersion != "1" || !slices.Equal(kept.Inherited, bare.Inherited) {
+		t.Errorf("inherited %v: plan %q, version %q", kept.Inherited, kept.PlanId, kept.PlanVersion)
+	}
+	verifyChain(t, n.list("old"))
+	if s := n.snapshot("old"); s.PlanId != "plan" || s.PlanVersion != "1" {
+		t.Errorf("the snapshot has plan %q, version %q", s.PlanId, s.PlanVersion)
+	}
+}
