@@ -27,7 +27,7 @@ func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) it
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
 		w := watch{
 			c: c, req: proto.CloneOf(req), placed: req.GetResumeToken() == "",
-			tries: retrier{client: c}, yield: yield,
+			token: req.GetResumeToken(), tries: retrier{client: c}, yield: yield,
 		}
 		if req.GetView() == runlogv1.WatchView_EVENT {
 			w.last = req.GetAfterSeq()
@@ -53,6 +53,7 @@ type watch struct {
 	last    uint64                    // newest runSeq handed out, or which the caller said to have
 	placed  bool                      // last is known: a token of the caller's does not tell
 	learned bool                      // req.ResumeToken came from the server
+	token   string                    // behind which nothing was told that the caller must not miss
 	left    bool                      // the caller left the loop
 	tries   retrier
 	yield   func(*runlogv1.WatchRunResponse, error) bool
@@ -75,6 +76,9 @@ func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 			return true // a node that is behind the one before; it will catch up
 		}
 		w.reached(lastSeq(res))
+	}
+	if token := res.GetResumeToken(); token != "" {
+		w.token = token
 	}
 	return w.hand(res, nil)
 }
@@ -102,13 +106,20 @@ func (w *watch) events(ctx context.Context, res *runlogv1.WatchRunResponse, batc
 	}
 	rest := batch.GetEvents()[whole:]
 	batch.Events = batch.GetEvents()[:whole:whole]
+	// The message's own token is behind the rest: whoever resumed with it would miss that.
+	behind := res.GetResumeToken()
+	if len(rest) > 0 {
+		res.ResumeToken = w.token
+	} else {
+		w.token = behind
+	}
 	if whole > 0 {
 		w.reached(last)
 		if !w.hand(res, nil) {
 			return false
 		}
 	}
-	return len(rest) == 0 || w.pass(ctx, rest)
+	return len(rest) == 0 || w.pass(ctx, rest, behind)
 }
 
 // lastSeq returns how far the run is by a message.

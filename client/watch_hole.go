@@ -10,11 +10,12 @@ import (
 const refetchBatch = 256
 
 // pass takes a watch of events past a hole in front of these events (WATCH-5). A hole is never taken for loss: what the
-// run has is read again, behind the last event that was told and up to where its snapshot is.
-func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord) bool {
+// run has is read again, behind the last event that was told and up to where its snapshot is. With the snapshot comes the
+// token that is behind these events; what comes before it has the one in front of the hole.
+func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord, token string) bool {
 	run := w.req.GetRunId()
 	stale := &runlogv1.Watermark{RunId: run, LastEventSeq: w.last, Stale: true}
-	if !w.hand(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: stale}}, nil) {
+	if !w.hand(&runlogv1.WatchRunResponse{ResumeToken: w.token, Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: stale}}, nil) {
 		return false
 	}
 	res, err := w.c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: run, MinSeq: behind[len(behind)-1].GetRunSeq()})
@@ -30,7 +31,7 @@ func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord) bool {
 			return true
 		}
 		w.reached(events.GetEvents()[len(events.GetEvents())-1].GetRunSeq())
-		return w.hand(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{Events: events}}, nil)
+		return w.hand(&runlogv1.WatchRunResponse{ResumeToken: w.token, Kind: &runlogv1.WatchRunResponse_Events{Events: events}}, nil)
 	}
 	for e, err := range w.c.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: run, AfterSeq: w.last, PayloadForm: w.req.GetPayloadForm()}) {
 		if err != nil {
@@ -43,5 +44,9 @@ func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord) bool {
 			return false
 		}
 	}
-	return tell() && w.hand(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: res.GetSnapshot()}}, nil)
+	if !tell() {
+		return false
+	}
+	w.token = token
+	return w.hand(&runlogv1.WatchRunResponse{ResumeToken: token, Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: res.GetSnapshot()}}, nil)
 }

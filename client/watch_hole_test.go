@@ -1,9 +1,11 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -143,5 +145,75 @@ func TestNoHoleWATCH5(t *testing.T) {
 	}
 	if want := []string{"1-2", "3-3", "4-4", "5-5"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestTokensAroundAHoleWATCH5: whoever leaves at any message and resumes with the token in it misses nothing.
+func TestTokensAroundAHoleWATCH5(t *testing.T) {
+	inRun := slices.Concat(records(1, 3), records(6, 9), records(12, 12))
+	after := func(seq uint64) []*runlogv1.EventRecord {
+		var list []*runlogv1.EventRecord
+		for _, e := range inRun {
+			if e.GetRunSeq() > seq {
+				list = append(list, &runlogv1.EventRecord{RunSeq: e.GetRunSeq()})
+			}
+		}
+		return list
+	}
+	fake := &fakeServer{
+		watchRun: func(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+			at := req.GetAfterSeq()
+			if req.GetResumeToken() != "" {
+				if _, err := fmt.Sscan(req.GetResumeToken(), &at); err != nil {
+					return err
+				}
+			}
+			for list := after(at); len(list) > 0; {
+				n := min(4, len(list))
+				if err := stream.Send(&runlogv1.WatchRunResponse{
+					ResumeToken: fmt.Sprint(list[n-1].GetRunSeq()),
+					Kind:        &runlogv1.WatchRunResponse_Events{Events: &runlogv1.EventBatch{Events: list[:n]}},
+				}); err != nil {
+					return err
+				}
+				list = list[n:]
+			}
+			<-stream.Context().Done()
+			return nil
+		},
+		getSnapshot: func(req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
+			return &runlogv1.GetSnapshotResponse{Snapshot: &runlogv1.RunSnapshot{LastEventSeq: req.GetMinSeq()}}, nil
+		},
+		readEvents: func(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
+			return stream.Send(&runlogv1.ReadEventsResponse{Events: after(req.GetAfterSeq())})
+		},
+	}
+	c := dialFake(t, fake, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // what is missed never comes
+	defer cancel()
+	for leave := range 8 {
+		got := map[uint64]bool{}
+		token := ""
+		for stream := 0; len(got) < len(inRun); stream++ {
+			if stream == 20 {
+				t.Fatalf("leaving at message %d, these came: %v", leave, got)
+			}
+			messages := 0
+			for res, err := range c.WatchRun(ctx, &runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_EVENT, ResumeToken: token}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range res.GetEvents().GetEvents() {
+					got[e.GetRunSeq()] = true
+				}
+				if got[12] && len(got) < len(inRun) {
+					t.Fatalf("leaving at message %d, only these came: %v", leave, got)
+				}
+				token = res.GetResumeToken()
+				if messages++; messages > leave+stream || len(got) == len(inRun) {
+					break
+				}
+			}
+		}
 	}
 }

@@ -102,6 +102,7 @@ type folded struct {
 	weight int       // what the events may add to the snapshot
 
 	// For who watches many runs.
+	stamp  int64  // of the last commit with events, nanoseconds
 	cursor Cursor // behind the last commit that is news
 	seq    uint64 // of its last event
 	unsure bool   // before had some of the events: it does not tell the status that was told last
@@ -123,15 +124,20 @@ func (r *round) fold(c *storage.Commit) error {
 		}
 		return nil
 	}
+	f.stamp = c.PersistedAt
 	// What the database lacks of a run comes after its position, unless the store has got events elsewhere; and what is
 	// imported may have gaps.
 	if next := c.Records[0].RunSeq; f.now.LastEventSeq+1 < next {
 		r.hole(f, f.now.LastEventSeq, next)
 		f.anew = true // it may be what made the run
-		if f.now, err = foldBefore(r.p.opts.Store, f.now, c); err != nil {
+		missing, err := foldBefore(r.p.opts.Store, f.now, c)
+		if err != nil {
 			return err
 		}
-		f.weight += len(f.now.CanonicalJSON())
+		if missing != f.now { // else there is nothing in the hole, and the run is as heavy as it was
+			f.now = missing
+			f.weight += len(f.now.CanonicalJSON())
+		}
 	}
 	for i := range c.Records[1:] {
 		if last, next := c.Records[i].RunSeq, c.Records[i+1].RunSeq; last+1 < next && last >= f.now.LastEventSeq {
@@ -321,7 +327,7 @@ func (r *round) hole(f *folded, last, next uint64) {
 	p.live.Lock()
 	p.live.stale[id] = struct{}{}
 	p.live.Unlock()
-	p.watch.nudge(id, f.before)
+	p.watch.nudge(id, f.before, f.stamp)
 	p.metrics.holes.Inc()
 	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
 		p.holeSaid = now

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"runlog/storage"
 )
@@ -45,6 +46,9 @@ type Subscription struct {
 
 	mu     sync.Mutex
 	newest *Snapshot
+	stamp  int64 // of the proposal that newest comes from, nanoseconds
+
+	taken int64 // stamp, as of the last Take; for the reader alone
 }
 
 // Subscribe follows a run. Snapshots published after the call are seen: who reads the current one after
@@ -103,11 +107,16 @@ func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
+// Committed is when what was taken last came into the log, as its proposal is stamped. Events that were imported were
+// persisted long before; how far the projection lags behind is measured from here (PRJ-11).
+func (s *Subscription) Committed() time.Time { return time.Unix(0, s.taken) }
+
 // Take returns the newest snapshot published since the last call; nil: there is none.
 func (s *Subscription) Take() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newest := s.newest
+	s.taken = s.stamp
 	s.newest = nil
 	return newest
 }
@@ -118,7 +127,7 @@ func (w *watchers) publish(position storage.Position, changed map[string]*folded
 	defer w.mu.Unlock()
 	for id, f := range changed {
 		if f.grew() {
-			w.tellLocked(id, f.now)
+			w.tellLocked(id, f.now, f.stamp)
 		}
 	}
 	w.tellManyLocked(position, changed)
@@ -133,20 +142,20 @@ func (w *watchers) publish(position storage.Position, changed map[string]*folded
 }
 
 // tellLocked hands a snapshot to the run's subscriptions.
-func (w *watchers) tellLocked(runID string, snapshot *Snapshot) {
+func (w *watchers) tellLocked(runID string, snapshot *Snapshot, stamp int64) {
 	for s := range w.byRun[runID] {
 		s.mu.Lock()
-		s.newest = snapshot
+		s.newest, s.stamp = snapshot, stamp
 		s.mu.Unlock()
 		s.notify()
 	}
 }
 
 // nudge has the run's subscriptions look at it again, though its snapshot is what it was.
-func (w *watchers) nudge(runID string, snapshot *Snapshot) {
+func (w *watchers) nudge(runID string, snapshot *Snapshot, stamp int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tellLocked(runID, snapshot)
+	w.tellLocked(runID, snapshot, stamp)
 }
 
 // nudge wakes the reader of a channel that has room for one.

@@ -77,6 +77,9 @@ type Change struct {
 	Mark
 	// Cursor of who has been told this change and everything before it.
 	Cursor Cursor
+	// Committed is when the newest event came into the log, for the projection lag (PRJ-11): imported events were
+	// persisted long before. It is zero while a subscription catches up.
+	Committed time.Time
 }
 
 // RunsSubscription follows the runs that a filter names (WATCH-2). Who is slow sees the newest of each run only
@@ -172,7 +175,7 @@ func (w *watchers) tellManyLocked(position storage.Position, changed map[string]
 		round.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
 	}
 	for _, f := range news {
-		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor}
+		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor, Committed: time.Unix(0, f.stamp)}
 		for s := range w.byTenant[""] {
 			s.tell(round, f, c)
 		}

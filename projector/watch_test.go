@@ -81,9 +81,9 @@ func TestNextIsNeverEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As it happens: the reader is awake, and before it takes the first snapshot a second one comes.
-	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 1})
+	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 1}, 0)
 	<-s.wake
-	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 2})
+	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 2}, 0)
 	if got := s.Take(); got.LastEventSeq != 2 {
 		t.Fatalf("took %v", got)
 	}
@@ -98,7 +98,7 @@ func TestNextIsNeverEmpty(t *testing.T) {
 	var publisher sync.WaitGroup
 	publisher.Go(func() {
 		for i := range uint64(last) {
-			p.watch.tellLocked("run", &Snapshot{LastEventSeq: i + 3})
+			p.watch.tellLocked("run", &Snapshot{LastEventSeq: i + 3}, 0)
 		}
 	})
 	var seen uint64

@@ -99,10 +99,35 @@ func (s *Server) parseImport(body []byte) (*storage.Append, error) {
 		a.Imported = append(a.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt})
 		bad = append(bad, checkDigests(i, &records[i], &a.Events[i])...)
 	}
+	bad = append(bad, inheritPlan(&a.Events[0], &records[0])...)
 	if len(bad) > 0 {
 		return nil, contract.NewError(bad)
 	}
 	return a, nil
+}
+
+// inheritPlan has an event tell the plan that it has inherited, for a new run of which the record that named it is missing.
+// It stays inherited.
+func inheritPlan(e *contract.Event, r *contract.Record) (bad []contract.Violation) {
+	for _, f := range [...]struct {
+		field string
+		bit   contract.Absent
+		dst   *string
+		text  string
+	}{
+		{"planId", contract.AbsentPlan, &e.PlanID, r.PlanID},
+		{"planVersion", contract.AbsentPlanVersion, &e.PlanVersion, r.PlanVersion},
+	} {
+		if e.Absent&f.bit == 0 || f.text == "" {
+			continue
+		}
+		if fault := contract.NameFault(f.text); fault != "" {
+			bad = append(bad, inEvent(0, contract.Violation{Field: f.field, Reason: contract.ReasonInvalidArgumentField, Description: fault}))
+			continue
+		}
+		*f.dst = f.text
+	}
+	return bad
 }
 
 func inEvent(i int, v contract.Violation) contract.Violation {

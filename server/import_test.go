@@ -151,6 +151,25 @@ func TestStaleWatchPRJ12(t *testing.T) {
 	}
 }
 
+// TestLagOfImportsPRJ11: the lag of what was persisted long ago and is imported now is counted from now.
+func TestLagOfImportsPRJ11(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	lines := withGaps("old")
+	n.imports(lines[:2]...).ok(t)
+	n.settle()
+	one, many := n.watch(&runlogv1.WatchRunRequest{RunId: "old"}), n.watchRuns(&runlogv1.WatchRunsRequest{})
+	one.until("caught up", isCaughtUp)
+	many.want("caughtUp")
+	n.imports(lines[2:]...).ok(t)
+	if m := one.until("the run", reaches(7)).GetWatermark(); m.LagMs > 60_000 {
+		t.Errorf("a watch of the run tells a lag of %d ms", m.LagMs)
+	}
+	if m := many.want("old@7 COMPLETED").GetWatermark(); m.LagMs > 60_000 {
+		t.Errorf("a watch of runs tells a lag of %d ms", m.LagMs)
+	}
+}
+
 type alertHandler struct {
 	slog.Handler
 	see func(alert string)

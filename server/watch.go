@@ -168,7 +168,7 @@ func (w *watch) sendShared(shared messages) error {
 	m, _ := shared[key].(*grpc.PreparedMsg)
 	if m == nil {
 		m = &grpc.PreparedMsg{}
-		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.current.PersistedAt)))); err != nil {
+		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.sub.Committed())))); err != nil {
 			return err
 		}
 		shared[key] = m
@@ -225,7 +225,7 @@ func (s *Server) encodeMark(m *projector.Mark, lag time.Duration) *runlogv1.Wate
 	}
 }
 
-// lag is the time from a run's newest event to now (PRJ-11).
-func (s *Server) lag(persistedAt time.Time) time.Duration {
-	return max(0, s.opts.Clock().Sub(persistedAt))
+// lag is the time from when a run's newest event came into the log to now (PRJ-11).
+func (s *Server) lag(committed time.Time) time.Duration {
+	return max(0, s.opts.Clock().Sub(committed))
 }

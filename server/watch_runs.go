@@ -152,8 +152,8 @@ func (w *runsWatch) next(ctx context.Context) error {
 	}
 	for _, c := range news {
 		var lag time.Duration
-		if live {
-			lag = w.s.lag(c.PersistedAt)
+		if live && !c.Committed.IsZero() {
+			lag = w.s.lag(c.Committed)
 		}
 		if err := w.send(w.watermark(&c.Mark, lag), runsPlace{cursor: c.Cursor}); err != nil {
 			return err

@@ -169,7 +169,7 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 	if created {
 		r = a.newRun(m)
 	}
-	fresh, err := a.classify(r, m.headers, o)
+	fresh, err := a.classify(r, m, o)
 	if err != nil {
 		return err
 	}
@@ -202,46 +202,46 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 
 // classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
 // others the runSeq values that they get if the request is stored (APP-1, APP-3).
-func (a *application) classify(r *run, headers []byte, o *Outcome) (fresh int, err error) {
-	n := len(headers) / headerSize
+func (a *application) classify(r *run, m *appendCommand, o *Outcome) (fresh int, err error) {
+	n := len(m.headers) / headerSize
 	if r.unindexed() {
 		if err := a.index(r, n); err != nil {
 			return 0, err
 		}
 	}
 	results := make([]EventResult, n)
-	// What a request said of a key first: where, and the content of the event that is stored under it, or
-	// will be.
+	// What a request said of a key first: where, and the event that is stored under it, or will be.
 	type first struct {
-		index   int
-		content [8]byte
+		index  int
+		stored said
 	}
 	var seen map[keyHash]first
 	if n > 1 {
 		seen = make(map[keyHash]first, n)
 	}
 	for i := range results {
-		h := parseHeader(headers[i*headerSize:])
+		h := parseHeader(m.headers[i*headerSize:])
+		given := h.said(m.imports())
 		if f, ok := seen[h.key]; ok {
 			results[i] = results[f.index]
-			results[i].Duplicate, results[i].SameContent = true, f.content == h.content
+			results[i].Duplicate, results[i].SameContent = true, f.stored.same(given)
 			continue
 		}
 		stored, ok, err := a.receipt(r, &h.key)
 		if err != nil {
 			return 0, err
 		}
-		content := h.content
+		known := given
 		if ok {
-			content = stored.content
+			known = said{stored.content, stored.record}
 		}
 		if seen != nil {
-			seen[h.key] = first{i, content}
+			seen[h.key] = first{i, known}
 		}
 		if ok {
 			results[i] = EventResult{
 				EventID: stored.eventID, RunSeq: stored.runSeq, PersistedAt: stored.persistedAt,
-				Duplicate: true, SameContent: stored.content == h.content,
+				Duplicate: true, SameContent: known.same(given),
 			}
 			continue
 		}
@@ -266,6 +266,29 @@ func parseHeader(b []byte) header {
 		eventID: contract.EventID(b[64:80]),
 		content: [8]byte(b[80:88]),
 	}
+}
+
+// said is what an event says, as far as apply tells two of one key apart.
+type said struct {
+	content [8]byte
+	record  recordPrefix // zero unless imported
+}
+
+func (h *header) said(imported bool) said {
+	s := said{content: h.content}
+	if imported {
+		s.record = recordPrefix(h.record[:])
+	}
+	return s
+}
+
+// same compares whole records where both were imported, else what IDM-7 compares.
+func (s said) same(t said) bool {
+	var none recordPrefix
+	if s.record != none && t.record != none {
+		return s.record == t.record
+	}
+	return s.content == t.content
 }
 
 // receipt looks a key up. A key that the run's memory does not know is new without a read (D6).
@@ -322,7 +345,7 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 			out.firstSeq = res.RunSeq
 		}
 		h := parseHeader(m.headers[(first+i)*headerSize:])
-		if err := a.storeEvent(r, &h, res); err != nil {
+		if err := a.storeEvent(r, &h, res, h.said(m.imports())); err != nil {
 			return err
 		}
 	}
@@ -334,11 +357,11 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 }
 
 // storeEvent advances the run's head by one event and writes its receipt.
-func (a *application) storeEvent(r *run, h *header, res *EventResult) error {
+func (a *application) storeEvent(r *run, h *header, res *EventResult, s said) error {
 	r.head.chain = contract.ChainDigest(r.head.chain, h.record, res.RunSeq, res.PersistedAt)
 	r.head.lastSeq, r.head.persistedAt, r.head.position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
-	rc := receipt{runSeq: res.RunSeq, persistedAt: res.PersistedAt, eventID: h.eventID, content: h.content}
+	rc := receipt{runSeq: res.RunSeq, persistedAt: res.PersistedAt, eventID: h.eventID, content: s.content, record: s.record}
 	a.pending.add(r.no, &h.key, &rc)
 	a.s.active.addReceipt(r, h.key.prefix())
 	a.row = keys.AppendReceipt(a.row[:0], r.no, h.key[:])

@@ -41,28 +41,44 @@ func parseHead(row []byte) (head, error) {
 }
 
 // receipt answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event id (16), content
-// digest (8). Its key carries the whole SHA-256 of the idempotency key.
+// digest (8), and of an imported event the begin of its record digest (8). Its key carries the whole SHA-256 of the
+// idempotency key.
 type receipt struct {
 	runSeq      uint64
 	persistedAt int64
 	eventID     contract.EventID
 	content     [8]byte
+	record      recordPrefix // zero unless the event was imported
 }
 
 const receiptRow = 40
+
+// recordPrefix tells imported records apart. The content digest would not: it leaves out what an append may change
+// under a key (IDM-7).
+type recordPrefix [8]byte
 
 func (r *receipt) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, r.runSeq)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.persistedAt))
 	dst = append(dst, r.eventID[:]...)
-	return append(dst, r.content[:]...)
+	dst = append(dst, r.content[:]...)
+	if r.record != (recordPrefix{}) {
+		dst = append(dst, r.record[:]...)
+	}
+	return dst
 }
 
 func parseReceipt(row []byte) (receipt, error) {
-	if len(row) != receiptRow {
+	var record recordPrefix
+	switch len(row) {
+	case receiptRow:
+	case receiptRow + len(record):
+		record = recordPrefix(row[receiptRow:])
+	default:
 		return receipt{}, fmt.Errorf("%w: receipt of %d bytes", errRow, len(row))
 	}
 	return receipt{
+		record:      record,
 		runSeq:      binary.BigEndian.Uint64(row),
 		persistedAt: int64(binary.BigEndian.Uint64(row[8:])),
 		eventID:     contract.EventID(row[16:32]),

@@ -31,14 +31,19 @@ func (a *application) assign(r *run, m *appendCommand, results []EventResult) (w
 		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", errCommand, len(m.assigned), len(results))
 	}
 	before := Assigned{RunSeq: r.head.lastSeq, PersistedAt: r.head.persistedAt}
+	fresh := make(map[keyHash]int, len(results))
 	for i := range results {
 		res := &results[i]
+		h := parseHeader(m.headers[i*headerSize:])
 		given := parseAssigned(m.assigned[i*assignedSize:])
 		refuse := func(field string) (error, error) {
 			return &ImportError{RunID: string(m.runID), Index: i, Field: field, Given: given, Before: before}, nil
 		}
 		if res.Duplicate {
-			h := parseHeader(m.headers[i*headerSize:])
+			if at, ok := fresh[h.key]; ok {
+				// It repeats one of this request (IDM-8), of which classify could not know what it keeps.
+				res.RunSeq, res.PersistedAt = results[at].RunSeq, results[at].PersistedAt
+			}
 			if res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt || res.EventID != h.eventID || !res.SameContent {
 				return refuse("idempotencyKey")
 			}
@@ -51,7 +56,7 @@ func (a *application) assign(r *run, m *appendCommand, results []EventResult) (w
 			return refuse("persistedAt")
 		}
 		res.RunSeq, res.PersistedAt = given.RunSeq, given.PersistedAt
-		before = given
+		before, fresh[h.key] = given, i
 	}
 	return nil, nil
 }

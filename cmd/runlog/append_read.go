@@ -62,8 +62,9 @@ type chunk struct {
 type intake struct {
 	paths   []string
 	stdin   io.Reader
-	records bool   // the lines are records, which are imported
-	spooled string // the path that has what came from stdin; empty: none
+	records bool              // the lines are records, which are imported
+	sources map[string]source // of records, by path
+	checked bool              // the input was read before, and every line was a record
 	out     chan<- chunk
 	next    chunk // what is not handed on yet
 	// odd holds the unknown event types that were warned of, at most maxOddTypes.
@@ -93,10 +94,15 @@ func (in *intake) readPath(ctx context.Context, path string) error {
 		return err
 	}
 	defer file.Close()
-	if path == in.spooled {
-		path = "stdin"
+	if !in.records {
+		return in.readLines(ctx, path, file)
 	}
-	return in.readLines(ctx, path, file)
+	from := in.sources[path]
+	if err := from.same(file); err != nil {
+		return err
+	}
+	// What is added to it meanwhile was not checked.
+	return in.readLines(ctx, from.name, io.LimitReader(file, from.size))
 }
 
 func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error {
@@ -178,6 +184,9 @@ func whyNoEvent(text []byte, err error) string {
 
 func (in *intake) refuse(at origin, run, why string) {
 	in.next.refused = append(in.next.refused, refusal{at, run, why})
+	if in.checked {
+		in.next.err = errInputChanged
+	}
 }
 
 // hand gives the chunk away and tells whether to go on.

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,20 +55,27 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 	if err != nil {
 		return err
 	}
-	in := intake{paths: paths, records: true}
-	if slices.Contains(paths, "-") {
-		if in.spooled, err = a.spoolStdin(); err != nil {
+	in := intake{records: true, sources: map[string]source{}}
+	dir, err := os.MkdirTemp("", "runlog-import-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for i, path := range paths {
+		if path == "-" && slices.Contains(paths[:i], "-") {
+			continue // named again, it is at its end
+		}
+		from, err := a.source(ctx, path, filepath.Join(dir, strconv.Itoa(i)))
+		if err != nil {
 			return err
 		}
-		defer os.Remove(in.spooled)
-		at := slices.Index(paths, "-")
-		others := func(path string) bool { return path == "-" } // named again, it is at its end
-		in.paths = append(slices.Clone(paths[:at]), in.spooled)
-		in.paths = append(in.paths, slices.DeleteFunc(slices.Clone(paths[at+1:]), others)...)
+		in.paths = append(in.paths, from.path)
+		in.sources[from.path] = from
 	}
 	if err := a.checkRecords(ctx, in); err != nil {
 		return err
 	}
+	in.checked = true
 	i := importer{url: "http://" + admin + "/import", timeout: a.timeout}
 	if _, err := http.NewRequestWithContext(ctx, http.MethodPost, i.url, nil); err != nil {
 		return usageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
@@ -78,18 +87,71 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 	return failure
 }
 
-// spoolStdin puts the standard input into a file, as it is read twice.
-func (a *app) spoolStdin() (path string, err error) {
-	f, err := os.CreateTemp("", "runlog-import-*.jsonl")
+// source is a file that is read twice.
+type source struct {
+	path, name string // the name is what messages call it
+	size       int64
+	modified   time.Time
+}
+
+// source returns the file that has the input of a path: what can be read only once, the standard input or a pipe, is
+// put into the spool file.
+func (a *app) source(ctx context.Context, path, spool string) (source, error) {
+	from := source{path: path, name: path}
+	if path == "-" {
+		from.name = "stdin"
+	} else if info, err := os.Stat(path); err != nil {
+		return source{}, err
+	} else if info.Mode().IsRegular() {
+		from.size, from.modified = info.Size(), info.ModTime()
+		return from, nil
+	}
+	copied := make(chan error, 1)
+	// It is not waited for when the command is interrupted: a read of a terminal or a pipe cannot be called back.
+	go func() { copied <- a.spool(path, spool) }()
+	select {
+	case err := <-copied:
+		if err != nil {
+			return source{}, err
+		}
+	case <-ctx.Done():
+		return source{}, ctx.Err()
+	}
+	info, err := os.Stat(spool)
 	if err != nil {
-		return "", err
+		return source{}, err
 	}
-	_, err = io.Copy(f, a.stdin)
-	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(f.Name())
-		return "", err
+	from.path, from.size, from.modified = spool, info.Size(), info.ModTime()
+	return from, nil
+}
+
+func (a *app) spool(path, spool string) error {
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
 	}
-	return f.Name(), nil
+	out, err := os.OpenFile(spool, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+var errInputChanged = &exitError{exitRefused, "the input was changed while it was imported; what was sent of it may be stored"}
+
+// same refuses a file that is no longer what it was.
+func (s *source) same(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.modified)) {
+		err = fmt.Errorf("%s: %w", s.name, errInputChanged)
+	}
+	return err
 }
 
 // maxFaults are told of an input that is not taken.

@@ -16,7 +16,7 @@ func TestImportOfARun(t *testing.T) {
 	source, target := processes{t: t, server: from.ready(t).GRPC}, processes{t: t, server: to.ready(t).GRPC}
 	admin := "--admin=" + to.ready(t).Admin
 	whole := []string{
-		line("RunQueued", "run", `,"payload":{"n":1.50}`), line("StepStarted", "run", `,"stepId":"a"`),
+		line("RunQueued", "run", `,"payload":{"n": 1.50 , "t":"\u00e9<" }`), line("StepStarted", "run", `,"stepId":"a"`),
 		line("StepCompleted", "run", `,"stepId":"a"`), line("StepStarted", "run", `,"stepId":"b"`), line("RunCancelled", "run", ""),
 		`{"eventType":"RunStarted","runId":"flat","emittedAt":"2026-02-11T10:30:00Z","contractVersion":"1.1","context":{"tenantId":"t","projectId":"p","environmentId":"e"},"status":"RUNNING","startedAt":"2026-02-11T10:30:00Z","planRef":{"planId":"plan","planVersion":"1","uri":"s3://plan","sha256":"00","schemaVersion":"1"},"engineType":"temporal","engineRunRef":"x"}`,
 		`{"eventType":"RunFailed","runId":"flat","emittedAt":"2026-02-11T10:31:00Z","contractVersion":"1.1","idempotencyKey":"end-flat"}`,

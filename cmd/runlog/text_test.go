@@ -64,14 +64,18 @@ func TestTableStreamsBeyondItsSample(t *testing.T) {
 
 func TestRecordLineTakesEitherPayload(t *testing.T) {
 	for _, record := range []*runlogv1.EventRecord{
-		{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(` { "b" : 1.0 } `)}},
+		{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(`{ "b" : 1.0 }`)}},
 		{},
 	} {
 		before := record.GetPayloadForm()
 		line, err := recordLine(record)
-		if err != nil || strings.Contains(string(line), `"payload":{"b":1.0}`) != (before != nil) || record.GetPayloadForm() != before {
+		if err != nil || strings.Contains(string(line), `"payload":{ "b" : 1.0 }`) != (before != nil) || record.GetPayloadForm() != before {
 			t.Errorf("%s, %v", line, err)
 		}
+	}
+	broad := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte("{\n\"b\" : 1.0 }")}}
+	if line, err := recordLine(broad); err != nil || !strings.HasSuffix(string(line), `"payload":{"b":1.0}}`) {
+		t.Errorf("a payload of two lines: %s, %v", line, err)
 	}
 	broken := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(`{`)}}
 	if line, err := recordLine(broken); err == nil {

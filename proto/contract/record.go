@@ -18,6 +18,8 @@ type Record struct {
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
 	// PayloadDigest and RecordDigest are empty, or what APP-11 must give for the event.
 	PayloadDigest, RecordDigest string
+	// PlanID and PlanVersion are what the event inherited from its run, empty where it names them.
+	PlanID, PlanVersion string
 }
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event as ParseEvent reads
@@ -80,7 +82,7 @@ func ParseRecord(line []byte) (Record, error) {
 	if r.Event.EventId == "" {
 		return Record{}, NewError(appendFault(nil, "eventId", "is required: what is imported keeps the one that it has"))
 	}
-	if fault := leaveOut(r.Event, inherited); fault != "" {
+	if fault := r.leaveOut(inherited); fault != "" {
 		return Record{}, NewError(appendFault(nil, "inherited", "%s", fault))
 	}
 	return r, nil
@@ -134,7 +136,8 @@ func setStamp(dst *int64, raw []byte) string {
 }
 
 // leaveOut takes back what reading filled in from the run (ENV-1).
-func leaveOut(e *runlogv1.EventWrite, inherited []byte) string {
+func (r *Record) leaveOut(inherited []byte) string {
+	e := r.Event
 	const help = `must be an array of names, of tenantId, projectId, environmentId, planId and planVersion`
 	if len(inherited) == 0 || string(inherited) == "null" {
 		return ""
@@ -152,9 +155,9 @@ func leaveOut(e *runlogv1.EventWrite, inherited []byte) string {
 		case "environmentId":
 			e.EnvironmentId = ""
 		case "planId":
-			e.PlanId = ""
+			r.PlanID, e.PlanId = e.PlanId, ""
 		case "planVersion":
-			e.PlanVersion = ""
+			r.PlanVersion, e.PlanVersion = e.PlanVersion, ""
 		default:
 			return help
 		}

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"maps"
 	"reflect"
+	"slices"
 
 	"runlog/proto/contract"
 	"runlog/storage"
@@ -229,6 +230,9 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
 				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
 			}
+			if len(a.Imported) > 0 && s.ImportedAt != 0 {
+				res.SameContent = sameRecord(&r.stored[at], e)
+			}
 			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
 				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
 			}
@@ -239,6 +243,9 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 		if f, ok := first[e.IdempotencyKey]; ok && m.bug != bugTwice {
 			res := results[f]
 			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
+			if len(a.Imported) > 0 {
+				res.SameContent = sameRecord(&a.Events[f], e)
+			}
 			results = append(results, res)
 			continue
 		}
@@ -260,6 +267,10 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 			return &storage.ImportError{RunID: a.RunID, Index: i, Field: field, Given: given, Before: before}
 		}
 		if res.Duplicate {
+			if _, stored := r.byKey[a.Events[i].IdempotencyKey]; !stored {
+				first := slices.IndexFunc(a.Events, func(e contract.Event) bool { return e.IdempotencyKey == a.Events[i].IdempotencyKey })
+				res.RunSeq, res.PersistedAt = results[first].RunSeq, results[first].PersistedAt
+			}
 			same := res.SameContent && res.EventID == a.Events[i].EventID
 			if !same || res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt {
 				return refuse("idempotencyKey")
@@ -275,6 +286,13 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 		res.RunSeq, res.PersistedAt, before = given.RunSeq, given.PersistedAt, given
 	}
 	return nil
+}
+
+// sameRecord is what an import compares: all of it.
+func sameRecord(a, b *contract.Event) bool {
+	_, recordA := recordDigest(a)
+	_, recordB := recordDigest(b)
+	return recordA == recordB
 }
 
 func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
