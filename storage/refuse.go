@@ -16,7 +16,7 @@ func refusal(r *run, m *appendCommand) error {
 		return err
 	}
 	if m.imports() && !r.identity.Imported {
-		return &RunExistsError{RunID: r.identity.RunId, What: "events, which were appended and not imported"}
+		return &RunExistsError{RunID: r.identity.RunId, What: "origin: it was made here and not imported"}
 	}
 	if m.create != nil {
 		return refuseCreate(r, m.create)

@@ -228,7 +228,7 @@ type importer struct {
 // send stores a batch, all or nothing. A refusal ends the import: what comes behind in the run would leave a gap.
 func (i importer) send(ctx context.Context, batch []item) outcome {
 	o := outcome{run: batch[0].event.GetRunId()}
-	res, err := i.post(ctx, batch)
+	res, err := i.patiently(ctx, batch)
 	if err == nil {
 		o.err = o.add(batch, res)
 		return o
@@ -245,6 +245,29 @@ func (i importer) send(ctx context.Context, batch []item) outcome {
 	o.refuse(batch, why)
 	o.err = errImportRefused
 	return o
+}
+
+const (
+	// importTries bounds how often a batch is sent to a node that cannot take it now, importPause apart unless the node
+	// asks for more.
+	importTries = 30
+	importPause = 200 * time.Millisecond
+)
+
+// patiently posts again what a node cannot take now: it is starting, or overloaded.
+func (i importer) patiently(ctx context.Context, batch []item) (*runlogv1.AppendEventsResponse, error) {
+	for try := 1; ; try++ {
+		res, err := i.post(ctx, batch)
+		e, ok := errors.AsType[*client.Error](err)
+		if !ok || !e.Retryable() || try == importTries {
+			return res, err
+		}
+		select {
+		case <-time.After(max(importPause, e.RetryAfter)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func (i importer) post(ctx context.Context, batch []item) (*runlogv1.AppendEventsResponse, error) {

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // TestImportOfARun: what one node's "events -o json" prints, another node imports as it is: the same runSeq, persistedAt and
@@ -101,4 +107,30 @@ func write(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestImportWaitsForTheNode: what a node cannot take now is sent again, and what it refuses is not.
+func TestImportWaitsForTheNode(t *testing.T) {
+	calls := 0
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch calls++; calls {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"code":14,"message":"no leader","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","domain":"runlog","reason":"NO_LEADER"}]}`)
+		case 2:
+			_, _ = io.WriteString(w, `{"results":[{"runSeq":"1","persisted":true}],"lastSeq":"1"}`)
+		default:
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"code":6,"message":"there is one","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","domain":"runlog","reason":"RUN_ALREADY_EXISTS"}]}`)
+		}
+	}))
+	defer node.Close()
+	i := importer{url: node.URL}
+	batch := []item{{event: &runlogv1.EventWrite{RunId: "r"}, record: []byte("{}")}}
+	if o := i.send(t.Context(), batch); o.err != nil || len(o.results) != 1 || calls != 2 {
+		t.Errorf("%+v after %d calls", o, calls)
+	}
+	if o := i.send(t.Context(), batch); !errors.Is(o.err, errImportRefused) || len(o.refused) != 1 || calls != 3 {
+		t.Errorf("%+v after %d calls", o, calls)
+	}
 }

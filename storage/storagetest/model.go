@@ -180,7 +180,7 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 		return err
 	}
 	if len(a.Imported) > 0 && !r.run.Imported {
-		return &storage.RunExistsError{RunID: a.RunID, What: "events, which were appended and not imported"}
+		return &storage.RunExistsError{RunID: a.RunID, What: "origin: it was made here and not imported"}
 	}
 	if a.Create != nil && (r.creation == nil || !sameCreation(r.creation, a.Create)) {
 		return &storage.RunExistsError{RunID: a.RunID, What: "metadata"}

@@ -452,7 +452,8 @@ type Watermark struct {
 	Substatus    *string                `protobuf:"bytes,4,opt,name=substatus,proto3,oneof" json:"substatus,omitempty"`
 	// persistedAt of the newest event in the projection.
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
-	// Time from persistedAt to the projection being served, in milliseconds (PRJ-11).
+	// Time from when the newest event came into the log, which is its persistedAt unless it was imported, to the
+	// projection being served, in milliseconds (PRJ-11). 0 in what a watch catches up on.
 	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
 	// The projection has found a hole behind last_event_seq and is reading the run's events again (PRJ-12). The watermark
 	// moves on when that is done. Only on watches of one run.
