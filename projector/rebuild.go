@@ -141,7 +141,8 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	defer p.disk.Unlock()
 	upTo := p.Position()
 	if err = p.swap(a.dir); err == nil {
-		log := p.opts.Store.Follow(storage.Facts)
+		log := p.opts.Store.FollowAhead(storage.Facts)
+		defer log.Close()
 		for err == nil && p.Position() < upTo {
 			if err = ctx.Err(); err == nil {
 				_, err = p.round(ctx, log, true)

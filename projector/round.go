@@ -36,7 +36,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 // to the end of the log.
 //
 // A round that is silent folds what was visible before: nobody is told.
-func (p *Projector) round(ctx context.Context, log *storage.Follower, silent bool) (complete bool, err error) {
+func (p *Projector) round(ctx context.Context, log *storage.Ahead, silent bool) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: silent}
 	complete = true
