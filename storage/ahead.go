@@ -9,9 +9,9 @@ const (
 	aheadEvents = 100_000
 	// A batch ends with the commit that reaches one of these, and so many may wait beside the one that is made and
 	// the one that is used.
-	batchEvents  = 256
-	batchBytes   = 256 << 10
-	aheadBatches = 2
+	batchEvents  = 1024
+	batchBytes   = 512 << 10
+	aheadBatches = 4
 )
 
 // Ahead is a Follower that, when its user is far behind, reads on on a goroutine of its own while the user works with what it
