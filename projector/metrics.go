@@ -2,6 +2,9 @@ package projector
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// lagBuckets has the bounds that are promised or alerted on (0.1 s, 1 s, 5 s) among its own, so that they can be read off.
+var lagBuckets = []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2, 5, 15}
+
 type metrics struct {
 	events          prometheus.Counter
 	inconsistencies prometheus.Counter
@@ -28,7 +31,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
 			Help:    "Time from an event's persistedAt to its snapshot being served (PRJ-11).",
-			Buckets: prometheus.ExponentialBuckets(500e-6, 2, 16),
+			Buckets: lagBuckets,
 		}),
 		position: gauge("position", "Log index up to which everything is folded.",
 			func() float64 { return float64(p.Position()) }),

@@ -216,7 +216,8 @@ func (p *Projector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
-	log := p.opts.Store.Follow(storage.Facts)
+	log := p.opts.Store.FollowAhead(storage.Facts)
+	defer log.Close()
 	pace := time.NewTicker(roundEvery)
 	defer pace.Stop()
 	for {

@@ -20,8 +20,6 @@ const (
 	replacedSuffix = ".replaced" // of the one that it has replaced
 	// rebuildReport is how often a rebuild tells how far it is.
 	rebuildReport = 200 * time.Millisecond
-	// comparePage is how many runs are listed at a time to be compared.
-	comparePage = 1000
 )
 
 // Phase is a part of a rebuild.
@@ -95,7 +93,8 @@ func (p *Projector) rebuild(ctx context.Context, shadow *Projector, report func(
 		g.Position, g.Target = shadow.Position(), p.Position()
 		report(g)
 		if g.Position >= g.Target {
-			break
+			err = p.compare(ctx, shadow, &g, report)
+			return g, err
 		}
 		step, cancel := context.WithTimeout(ctx, rebuildReport)
 		_ = shadow.WaitPosition(step, g.Target)
@@ -104,69 +103,6 @@ func (p *Projector) rebuild(ctx context.Context, shadow *Projector, report func(
 			return g, context.Cause(ctx)
 		}
 	}
-	g.Phase = PhaseCompare
-	last := time.Now()
-	for from := []byte(nil); ; {
-		page, err := p.List(Filter{}, from, comparePage)
-		if err != nil {
-			return g, err
-		}
-		for _, run := range page.Runs {
-			same, err := p.sameIn(ctx, shadow, run.RunID)
-			if err != nil {
-				return g, err
-			}
-			g.Compared++
-			if !same {
-				g.Differing++
-				if len(g.Different) < maxDifferent {
-					g.Different = append(g.Different, run.RunID)
-				}
-			}
-			if now := time.Now(); now.Sub(last) >= rebuildReport {
-				last = now
-				g.Position, g.Target = shadow.Position(), p.Position()
-				report(g)
-			}
-		}
-		if from = page.Next; from == nil {
-			return g, nil
-		}
-	}
-}
-
-// sameIn compares the snapshots that two projectors have of a run. One may be further than the other.
-func (p *Projector) sameIn(ctx context.Context, shadow *Projector, runID string) (same bool, err error) {
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
-	}
-	v, err := p.opts.Store.View(runID)
-	if err != nil {
-		return false, err
-	}
-	served, err := p.Snapshot(v)
-	again, err2 := shadow.Snapshot(v)
-	if err := errors.Join(err, err2, v.Close()); err != nil {
-		return false, err
-	}
-	if served.LastEventSeq != again.LastEventSeq {
-		if v, err = p.opts.Store.View(runID); err != nil {
-			return false, err
-		}
-		upTo := max(served.LastEventSeq, again.LastEventSeq)
-		past := func(r *storage.Record) bool { return r.RunSeq > upTo }
-		served, err = foldRecords(ctx, v, served, past)
-		again, err2 = foldRecords(ctx, v, again, past)
-		if err := errors.Join(err, err2, v.Close()); err != nil {
-			return false, err
-		}
-	}
-	if same = served.Digest() == again.Digest(); !same {
-		p.metrics.diverged.Inc()
-		p.opts.Logger.Error("a snapshot is not the fold of its run; the rebuild replaces it",
-			"alert", AlertDiverged, "run", runID, "seq", served.LastEventSeq)
-	}
-	return same, nil
 }
 
 // adoption asks run to serve another database.
@@ -205,7 +141,8 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	defer p.disk.Unlock()
 	upTo := p.Position()
 	if err = p.swap(a.dir); err == nil {
-		log := p.opts.Store.Follow(storage.Facts)
+		log := p.opts.Store.FollowAhead(storage.Facts)
+		defer log.Close()
 		for err == nil && p.Position() < upTo {
 			if err = ctx.Err(); err == nil {
 				_, err = p.round(ctx, log, upTo)

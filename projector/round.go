@@ -37,7 +37,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 //
 // A round up to where told is, unless that is 0, folds what was visible before: it is silent, and goes no further, since
 // watchers must be told of what comes behind.
-func (p *Projector) round(ctx context.Context, log *storage.Follower, told storage.Position) (complete bool, err error) {
+func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.Position) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: told > 0}
 	r.alerted = r.silent || p.Position() < p.disk.db.listed

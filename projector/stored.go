@@ -38,18 +38,39 @@ type storedEncoder struct{ canonical []byte }
 
 // append appends the stored form to b. What was appended last is in canonical, uncompressed.
 func (e *storedEncoder) append(b []byte, s *Snapshot) []byte {
+	b = appendStoredHeader(b, s)
+	e.canonical = s.AppendCanonical(e.canonical[:0])
+	header := len(b)
+	b = slices.Grow(b, s2.MaxEncodedLen(len(e.canonical)))
+	packed := s2.Encode(b[header:cap(b)], e.canonical)
+	return b[:header+len(packed)]
+}
+
+// appendStoredHeader appends what comes before the canonical form.
+func appendStoredHeader(b []byte, s *Snapshot) []byte {
 	var flags byte
 	if s.Draining {
 		flags |= flagDraining
 	}
 	b = append(b, StoredFormat, flags)
 	b = appendStamp(b, s.PersistedAt)
-	b = appendStamp(b, s.PausedAt)
-	e.canonical = s.AppendCanonical(e.canonical[:0])
-	header := len(b)
-	b = slices.Grow(b, s2.MaxEncodedLen(len(e.canonical)))
-	packed := s2.Encode(b[header:cap(b)], e.canonical)
-	return b[:header+len(packed)]
+	return appendStamp(b, s.PausedAt)
+}
+
+// unpackStored appends the stored form to b, its canonical form not compressed.
+func unpackStored(b, data []byte) ([]byte, error) {
+	if len(data) < storedHeader {
+		return nil, fmt.Errorf("%w: %d bytes", ErrUnreadable, len(data))
+	}
+	n, err := s2.DecodedLen(data[storedHeader:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	b = slices.Grow(append(b, data[:storedHeader]...), n)
+	if _, err := s2.Decode(b[len(b):len(b)+n], data[storedHeader:]); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return b[:len(b)+n], nil
 }
 
 // UnmarshalStored reads the stored form. It keeps no reference to data. Every error is ErrUnreadable.

@@ -1,0 +1,148 @@
+package storage
+
+import "iter"
+
+const (
+	// aheadFrom is how many entries a reader must be behind for another goroutine to read for it.
+	aheadFrom = 64
+	// aheadEvents is about how much is read of one view of the store: while it is open, Pebble keeps what it shows.
+	aheadEvents = 100_000
+	// A batch ends with the commit that reaches one of these, and so many may wait beside the one that is made and
+	// the one that is used.
+	batchEvents  = 1024
+	batchBytes   = 512 << 10
+	aheadBatches = 4
+)
+
+// Ahead is a Follower that, when its user is far behind, reads on on a goroutine of its own while the user works with what it
+// has: to decode events costs nearly as much as to fold them. One goroutine uses it.
+type Ahead struct {
+	f     *Follower // the scan's, while there is one
+	limit int       // aheadEvents
+	scan  *scan     // nil: none is under way
+}
+
+// FollowAhead returns a follower of the log that may read ahead. It must be closed.
+func (s *Store) FollowAhead(detail Detail) *Ahead {
+	return &Ahead{f: s.Follow(detail), limit: aheadEvents}
+}
+
+// Close ends the reading.
+func (a *Ahead) Close() {
+	if a.scan != nil {
+		a.scan.cancel()
+		a.scan = nil
+	}
+}
+
+// Log is that of a Follower.
+func (a *Ahead) Log(after Position) iter.Seq2[*Commit, error] {
+	return sequence(func(yield func(*Commit, error) bool) error { return a.log(after, yield) })
+}
+
+func (a *Ahead) log(after Position, yield func(*Commit, error) bool) error {
+	if a.scan != nil && after < a.scan.passed {
+		a.Close()
+	}
+	// A scan that an earlier call has begun may end before what is there now.
+	for current := false; ; current = false {
+		if a.scan == nil {
+			if applied := a.f.s.Applied(); applied.Position() < after+aheadFrom {
+				return a.f.log(after, yield)
+			}
+			a.scan, current = a.f.scan(after, a.limit), true
+		}
+		s := a.scan
+		for c := s.first(); c != nil; c = s.first() {
+			if c.Position > after && !yield(c, nil) {
+				return nil // and c is the first one again
+			}
+			s.pass(c)
+		}
+		a.scan = nil
+		if s.err != nil || s.complete && current {
+			return s.err
+		}
+		after = max(after, s.passed)
+	}
+}
+
+// scan is a part of the log on its way from the goroutine that reads it.
+type scan struct {
+	batches chan []*Commit
+	stop    chan struct{}
+	rest    []*Commit // of the batch at hand
+	passed  Position  // of the last commit that was used, or where the scan began
+
+	// What follows is there once batches is closed.
+	complete bool // it came to the end of the log
+	err      error
+}
+
+// scan has the follower read until the end of a proposal, once it has so many events. Until the scan ends, nobody else
+// uses the follower.
+func (f *Follower) scan(after Position, limit int) *scan {
+	s := &scan{batches: make(chan []*Commit, aheadBatches), stop: make(chan struct{}), passed: after}
+	go func() {
+		defer close(s.batches)
+		s.read(f, limit)
+	}()
+	return s
+}
+
+func (s *scan) read(f *Follower, limit int) {
+	var batch []*Commit
+	events, size := 0, 0 // of the batch
+	send := func() bool {
+		limit -= events
+		select {
+		case s.batches <- batch:
+			batch, events, size = nil, 0, 0
+			return true
+		case <-s.stop:
+			return false
+		}
+	}
+	last, whole := s.passed, true
+	s.err = f.log(s.passed, func(c *Commit, _ error) bool {
+		if c.Position != last && limit <= events {
+			whole = false
+			return false
+		}
+		last = c.Position
+		batch = append(batch, c)
+		events += max(1, len(c.Records))
+		for i := range c.Records {
+			size += len(c.Records[i].Payload)
+		}
+		if events >= batchEvents || size >= batchBytes {
+			whole = send()
+		}
+		return whole
+	})
+	if s.complete = whole; len(batch) > 0 {
+		send()
+	}
+}
+
+// first returns the first commit that was not passed, nil at the end.
+func (s *scan) first() *Commit {
+	for len(s.rest) == 0 {
+		batch, ok := <-s.batches
+		if !ok {
+			return nil
+		}
+		s.rest = batch
+	}
+	return s.rest[0]
+}
+
+// pass goes on behind the first commit.
+func (s *scan) pass(c *Commit) { s.passed, s.rest = c.Position, s.rest[1:] }
+
+// cancel ends the scan early.
+func (s *scan) cancel() {
+	close(s.stop)
+	for range s.batches {
+	}
+}
