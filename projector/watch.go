@@ -22,7 +22,7 @@ type watchers struct {
 
 	mu       sync.Mutex
 	highest  storage.Position // that published has been
-	byRun    map[string]map[*Subscription]struct{}
+	byRun    map[string]*audience
 	byTenant map[string]map[*RunsSubscription]struct{} // those of any tenant under ""
 	behind   map[*RunsSubscription]struct{}            // those whose upTo is not published yet
 	number   int
@@ -37,18 +37,29 @@ func (w *watchers) admitLocked() error {
 	return nil
 }
 
+// audience is who follows one run.
+type audience struct {
+	newest atomic.Pointer[told] // nil: nothing was told yet
+	subs   []*Subscription      // watchers.mu guards it
+}
+
+// told is a snapshot as it was handed to an audience.
+type told struct {
+	snapshot *Snapshot
+	stamp    int64 // of the proposal that it comes from, nanoseconds
+}
+
 // Subscription follows the snapshots of one run. A reader that is slow sees the newest only (WATCH-3).
 type Subscription struct {
 	w      *watchers
 	runID  string
-	notify func()        // newest was set
-	wake   chan struct{} // has room for one: newest was set; nil: notify is the caller's
+	to     *audience
+	place  int           // in the audience; -1 once it is closed
+	notify func()        // something was told
+	wake   chan struct{} // has room for one: something was told; nil: notify is the caller's
 
-	mu     sync.Mutex
-	newest *Snapshot
-	stamp  int64 // of the proposal that newest comes from, nanoseconds
-
-	taken int64 // stamp, as of the last Take; for the reader alone
+	notified atomic.Bool // and nothing was taken since
+	last     *told       // taken; for the reader alone
 }
 
 // Subscribe follows a run. Snapshots published after the call are seen: who reads the current one after
@@ -62,31 +73,36 @@ func (p *Projector) Subscribe(runID string, notify func()) (*Subscription, error
 	if err := w.admitLocked(); err != nil {
 		return nil, err
 	}
-	s := &Subscription{w: w, runID: runID, notify: notify}
+	if w.byRun == nil {
+		w.byRun = map[string]*audience{}
+	}
+	to := w.byRun[runID]
+	if to == nil {
+		to = &audience{}
+		w.byRun[runID] = to
+	}
+	s := &Subscription{w: w, runID: runID, to: to, place: len(to.subs), notify: notify, last: to.newest.Load()}
 	if notify == nil {
 		s.wake = make(chan struct{}, 1)
 		s.notify = func() { nudge(s.wake) }
 	}
-	if w.byRun == nil {
-		w.byRun = map[string]map[*Subscription]struct{}{}
-	}
-	if w.byRun[runID] == nil {
-		w.byRun[runID] = map[*Subscription]struct{}{}
-	}
-	w.byRun[runID][s] = struct{}{}
+	to.subs = append(to.subs, s)
 	return s, nil
 }
 
 // Close ends the subscription.
 func (s *Subscription) Close() {
-	w := s.w
+	w, to := s.w, s.to
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.byRun[s.runID][s]; !ok {
+	if s.place < 0 {
 		return
 	}
-	delete(w.byRun[s.runID], s)
-	if len(w.byRun[s.runID]) == 0 {
+	end := len(to.subs) - 1
+	to.subs[s.place], to.subs[end].place = to.subs[end], s.place
+	to.subs[end] = nil
+	to.subs, s.place = to.subs[:end], -1
+	if end == 0 {
 		delete(w.byRun, s.runID)
 	}
 	w.number--
@@ -107,18 +123,24 @@ func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// Committed is when what was taken last came into the log, as its proposal is stamped. Events that were imported were
-// persisted long before; how far the projection lags behind is measured from here (PRJ-11).
-func (s *Subscription) Committed() time.Time { return time.Unix(0, s.taken) }
-
 // Take returns the newest snapshot published since the last call; nil: there is none.
 func (s *Subscription) Take() *Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	newest := s.newest
-	s.taken = s.stamp
-	s.newest = nil
-	return newest
+	s.notified.Store(false) // first: what comes from now on notifies again
+	newest := s.to.newest.Load()
+	if newest == s.last {
+		return nil
+	}
+	s.last = newest
+	return newest.snapshot
+}
+
+// Committed is when what was taken last came into the log, as its proposal is stamped. Events that were imported were
+// persisted long before; how far the projection lags behind is measured from here (PRJ-11).
+func (s *Subscription) Committed() time.Time {
+	if s.last == nil {
+		return time.Time{}
+	}
+	return time.Unix(0, s.last.stamp)
 }
 
 // publish hands what a round changed to the subscriptions without waiting for any (WATCH-3).
@@ -143,11 +165,16 @@ func (w *watchers) publish(position storage.Position, changed map[string]*folded
 
 // tellLocked hands a snapshot to the run's subscriptions.
 func (w *watchers) tellLocked(runID string, snapshot *Snapshot, stamp int64) {
-	for s := range w.byRun[runID] {
-		s.mu.Lock()
-		s.newest, s.stamp = snapshot, stamp
-		s.mu.Unlock()
-		s.notify()
+	to := w.byRun[runID]
+	if to == nil {
+		return
+	}
+	to.newest.Store(&told{snapshot, stamp})
+	for _, s := range to.subs {
+		// Under load most have not taken yet what they were notified of.
+		if !s.notified.Load() && !s.notified.Swap(true) {
+			s.notify()
+		}
 	}
 }
 

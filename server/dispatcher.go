@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 const (
@@ -27,7 +29,7 @@ type recipient interface {
 }
 
 // messages are encoded once for all streams that get them in a batch.
-type messages map[any]any
+type messages map[messageKey]*grpc.PreparedMsg
 
 // dispatcher sends to many streams from one goroutine, in batches: a stream costs no stack that grows, no timer, and no
 // wake-up for each message, and streams of one run share what is encoded. Between batches news is conflated.

@@ -154,8 +154,8 @@ func (w *watch) deliver(beat bool, shared messages) error {
 	}
 }
 
-// sharedMessage is what the message is that all watchers of a run get.
-type sharedMessage struct {
+// messageKey is what all watchers of a run with one view get.
+type messageKey struct {
 	view     runlogv1.WatchView_Kind
 	snapshot *projector.Snapshot
 	stale    bool
@@ -164,8 +164,8 @@ type sharedMessage struct {
 // sendShared sends where the run is, in a message that is encoded once for all of its watchers. No compressor is
 // registered with gRPC, so that the bytes are the same on every stream.
 func (w *watch) sendShared(shared messages) error {
-	key := sharedMessage{w.view, w.current, w.stale}
-	m, _ := shared[key].(*grpc.PreparedMsg)
+	key := messageKey{w.view, w.current, w.stale}
+	m := shared[key]
 	if m == nil {
 		m = &grpc.PreparedMsg{}
 		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.sub.Committed())))); err != nil {
