@@ -46,8 +46,7 @@ func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail:
 // Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
 // follow each other and are all there. After an error nothing more comes.
 //
-// Commit.Run is the run, without its metadata, as it was when the follower last looked: the head in it, LastSeq and what follows,
-// may be of an earlier or a later commit, and is not older than the run's last commit without records.
+// Commit.Run has what never changes of the run: no metadata, and nothing of its head.
 func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {
 	return sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
 }
@@ -118,7 +117,7 @@ type cachedRun struct {
 const runCacheLimit = 10_000
 
 func (f *Follower) commit(rows *finder, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, err := f.runs.get(rows, b)
+	cached, err := f.runs.get(rows, b.run)
 	if err != nil {
 		return nil, err
 	}
@@ -129,23 +128,22 @@ func (f *Follower) commit(rows *finder, b *block, position Position, persistedAt
 	return commit, err
 }
 
-// get returns the run of a block. A block without bodies says that the run was made, or that its metadata
-// changed: what is remembered of it is old.
-func (c *runCache) get(rows *finder, b *block) (cachedRun, error) {
-	cached, ok := c.young[b.run]
-	if ok && b.count > 0 {
+// get returns the run of a number.
+func (c *runCache) get(rows *finder, no uint64) (cachedRun, error) {
+	cached, ok := c.young[no]
+	if ok {
 		return cached, nil
 	}
-	if cached, ok = c.old[b.run]; !ok || b.count == 0 {
-		var err error
-		if cached.run, cached.id, err = rows.run(b.run); err != nil {
+	if cached, ok = c.old[no]; !ok {
+		id, err := rows.identity(no)
+		if err != nil {
 			return cachedRun{}, err
 		}
-		cached.run.Metadata = nil // may be large, and is no part of a commit
+		cached = cachedRun{named(id), id}
 	}
 	if c.young == nil || len(c.young) >= runCacheLimit {
 		c.young, c.old = make(map[uint64]cachedRun), c.young
 	}
-	c.young[b.run] = cached
+	c.young[no] = cached
 	return cached, nil
 }

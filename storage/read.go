@@ -75,7 +75,17 @@ func (f *finder) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	run := &Run{
+	run := named(id)
+	run.LastSeq, run.PersistedAt, run.Chain, run.Position = h.lastSeq, h.persistedAt, h.chain, h.position
+	if md != nil {
+		run.Metadata = decodeMetadata(md)
+	}
+	return run, id, nil
+}
+
+// named is what never changes of a run.
+func named(id *recordv1.RunIdentity) *Run {
+	return &Run{
 		RunID:           id.RunId,
 		Scope:           Scope{TenantID: id.Scope.GetTenantId(), ProjectID: id.Scope.GetProjectId(), EnvironmentID: id.Scope.GetEnvironmentId()},
 		PlanID:          id.Plan.GetPlanId(),
@@ -83,15 +93,7 @@ func (f *finder) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
 		CreatedAt:       id.CreatedAt,
 		CreatedPosition: Position(id.CreatedPosition),
 		Imported:        id.Imported,
-		LastSeq:         h.lastSeq,
-		PersistedAt:     h.persistedAt,
-		Chain:           h.chain,
-		Position:        h.position,
 	}
-	if md != nil {
-		run.Metadata = decodeMetadata(md)
-	}
-	return run, id, nil
 }
 
 // View is one consistent state of a run and its events. It must be closed.
