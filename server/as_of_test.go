@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
@@ -28,7 +29,7 @@ func TestSnapshotAsOfPRJ1(t *testing.T) {
 			records := n.list(runID)
 			for i, e := range records {
 				want := n.foldTo(runID, e.RunSeq)
-				n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfSeq: e.RunSeq}, want)
+				n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfSeq: proto.Uint64(e.RunSeq)}, want)
 				// A batch has one persistedAt: the state at that moment has all of it.
 				if i+1 < len(records) && records[i+1].PersistedAt.AsTime().Equal(e.PersistedAt.AsTime()) {
 					continue
@@ -49,7 +50,7 @@ func (n *node) wantAsOf(req *runlogv1.GetSnapshotRequest, want fold) {
 		n.t.Fatalf("%v: %v", req, err)
 	}
 	got := resp.Snapshot
-	if got.LastEventSeq != want.LastEventSeq || got.Digest != want.digest || req.AsOfSeq > 0 && got.GetSubstatus() != want.substatus {
+	if got.LastEventSeq != want.LastEventSeq || got.Digest != want.digest || req.GetAsOfSeq() > 0 && got.GetSubstatus() != want.substatus {
 		n.t.Errorf("%v: at %d, %q, digest %s; want %d, %q, %s", req,
 			got.LastEventSeq, got.GetSubstatus(), got.Digest, want.LastEventSeq, want.substatus, want.digest)
 	}
@@ -67,8 +68,8 @@ func TestAsOfRefusals(t *testing.T) {
 		field string
 		says  string
 	}{
-		{&runlogv1.GetSnapshotRequest{AsOfSeq: 3}, "asOfSeq", "the run is at 2"},
-		{&runlogv1.GetSnapshotRequest{AsOfSeq: 1, AsOfTime: timestamppb.New(first)}, "asOfTime", "give one of them"},
+		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(3)}, "asOfSeq", "the run is at 2"},
+		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(1), AsOfTime: timestamppb.New(first)}, "asOfTime", "give one of them"},
 		{&runlogv1.GetSnapshotRequest{AsOfTime: timestamppb.New(time.Now().Add(time.Hour))}, "asOfTime", "is in the future"},
 		{&runlogv1.GetSnapshotRequest{AsOfTime: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "asOfTime", "is not a time"},
 	} {
@@ -85,6 +86,12 @@ func TestAsOfRefusals(t *testing.T) {
 	answer := n.http(http.MethodGet, fmt.Sprintf("/v1/runs/run/snapshot?asOfTime=%s", first.Format(time.RFC3339Nano)), "")
 	if answer.code != http.StatusOK || !strings.Contains(string(answer.body), `"lastEventSeq":"1"`) {
 		t.Errorf("over HTTP: %d %s", answer.code, answer.body)
+	}
+	for _, target := range []string{"/v1/runs/run/snapshot?asOfSeq=0", "/v1/runs/run/snapshot?as_of_seq=0"} {
+		s := n.get(target)["snapshot"].(map[string]any)
+		if s["lastEventSeq"] != "0" || s["status"] != "PENDING" || len(s["steps"].([]any)) != 0 {
+			t.Errorf("before the first event: %v", s)
+		}
 	}
 	n.http(http.MethodGet, "/v1/runs/run/snapshot?asOfSeq=9", "").refused(t, contract.ReasonInvalidArgumentField)
 }

@@ -97,7 +97,9 @@ func (s *Server) parseImport(body []byte) (*storage.Append, error) {
 	}
 	for i := range records {
 		a.Imported = append(a.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt})
-		bad = append(bad, checkDigests(i, &records[i], &a.Events[i])...)
+		for _, v := range records[i].DigestFaults(&a.Events[i]) {
+			bad = append(bad, inEvent(i, v))
+		}
 	}
 	bad = append(bad, inheritPlan(&a.Events[0], &records[0])...)
 	if len(bad) > 0 {
@@ -139,35 +141,24 @@ func inEvent(i int, v contract.Violation) contract.Violation {
 	return v
 }
 
-// checkDigests compares the digests that a record brings along with its event (APP-11).
-func checkDigests(i int, r *contract.Record, e *contract.Event) (bad []contract.Violation) {
-	payload, record := e.Digests()
-	for _, d := range [...]struct {
-		field, given, want string
-	}{
-		{"payloadDigest", r.PayloadDigest, payload.String()},
-		{"recordDigest", r.RecordDigest, record.String()},
-	} {
-		if d.given != "" && d.given != d.want {
-			bad = append(bad, inEvent(i, contract.Violation{Field: d.field, Reason: contract.ReasonInvalidArgumentField,
-				Description: "is not that of the record, whose digest is " + d.want +
-					": the record was changed on its way, if only in the spelling of its payload; import it as it was, or without its digests"}))
-		}
-	}
-	return bad
-}
-
 // importRefused says what of an import does not fit what is stored.
 func importRefused(e *storage.ImportError) *contract.Error {
 	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(), Metadata: map[string]string{
 		"run_id": e.RunID, "index": strconv.Itoa(e.Index), "last_seq": strconv.FormatUint(e.Before.RunSeq, 10),
 	}}
-	switch e.Field {
-	case "runSeq":
+	why := ""
+	switch {
+	case e.Field == "runSeq":
 		out.Reason = contract.ReasonSequenceConflict
-	case "idempotencyKey":
+		why = fmt.Sprintf("is %d, and must be above %d, where the run is: nothing can be put in front of what is stored", e.Given.RunSeq, e.Before.RunSeq)
+	case e.Field == "idempotencyKey":
 		out.Reason = contract.ReasonRunAlreadyExists
+		why = "is that of another event of the run, which is stored or comes before it in the request"
+	case e.Given.PersistedAt < e.Before.PersistedAt:
+		why = fmt.Sprintf("is before that of the event with runSeq %d", e.Before.RunSeq)
+	default:
+		why = "is not past"
 	}
-	out.Violations = []contract.Violation{inEvent(e.Index, contract.Violation{Field: e.Field, Reason: out.Reason, Description: e.Error()})}
+	out.Violations = []contract.Violation{inEvent(e.Index, contract.Violation{Field: e.Field, Reason: out.Reason, Description: why})}
 	return out
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -45,7 +47,7 @@ func TestReadsAcrossGapsREAD1(t *testing.T) {
 			t.Errorf("pages have %d", seqs)
 		}
 		for asOf, want := range map[uint64]uint64{1: 0, 3: 3, 1 << 62: 4, most: most} {
-			s, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "old", AsOfSeq: asOf})
+			s, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "old", AsOfSeq: proto.Uint64(asOf)})
 			if err != nil || s.Snapshot.LastEventSeq != want {
 				t.Errorf("as of %d: %v, %v", asOf, s, err)
 			}

@@ -43,7 +43,7 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 	if err != nil {
 		return nil, err
 	}
-	if req.AsOfSeq > 0 {
+	if req.AsOfSeq != nil && snapshot.LastEventSeq > 0 {
 		now = snapshot.PersistedAt
 	}
 	res := &runlogv1.GetSnapshotResponse{Snapshot: p.s.encodeSnapshotAt(snapshot, now), Applied: v.applied()}
@@ -54,7 +54,7 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 // live answers from memory, if memory has everything that is applied: nothing of the store is opened then. It returns
 // nil where that is not so, and where the past is asked for.
 func (p *projectionService) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
-	if req.AsOfSeq > 0 || req.AsOfTime != nil {
+	if req.AsOfSeq != nil || req.AsOfTime != nil {
 		return nil
 	}
 	at := p.s.store.Applied()
@@ -77,12 +77,12 @@ func (s *Server) encodeSnapshotAt(snapshot *projector.Snapshot, now time.Time) *
 func (s *Server) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at projector.AsOf, now time.Time, err error) {
 	at, now = projector.Always, s.opts.Clock()
 	switch {
-	case req.AsOfSeq > 0 && req.AsOfTime != nil:
+	case req.AsOfSeq != nil && req.AsOfTime != nil:
 		return at, now, invalid("asOfTime", "is given beside asOfSeq; give one of them")
-	case req.AsOfSeq > run.LastSeq:
-		return at, now, invalid("asOfSeq", fmt.Sprintf("is %d, and the run is at %d; minSeq waits for it", req.AsOfSeq, run.LastSeq))
-	case req.AsOfSeq > 0:
-		at.Seq = req.AsOfSeq
+	case req.GetAsOfSeq() > run.LastSeq:
+		return at, now, invalid("asOfSeq", fmt.Sprintf("is %d, and the run is at %d; minSeq waits for it", req.GetAsOfSeq(), run.LastSeq))
+	case req.AsOfSeq != nil:
+		at.Seq = *req.AsOfSeq
 	case req.AsOfTime != nil:
 		if at.Time, err = bound("asOfTime", req.AsOfTime); err != nil {
 			return at, now, err

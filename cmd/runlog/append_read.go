@@ -39,7 +39,6 @@ type item struct {
 
 	// Of a record that is imported.
 	record []byte
-	runSeq uint64
 }
 
 // refusal is a line that was not stored. runID is empty when the line did not tell.
@@ -137,7 +136,7 @@ func (in *intake) take(at origin, text []byte) {
 	if in.records {
 		var r contract.Record
 		r, err = contract.ParseRecord(text)
-		it.event, it.record, it.runSeq = r.Event, text, r.RunSeq
+		it.event, it.record = r.Event, text
 	} else {
 		it.event, err = contract.ParseEvent(text)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"os"
@@ -72,19 +73,35 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 		in.paths = append(in.paths, from.path)
 		in.sources[from.path] = from
 	}
+	i := importer{url: "http://" + admin + "/import", timeout: a.timeout}
+	if err := reachable(ctx, admin); err != nil {
+		return err
+	}
 	if err := a.checkRecords(ctx, in); err != nil {
 		return err
 	}
 	in.checked = true
-	i := importer{url: "http://" + admin + "/import", timeout: a.timeout}
-	if _, err := http.NewRequestWithContext(ctx, http.MethodPost, i.url, nil); err != nil {
-		return usageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
-	}
 	failure := a.pumpFiles(ctx, &in, i.send, total)
 	if failure != nil && !errors.Is(failure, errImportRefused) {
 		return hinted{failure, "the counts above are stored, and running the same command again is safe"}
 	}
 	return failure
+}
+
+// reachable asks an admin listener whether it is there, before anything is read.
+func reachable(ctx context.Context, admin string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/healthz", nil)
+	if err != nil {
+		return usageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return &exitError{exitUnavailable, fmt.Sprintf("no admin listener answers at %s; name another with --admin", admin)}
+	}
+	return resp.Body.Close()
 }
 
 // source is a file that is read twice.
@@ -160,8 +177,67 @@ const maxFaults = 20
 // checked is what a check of the input knows about a run.
 type checked struct {
 	first  origin
-	last   uint64
+	seq    uint64 // of its last record
+	stamp  int64
 	closed bool
+}
+
+// recordCheck finds what can be found in an input without the node.
+type recordCheck struct {
+	runs   map[string]*checked
+	order  []string // of runs
+	seed   maphash.Seed
+	keys   map[uint64]struct{} // hashes of runs and keys
+	now    int64
+	faults int
+	stderr io.Writer
+}
+
+func (c *recordCheck) fault(at origin, why string) {
+	if c.faults++; c.faults <= maxFaults {
+		fmt.Fprintf(c.stderr, "%s: %s\n", at, oneLine(why))
+	}
+}
+
+func (c *recordCheck) violations(at origin, bad []contract.Violation) {
+	if len(bad) > 0 {
+		c.fault(at, explainLine(contract.NewError(bad)))
+	}
+}
+
+// record checks a record by itself, and how it follows the one before in its run. Which policies the node has, it does not know.
+func (c *recordCheck) record(it *item) {
+	r, err := contract.ParseRecord(it.record)
+	if err != nil {
+		c.fault(it.origin, whyNoEvent(it.record, err)) // it was a record a moment ago
+		return
+	}
+	name := it.event.GetRunId()
+	run := c.runs[name]
+	if run == nil {
+		run = &checked{first: it.origin}
+		c.runs[name] = run
+		c.order = append(c.order, name)
+	}
+	e, bad := contract.Validate(r.Event, contract.Options{RunID: name, MaxPayloadBytes: contract.LargestMaxPayloadBytes, OpaqueKeys: true})
+	if c.violations(it.origin, bad); len(bad) == 0 {
+		c.violations(it.origin, r.DigestFaults(&e))
+		key := maphash.String(c.seed, name+"\x00"+e.IdempotencyKey)
+		if _, twice := c.keys[key]; twice {
+			c.fault(it.origin, fmt.Sprintf("has the idempotency key of an earlier record of run %q", name))
+		}
+		c.keys[key] = struct{}{}
+	}
+	switch {
+	case r.RunSeq <= run.seq:
+		c.fault(it.origin, fmt.Sprintf("runSeq %d of run %q comes after %d: put the records of a run in the order of their runSeq", r.RunSeq, name, run.seq))
+	case r.PersistedAt < run.stamp:
+		c.fault(it.origin, fmt.Sprintf("persistedAt of runSeq %d of run %q is before that of runSeq %d", r.RunSeq, name, run.seq))
+	case r.PersistedAt >= c.now:
+		c.fault(it.origin, fmt.Sprintf("persistedAt of runSeq %d of run %q is not past", r.RunSeq, name))
+	}
+	run.seq, run.stamp = max(run.seq, r.RunSeq), max(run.stamp, r.PersistedAt)
+	run.closed = run.closed || endsRun(it.event.GetEventType())
 }
 
 // checkRecords refuses an input of which any line is no record, or any run is not whole.
@@ -171,53 +247,38 @@ func (a *app) checkRecords(ctx context.Context, in intake) error {
 	chunks := make(chan chunk)
 	in.out = chunks
 	go in.read(ctx)
-	runs := map[string]*checked{}
-	var order []string
-	faults := 0
-	fault := func(at origin, why string) {
-		if faults++; faults <= maxFaults {
-			fmt.Fprintf(a.stderr, "%s: %s\n", at, oneLine(why))
-		}
+	check := recordCheck{
+		runs: map[string]*checked{}, seed: maphash.MakeSeed(), keys: map[uint64]struct{}{},
+		now: time.Now().UnixNano(), stderr: a.stderr,
 	}
 	for c := range chunks {
 		for _, r := range c.refused {
-			fault(r.origin, r.why)
+			check.fault(r.origin, r.why)
 		}
-		for _, it := range c.items {
-			name := it.event.GetRunId()
-			run := runs[name]
-			if run == nil {
-				run = &checked{first: it.origin}
-				runs[name] = run
-				order = append(order, name)
-			}
-			if it.runSeq <= run.last {
-				fault(it.origin, fmt.Sprintf("runSeq %d of run %q comes after %d: put the records of a run in the order of their runSeq", it.runSeq, name, run.last))
-			}
-			run.last = max(run.last, it.runSeq)
-			run.closed = run.closed || endsRun(it.event.GetEventType())
+		for i := range c.items {
+			check.record(&c.items[i])
 		}
 		if c.err != nil {
 			return c.err
 		}
 	}
-	for _, name := range order {
-		if run := runs[name]; !run.closed {
-			fault(run.first, fmt.Sprintf("run %q has no RunCompleted, RunFailed or RunCancelled: only closed runs can be imported", name))
+	for _, name := range check.order {
+		if run := check.runs[name]; !run.closed {
+			check.fault(run.first, fmt.Sprintf("run %q has no RunCompleted, RunFailed or RunCancelled: only closed runs can be imported", name))
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case faults > 0:
-		return &exitError{exitRefused, plural(faults, "fault") + " in the input, of which nothing was imported"}
+	case check.faults > 0:
+		return &exitError{exitRefused, plural(check.faults, "fault") + " in the input, of which nothing was imported"}
 	default:
 		return nil
 	}
 }
 
 var errImportRefused = &exitError{exitRefused,
-	"refused, see above; what comes before in the input may be stored, and importing it again is safe"}
+	"refused, see above; what comes before in the input may be stored: mend that line, leave those before it as they are, and import all of it again"}
 
 // importer stores batches of records of one run.
 type importer struct {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/projector"
 	"runlog/proto/contract"
@@ -154,7 +155,7 @@ func (b *killBed) verifyRun(ctx context.Context, conn *grpc.ClientConn, run stri
 
 func (b *killBed) asOf(ctx context.Context, c runlogv1.ProjectionServiceClient, s *projector.Snapshot) *runlogv1.RunSnapshot {
 	b.t.Helper()
-	resp, err := c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: s.RunID, AsOfSeq: s.LastEventSeq})
+	resp, err := c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: s.RunID, AsOfSeq: proto.Uint64(s.LastEventSeq)})
 	if err != nil {
 		b.t.Fatalf("%s as of %d: %v", s.RunID, s.LastEventSeq, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 func (a *app) snapshotCommand() *cobra.Command {
 	req := &runlogv1.GetSnapshotRequest{}
+	var asOfSeq uint64
 	var asOfTime string
 	cmd := &cobra.Command{
 		Use:   "snapshot RUN",
@@ -28,6 +29,12 @@ the logical attempt, with the engine's own count in parentheses once it retried.
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.RunId = args[0]
+			if cmd.Flags().Changed("as-of-seq") {
+				req.AsOfSeq = &asOfSeq
+			}
+			if req.AsOfSeq != nil && asOfTime != "" {
+				return usageError("--as-of-seq and --as-of-time name one moment each: give one of them")
+			}
 			if asOfTime != "" {
 				t, err := time.Parse(time.RFC3339Nano, asOfTime)
 				if err != nil {
@@ -39,9 +46,8 @@ the logical attempt, with the engine's own count in parentheses once it retried.
 		},
 	}
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
-	cmd.Flags().Uint64Var(&req.AsOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq")
+	cmd.Flags().Uint64Var(&asOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq; 0: before the first one")
 	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
-	cmd.MarkFlagsMutuallyExclusive("as-of-seq", "as-of-time")
 	return cmd
 }
 

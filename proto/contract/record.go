@@ -164,3 +164,20 @@ func (r *Record) leaveOut(inherited []byte) string {
 	}
 	return ""
 }
+
+// DigestFaults compares the digests that the record brings along with those of its validated event (APP-11).
+func (r *Record) DigestFaults(e *Event) (bad []Violation) {
+	payload, record := e.Digests()
+	for _, d := range [...]struct {
+		field, given, want string
+	}{
+		{"payloadDigest", r.PayloadDigest, payload.String()},
+		{"recordDigest", r.RecordDigest, record.String()},
+	} {
+		if d.given != "" && d.given != d.want {
+			bad = appendFault(bad, d.field, "is not that of the record, whose digest is %s: the record was changed on its way, "+
+				"if only in the spelling of its payload; import it as it was, or without its digests", d.want)
+		}
+	}
+	return bad
+}

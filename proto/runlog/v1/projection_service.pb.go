@@ -85,8 +85,8 @@ type GetSnapshotRequest struct {
 	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq      uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// The snapshot as it was after the event with this runSeq. Excludes as_of_time.
-	AsOfSeq uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3" json:"as_of_seq,omitempty"`
+	// The snapshot as it was after the event with this runSeq; 0: before the first one. Excludes as_of_time.
+	AsOfSeq *uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
 	// The snapshot as it was at this time: with the events persisted (persistedAt) until then, it included. The time
 	// must be past.
 	AsOfTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
@@ -146,8 +146,8 @@ func (x *GetSnapshotRequest) GetConsistency() Consistency_Level {
 }
 
 func (x *GetSnapshotRequest) GetAsOfSeq() uint64 {
-	if x != nil {
-		return x.AsOfSeq
+	if x != nil && x.AsOfSeq != nil {
+		return *x.AsOfSeq
 	}
 	return 0
 }
@@ -1026,14 +1026,16 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xda\x01\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
-	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1a\n" +
-	"\tas_of_seq\x18\x04 \x01(\x04R\aasOfSeq\x128\n" +
+	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1f\n" +
+	"\tas_of_seq\x18\x04 \x01(\x04H\x00R\aasOfSeq\x88\x01\x01\x128\n" +
 	"\n" +
-	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\"|\n" +
+	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTimeB\f\n" +
+	"\n" +
+	"_as_of_seq\"|\n" +
 	"\x13GetSnapshotResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x121\n" +
 	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"j\n" +
@@ -1188,6 +1190,7 @@ func file_runlog_v1_projection_service_proto_init() {
 	}
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_snapshot_proto_init()
+	file_runlog_v1_projection_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*WatchRunResponse_Watermark)(nil),
