@@ -147,7 +147,7 @@ func hangUp(w http.ResponseWriter) {
 }
 
 // bodyMarshaler decodes bodies with what the gate knows.
-type bodyMarshaler struct{ *runtime.JSONPb }
+type bodyMarshaler struct{ *jsonMarshaler }
 
 // NewDecoder decodes from what readBody has left.
 func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -292,5 +294,19 @@ func TestStatusOf(t *testing.T) {
 		answer := httpAnswer{w.Code, w.Header(), w.Body.Bytes()}
 		r := answer.refused(t, reason)
 		wantEqual(t, "details", fmt.Sprint(r.message, r.metadata, r.fields, answer.header.Get("Retry-After")), "mmap[k:v] map[f:d]2")
+	}
+}
+
+// TestNoBlanksInJSON: what is answered over HTTP is the same text from build to build, in answers, errors and streams.
+func TestNoBlanksInJSON(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	for _, target := range []string{"/v1/runs/run", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/run/events:read", "/v1/runs/nobody", "/v1/runs?pageSize=x"} {
+		body := bytes.TrimSpace(n.http(http.MethodGet, target, "").body)
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, body); err != nil || compact.String() != string(body) {
+			t.Errorf("%s: %v\n got %s\nwant %s", target, err, body, compact.String())
+		}
 	}
 }

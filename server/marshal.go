@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,13 +18,38 @@ import (
 
 const mimeEventStream = "text/event-stream"
 
-// newJSONMarshaler writes fields that are zero, so that `"idempotent": false` can be seen, and refuses
+// jsonMarshaler writes JSON without blanks: protojson puts some in, in other places from build to build, and answers are
+// compared and searched as text.
+type jsonMarshaler struct{ *runtime.JSONPb }
+
+// newJSONMarshaler writes fields that are zero, so that `"idempotent":false` can be seen, and refuses
 // fields that it does not know, so that a typing error is found.
-func newJSONMarshaler() *runtime.JSONPb {
-	return &runtime.JSONPb{
+func newJSONMarshaler() *jsonMarshaler {
+	return &jsonMarshaler{&runtime.JSONPb{
 		MarshalOptions:   protojson.MarshalOptions{EmitDefaultValues: true},
 		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false},
+	}}
+}
+
+func (m *jsonMarshaler) Marshal(v any) ([]byte, error) {
+	text, err := m.JSONPb.Marshal(v)
+	if err != nil {
+		return nil, err
 	}
+	var compact bytes.Buffer
+	compact.Grow(len(text))
+	err = json.Compact(&compact, text)
+	return compact.Bytes(), err
+}
+
+func (m *jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {
+	return runtime.EncoderFunc(func(v any) error {
+		text, err := m.Marshal(v)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return err
+	})
 }
 
 // prepareStream makes a server stream Server-Sent Events when the request asks for them, and resumes
@@ -46,7 +73,7 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 
 // eventStreamMarshaler writes each message of a stream as an event: its kind as the event's name, the
 // resume token as its id, and as data the same JSON that other clients get.
-type eventStreamMarshaler struct{ json *runtime.JSONPb }
+type eventStreamMarshaler struct{ json *jsonMarshaler }
 
 var (
 	_ runtime.Marshaler = (*eventStreamMarshaler)(nil)
