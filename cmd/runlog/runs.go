@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -94,10 +95,28 @@ func (a *app) listRuns(ctx context.Context, opts runsOptions) error {
 		EnvironmentId: opts.environment,
 		PlanId:        opts.plan,
 		Status:        status,
-		PageSize:      pageSize(opts.limit),
+		PageSize:      pageSize(opts.limit + min(opts.limit, 1)),
 	})
-	return list(a, runs, opts.limit, runLine, runCells,
+	more := false
+	err = list(a, firstOf(runs, opts.limit, &more), 0, runLine, runCells,
 		"RUN", "STATUS", "LAST SEQ", "TENANT", "PROJECT", "ENVIRONMENT", "PLAN", "VERSION", "CREATED")
+	if more && err == nil {
+		_, err = fmt.Fprintf(a.stderr, "these are the newest %s; --limit shows more, --limit 0 all\n", number(opts.limit))
+	}
+	return err
+}
+
+// firstOf yields the first limit (0: all) things, and notes whether there are more.
+func firstOf[T any](seq iter.Seq2[T, error], limit uint64, more *bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := limit
+		for thing, err := range seq {
+			if *more = limit > 0 && left == 0 && err == nil; *more || !yield(thing, err) {
+				return
+			}
+			left--
+		}
+	}
 }
 
 func runLine(run *runlogv1.Run) ([]byte, error) { return jsonLine(run) }
