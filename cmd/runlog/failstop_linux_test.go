@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // TestWriteErrorStopsTheProcessD10: when the file system refuses a write, the process answers no append any more
@@ -35,6 +40,7 @@ func TestWriteErrorStopsTheProcessD10(t *testing.T) {
 				ledgers[i] = newLedger(fmt.Sprintf("writer-%d", i))
 			}
 			acked := load(t, conn, ledgers, 0, func() {
+				awaitAppends(t, conn)
 				time.Sleep(200 * time.Millisecond)
 				limit := unix.Rlimit{Cur: c.size, Max: c.size}
 				if err := unix.Prlimit(n.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
@@ -59,9 +65,30 @@ func TestWriteErrorStopsTheProcessD10(t *testing.T) {
 			n = spawnNode(t, dir)
 			conn = dialNode(t, n.ready(t).GRPC)
 			verifyRuns(t, conn, ledgers, func(string) bool { return true })
-			if again := load(t, conn, ledgers, 1, func() { time.Sleep(100 * time.Millisecond); n.kill() }); again == 0 {
+			if again := load(t, conn, ledgers, 1, func() {
+				awaitAppends(t, conn)
+				time.Sleep(100 * time.Millisecond)
+				n.kill()
+			}); again == 0 {
 				t.Error("nothing was acknowledged after the restart")
 			}
 		})
+	}
+}
+
+// awaitAppends returns when the node has answered appends that were made behind those of the load: on a machine that does
+// much else that takes its time.
+func awaitAppends(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	events := runlogv1.NewEventServiceClient(conn)
+	for attempt := range uint32(3) {
+		if _, err := events.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "awaited", Events: []*runlogv1.EventWrite{{
+			EventType: "Noted", TenantId: "t", ProjectId: "p", EnvironmentId: "e", PlanId: "plan", PlanVersion: "1",
+			LogicalAttemptId: 1 + attempt, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
+		}}}); err != nil {
+			t.Error(err)
+		}
 	}
 }
