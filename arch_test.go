@@ -22,6 +22,7 @@ import (
 var ranks = map[string]int{
 	"proto/runlog/v1":       0,
 	"proto/record/v1":       0,
+	"proto/node/v1":         0,
 	"proto/contract":        1,
 	"client":                1,
 	"storage":               2,
@@ -31,6 +32,7 @@ var ranks = map[string]int{
 	"bench":                 3,
 	"server/batch":          4,
 	"server/gate":           4,
+	"server/peer":           4,
 	"server":                5,
 	"cmd/runlog":            6,
 }

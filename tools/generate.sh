@@ -33,6 +33,7 @@ EOF
 
 "$buf" generate --template buf.gen.yaml --output "$fresh"
 "$buf" generate --template buf.gen.api.yaml --output "$fresh"
+"$buf" generate --template buf.gen.node.yaml --output "$fresh"
 
 stale=0
 while read -r file; do
