@@ -154,8 +154,11 @@ func (n *Node) checkTerm(last uint64, newest drop) error {
 	return nil
 }
 
-// bootstrap makes a group of this node alone where there is none.
+// bootstrap makes a group of the founders where this node belongs to none.
 func (n *Node) bootstrap(trans hraft.Transport) error {
+	if len(n.opts.Founders) == 0 {
+		return nil
+	}
 	exists, err := hraft.HasExistingState(n.logs, n.stable, n.snapshots)
 	if err != nil {
 		return fmt.Errorf("raft: look for a group: %w", err)
@@ -168,10 +171,11 @@ func (n *Node) bootstrap(trans hraft.Transport) error {
 			return fmt.Errorf("raft: make a group: %w", err)
 		}
 	}
-	conf := n.config(nil)
-	err = hraft.BootstrapCluster(conf, n.logs, n.stable, n.snapshots, trans, hraft.Configuration{
-		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
-	})
+	var founders hraft.Configuration
+	for _, m := range n.opts.Founders {
+		founders.Servers = append(founders.Servers, hraft.Server{ID: hraft.ServerID(m.ID), Address: hraft.ServerAddress(m.Address)})
+	}
+	err = hraft.BootstrapCluster(n.config(nil), n.logs, n.stable, n.snapshots, trans, founders)
 	if err != nil {
 		return fmt.Errorf("raft: make a group: %w", err)
 	}
