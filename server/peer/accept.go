@@ -75,7 +75,7 @@ func (m *Mesh) take(raw net.Conn, e *list.Element) {
 // answer is the accepting end's half of the handshake. It logs and tells what it refuses.
 func (m *Mesh) answer(raw net.Conn) (*Conn, error) {
 	tune(raw)
-	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(m.opts.handshakeTimeout)); err != nil {
 		return nil, err
 	}
 	conn, certified, err := m.answerTLS(raw)
@@ -164,7 +164,7 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	}
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok {
-		if refused = misread(err, m.opts.TLS != nil); refused == nil {
+		if refused = m.misread(err); refused == nil {
 			// A port scan, a health check of TCP, a node that went away: nobody to tell, nothing to do.
 			m.metrics.done(accepting, broken)
 			if errors.Is(err, errIdentity) {
@@ -251,7 +251,7 @@ func (m *Mesh) material() *material {
 
 // withDeadline bounds the handshake of a dial by the context and by Close.
 func (m *Mesh) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.opts.handshakeTimeout)
 	stop := context.AfterFunc(m.closing, cancel)
 	return ctx, func() { stop(); cancel() }
 }

@@ -72,9 +72,9 @@ func (m *Mesh) broke(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		// A node that hangs and a program that waits for something else look alike.
 		return fmt.Errorf("no handshake came back within %v: the node hangs or is overloaded, or it is no runlog node: %w",
-			handshakeTimeout, os.ErrDeadlineExceeded)
+			m.opts.handshakeTimeout, os.ErrDeadlineExceeded)
 	}
-	if refused := misread(err, m.opts.TLS != nil); refused != nil {
+	if refused := m.misread(err); refused != nil {
 		return refused
 	}
 	return fmt.Errorf("the handshake broke off: the node stops, is overloaded, or is none: %w", err)

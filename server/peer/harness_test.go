@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -191,13 +192,13 @@ func talk(t *testing.T, dialled, accepted net.Conn) {
 	}
 }
 
-// authority is a directory with a certificate authority that was made at noon.
+// authority is a directory with a certificate authority, valid from 30 days before noon.
 type authority struct{ dir string }
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	a := authority{t.TempDir()}
-	if err := MakeCA(a.dir, noon); err != nil {
+	if err := MakeCA(a.dir, noon.Add(-30*day)); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -219,20 +220,21 @@ func (a authority) issue(t *testing.T, node string, from time.Time, valid time.D
 	return ca, cert, key
 }
 
-// tls is the certificate of a node, sound at noon, under a clock.
-func (a authority) tls(t *testing.T, node string, clock func() time.Time) *TLS {
+// tls is a node's certificate, valid from 20 days before noon to 90 days after, of a node with noon on its clock.
+func (a authority) tls(t *testing.T, node string) *TLS {
 	t.Helper()
-	loaded, err := LoadTLS(a.load(t, node, clock))
+	return a.tlsAt(t, node, clockAt(noon), 110*day)
+}
+
+// tlsAt is one that is valid from 20 days before noon for so long.
+func (a authority) tlsAt(t *testing.T, node string, c *clock, valid time.Duration) *TLS {
+	t.Helper()
+	ca, cert, key := a.issue(t, node, noon.Add(-20*day), valid)
+	loaded, err := LoadTLS(ca, cert, key, c.read)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return loaded
-}
-
-func (a authority) load(t *testing.T, node string, clock func() time.Time) (ca, cert, key string, _ func() time.Time) {
-	t.Helper()
-	ca, cert, key = a.issue(t, node, noon, 90*day)
-	return ca, cert, key, clock
 }
 
 func copyFile(t *testing.T, from, to string) {
@@ -244,4 +246,26 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatalf("%s: %v", filepath.Base(from), err)
 	}
+}
+
+// count returns the value of a metric with the values of its labels, in their order.
+func (n *node) count(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := n.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(values, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s of %q", name, labels)
+	return 0
 }

@@ -48,8 +48,9 @@ func build(i Identity) string {
 }
 
 // misread turns an error of reading or of TLS into a refusal where it tells of an end that is no runlog node, or not
-// one of this kind; nil: the connection just broke. overTLS says what this end speaks.
-func misread(err error, overTLS bool) *RefusedError {
+// one of this kind; nil: the connection just broke.
+func (m *Mesh) misread(err error) *RefusedError {
+	overTLS := m.opts.TLS != nil
 	if e, ok := errors.AsType[*strangerError](err); ok {
 		return stranger(e.first, overTLS)
 	}
@@ -70,7 +71,7 @@ func misread(err error, overTLS bool) *RefusedError {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return refuse(Protocol, "nothing that is a handshake came within %v; runlog's port for nodes (--raft-listen) "+
-			"was wanted, and a node that is not overloaded", handshakeTimeout)
+			"was wanted, and a node that is not overloaded", m.opts.handshakeTimeout)
 	}
 	if e, ok := errors.AsType[*tlsError](err); ok && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !isNet(err) {
 		return refuse(Protocol, "TLS cannot be agreed on (%v); both nodes need TLS 1.3", e.cause)

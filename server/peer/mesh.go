@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// handshakeTimeout bounds a handshake, TLS included, at both ends, and the TCP connect before it.
-	handshakeTimeout = 5 * time.Second
+	// defaultTimeout bounds a handshake, TLS included, at both ends, and the TCP connect before it.
+	defaultTimeout = 5 * time.Second
 	// lingerTimeout is how long a refused end has to read the refusal.
 	lingerTimeout = time.Second
 	// maxHandshakes under way at the accepting end; one more ends the oldest.
@@ -44,6 +44,8 @@ type Options struct {
 	// Clock of log limits; default: time.Now. Certificates have the clock that LoadTLS was given, and deadlines of
 	// connections always the system's.
 	Clock func() time.Time
+
+	handshakeTimeout time.Duration // of tests; else defaultTimeout
 }
 
 // EnsureDefaults fills in what was left out.
@@ -56,6 +58,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.handshakeTimeout == 0 {
+		o.handshakeTimeout = defaultTimeout
 	}
 }
 

@@ -105,7 +105,7 @@ func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s)
 
 // readMessage reads one message and not a byte more. Errors: *strangerError, versionError, errMessage, the reader's.
 func readMessage(r io.Reader) (message, error) {
-	head := make([]byte, headSize, 512)
+	head := make([]byte, headSize)
 	n, err := io.ReadFull(r, head)
 	if known := min(n, len(magic)); string(head[:known]) != magic[:known] {
 		return message{}, &strangerError{head[:n]}
@@ -117,7 +117,8 @@ func readMessage(r io.Reader) (message, error) {
 	if size > maxBody {
 		return message{}, fmt.Errorf("%w: a body of %d bytes", errMessage, size)
 	}
-	all := append(head, make([]byte, size+4)...)
+	all := make([]byte, headSize+size+4)
+	copy(all, head)
 	if _, err := io.ReadFull(r, all[headSize:]); err != nil {
 		return message{}, err
 	}
