@@ -69,6 +69,7 @@ type Node struct {
 	verify    verifier
 	trans     hraft.Transport
 	pilot     *pilot
+	following following
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
@@ -112,6 +113,7 @@ func Start(opts Options) (*Node, error) {
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
 	n.ready.changed = make(chan struct{})
+	n.following.changed = make(chan struct{})
 	n.flight.changed = make(chan struct{}, 1)
 	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
 	n.verify.confirm = n.confirmLeader
@@ -189,6 +191,7 @@ func (n *Node) run(trans hraft.Transport) error {
 	n.done.Go(n.housekeep)
 	n.done.Go(n.watchLog)
 	n.done.Go(n.pilot.run)
+	n.done.Go(n.followLeader)
 	return nil
 }
 

@@ -73,12 +73,15 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	return newest, err
 }
 
-// reachTerm gives a node that never was in a group the term of the store that it was given. One that was has
-// been in that term when the store came.
+// reachTerm gives a node the term of the store that it was given outside of Raft, as if it had heard from that term's
+// leader. One that has a log and no term has lost its vote, and checkTerm says so.
 func (n *Node) reachTerm(term uint64) error {
+	if n.stable.state.term >= term {
+		return nil
+	}
 	_, last, err := n.logBounds()
-	if err != nil || last > 0 || n.stable.state.term > 0 || n.mark.index > 0 {
-		return err // checkTerm looks at the rest
+	if err != nil || n.stable.state.term == 0 && (last > 0 || n.mark.index > 0) {
+		return err
 	}
 	return n.stable.SetUint64([]byte(keyCurrentTerm), term)
 }
