@@ -196,7 +196,7 @@ func TestBeforeItLeads(t *testing.T) {
 	n.close()
 	n.opts.Registry = nil
 	n.opts.Raft.ElectionTimeout = 2 * time.Second // it stands for election after one to two of them
-	s, err := Start(n.opts)
+	s, err := Start(n.t.Context(), n.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	n.close()
 	n.opts.Registry = nil
 	n.opts.Raft.ElectionTimeout = 500 * time.Millisecond
-	s, err := Start(n.opts)
+	s, err := Start(n.t.Context(), n.opts)
 	if err != nil {
 		t.Fatal(err)
 	}

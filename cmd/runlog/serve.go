@@ -188,7 +188,7 @@ func serve(ctx context.Context, opts server.Options) error {
 	governing, stop := context.WithCancel(ctx)
 	defer stop()
 	governor.Go(func() { governProcs(governing) })
-	s, err := server.Start(opts)
+	s, err := server.Start(ctx, opts)
 	if err != nil {
 		return explainStart(err)
 	}

@@ -25,6 +25,8 @@ var (
 	ErrTaken = errors.New("taken")
 	// ErrRefused means that the change is not to be made.
 	ErrRefused = errors.New("refused")
+	// ErrAlone means that there is no other voter.
+	ErrAlone = errors.New("there is no other voter")
 )
 
 // invited are the nodes that were invited and are no members yet, by address.
@@ -235,6 +237,9 @@ func (c *Cluster) Transfer(ctx context.Context, name string) error {
 	}
 	members := r.node.Members()
 	voters := slices.DeleteFunc(slices.Clone(members), func(m raft.Member) bool { return !m.Voter || m.ID == c.selfID() })
+	if name == "" && len(voters) == 0 {
+		return ErrAlone
+	}
 	if name != "" {
 		m, err := byName(members, name)
 		switch {
