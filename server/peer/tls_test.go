@@ -273,7 +273,7 @@ func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 	}
 	n2.logged(t, "level=ERROR", "that of node n3, and this is node n2")
 
-	ca, cert, key = theirs.issue(t, "n2", noon, 50*day)
+	_, cert, key = theirs.issue(t, "n2", noon, 50*day)
 	n2.replace(t, n2.ca, cert, key)
 	if got := n2.shown(t, n1); !got.Equal(before) {
 		t.Errorf("another authority's: shown is one that ends at %v", got)
