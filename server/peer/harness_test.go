@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
 
 	"runlog/storage"
 )
@@ -268,4 +270,13 @@ func (n *node) count(t *testing.T, name string, labels ...string) float64 {
 	}
 	t.Fatalf("no %s of %q", name, labels)
 	return 0
+}
+
+// authOf is what gRPC knows of a caller's connection.
+func authOf(ctx context.Context) credentials.AuthInfo {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	return p.AuthInfo
 }

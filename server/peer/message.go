@@ -11,7 +11,7 @@ import (
 // A message of the handshake. The head and the refusal are the same in all versions, so that each version can refuse
 // any other and be understood. Integers are big endian.
 //
-//	7  "runlog\x00"
+//	7  "runlog\n"
 //	1  version of the handshake
 //	1  message: 'h' hello, 'w' welcome, 'g' go, 'x' refusal
 //	1  kind of the connection; 0 in a refusal before it was known
@@ -23,7 +23,7 @@ import (
 // (hello) or nothing (welcome). That of a refusal: reason, then the message with two bytes of length. Texts have one
 // byte of length before them.
 const (
-	magic            = "runlog\x00"
+	magic            = "runlog\n" // an HTTP server takes the line for a bad request, and says so
 	handshakeVersion = 1
 	headSize         = len(magic) + 5
 	maxBody          = 4080
