@@ -70,6 +70,8 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
+	// changing is held from looking at the members until a change of them is made.
+	changing sync.Mutex
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
