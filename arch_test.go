@@ -29,10 +29,11 @@ var ranks = map[string]int{
 	"storage/internal/keys": 2,
 	"raft":                  3,
 	"projector":             3,
+	"server/peer":           3,
 	"bench":                 3,
 	"server/batch":          4,
 	"server/gate":           4,
-	"server/peer":           4,
+	"server/cluster":        4,
 	"server":                5,
 	"cmd/runlog":            6,
 }

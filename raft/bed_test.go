@@ -86,11 +86,15 @@ func (b *bed) prepare(id string) Options {
 	b.address = listener.Addr().String()
 	o := b.opts
 	o.Dir, o.NodeID, o.Listener, o.Store, o.Fail = b.dir, id, listener, store, b.fail
+	o.Founders = []Member{{ID: id, Address: b.address}}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 10
 	}
 	if o.ElectionTimeout == 0 {
 		o.ElectionTimeout = 20 * time.Millisecond
+	}
+	if o.TrailingBytes == 0 {
+		o.TrailingBytes = 1 // tests count entries
 	}
 	return o
 }

@@ -15,8 +15,7 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// group is several nodes in one process, which talk over hashicorp's transport in memory. Production has one
-// voter so far; what it is made of works in a group.
+// group is several nodes in one process, which talk over hashicorp's transport in memory.
 type group struct {
 	t       *testing.T
 	members []*member
@@ -55,6 +54,7 @@ func newGroup(t *testing.T, n int, opts Options) *group {
 func (g *group) newMember(id string, opts Options) *member {
 	m := &member{bed: newBed(g.t), id: hraft.ServerID(id)}
 	m.opts = opts
+	m.opts.AskTerm, m.opts.Ask = g.askTerm, g.ask
 	m.opts.ElectionTimeout = 150 * time.Millisecond
 	m.opts.SegmentBytes = 4 << 10 // raft-wal gives entries that were dropped until their segment is full
 	g.members = append(g.members, m)
@@ -64,6 +64,23 @@ func (g *group) newMember(id string, opts Options) *member {
 		}
 	})
 	return m
+}
+
+// ask is what another member says of itself; one that does not run says nothing.
+func (g *group) ask(_ context.Context, m Member) (Progress, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, other := range g.members {
+		if string(other.id) == m.ID && other.trans != nil {
+			return other.node.Progress(), nil
+		}
+	}
+	return Progress{}, errNobody
+}
+
+func (g *group) askTerm(ctx context.Context, m Member) (uint64, error) {
+	p, err := g.ask(ctx, m)
+	return p.Term, err
 }
 
 // tryOpen opens the store and the node, which runs only after group.run.

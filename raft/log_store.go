@@ -23,6 +23,8 @@ type logStore struct {
 	fail      func(error)
 	cache     entryCache
 	written   atomic.Uint64 // bytes of entries that lie in the log or were stored since the process began
+	// fresh is what was stored since the process began: entries, and their bytes.
+	fresh struct{ entries, bytes atomic.Uint64 }
 	// writing is when the write under way began, in nanoseconds since opened; 0: none is.
 	writing atomic.Int64
 	opened  time.Time
@@ -83,7 +85,15 @@ func (s *logStore) StoreLogs(logs []*hraft.Log) error {
 	s.cache.add(logs)
 	s.metrics.logBytes.Add(float64(size))
 	s.written.Add(uint64(size))
+	s.fresh.entries.Add(uint64(len(logs)))
+	s.fresh.bytes.Add(uint64(size))
 	return nil
+}
+
+// holding returns how many entries of the usual size have so many bytes.
+func (s *logStore) holding(bytes uint64) uint64 {
+	entries := s.fresh.entries.Load()
+	return uint64(float64(bytes) / max(float64(s.fresh.bytes.Load()), 1) * float64(entries))
 }
 
 // countBytes begins the count with what lies in the log, so that a node which never lives for long

@@ -8,6 +8,8 @@ type metrics struct {
 	apply    prometheus.Histogram
 	leader   prometheus.Gauge
 
+	tolerance prometheus.Gauge
+
 	logStall    prometheus.Gauge
 	stallAlerts prometheus.Counter
 }
@@ -33,6 +35,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while this node leads and has applied everything before its term.",
 		}),
 	}
+	m.tolerance = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "runlog", Subsystem: "raft", Name: "failure_tolerance",
+		Help: "How many voters may fail before the cluster takes no more appends; as the leader sees it, 0 elsewhere.",
+	})
 	m.logStall = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "runlog", Subsystem: "raft", Name: "log_stall_seconds",
 		Help: "How long the write to the log that is under way has taken.",
@@ -46,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.logWrite, m.logBytes, m.apply, m.leader, m.logStall, m.stallAlerts}
+	return []prometheus.Collector{m.logWrite, m.logBytes, m.apply, m.leader, m.tolerance, m.logStall, m.stallAlerts}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -44,6 +45,9 @@ const (
 	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
+	// commitTimeout is how long followers may learn later than the leader what is committed: so long may a read that is
+	// linearizable wait on a follower when nothing else is being written.
+	commitTimeout = 10 * time.Millisecond
 	// maxSettling is far more than the proposals that are under way at a time.
 	maxSettling = 64
 )
@@ -63,11 +67,15 @@ type Node struct {
 	heldUntil uint64
 	metrics   *metrics
 	verify    verifier
+	trans     hraft.Transport
+	pilot     *pilot
+	following following
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
 		sync.Mutex
 		leading bool
+		term    uint64 // in which it does
 		changed chan struct{}
 	}
 	failed atomic.Bool
@@ -76,6 +84,7 @@ type Node struct {
 	flight struct {
 		sync.Mutex
 		closing bool
+		held    bool // while the leadership is handed over
 		count   int
 		changed chan struct{} // has room for one: count went down
 	}
@@ -88,7 +97,7 @@ type Node struct {
 	done sync.WaitGroup
 }
 
-// Start opens the log and joins the group, which it makes, of this node alone, where there is none.
+// Start opens the log and joins the group, which it makes where there is none and it is told the founders.
 func Start(opts Options) (*Node, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -104,6 +113,7 @@ func Start(opts Options) (*Node, error) {
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
 	n.ready.changed = make(chan struct{})
+	n.following.changed = make(chan struct{})
 	n.flight.changed = make(chan struct{}, 1)
 	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
 	n.verify.confirm = n.confirmLeader
@@ -114,7 +124,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(n.opts.Listener, newHCLogger(n.opts.Logger))
+	trans := newTransport(newStreams(&n.opts), newHCLogger(n.opts.Logger))
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -122,6 +132,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
+	n.electSelf()
 	return nil
 }
 
@@ -167,16 +178,20 @@ func (n *Node) open() error {
 
 // run joins the group.
 func (n *Node) run(trans hraft.Transport) error {
+	n.trans = trans
 	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
 	leading := make(chan bool, 16)
 	var err error
 	if n.raft, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
+	n.pilot = newPilot(n)
 	go n.settle()
 	n.done.Go(func() { n.followLeadership(leading) })
 	n.done.Go(n.housekeep)
 	n.done.Go(n.watchLog)
+	n.done.Go(n.pilot.run)
+	n.done.Go(n.followLeader)
 	return nil
 }
 
@@ -186,11 +201,13 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.HeartbeatTimeout = n.opts.ElectionTimeout
 	conf.ElectionTimeout = n.opts.ElectionTimeout
 	conf.LeaderLeaseTimeout = n.opts.ElectionTimeout
+	conf.CommitTimeout = min(commitTimeout, n.opts.ElectionTimeout/4)
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
 	conf.Logger = newHCLogger(n.opts.Logger)
 	conf.NoSnapshotRestoreOnStart = true
+	conf.ShutdownOnRemove = false // the owner decides what a node does that was removed
 	conf.TrailingLogs = n.opts.TrailingEntries
 	// Entries are no measure of a log; housekeep counts bytes instead (D4h).
 	conf.SnapshotThreshold = math.MaxUint64
@@ -206,8 +223,12 @@ func (n *Node) followLeadership(leading <-chan bool) {
 		case <-n.stop:
 			return
 		case now := <-leading:
-			for now && !n.takeOver() {
-				// It may still lead: a transfer of an earlier leadership can stand in the barrier's way.
+			term, known := uint64(0), false
+			for now && !known {
+				if term, known = n.takeOver(); known {
+					break
+				}
+				// It may still lead.
 				select {
 				case <-n.stop:
 					return
@@ -215,18 +236,20 @@ func (n *Node) followLeadership(leading <-chan bool) {
 				case <-time.After(barrierRetry):
 				}
 			}
-			n.setLeading(now)
+			n.setLeading(now, term)
 		}
 	}
 }
 
-// takeOver applies everything of earlier terms, and says whether it could.
-func (n *Node) takeOver() bool {
-	err := n.barrier()
-	if err != nil {
+// takeOver applies everything of earlier terms, and tells the term in which this node leads, and whether it could.
+func (n *Node) takeOver() (term uint64, ok bool) {
+	term = n.raft.CurrentTerm()
+	if err := n.barrier(); err != nil {
 		n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
+		return 0, false
 	}
-	return err == nil
+	// The barrier may have been one of a later leadership, which is told next.
+	return term, n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
 }
 
 // barrier waits until everything of earlier terms is applied, or until the node closes: hashicorp/raft
@@ -242,9 +265,10 @@ func (n *Node) barrier() error {
 	}
 }
 
-func (n *Node) setLeading(now bool) {
+func (n *Node) setLeading(now bool, term uint64) {
 	n.ready.Lock()
 	defer n.ready.Unlock()
+	n.ready.term = term
 	if n.ready.leading == now {
 		return
 	}
@@ -255,7 +279,7 @@ func (n *Node) setLeading(now bool) {
 	if now {
 		n.metrics.leader.Set(1)
 	}
-	n.opts.Logger.Info("leadership", "leading", now)
+	n.opts.Logger.Info("leadership", "leading", now, "term", term)
 }
 
 // Leading says whether this node can take proposals.
@@ -337,9 +361,24 @@ func (n *Node) advanceMark() {
 	}
 }
 
+// HoldLog keeps the log from being truncated for a node that is given the store's state outside of Raft, from a call
+// with true to one with false, and for a while after that (D5).
+func (n *Node) HoldLog(on bool) {
+	if on {
+		n.snapshots.streams.Add(1)
+	} else {
+		n.snapshots.streams.Add(-1)
+	}
+}
+
 // Truncate flushes the store and drops the entries that it then holds on stable storage, but for
-// TrailingEntries.
+// TrailingEntries and TrailingBytes.
 func (n *Node) Truncate() error {
+	conf := n.raft.ReloadableConfig()
+	conf.TrailingLogs = max(n.opts.TrailingEntries, n.logs.holding(n.opts.TrailingBytes))
+	if err := n.raft.ReloadConfig(conf); err != nil {
+		return fmt.Errorf("raft: truncate: %w", err)
+	}
 	err := n.raft.Snapshot().Error()
 	if errors.Is(err, hraft.ErrNothingNewToSnapshot) {
 		return nil
@@ -363,11 +402,13 @@ func (n *Node) Close() error {
 	n.flight.closing = true
 	n.flight.Unlock()
 	n.awaitProposals()
-	err := n.raft.Shutdown().Error()
+	// What is being sent to a member that takes nothing would hold up the shutdown.
+	err := n.trans.(hraft.WithClose).Close()
+	err = errors.Join(err, n.raft.Shutdown().Error())
 	close(n.stop)
 	n.done.Wait()
 	n.endSettling()
-	n.setLeading(false)
+	n.setLeading(false, 0)
 	return errors.Join(err, n.closeFiles())
 }
 
@@ -409,7 +450,7 @@ func (n *Node) closeFiles() error {
 		n.snapshots.close()
 	}
 	err := n.opts.Listener.Close()
-	if n.raft != nil {
+	if n.raft != nil || errors.Is(err, net.ErrClosed) {
 		err = nil // the transport has closed the listener
 	}
 	if n.mark != nil {

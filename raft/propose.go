@@ -1,7 +1,6 @@
 package raft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -35,11 +34,11 @@ func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	return nil
 }
 
-// takeOff counts a proposal in, unless the node closes.
+// takeOff counts a proposal in, unless the node closes or hands its leadership over.
 func (n *Node) takeOff() bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
-	if n.flight.closing {
+	if n.flight.closing || n.flight.held {
 		return false
 	}
 	n.flight.count++
@@ -180,73 +179,5 @@ func (a *answers) abandon() {
 		for ; p != nil; p = p.next {
 			p.done(nil, fmt.Errorf("%w: the node was closed", ErrUnknown))
 		}
-	}
-}
-
-// ConfirmLeader returns nil when this node still led after the call began and everything that it ever
-// acknowledged is applied: a read of the store that begins then is linearizable (READ-2, D8). All
-// callers that wait share one round.
-func (n *Node) ConfirmLeader(ctx context.Context) error {
-	if !n.Leading() {
-		return ErrNotLeader
-	}
-	return n.verify.join(ctx)
-}
-
-func (n *Node) confirmLeader() error {
-	if err := n.raft.VerifyLeader().Error(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotLeader, err)
-	}
-	return nil
-}
-
-// verifier lets callers share rounds of confirmation. A caller joins the round that has not begun yet,
-// because one under way may have begun before the caller's read was asked for.
-type verifier struct {
-	confirm func() error
-
-	mu      sync.Mutex
-	running bool
-	next    *round
-}
-
-type round struct {
-	done chan struct{}
-	err  error
-}
-
-func (v *verifier) join(ctx context.Context) error {
-	v.mu.Lock()
-	if v.next == nil {
-		v.next = &round{done: make(chan struct{})}
-	}
-	r := v.next
-	if !v.running {
-		v.running = true
-		go v.run()
-	}
-	v.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// run holds rounds until nobody waits for one.
-func (v *verifier) run() {
-	for {
-		v.mu.Lock()
-		r := v.next
-		v.next = nil
-		if r == nil {
-			v.running = false
-			v.mu.Unlock()
-			return
-		}
-		v.mu.Unlock()
-		r.err = v.confirm()
-		close(r.done)
 	}
 }

@@ -73,12 +73,15 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	return newest, err
 }
 
-// reachTerm gives a node that never was in a group the term of the store that it was given. One that was has
-// been in that term when the store came.
+// reachTerm gives a node the term of the store that it was given outside of Raft, as if it had heard from that term's
+// leader. One that has a log and no term has lost its vote, and checkTerm says so.
 func (n *Node) reachTerm(term uint64) error {
+	if n.stable.state.term >= term {
+		return nil
+	}
 	_, last, err := n.logBounds()
-	if err != nil || last > 0 || n.stable.state.term > 0 || n.mark.index > 0 {
-		return err // checkTerm looks at the rest
+	if err != nil || n.stable.state.term == 0 && (last > 0 || n.mark.index > 0) {
+		return err
 	}
 	return n.stable.SetUint64([]byte(keyCurrentTerm), term)
 }
@@ -154,8 +157,11 @@ func (n *Node) checkTerm(last uint64, newest drop) error {
 	return nil
 }
 
-// bootstrap makes a group of this node alone where there is none.
+// bootstrap makes a group of the founders where this node belongs to none.
 func (n *Node) bootstrap(trans hraft.Transport) error {
+	if len(n.opts.Founders) == 0 {
+		return nil
+	}
 	exists, err := hraft.HasExistingState(n.logs, n.stable, n.snapshots)
 	if err != nil {
 		return fmt.Errorf("raft: look for a group: %w", err)
@@ -168,10 +174,11 @@ func (n *Node) bootstrap(trans hraft.Transport) error {
 			return fmt.Errorf("raft: make a group: %w", err)
 		}
 	}
-	conf := n.config(nil)
-	err = hraft.BootstrapCluster(conf, n.logs, n.stable, n.snapshots, trans, hraft.Configuration{
-		Servers: []hraft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}},
-	})
+	var founders hraft.Configuration
+	for _, m := range n.opts.Founders {
+		founders.Servers = append(founders.Servers, hraft.Server{ID: hraft.ServerID(m.ID), Address: hraft.ServerAddress(m.Address)})
+	}
+	err = hraft.BootstrapCluster(n.config(nil), n.logs, n.stable, n.snapshots, trans, founders)
 	if err != nil {
 		return fmt.Errorf("raft: make a group: %w", err)
 	}

@@ -29,7 +29,7 @@ type snapshotStore struct {
 	logs   *logStore // is told after which snapshot it begins
 	stable *stableStore
 
-	// streams counts the checkpoints that are being sent.
+	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it (HoldLog).
 	streams atomic.Int64
 
 	mu struct {

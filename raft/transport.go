@@ -1,7 +1,9 @@
 package raft
 
 import (
+	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -10,7 +12,7 @@ import (
 
 const (
 	transportPool    = 3
-	transportTimeout = 10 * time.Second
+	transportTimeout = 5 * time.Second
 )
 
 // transport is hashicorp's without the heartbeat fast path, which answers heartbeats beside the main
@@ -22,27 +24,101 @@ type transport struct {
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
 func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 
-func newTransport(l net.Listener, log hclog.Logger) transport {
-	return transport{hraft.NewNetworkTransportWithLogger(streams{l}, transportPool, transportTimeout, log)}
+func newTransport(s *streams, log hclog.Logger) transport {
+	return transport{hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
+		Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
+		// No pipeline: it can block for ever after an entry was rejected (D4b).
+		MaxRPCsInFlight: 1,
+	})}
 }
 
-// streams makes a listener a stream layer that takes no connection: one voter has nobody to listen to,
-// and hashicorp/raft would believe any caller. The port is held all the same.
-type streams struct{ net.Listener }
+// streams are the connections to and from other nodes, of which it knows all that are open.
+type streams struct {
+	net.Listener
+	advertise string
+	dial      func(address string, timeout time.Duration) (net.Conn, error)
 
-var _ hraft.StreamLayer = streams{}
+	mu     sync.Mutex
+	closed bool
+	open   map[*stream]struct{}
+}
 
-// Accept ends every connection until the listener is closed.
-func (s streams) Accept() (net.Conn, error) {
-	for {
-		conn, err := s.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		_ = conn.Close()
+var _ hraft.StreamLayer = (*streams)(nil)
+
+func newStreams(o *Options) *streams {
+	return &streams{Listener: o.Listener, advertise: o.Advertise, dial: o.Dial, open: make(map[*stream]struct{})}
+}
+
+// Accept returns the next connection of another node.
+func (s *streams) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	return s.keep(conn)
 }
 
-func (streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", string(address), timeout)
+// Dial connects to another node.
+func (s *streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	conn, err := s.dial(string(address), timeout)
+	if err != nil {
+		return nil, err
+	}
+	return s.keep(conn)
+}
+
+// Addr is the address that the other nodes are told.
+func (s *streams) Addr() net.Addr { return advertised(s.advertise) }
+
+func (s *streams) keep(conn net.Conn) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	c := &stream{Conn: conn, s: s}
+	s.open[c] = struct{}{}
+	return c, nil
+}
+
+// Close takes no more connections and ends those that are open. hashicorp/raft waits for what is being sent when it
+// shuts down, and would wait long for a node that takes nothing.
+func (s *streams) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	left := s.open
+	s.open = nil
+	s.mu.Unlock()
+	err := s.Listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	for c := range left {
+		_ = c.Conn.Close() // what is on it fails, as it should
+	}
+	return err
+}
+
+// stream is one of the connections.
+type stream struct {
+	net.Conn
+	s *streams
+}
+
+func (c *stream) Close() error {
+	c.s.mu.Lock()
+	delete(c.s.open, c)
+	c.s.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// advertised is an address as the other nodes are told it.
+type advertised string
+
+func (advertised) Network() string  { return "tcp" }
+func (a advertised) String() string { return string(a) }
+
+// dialPlain connects to nodes that listen on a port of their own.
+func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
 }

@@ -2,9 +2,12 @@ package server
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -63,6 +66,29 @@ func serveSchema(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/schema+json")
 	_, _ = w.Write(schema)
+}
+
+// serveAdmin serves on the admin listener what a node can tell that does not serve yet. What it is given later replaces
+// that.
+func (s *Server) serveAdmin(l net.Listener) *atomic.Pointer[http.Handler] {
+	handler := new(atomic.Pointer[http.Handler])
+	early := s.earlyHandler()
+	handler.Store(&early)
+	admin := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*handler.Load()).ServeHTTP(w, r)
+	})}
+	s.onClose(admin.Close)
+	s.goServe("admin", func() error { return admin.Serve(l) })
+	return handler
+}
+
+// earlyHandler is what the admin listener serves before the node belongs to a cluster and has its state.
+func (s *Server) earlyHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // adminHandler is what the admin listener serves.

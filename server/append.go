@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -26,6 +27,16 @@ func (e *eventService) AppendEvents(ctx context.Context, req *runlogv1.AppendEve
 }
 
 func (e *eventService) appendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	return atLeader(ctx, e.s, leaderRoute[*runlogv1.AppendEventsResponse]{
+		here: func() (*runlogv1.AppendEventsResponse, error) { return e.appendHere(ctx, req) },
+		there: func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
+			return runlogv1.NewEventServiceClient(conn).AppendEvents(ctx, req, opts...)
+		},
+	})
+}
+
+// appendHere appends at this node, which leads.
+func (e *eventService) appendHere(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	a, err := e.s.parseAppend(req)
 	if err != nil {
 		return nil, err

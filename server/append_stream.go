@@ -35,11 +35,13 @@ type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlo
 // was not stored.
 func (e *eventService) AppendStream(stream appendStream) error {
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
+	route := &streamRoute{e: e, ctx: stream.Context()}
 	ended := make(chan error, 1)
 	// It ends with the stream, at the latest when this call returns: nothing else ends a Recv.
 	go func() {
-		ended <- e.receive(stream, &in)
+		ended <- e.receive(stream, &in, route)
 		close(in.waiting)
+		route.end()
 	}()
 	// Requests are settled whether or not their answers are read, so that their events are let go of.
 	answers := make(chan *reply, streamInFlight)
@@ -128,17 +130,18 @@ type streamed struct {
 	held      int64 // of the node's memory
 	tokens    int   // of the stream's room
 	ticket    batch.Ticket
+	remote    <-chan remoteAnswer // nil: the request was admitted here
 	err       error
 }
 
 // receive admits requests until the producer has no more, or the stream or the node ends.
-func (e *eventService) receive(stream appendStream, in *intake) error {
+func (e *eventService) receive(stream appendStream, in *intake, route *streamRoute) error {
 	for {
 		if err := in.take(stream.Context()); err != nil {
 			return err
 		}
 		req, err := stream.Recv()
-		admit := func() *streamed { return e.admit(req) }
+		admit := func() *streamed { return route.admit(req) }
 		var refusal *gate.Refusal
 		switch {
 		case errors.Is(err, io.EOF):
@@ -166,10 +169,7 @@ func (e *eventService) receive(stream appendStream, in *intake) error {
 }
 
 func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
-	r := &streamed{}
-	if contract.TextFault(req.RequestId) == "" {
-		r.requestID = req.RequestId
-	}
+	r := &streamed{requestID: safeID(req)}
 	if r.append, r.err = e.s.parseAppend(req); r.err != nil {
 		return r
 	}
@@ -189,7 +189,13 @@ func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
 func (e *eventService) answer(ctx context.Context, r *streamed) *runlogv1.AppendStreamResponse {
 	resp := &runlogv1.AppendStreamResponse{RequestId: r.requestID}
 	err := r.err
-	if err == nil {
+	if r.remote != nil {
+		answer := <-r.remote
+		if answer.err == nil {
+			return answer.response
+		}
+		err = answer.err
+	} else if err == nil {
 		var outcome storage.Outcome
 		outcome, resp.Results, err = e.s.settle(ctx, &r.append, r.ticket)
 		e.s.held.Add(-r.held)

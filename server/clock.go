@@ -33,6 +33,7 @@ func (s *Server) checkClock(raised bool) bool {
 	skew := max(0, time.Duration(s.store.Applied().PersistedAt-s.opts.Clock().UnixNano()))
 	s.metrics.clockSkew.Set(skew.Seconds())
 	high := skew > s.opts.ClockSkewLimit
+	s.alerts.set(alertClockSkew, high)
 	switch {
 	case high && !raised:
 		s.metrics.skewAlerts.Inc()

@@ -44,7 +44,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 		if err := errors.Join(os.Rename(in(room), hidden), os.WriteFile(in(room), nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Start(opts); err == nil {
+		if _, err := Start(t.Context(), opts); err == nil {
 			t.Errorf("started with a file for %s", room)
 		}
 		if err := errors.Join(os.Remove(in(room)), os.Rename(hidden, in(room))); err != nil {
@@ -55,7 +55,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 	if err := os.Rename(in("raft"), hidden); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(opts); err == nil || !strings.Contains(err.Error(), "log") {
+	if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "log") {
 		t.Errorf("start without the log: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(in("raft")), os.Rename(hidden, in("raft"))); err != nil {
@@ -63,7 +63,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 	}
 	bad := opts
 	bad.Fail = nil
-	if _, err := Start(bad); err == nil {
+	if _, err := Start(t.Context(), bad); err == nil {
 		t.Error("started without Fail")
 	}
 	waitForGoroutines(t, before)

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,13 +11,13 @@ import (
 	"strings"
 	"syscall"
 
-	"runlog/storage"
+	"runlog/server/cluster"
 )
 
 // dataDir is a node's directory, owned by this process:
 //
 //	LOCK            locked while a process uses the directory; holds its process id
-//	identity.json   format, cluster id and node id, made once
+//	identity.json   format, names of node and data directory, and the cluster
 //	addresses.json  where the node serves now
 //	raft/           the log
 //	store/          the store
@@ -30,13 +28,13 @@ type dataDir struct {
 	identity identity
 }
 
+// identity is what identity.json says.
 type identity struct {
-	Format    int    `json:"format"`
-	ClusterID string `json:"clusterId"`
-	NodeID    string `json:"nodeId"`
+	Format int `json:"format"`
+	cluster.Identity
 }
 
-const dataDirFormat = 1
+const dataDirFormat = 2
 
 // InUseError says that another process holds the data directory.
 type InUseError struct {
@@ -122,6 +120,9 @@ func (d *dataDir) identify(nodeID string) error {
 	if d.identity.Format != dataDirFormat {
 		return fmt.Errorf("data directory %s has format %d, this build knows %d", d.path, d.identity.Format, dataDirFormat)
 	}
+	if err := d.identity.Validate(); err != nil {
+		return fmt.Errorf("data directory: %s: %w", d.file("identity.json"), err)
+	}
 	if nodeID != "" && nodeID != d.identity.NodeID {
 		return fmt.Errorf("data directory %s belongs to node %q, not to %q; drop --node-id or choose another --data-dir",
 			d.path, d.identity.NodeID, nodeID)
@@ -134,11 +135,20 @@ func (d *dataDir) makeIdentity(nodeID string) error {
 	if _, err := os.Stat(d.file("store")); err == nil {
 		return fmt.Errorf("data directory %s has a store but no identity.json; restore that file, or choose another --data-dir", d.path)
 	}
-	d.identity = identity{Format: dataDirFormat, ClusterID: randomHex(16), NodeID: nodeID}
-	if nodeID == "" {
-		d.identity.NodeID = "node-" + randomHex(4)
+	if fault := cluster.NodeIDFault(nodeID); nodeID != "" && fault != "" {
+		return fmt.Errorf("--node-id %q %s", nodeID, fault)
 	}
-	return d.writeJSON("identity.json", d.identity)
+	return d.save(cluster.NewIdentity(nodeID))
+}
+
+// save keeps what the node is.
+func (d *dataDir) save(me cluster.Identity) error {
+	next := identity{dataDirFormat, me}
+	if err := d.writeJSON("identity.json", next); err != nil {
+		return err
+	}
+	d.identity = next
+	return nil
 }
 
 // writeJSON replaces a file at once and durably.
@@ -174,22 +184,18 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func (d *dataDir) clusterID() (storage.ClusterID, error) {
-	id, err := hex.DecodeString(d.identity.ClusterID)
-	if err != nil || len(id) != len(storage.ClusterID{}) {
-		return storage.ClusterID{}, fmt.Errorf("data directory: %s: bad clusterId %q", d.file("identity.json"), d.identity.ClusterID)
+// hasState tells whether the directory has anything of what a node that has taken part in Raft must have.
+func (d *dataDir) hasState() bool {
+	for _, name := range []string{"raft", "store"} {
+		if entries, err := os.ReadDir(d.file(name)); err == nil && len(entries) > 0 {
+			return true
+		}
 	}
-	return storage.ClusterID(id), nil
+	return false
 }
 
 // release gives the directory up. Closing the file alone would leave the lock with a child process that is
 // between fork and exec.
 func (d *dataDir) release() error {
 	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return hex.EncodeToString(b)
 }

@@ -21,7 +21,7 @@ func TestDataDirInUse(t *testing.T) {
 	n.append("run", newEvent("RunStarted"))
 	second := n.opts
 	second.Registry = nil
-	_, err := Start(second)
+	_, err := Start(t.Context(), second)
 	var inUse *InUseError
 	if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Dir != n.opts.DataDir {
 		t.Fatalf("second server on the directory: %v", err)
@@ -53,7 +53,7 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
 		t.Fatalf("the other process says %q, %v", line, err)
 	}
-	_, err = Start(opts)
+	_, err = Start(t.Context(), opts)
 	var inUse *InUseError
 	if !errors.As(err, &inUse) || inUse.PID != holder.Process.Pid {
 		t.Fatalf("start beside process %d: %v", holder.Process.Pid, err)
@@ -99,7 +99,7 @@ func TestPortInUse(t *testing.T) {
 	} {
 		bad := opts
 		set(&bad, taken.Addr().String())
-		_, err := Start(bad)
+		_, err := Start(t.Context(), bad)
 		if err == nil {
 			t.Fatalf("%s on a port in use: started", flag)
 		}
@@ -107,7 +107,7 @@ func TestPortInUse(t *testing.T) {
 			t.Errorf("%s: message %q", flag, text)
 		}
 		set(&bad, "no such host:1")
-		if _, err := Start(bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
+		if _, err := Start(t.Context(), bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s with a bad address: %v", flag, err)
 		}
 	}
@@ -151,14 +151,14 @@ func TestIdentity(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Start(opts); err == nil || !strings.Contains(err.Error(), c.mention) {
+		if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), c.mention) {
 			t.Errorf("%s: %v, want an error about %q", what, err, c.mention)
 		}
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(opts); err == nil || !strings.Contains(err.Error(), "identity.json") {
+	if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "identity.json") {
 		t.Errorf("a store without identity: %v", err)
 	}
 	if err := os.WriteFile(path, good, 0o644); err != nil {

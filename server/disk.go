@@ -19,6 +19,8 @@ const (
 	diskInterval = time.Second
 	// diskDelay is when a refused caller should try again.
 	diskDelay = 10 * time.Second
+	// measureEvery is how many looks at the disk there are for one at the size of the data.
+	measureEvery = 10
 )
 
 // diskUsage returns how many bytes this process may still write to the file system of a directory.
@@ -32,7 +34,11 @@ func diskUsage(dir string) (uint64, error) {
 func (s *Server) watchDisk() {
 	ticker := time.NewTicker(diskInterval)
 	defer ticker.Stop()
-	for s.checkDisk(); ; s.checkDisk() {
+	for i := 0; ; i++ {
+		s.checkDisk()
+		if i%measureEvery == 0 {
+			s.measureData()
+		}
 		select {
 		case <-s.stopping.Done():
 			return
@@ -50,6 +56,7 @@ func (s *Server) checkDisk() {
 	}
 	s.metrics.diskFree.Set(float64(free))
 	low := s.opts.MinFreeBytes > 0 && free < uint64(s.opts.MinFreeBytes)
+	s.alerts.set(alertDiskLow, low)
 	if !low {
 		if s.diskLow.Swap(nil) != nil {
 			s.log.Info("the disk has room again, appends are taken", "alert", alertDiskLow)

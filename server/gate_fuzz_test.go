@@ -36,7 +36,7 @@ type gates struct {
 // openGates starts a node that ends with the fuzzing.
 func openGates(f *testing.F) *gates {
 	f.Helper()
-	s, err := Start(Options{
+	s, err := Start(f.Context(), Options{
 		DataDir:    f.TempDir(),
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
 		MaxRequestBytes: 1 << 20, MaxWait: time.Millisecond,

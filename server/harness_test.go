@@ -65,7 +65,7 @@ func startNode(t testing.TB, change ...func(*Options)) *node {
 
 func (n *node) start() {
 	n.t.Helper()
-	s, err := Start(n.opts)
+	s, err := Start(n.t.Context(), n.opts)
 	if err != nil {
 		n.t.Fatalf("Start: %v", err)
 	}
@@ -169,7 +169,7 @@ func (n *node) snapshot(runID string) *runlogv1.RunSnapshot {
 
 // watchToken is that of a watch of a run that was told everything up to a runSeq.
 func (n *node) watchToken(runID string, seq uint64) string {
-	tokens := newWatchTokens(n.server.cluster, runID)
+	tokens := newWatchTokens(n.server.clusterID, runID)
 	return tokens.format(seq)
 }
 

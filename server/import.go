@@ -53,6 +53,9 @@ func (s *Server) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.A
 	if err != nil {
 		return nil, err
 	}
+	if !s.node.Leading() {
+		return nil, s.notLeader() // the command line asks the leader's own listener
+	}
 	outcome, results, err := s.append(r.Context(), a)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ func (s *Server) watchLag() {
 // checkLag tells whether the alert stands, and logs when it begins and when it ends.
 func (s *Server) checkLag(raised bool, lag time.Duration) bool {
 	high := lag > s.opts.LagLimit
+	s.alerts.set(alertLagHigh, high)
 	switch {
 	case high && !raised:
 		s.metrics.lagAlerts.Inc()

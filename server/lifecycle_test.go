@@ -191,19 +191,20 @@ func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 // can be read LOCAL (READ-2).
 func TestBeforeItLeads(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
+	all := startNodes(t, 2)
+	n := all[0]
 	n.append("run", newEvent("RunStarted"))
-	n.close()
+	all.close()
 	n.opts.Registry = nil
-	n.opts.Raft.ElectionTimeout = 2 * time.Second // it stands for election after one to two of them
-	s, err := Start(n.opts)
+	n.opts.LeaderWait = 50 * time.Millisecond
+	s, err := Start(n.t.Context(), n.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.server = s
 	n.dial()
 	if s.Ready() {
-		t.Skip("the node leads already")
+		t.Fatal("one of two leads alone")
 	}
 	if _, err := os.Stat(filepath.Join(n.opts.DataDir, "addresses.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("addresses.json of the last time is still there: %v", err)
@@ -234,9 +235,10 @@ func TestBeforeItLeads(t *testing.T) {
 	if took := time.Since(began); took > drainTimeout {
 		t.Errorf("Close took %v", took)
 	}
-	n.opts.Raft.ElectionTimeout = 0
-	n.opts.Registry = nil
-	n.start()
+	for _, n := range all {
+		n.opts.Registry = nil
+	}
+	all.start()
 	n.append("run", newEvent("RunCompleted"))
 }
 
@@ -249,7 +251,7 @@ func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	n.close()
 	n.opts.Registry = nil
 	n.opts.Raft.ElectionTimeout = 500 * time.Millisecond
-	s, err := Start(n.opts)
+	s, err := Start(n.t.Context(), n.opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,18 @@ type Options struct {
 	// Version is what the node says it is.
 	Version string
 
+	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone, unless Join names others.
+	BootstrapExpect int
+	// Join are addresses (RaftListen, or RaftAdvertise) of other nodes: to found a cluster with, or of members to join.
+	Join []string
+	// RaftAdvertise is where other nodes reach this one; GRPCAdvertise and HTTPAdvertise where clients do. Default: the
+	// addresses that it listens on.
+	RaftAdvertise, GRPCAdvertise, HTTPAdvertise string
+	// TLS between nodes. Zero: plain text.
+	TLS TLSFiles
+	// LeaderWait is how long a call waits for a leader that is about to be elected. Default: 3 s.
+	LeaderWait time.Duration
+
 	// MaxPayloadBytes bounds one payload (ENV-7). Default: 64 KiB; at most 1 MiB.
 	MaxPayloadBytes int
 	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
@@ -89,6 +101,9 @@ type Options struct {
 	GRPC []grpc.ServerOption
 }
 
+// TLSFiles are PEM files: the nodes' own authority, and this node's certificate and key.
+type TLSFiles struct{ CA, Cert, Key string }
+
 // EnsureDefaults fills in what is left out.
 func (o *Options) EnsureDefaults() {
 	if o.Version == "" {
@@ -114,6 +129,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Store.MemTableBytes == 0 {
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes) // of which up to four wait to be flushed
+	}
+	if o.LeaderWait == 0 {
+		o.LeaderWait = 3 * time.Second
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second
@@ -172,6 +190,12 @@ func (o *Options) Validate() error {
 	}
 	if o.ClockSkewLimit < 0 {
 		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))
+	}
+	if o.BootstrapExpect > 1 && len(o.Join) == 0 {
+		errs = append(errs, errors.New("server: Options.BootstrapExpect names other nodes to found a cluster with, and Options.Join does not say where they are"))
+	}
+	if (o.TLS.CA == "") != (o.TLS.Cert == "") || (o.TLS.CA == "") != (o.TLS.Key == "") {
+		errs = append(errs, errors.New("server: Options.TLS names some of its three files and not the others"))
 	}
 	if o.LagLimit < 0 {
 		errs = append(errs, errors.New("server: Options.LagLimit is negative"))

@@ -12,6 +12,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft"
+	"runlog/server/cluster"
 	"runlog/storage"
 )
 
@@ -229,5 +231,33 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 	if level == runlogv1.Consistency_LOCAL {
 		return nil
 	}
-	return s.node.ConfirmLeader(ctx)
+	waiting, cancel := context.WithTimeout(ctx, s.opts.LeaderWait)
+	defer cancel()
+	var tried *cluster.Reign
+	for {
+		if s.cluster.AwaitLeader(waiting, tried) != nil {
+			return s.notLeader()
+		}
+		reign, err := s.cluster.Leader()
+		if err != nil {
+			continue
+		}
+		err = s.readableIn(ctx, reign)
+		if err == nil || !errors.Is(err, raft.ErrNotLeader) {
+			return err
+		}
+		tried = s.retriable(waiting, reign)
+	}
+}
+
+// readableIn returns when everything that was acknowledged before the call is applied here.
+func (s *Server) readableIn(ctx context.Context, reign *cluster.Reign) error {
+	if reign.Link == nil {
+		return s.node.ConfirmLeader(ctx)
+	}
+	position, err := s.cluster.ReadPosition(ctx, reign)
+	if err != nil {
+		return err
+	}
+	return s.awaitPosition(ctx, position)
 }

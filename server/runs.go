@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/projector"
@@ -37,20 +38,30 @@ func (r *runService) CreateRun(ctx context.Context, req *runlogv1.CreateRunReque
 	if err := checkRun(req.Run); err != nil {
 		return nil, statusOf(err)
 	}
+	resp, err := atLeader(ctx, r.s, leaderRoute[*runlogv1.CreateRunResponse]{
+		here: func() (*runlogv1.CreateRunResponse, error) { return r.createRun(ctx, req) },
+		there: func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (*runlogv1.CreateRunResponse, error) {
+			return runlogv1.NewRunServiceClient(conn).CreateRun(ctx, req, opts...)
+		},
+	})
+	return resp, statusOf(err)
+}
+
+func (r *runService) createRun(ctx context.Context, req *runlogv1.CreateRunRequest) (*runlogv1.CreateRunResponse, error) {
 	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run)}
 	if len(req.Events) > 0 {
 		var err error
 		if a.Events, err = contract.ValidateAll(req.Events, r.s.gate(req.Run.RunId)); err != nil {
-			return nil, statusOf(err)
+			return nil, err
 		}
 	}
 	_, results, err := r.s.append(ctx, &a)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	run, err := r.s.run(req.Run.RunId)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	return &runlogv1.CreateRunResponse{Run: run, Results: results}, nil
 }
@@ -97,7 +108,7 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	token, err := parsePageToken(req.PageToken, r.s.cluster, &filter)
+	token, err := parsePageToken(req.PageToken, r.s.clusterID, &filter)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -109,7 +120,7 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 		return nil, statusOf(err)
 	}
 	rest := pageToken{position: max(page.Position, token.position), place: page.Next}
-	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(r.s.cluster, &filter)}
+	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(r.s.clusterID, &filter)}
 	for _, item := range page.Runs {
 		run, err := r.s.store.Run(item.RunID)
 		if err != nil {
@@ -197,24 +208,34 @@ func (r *runService) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngin
 	case uriFault(req.EngineRunRef) != "":
 		return nil, statusOf(invalid("engineRunRef", uriFault(req.EngineRunRef)))
 	}
+	resp, err := atLeader(ctx, r.s, leaderRoute[*runlogv1.SetEngineRunRefResponse]{
+		here: func() (*runlogv1.SetEngineRunRefResponse, error) { return r.setEngineRunRef(ctx, req) },
+		there: func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (*runlogv1.SetEngineRunRefResponse, error) {
+			return runlogv1.NewRunServiceClient(conn).SetEngineRunRef(ctx, req, opts...)
+		},
+	})
+	return resp, statusOf(err)
+}
+
+func (r *runService) setEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
 	cmd, err := storage.EncodeSetEngineRunRef(req.RunId, req.EngineRunRef)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	ticket, err := r.s.enqueue(cmd)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	outcome, err := ticket.Wait(ctx)
 	if err == nil {
 		err = outcome.Err
 	}
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	run, err := r.s.run(req.RunId)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	return &runlogv1.SetEngineRunRefResponse{Run: run}, nil
 }

@@ -25,7 +25,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
 	"runlog/server/batch"
+	"runlog/server/cluster"
 	"runlog/server/gate"
+	"runlog/server/peer"
 	"runlog/storage"
 )
 
@@ -33,6 +35,8 @@ const (
 	// drainTimeout is how long Close waits for calls under way, first those over HTTP, then those over
 	// gRPC, of the 10 s that a stop may take.
 	drainTimeout = 3 * time.Second
+	// handOverTimeout bounds how long a stopping leader tries to hand its leadership over.
+	handOverTimeout = 2 * time.Second
 	// gatewayBuffer of the in-memory connection between gateway and gRPC server.
 	gatewayBuffer = 1 << 20
 	// maxConcurrentStreams of one gRPC connection.
@@ -57,7 +61,8 @@ type Server struct {
 	log       *slog.Logger
 	metrics   *metrics
 	dir       *dataDir
-	cluster   storage.ClusterID
+	clusterID storage.ClusterID
+	cluster   *cluster.Cluster
 	store     *storage.Store
 	node      *raft.Node
 	projector *projector.Projector
@@ -68,7 +73,10 @@ type Server struct {
 
 	held     atomic.Int64                   // bytes of events that wait for their answer
 	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
-	ready    chan struct{}                  // closed once the node has served for the first time
+	data     atomic.Uint64                  // bytes below the data directory
+	alerts   alerts
+	upToDate atomic.Bool   // the node leads, or follows a leader and has caught up
+	ready    chan struct{} // closed once the node has served for the first time
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
@@ -85,9 +93,10 @@ type Addresses struct {
 	Raft  string `json:"raft"`
 }
 
-// Start opens the data directory and serves. It returns once all listeners answer; the node takes
+// Start opens the data directory and serves. It returns once all listeners answer, which for a node that is to be one of
+// several is when it belongs to a cluster and has its state: it waits for other nodes as long as ctx lasts. The node takes
 // appends when WaitReady returns.
-func Start(opts Options) (*Server, error) {
+func Start(ctx context.Context, opts Options) (*Server, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -95,10 +104,10 @@ func Start(opts Options) (*Server, error) {
 	s := &Server{opts: opts, log: opts.Logger, ready: make(chan struct{})}
 	s.encodings.limit = int(opts.MemoryBytes / 32)
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	if err := s.start(); err != nil {
+	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
-	s.loops.Go(s.followLeadership)
+	s.loops.Go(s.followReadiness)
 	s.loops.Go(s.watchClock)
 	s.loops.Go(s.watchLag)
 	s.loops.Go(s.watchDisk)
@@ -119,21 +128,30 @@ func (s *Server) undo() error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) start() error {
+func (s *Server) start(ctx context.Context) error {
 	dir, err := openDataDir(s.opts.DataDir, s.opts.NodeID)
 	if err != nil {
 		return err
 	}
 	s.dir = dir
 	s.onClose(dir.release)
+	s.metrics = newMetrics(s.opts.Registry)
+	s.onClose(func() error { s.metrics.unregister(s.opts.Registry); return nil })
 	listeners, err := s.listen()
 	if err != nil {
 		return err
 	}
-	if err := s.openCore(listeners.raft); err != nil {
+	admin := s.serveAdmin(listeners.admin)
+	if err := s.openCluster(listeners.raft); err != nil {
 		return err
 	}
-	return s.serve(listeners)
+	if err := s.cluster.Form(ctx); err != nil {
+		return err
+	}
+	if err := s.openCore(ctx); err != nil {
+		return err
+	}
+	return s.serve(listeners, admin)
 }
 
 type listeners struct{ grpc, http, admin, raft net.Listener }
@@ -171,48 +189,90 @@ func ignoreClosed(err error) error {
 	return err
 }
 
+// openCluster begins to talk to other nodes.
+func (s *Server) openCluster(listener net.Listener) (err error) {
+	var tls *peer.TLS
+	if t := s.opts.TLS; t != (TLSFiles{}) {
+		if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
+			return err
+		}
+	}
+	guard := gate.NewGuard(s.limits(), statusOf)
+	s.cluster, err = cluster.New(cluster.Options{
+		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, TLS: tls,
+		Advertise: s.opts.RaftAdvertise, GRPC: s.advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
+		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
+		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
+		Register: func(g *grpc.Server) { s.registerForwarded(guard.Register(g)) },
+		Usage:    s.usage, Alerts: s.alerts.standing, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
+	})
+	if err == nil {
+		s.onClose(s.cluster.Close)
+	}
+	return err
+}
+
+// advertised is where clients reach a listener.
+func (s *Server) advertised(asked, bound string) string {
+	if asked != "" {
+		return asked
+	}
+	return bound
+}
+
 // openCore puts up storage, Raft, the projector and the batcher.
-func (s *Server) openCore(raftListener net.Listener) error {
-	cluster, err := s.dir.clusterID()
-	if err != nil {
+func (s *Server) openCore(ctx context.Context) (err error) {
+	me := s.cluster.Identity()
+	if s.clusterID, err = me.Cluster(); err != nil {
 		return err
 	}
-	s.cluster = cluster
+	known := s.dir.hasState()
 	storeOpts := s.opts.Store
-	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), cluster
+	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), s.clusterID
 	storeOpts.Logger, storeOpts.Registerer, storeOpts.Fail = s.log, s.opts.Registry, s.opts.Fail
 	if s.store, err = storage.Open(storeOpts); err != nil {
 		return err
 	}
 	s.onClose(s.store.Close)
+	if err := s.cluster.EnsureState(ctx, s.store); err != nil {
+		return err
+	}
+	if err := s.cluster.Starting(known); err != nil {
+		return err
+	}
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.file("projection"), Store: s.store, Cluster: cluster, Clock: s.opts.Clock, CacheBytes: int(s.opts.MemoryBytes / 8),
+		Dir: s.dir.file("projection"), Store: s.store, Cluster: s.clusterID, Clock: s.opts.Clock, CacheBytes: int(s.opts.MemoryBytes / 8),
 		Logger: s.log, Registerer: s.opts.Registry, Fail: s.opts.Fail,
 	})
 	if err != nil {
 		return err
 	}
 	s.onClose(s.projector.Close)
+	return s.openRaft()
+}
+
+// openRaft puts up Raft and the batcher, and makes the node one of its cluster.
+func (s *Server) openRaft() (err error) {
 	raftOpts := s.opts.Raft
-	raftOpts.Dir, raftOpts.NodeID, raftOpts.Listener = s.dir.file("raft"), s.dir.identity.NodeID, raftListener
+	raftOpts.Dir = s.dir.file("raft")
 	raftOpts.Store, raftOpts.Logger, raftOpts.Registerer, raftOpts.Fail = s.store, s.log, s.opts.Registry, s.opts.Fail
-	s.node, err = raft.Start(raftOpts)
-	if err != nil {
+	s.cluster.RaftOptions(&raftOpts)
+	if s.node, err = raft.Start(raftOpts); err != nil {
 		return err
 	}
 	s.onClose(s.node.Close)
 	s.batcher = batch.New(batch.Options{
-		Propose: s.node.Propose, Cluster: cluster, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
+		Propose: s.node.Propose, Cluster: s.clusterID, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
 		Registerer: s.opts.Registry,
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
-	s.metrics = newMetrics(s.opts.Registry)
-	s.onClose(func() error { s.metrics.unregister(s.opts.Registry); return nil })
+	s.cluster.Attach(s.node, s.store)
+	s.onClose(func() error { s.cluster.Detach(); return nil })
 	return nil
 }
 
-// serve puts up the gRPC server, the gateway and the admin listener.
-func (s *Server) serve(l listeners) error {
+// serve puts up the gRPC server and the gateway, and completes the admin listener.
+func (s *Server) serve(l listeners, admin *atomic.Pointer[http.Handler]) error {
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	g := s.newGRPCServer()
@@ -231,12 +291,12 @@ func (s *Server) serve(l listeners) error {
 	}
 	public := &http.Server{Handler: s.publicHandler(gateway), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
-	admin := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
-	s.onClose(func() error { return errors.Join(drainHTTP(public), admin.Close()) })
+	s.onClose(func() error { return drainHTTP(public) })
+	whole := s.adminHandler()
+	admin.Store(&whole)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	s.goServe("http", func() error { return public.Serve(l.http) })
-	s.goServe("admin", func() error { return admin.Serve(l.admin) })
 	// Closers run last first: streams end and new calls stop before anything else goes.
 	s.onClose(func() error { s.health.Shutdown(); return nil })
 	return nil
@@ -246,7 +306,29 @@ func (s *Server) limits() gate.Limits { return gate.Limits{Bytes: s.opts.MaxRequ
 
 func (s *Server) newGRPCServer() *grpc.Server {
 	guard := gate.NewGuard(s.limits(), statusOf)
-	g := grpc.NewServer(slices.Concat(guard.ServerOptions(), []grpc.ServerOption{
+	g := grpc.NewServer(slices.Concat(guard.ServerOptions(), s.transportOptions(), []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream),
+	}, s.opts.GRPC)...)
+	guarded := guard.Register(g)
+	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
+	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
+	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
+	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
+	grpc_health_v1.RegisterHealthServer(g, s.health)
+	return g
+}
+
+// registerForwarded registers what other nodes pass on to this one when it leads.
+func (s *Server) registerForwarded(guarded grpc.ServiceRegistrar) {
+	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
+	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
+	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
+}
+
+// transportOptions are those of the gRPC servers for clients and for other nodes.
+func (s *Server) transportOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
 		// Goroutines that have grown their stack once serve many calls.
 		grpc.NumStreamWorkers(streamWorkers),
@@ -259,15 +341,7 @@ func (s *Server) newGRPCServer() *grpc.Server {
 		// A connection that says nothing holds up even a hard stop for so long.
 		grpc.ConnectionTimeout(drainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
-	}, s.opts.GRPC)...)
-	guarded := guard.Register(g)
-	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
-	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
-	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
-	grpc_health_v1.RegisterHealthServer(g, s.health)
-	return g
+	}
 }
 
 // dialGateway makes the connection over which the gateway calls the gRPC server behind inner.
@@ -317,36 +391,15 @@ func drainHTTP(h *http.Server) error {
 	return nil
 }
 
-// followLeadership keeps the health service true, and tells the addresses once the node serves.
-func (s *Server) followLeadership() {
-	for first := true; ; first = false {
-		if s.node.WaitLeading(s.stopping) != nil {
-			return
-		}
-		s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
-		if first {
-			if err := s.dir.writeJSON("addresses.json", s.addresses); err != nil {
-				s.opts.Fail(err)
-				return
-			}
-			close(s.ready)
-		}
-		if s.node.WaitFollowing(s.stopping) != nil {
-			return
-		}
-		s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	}
-}
-
 // Addresses returns where the node serves.
 func (s *Server) Addresses() Addresses { return s.addresses }
 
 // NodeID returns the node's name.
 func (s *Server) NodeID() string { return s.dir.identity.NodeID }
 
-// Ready says whether the node can take appends.
+// Ready says whether the node can take appends: it leads, or follows a leader and has caught up.
 func (s *Server) Ready() bool {
-	return s.stopping.Err() == nil && s.node.Leading() && s.diskLow.Load() == nil
+	return s.stopping.Err() == nil && s.upToDate.Load() && s.diskLow.Load() == nil
 }
 
 // WaitReady returns once the node has taken up its work, or with the context's error.
@@ -359,6 +412,20 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Close drains and stops the node: streams end, calls under way are answered, then Raft, the projector
-// and the store go down in that order (D13).
-func (s *Server) Close() error { return s.undo() }
+// Close hands the leadership over, drains and stops the node: streams end, calls under way are answered, then Raft, the
+// projector and the store go down in that order (D13).
+func (s *Server) Close() error {
+	s.health.Shutdown()
+	s.cluster.Leave()
+	s.handOver()
+	return s.undo()
+}
+
+// handOver makes another node the leader, where there is one, so that nobody has to wait for an election.
+func (s *Server) handOver() {
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+	defer cancel()
+	if err := s.cluster.Transfer(ctx, ""); err != nil && !errors.Is(err, raft.ErrNotLeader) && !errors.Is(err, cluster.ErrAlone) {
+		s.log.Warn("the leadership was not handed over, the others will elect a leader", "err", err)
+	}
+}

@@ -21,7 +21,7 @@ var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: 
 // when nothing happens (WATCH-4). For a slow reader watermarks and snapshots are conflated to the newest (WATCH-3).
 func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
-		tokens: newWatchTokens(p.s.cluster, req.RunId)}
+		tokens: newWatchTokens(p.s.clusterID, req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return statusOf(invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT"))
 	}
@@ -47,12 +47,12 @@ func (s *Server) watching(stream context.Context) (context.Context, context.Canc
 	}
 }
 
-// awaitLeading waits a while for a node that is about to lead: a browser gives an EventSource up for good when it is
+// awaitLeader waits a while for a node that is about to follow or to lead: a browser gives an EventSource up for good when it is
 // refused.
-func (s *Server) awaitLeading(ctx context.Context) {
+func (s *Server) awaitLeader(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
-	_ = s.node.WaitLeading(ctx)
+	_ = s.cluster.AwaitLeader(ctx, nil)
 }
 
 func tooManyWatchers(err error) error {
@@ -117,7 +117,7 @@ func (w *watch) run(ctx context.Context, runID string) (err error) {
 
 // begin reads where the run is. Whoever subscribed before sees what happens in between twice, never not at all.
 func (w *watch) begin(ctx context.Context, runID string) error {
-	w.s.awaitLeading(ctx)
+	w.s.awaitLeader(ctx)
 	v, err := w.s.view(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {
 		return err

@@ -45,8 +45,8 @@ func (s *Server) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, 
 	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
 		return invalid("status", "is not a run status")
 	}
-	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.cluster, &filter)}
-	s.awaitLeading(ctx)
+	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.clusterID, &filter)}
+	s.awaitLeader(ctx)
 	if err := s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	other.append("run", newEvent("RunStarted"))
 	token := n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
 	foreign := other.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
-	tokens := newRunsTokens(n.server.cluster, &projector.Filter{TenantID: "tenant"})
+	tokens := newRunsTokens(n.server.clusterID, &projector.Filter{TenantID: "tenant"})
 	future := tokens.format(runsPlace{cursor: projector.Cursor{Position: 1 << 40}})
 	bad := []string{"x", "%%", foreign, future, n.watchToken("run", 1), formatPosition(1), token + "A", token[:len(token)-4]}
 	for i := range token {

@@ -201,7 +201,7 @@ func TestWatchResumes(t *testing.T) {
 		wantEqual(t, "caughtUp", m.GetCaughtUp().GetWatermark().GetLastEventSeq(), 4)
 	}
 	// A token is of one run of one cluster.
-	foreign, empty := newWatchTokens(storage.ClusterID{1}, "run"), newWatchTokens(n.server.cluster, "run")
+	foreign, empty := newWatchTokens(storage.ClusterID{1}, "run"), newWatchTokens(n.server.clusterID, "run")
 	for _, token := range []string{"x", "%%", formatPosition(3), formatToken(tokenWatch), formatToken(tokenWatch, 3), "3",
 		n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), foreign.format(3), empty.domain.seal([]byte{tokenWatch}),
 		empty.domain.seal([]byte{tokenWatch, 1, 2})} {

@@ -71,7 +71,7 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 // TestBenchServer compares what a run says was acknowledged with what the server has stored.
 func TestBenchServer(t *testing.T) {
 	t.Setenv(asRunlog, "1") // for the echo
-	s, err := server.Start(server.Options{
+	s, err := server.Start(t.Context(), server.Options{
 		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Error(err) },
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -58,6 +59,9 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 			case opts.ClockSkewLimit <= 0:
 				return usageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
 			}
+			if err := clusterFlags(&opts); err != nil {
+				return err
+			}
 			var err error
 			if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
 				return err
@@ -85,6 +89,16 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "metrics, pprof, health")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "node to node")
 	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
+	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes make a cluster together, each started with this number and with --join")
+	f.StringSliceVar(&opts.Join, "join", nil, "--raft-listen addresses of other nodes: of those to make a cluster with, or of any members of one to join")
+	f.StringVar(&opts.RaftAdvertise, "raft-advertise", "", "where other nodes reach --raft-listen, if elsewhere")
+	f.StringVar(&opts.GRPCAdvertise, "grpc-advertise", "", "where clients reach --grpc-listen, if elsewhere")
+	f.StringVar(&opts.HTTPAdvertise, "http-advertise", "", "where clients reach --http-listen, if elsewhere")
+	f.StringVar(&opts.TLS.CA, "node-ca", "", "PEM file of the authority of the nodes' certificates; with it nodes talk TLS to each other (runlog cluster certs)")
+	f.StringVar(&opts.TLS.Cert, "node-cert", "", "PEM file of this node's certificate")
+	f.StringVar(&opts.TLS.Key, "node-key", "", "PEM file of this node's key")
+	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "how long nodes wait for a leader before they elect another")
+	f.DurationVar(&opts.Raft.Autopilot.DeadAfter, "remove-dead-after", 10*time.Minute, "a member that has not answered for so long is removed once another has taken its place; 0: never")
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
 	f.Var(&memory, "memory", "memory that the node may use in all, at least 256MiB")
 	f.Var(&minFree, "min-free-disk", "what the disk must have left for appends to be taken; below it they are refused, and reads go on; 0: nothing")
@@ -99,6 +113,40 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
 	complete(cmd, "log-format", "text", "json")
 	return cmd
+}
+
+// clusterFlags checks the flags that make a node one of several.
+func clusterFlags(opts *server.Options) error {
+	switch t := opts.TLS; {
+	case opts.BootstrapExpect < 0:
+		return usageError("--bootstrap-expect %d is negative", opts.BootstrapExpect)
+	case opts.BootstrapExpect > 1 && len(opts.Join) == 0:
+		return usageError("--bootstrap-expect %d needs --join with the --raft-listen addresses of the other nodes", opts.BootstrapExpect)
+	case (t.CA == "") != (t.Cert == "") || (t.CA == "") != (t.Key == ""):
+		return usageError("--node-ca, --node-cert and --node-key belong together; runlog cluster certs makes them")
+	case opts.Raft.ElectionTimeout < minElectionTimeout:
+		return usageError("--election-timeout %s is less than %s", opts.Raft.ElectionTimeout, minElectionTimeout)
+	}
+	for _, a := range []struct{ flag, listen, advertise string }{
+		{"raft", opts.RaftListen, opts.RaftAdvertise}, {"grpc", opts.GRPCListen, opts.GRPCAdvertise}, {"http", opts.HTTPListen, opts.HTTPAdvertise},
+	} {
+		if len(opts.Join) > 0 && a.advertise == "" && everywhere(a.listen) {
+			return usageError("--%s-listen %s is no address that others can reach: name one with --%s-advertise", a.flag, a.listen, a.flag)
+		}
+	}
+	if opts.Raft.Autopilot.DeadAfter <= 0 {
+		opts.Raft.Autopilot.DeadAfter = -1
+	}
+	return nil
+}
+
+// minElectionTimeout is what a loaded machine needs to answer.
+const minElectionTimeout = 50 * time.Millisecond
+
+// everywhere tells an address that listens on all interfaces.
+func everywhere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "" || net.ParseIP(host).IsUnspecified())
 }
 
 // choice reads a flag of two words and tells whether it is the second.
@@ -188,7 +236,11 @@ func serve(ctx context.Context, opts server.Options) error {
 	governing, stop := context.WithCancel(ctx)
 	defer stop()
 	governor.Go(func() { governProcs(governing) })
-	s, err := server.Start(opts)
+	s, err := server.Start(ctx, opts)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		log.Info("stopping before the node belonged to a cluster")
+		return nil
+	}
 	if err != nil {
 		return explainStart(err)
 	}

@@ -46,6 +46,13 @@ const (
 	ReasonNotReached       Reason = "NOT_REACHED"
 )
 
+// The reasons that only ClusterService needs.
+const (
+	ReasonMemberNotFound    Reason = "MEMBER_NOT_FOUND"
+	ReasonMemberExists      Reason = "MEMBER_EXISTS"
+	ReasonMembershipRefused Reason = "MEMBERSHIP_REFUSED"
+)
+
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
 type Stored string
 
@@ -124,6 +131,12 @@ var reasons = [...]ReasonInfo{
 		"The body came too slowly: send the request again, with fewer events when the connection is slow."},
 	{ReasonNotReached, codes.DeadlineExceeded, 504, StoredNothing, "yes",
 		"The run or the projection did not get that far within the deadline, or within the server's own 30 s: ask again."},
+	{ReasonMemberNotFound, codes.NotFound, 404, StoredNothing, "no",
+		"Name one of the members; runlog cluster status lists them."},
+	{ReasonMemberExists, codes.AlreadyExists, 409, StoredNothing, "no",
+		"Choose another node id or address, or remove the member that has it first, where it is lost."},
+	{ReasonMembershipRefused, codes.FailedPrecondition, 409, StoredNothing, "no",
+		"The change would harm the cluster, or cannot be made: do first what the message says."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.
@@ -135,7 +148,6 @@ var reserved = map[Reason]bool{
 	ReasonPermissionDenied:  true,
 	ReasonTenantRateLimited: true,
 	ReasonQuotaExceeded:     true,
-	ReasonNotLeader:         true,
 	ReasonStorageFailed:     true,
 }
 

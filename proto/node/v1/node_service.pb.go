@@ -162,7 +162,9 @@ type DescribeResponse struct {
 	// How many nodes it waits for before it makes a cluster (--bootstrap-expect); 0: it makes none.
 	Expect uint32 `protobuf:"varint,27,opt,name=expect,proto3" json:"expect,omitempty"`
 	// Alerts that stand, such as CLOCK_SKEW_HIGH.
-	Alerts        []string `protobuf:"bytes,28,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	Alerts []string `protobuf:"bytes,28,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	// Who belongs to the cluster, as far as the node knows.
+	MemberRaftIds []string `protobuf:"bytes,29,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +395,13 @@ func (x *DescribeResponse) GetAlerts() []string {
 	return nil
 }
 
+func (x *DescribeResponse) GetMemberRaftIds() []string {
+	if x != nil {
+		return x.MemberRaftIds
+	}
+	return nil
+}
+
 // NodeState is what a node is busy with.
 type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -535,7 +544,11 @@ type JoinRequest struct {
 	RaftId      string                 `protobuf:"bytes,2,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
 	RaftAddress string                 `protobuf:"bytes,3,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
 	// Only look whether the node may become a member; it is not made one yet.
-	Check         bool `protobuf:"varint,4,opt,name=check,proto3" json:"check,omitempty"`
+	Check bool `protobuf:"varint,4,opt,name=check,proto3" json:"check,omitempty"`
+	// The node has been a member: where the cluster does not know it any more, it was removed.
+	WasMember bool `protobuf:"varint,5,opt,name=was_member,json=wasMember,proto3" json:"was_member,omitempty"`
+	// A member passes on what it was asked.
+	Forwarded     bool `protobuf:"varint,6,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -594,6 +607,20 @@ func (x *JoinRequest) GetRaftAddress() string {
 func (x *JoinRequest) GetCheck() bool {
 	if x != nil {
 		return x.Check
+	}
+	return false
+}
+
+func (x *JoinRequest) GetWasMember() bool {
+	if x != nil {
+		return x.WasMember
+	}
+	return false
+}
+
+func (x *JoinRequest) GetForwarded() bool {
+	if x != nil {
+		return x.Forwarded
 	}
 	return false
 }
@@ -1144,7 +1171,7 @@ var File_node_v1_node_service_proto protoreflect.FileDescriptor
 const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1anode/v1/node_service.proto\x12\anode.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xa9\a\n" +
+	"\x0fDescribeRequest\"\xd1\a\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x1d\n" +
@@ -1180,7 +1207,8 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"seed_bytes\x18\x1a \x01(\x04R\tseedBytes\x12\x16\n" +
 	"\x06expect\x18\x1b \x01(\rR\x06expect\x12\x16\n" +
-	"\x06alerts\x18\x1c \x03(\tR\x06alerts\"`\n" +
+	"\x06alerts\x18\x1c \x03(\tR\x06alerts\x12&\n" +
+	"\x0fmember_raft_ids\x18\x1d \x03(\tR\rmemberRaftIds\"`\n" +
 	"\tNodeState\"S\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
@@ -1193,12 +1221,15 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12!\n" +
 	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x1a\n" +
 	"\bfounding\x18\x03 \x01(\bR\bfounding\"\x10\n" +
-	"\x0eInviteResponse\"x\n" +
+	"\x0eInviteResponse\"\xb5\x01\n" +
 	"\vJoinRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12!\n" +
 	"\fraft_address\x18\x03 \x01(\tR\vraftAddress\x12\x14\n" +
-	"\x05check\x18\x04 \x01(\bR\x05check\"\xbc\x01\n" +
+	"\x05check\x18\x04 \x01(\bR\x05check\x12\x1d\n" +
+	"\n" +
+	"was_member\x18\x05 \x01(\bR\twasMember\x12\x1c\n" +
+	"\tforwarded\x18\x06 \x01(\bR\tforwarded\"\xbc\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12$\n" +

@@ -1,0 +1,176 @@
+package raft
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+	autopilot "github.com/hashicorp/raft-autopilot"
+)
+
+// AutopilotOptions say when a leader changes the members by itself.
+type AutopilotOptions struct {
+	// StableAfter is how long a new member must have kept up before it becomes a voter. Default: 5 s.
+	StableAfter time.Duration
+	// DeadAfter is how long a member may give no answer before it is removed, provided that MinVoters are left without
+	// it and that it is one of a minority. Default: 10 min; negative: it never is.
+	DeadAfter time.Duration
+	// MinVoters must be left when a dead member is removed. Default: 3, so that of three nodes a dead one goes when
+	// another has taken its place.
+	MinVoters uint
+	// Every is how often the leader looks. Default: 1 s.
+	Every time.Duration
+}
+
+func (o *AutopilotOptions) ensureDefaults() {
+	if o.StableAfter == 0 {
+		o.StableAfter = 5 * time.Second
+	}
+	if o.DeadAfter == 0 {
+		o.DeadAfter = 10 * time.Minute
+	}
+	if o.MinVoters == 0 {
+		o.MinVoters = 3
+	}
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+}
+
+const (
+	// maxTrailing is how many entries a member may be behind to count as healthy.
+	maxTrailing = 1000
+	// askTimeout bounds what is asked of a member for autopilot.
+	askTimeout = time.Second
+)
+
+// pilot is what hashicorp's autopilot needs to know of the members. It runs only while this node leads.
+type pilot struct {
+	n    *Node
+	auto *autopilot.Autopilot
+
+	mu struct {
+		sync.Mutex
+		answered map[hraft.ServerID]time.Time // when each member gave its last answer, or was first asked for one
+	}
+}
+
+var _ autopilot.ApplicationIntegration = (*pilot)(nil)
+
+func newPilot(n *Node) *pilot {
+	p := &pilot{n: n}
+	p.mu.answered = make(map[hraft.ServerID]time.Time)
+	every := n.opts.Autopilot.Every
+	p.auto = autopilot.New(n.raft, p, autopilot.WithLogger(newHCLogger(n.opts.Logger)),
+		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(every))
+	return p
+}
+
+// run looks after the members whenever this node leads, until it is closed.
+func (p *pilot) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-p.n.stop
+		cancel()
+	}()
+	for p.n.WaitLeading(ctx) == nil {
+		// Nobody is dead because another leader was not answered.
+		p.mu.Lock()
+		clear(p.mu.answered)
+		p.mu.Unlock()
+		p.auto.Start(ctx)
+		_ = p.n.WaitFollowing(ctx)
+		<-p.auto.Stop()
+		p.n.metrics.tolerance.Set(0)
+	}
+}
+
+// AutopilotConfig is hashicorp's.
+func (p *pilot) AutopilotConfig() *autopilot.Config {
+	o := &p.n.opts.Autopilot
+	return &autopilot.Config{
+		CleanupDeadServers: o.DeadAfter > 0, LastContactThreshold: 2 * p.n.opts.ElectionTimeout,
+		MaxTrailingLogs: maxTrailing, MinQuorum: o.MinVoters, ServerStabilizationTime: o.StableAfter,
+	}
+}
+
+// NotifyState is hashicorp's.
+func (p *pilot) NotifyState(s *autopilot.State) {
+	p.n.metrics.tolerance.Set(float64(s.FailureTolerance))
+}
+
+// KnownServers is hashicorp's: the members, of which those are dead that have not answered for too long.
+func (p *pilot) KnownServers() map[hraft.ServerID]*autopilot.Server {
+	_, leader := p.n.Leader()
+	known := make(map[hraft.ServerID]*autopilot.Server)
+	for _, m := range p.n.Members() {
+		id := hraft.ServerID(m.ID)
+		known[id] = &autopilot.Server{
+			ID: id, Name: m.ID, Address: hraft.ServerAddress(m.Address), NodeStatus: p.health(id),
+			RaftVersion: int(hraft.ProtocolVersionMax), IsLeader: m.ID == leader, NodeType: autopilot.NodeVoter,
+		}
+	}
+	return known
+}
+
+func (p *pilot) health(id hraft.ServerID) autopilot.NodeStatus {
+	after := p.n.opts.Autopilot.DeadAfter
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, asked := p.mu.answered[id]
+	if string(id) != p.n.opts.NodeID && asked && after > 0 && time.Since(at) > after {
+		return autopilot.NodeFailed
+	}
+	return autopilot.NodeAlive
+}
+
+// FetchServerStats is hashicorp's: it asks all members at once.
+func (p *pilot) FetchServerStats(ctx context.Context, servers map[hraft.ServerID]*autopilot.Server) map[hraft.ServerID]*autopilot.ServerStats {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	stats := make(map[hraft.ServerID]*autopilot.ServerStats, len(servers))
+	for id, s := range servers {
+		p.mu.Lock()
+		if _, known := p.mu.answered[id]; !known {
+			p.mu.answered[id] = time.Now()
+		}
+		p.mu.Unlock()
+		asked.Go(func() {
+			got, err := p.ask(ctx, s)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			stats[id] = &autopilot.ServerStats{LastContact: got.LastContact, LastTerm: got.LastTerm, LastIndex: got.LastIndex}
+			mu.Unlock()
+			p.mu.Lock()
+			p.mu.answered[id] = time.Now()
+			p.mu.Unlock()
+		})
+	}
+	asked.Wait()
+	return stats
+}
+
+func (p *pilot) ask(ctx context.Context, s *autopilot.Server) (Progress, error) {
+	if string(s.ID) == p.n.opts.NodeID {
+		return p.n.Progress(), nil
+	}
+	return p.n.opts.Ask(ctx, Member{ID: string(s.ID), Address: string(s.Address)})
+}
+
+// RemoveFailedServer is hashicorp's. It must not block.
+func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
+	p.n.opts.Logger.Warn("a member has given no answer for too long and is removed", "member", s.ID, "limit", p.n.opts.Autopilot.DeadAfter)
+	p.n.done.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+		defer cancel()
+		if err := p.n.Remove(ctx, string(s.ID)); err != nil {
+			p.n.opts.Logger.Warn("a dead member was not removed, trying again", "member", s.ID, "err", err)
+		}
+	})
+}

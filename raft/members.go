@@ -1,0 +1,171 @@
+package raft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+var (
+	// ErrLastVoter means that without the member nobody would be left who may vote.
+	ErrLastVoter = errors.New("raft: the last voter cannot be removed")
+	// ErrNotMember means that the group does not know the member.
+	ErrNotMember = errors.New("raft: no such member")
+
+	errNobody = errors.New("raft: nobody answers")
+)
+
+// Member is one node of the group.
+type Member struct {
+	ID      string
+	Address string
+	// Voter says that the member counts for a majority.
+	Voter bool
+}
+
+// Progress is how far a member is, as it says itself.
+type Progress struct {
+	Term uint64 // that it is in
+	// The end of its log.
+	LastIndex, LastTerm uint64
+	// LastContact is how long ago it heard from the leader; negative: never.
+	LastContact time.Duration
+}
+
+// Status is how a node stands in its group.
+type Status struct {
+	Progress
+	Leading bool
+	// Leader, as far as the node knows; empty: nobody.
+	LeaderID, LeaderAddress string
+	// FirstIndex of the log; 0: it is empty.
+	FirstIndex  uint64
+	CommitIndex uint64
+}
+
+// Status returns how the node stands now. The fields are read one after the other.
+func (n *Node) Status() Status {
+	s := Status{Leading: n.Leading(), CommitIndex: n.raft.CommitIndex(), Progress: n.Progress()}
+	s.LeaderAddress, s.LeaderID = n.Leader()
+	s.FirstIndex, _ = n.logs.FirstIndex() // fails only where writing does, which stops the node
+	return s
+}
+
+// Progress returns how far the node is.
+func (n *Node) Progress() Progress {
+	stats := n.raft.Stats()
+	p := Progress{Term: n.raft.CurrentTerm(), LastIndex: n.raft.LastIndex(), LastContact: -1}
+	p.LastTerm, _ = strconv.ParseUint(stats["last_log_term"], 10, 64)
+	if n.raft.State() == hraft.Leader {
+		p.LastContact = 0
+	} else if at := n.raft.LastContact(); !at.IsZero() {
+		p.LastContact = time.Since(at)
+	}
+	return p
+}
+
+// Term returns the term that the node is in.
+func (n *Node) Term() uint64 { return n.raft.CurrentTerm() }
+
+// Leader returns who leads, as far as this node knows; empty: nobody.
+func (n *Node) Leader() (address, id string) {
+	a, i := n.raft.LeaderWithID()
+	return string(a), string(i)
+}
+
+// Members returns who belongs to the group, as far as this node knows.
+func (n *Node) Members() []Member {
+	f := n.raft.GetConfiguration() // answers at once, from memory
+	var members []Member
+	for _, s := range f.Configuration().Servers {
+		members = append(members, Member{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == hraft.Voter})
+	}
+	return members
+}
+
+// Self returns what the group knows of this node; false: it is no member, as far as this node knows.
+func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }
+
+func find(members []Member, id string) (Member, bool) {
+	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == id })
+	if i < 0 {
+		return Member{}, false
+	}
+	return members[i], true
+}
+
+// Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter. Of a member it
+// notes the address. Errors: ErrNotLeader, or ErrUnknown.
+func (n *Node) Add(ctx context.Context, id, address string) error {
+	if !n.Leading() {
+		return ErrNotLeader
+	}
+	switch m, known := find(n.Members(), id); {
+	case known && m.Address == address:
+		return nil
+	case known && m.Voter:
+		return n.change(ctx, n.raft.AddVoter(hraft.ServerID(id), hraft.ServerAddress(address), 0, time.Until(deadline(ctx))))
+	default:
+		return n.change(ctx, n.raft.AddNonvoter(hraft.ServerID(id), hraft.ServerAddress(address), 0, time.Until(deadline(ctx))))
+	}
+}
+
+// Remove takes a member out of the group. Errors: ErrNotLeader, ErrUnknown, ErrNotMember, ErrLastVoter.
+func (n *Node) Remove(ctx context.Context, id string) error {
+	if !n.Leading() {
+		return ErrNotLeader
+	}
+	members := n.Members()
+	m, known := find(members, id)
+	if !known {
+		return fmt.Errorf("%w: %s", ErrNotMember, id)
+	}
+	if m.Voter && len(others(members, id)) == 0 {
+		return ErrLastVoter
+	}
+	return n.change(ctx, n.raft.RemoveServer(hraft.ServerID(id), 0, time.Until(deadline(ctx))))
+}
+
+// others returns the voters but one.
+func others(members []Member, id string) []Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Voter || m.ID == id })
+}
+
+// changeTimeout bounds a change of the members whose caller sets no bound.
+const changeTimeout = 10 * time.Second
+
+func deadline(ctx context.Context) time.Time {
+	if d, ok := ctx.Deadline(); ok {
+		return d
+	}
+	return time.Now().Add(changeTimeout)
+}
+
+// change waits for a change of the members, no longer than the context and the node last: hashicorp/raft forgets
+// futures when it shuts down.
+func (n *Node) change(ctx context.Context, f hraft.IndexFuture) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrLeadershipTransferInProgress):
+			return fmt.Errorf("%w: %w", ErrNotLeader, err)
+		case errors.Is(err, hraft.ErrEnqueueTimeout), errors.Is(err, hraft.ErrLeadershipLost), errors.Is(err, hraft.ErrRaftShutdown):
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		default:
+			return fmt.Errorf("raft: %w", err)
+		}
+	case <-n.stop:
+		return fmt.Errorf("%w: the node was closed", ErrUnknown)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: no majority has taken the change yet: %w", ErrUnknown, context.Cause(ctx))
+	}
+}

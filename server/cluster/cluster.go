@@ -1,0 +1,266 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
+	"runlog/server/peer"
+	"runlog/storage"
+)
+
+// Options of a Cluster.
+type Options struct {
+	// Identity of this node. Required.
+	Identity Identity
+	// Save puts a changed identity on stable storage. Required.
+	Save func(Identity) error
+	// Listener takes the connections of other nodes. Required; Close closes it.
+	Listener net.Listener
+	// TLS between nodes; nil: none.
+	TLS *peer.TLS
+	// Advertise is where other nodes reach this one. Default: the listener's address.
+	Advertise string
+	// GRPC and HTTP are where clients reach this node.
+	GRPC, HTTP string
+	// Expect is how many nodes found a cluster together; 0 and 1: this one alone, unless Join names others.
+	Expect int
+	// Join are addresses of other nodes, to found a cluster with or to join one.
+	Join []string
+	// Version of the build.
+	Version string
+	// ServerOptions of the gRPC server for other nodes, and Register, which adds to its services those that a member may
+	// call in a client's place.
+	ServerOptions []grpc.ServerOption
+	Register      func(*grpc.Server)
+	// Usage tells the free bytes of the disk and those that the node's data takes.
+	Usage func() (free, data uint64)
+	// Alerts that stand.
+	Alerts func() []string
+	// Fail is told why the node cannot go on. Required.
+	Fail func(error)
+	// Clock is the node's. Default: time.Now.
+	Clock func() time.Time
+	// Logger. Default: discards.
+	Logger *slog.Logger
+	// Registerer of metrics. Default: a registry that nobody reads.
+	Registerer prometheus.Registerer
+}
+
+// EnsureDefaults fills in what is left out.
+func (o *Options) EnsureDefaults() {
+	if o.Advertise == "" {
+		o.Advertise = o.Listener.Addr().String()
+	}
+	if o.Register == nil {
+		o.Register = func(*grpc.Server) {}
+	}
+	if o.Usage == nil {
+		o.Usage = func() (free, data uint64) { return 0, 0 }
+	}
+	if o.Alerts == nil {
+		o.Alerts = func() []string { return nil }
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+}
+
+// Cluster is this node among the others.
+type Cluster struct {
+	opts    Options
+	log     *slog.Logger
+	mesh    *peer.Mesh
+	raftIn  net.Listener // of the mesh
+	server  *grpc.Server
+	links   links
+	source  *seedSource
+	started time.Time
+
+	identity struct {
+		sync.Mutex
+		Identity
+		changed chan struct{} // closed when it changes
+	}
+	running  atomic.Pointer[running] // nil: the node does not take part yet
+	seeding  atomic.Pointer[seeding] // nil: the node is not given the cluster's state
+	leaving  atomic.Bool             // the node goes down
+	reigns   reigns
+	vouched  vouched
+	invited  invited
+	stopping context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+	serving  chan struct{} // closed when the gRPC server has ended
+}
+
+// running is what a node has that takes part.
+type running struct {
+	node  *raft.Node
+	store *storage.Store
+}
+
+// seeding is how much of the cluster's state has come, in bytes.
+type seeding struct{ have, total atomic.Uint64 }
+
+// New begins to listen for other nodes. Close ends it.
+func New(opts Options) (*Cluster, error) {
+	opts.EnsureDefaults()
+	if err := opts.Identity.Validate(); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{})}
+	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
+	c.stopping, c.stop = context.WithCancel(context.Background())
+	c.mesh = peer.New(peer.Options{
+		Listener: opts.Listener, TLS: opts.TLS, Self: c.self, Admit: c.admit,
+		Logger: opts.Logger, Registerer: opts.Registerer, Clock: opts.Clock,
+	})
+	c.raftIn = c.mesh.Listener(peer.KindRaft)
+	c.links.dial = c.mesh
+	c.source = newSeedSource(c.holdLog)
+	c.server = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.Creds(c.mesh.Credentials()),
+		grpc.ChainUnaryInterceptor(c.admitUnary),
+		grpc.ChainStreamInterceptor(c.admitStream),
+	}, opts.ServerOptions...)...)
+	nodev1.RegisterNodeServiceServer(c.server, &service{c: c})
+	opts.Register(c.server)
+	in := c.mesh.Listener(peer.KindNode)
+	go func() {
+		defer close(c.serving)
+		if err := c.server.Serve(in); err != nil && c.stopping.Err() == nil {
+			opts.Fail(fmt.Errorf("cluster: serve other nodes: %w", err))
+		}
+	}()
+	return c, nil
+}
+
+// self is what this node says at the beginning of each connection.
+func (c *Cluster) self() peer.Identity {
+	me := c.Identity()
+	id, _ := me.Cluster() // validated
+	return peer.Identity{NodeID: me.NodeID, RaftID: me.RaftID(), Cluster: id, Format: Format, Version: c.opts.Version}
+}
+
+// Identity returns what the node is now.
+func (c *Cluster) Identity() Identity {
+	c.identity.Lock()
+	defer c.identity.Unlock()
+	return c.identity.Identity
+}
+
+// change changes the identity, once the change is on stable storage.
+func (c *Cluster) change(edit func(*Identity) error) error {
+	c.identity.Lock()
+	defer c.identity.Unlock()
+	next := c.identity.Identity
+	if err := edit(&next); err != nil {
+		return err
+	}
+	if err := c.opts.Save(next); err != nil {
+		return err
+	}
+	c.identity.Identity = next
+	close(c.identity.changed)
+	c.identity.changed = make(chan struct{})
+	return nil
+}
+
+// changed is closed when the identity is another than when it was asked for.
+func (c *Cluster) changed() <-chan struct{} {
+	c.identity.Lock()
+	defer c.identity.Unlock()
+	return c.identity.changed
+}
+
+// RaftOptions fills in what Raft needs to reach the other nodes.
+func (c *Cluster) RaftOptions(o *raft.Options) {
+	me := c.Identity()
+	o.NodeID, o.Listener, o.Advertise, o.Founders = me.RaftID(), c.raftIn, c.opts.Advertise, me.Founders
+	o.Dial = func(address string, timeout time.Duration) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(c.stopping, timeout)
+		defer cancel()
+		return c.mesh.Dial(ctx, peer.KindRaft, address, c.whoAt(address))
+	}
+	o.AskTerm = c.askTerm
+	o.Ask = c.ask
+}
+
+// whoAt returns who is expected at an address; empty: nobody in particular.
+func (c *Cluster) whoAt(address string) string {
+	if r := c.running.Load(); r != nil {
+		for _, m := range r.node.Members() {
+			if m.Address == address {
+				return m.ID
+			}
+		}
+	}
+	return ""
+}
+
+// Starting notes that the node takes part from now on, so that its data must be there ever after. known says whether it
+// is.
+func (c *Cluster) Starting(known bool) error {
+	me := c.Identity()
+	switch {
+	case me.Started && !known:
+		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Restore the data directory; "+
+			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join anew", me.NodeID, me.ClusterID, me.NodeID)
+	case me.Started:
+		return nil
+	}
+	return c.change(func(i *Identity) error { i.Started = true; return nil })
+}
+
+// Attach says that the node takes part.
+func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
+	c.running.Store(&running{node: node, store: store})
+	c.loops.Go(c.enroll)
+	c.loops.Go(c.followLeader)
+	if me := c.Identity(); len(me.Founders) > 1 {
+		c.loops.Go(func() { c.inviteFounders(me) })
+	}
+}
+
+// Leave says that the node goes down: others are told, and nothing new is begun.
+func (c *Cluster) Leave() { c.leaving.Store(true) }
+
+func (c *Cluster) holdLog(on bool) {
+	if r := c.running.Load(); r != nil {
+		r.node.HoldLog(on)
+	}
+}
+
+// Detach ends what the cluster does with the node and the store, which may be closed then. Other nodes are answered that
+// this one does not take part.
+func (c *Cluster) Detach() {
+	c.stop()
+	c.server.Stop()
+	<-c.serving
+	c.loops.Wait()
+	c.source.close()
+	c.running.Store(nil)
+}
+
+// Close ends all connections. The Raft node has been closed.
+func (c *Cluster) Close() error {
+	c.Detach()
+	return errors.Join(c.links.close(), c.mesh.Close())
+}

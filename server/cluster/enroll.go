@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nodev1 "runlog/proto/node/v1"
+)
+
+const (
+	// enrollStep is how often a node looks whether it is known as a member.
+	enrollStep = 250 * time.Millisecond
+	// memberStep is how often one looks that is.
+	memberStep = 2 * time.Second
+	// lostAfter is how long a member may hear from no leader before it asks whether it still is one.
+	lostAfter = 5 * time.Second
+)
+
+// enroll makes this node a member under the address that it has now, and notices when it was removed.
+func (c *Cluster) enroll() {
+	var told time.Time
+	for {
+		step := memberStep
+		if done, err := c.tryEnroll(); !done {
+			step = enrollStep
+			if err != nil && time.Since(told) > tellStep {
+				c.log.Warn("this node is no member of the cluster yet", "err", explain(err))
+				told = time.Now()
+			}
+		}
+		select {
+		case <-time.After(step):
+		case <-c.stopping.Done():
+			return
+		}
+	}
+}
+
+// tryEnroll tells whether the cluster knows this node where it is.
+func (c *Cluster) tryEnroll() (done bool, err error) {
+	r := c.running.Load()
+	self, known := r.node.Self()
+	if known {
+		if err := c.remember(); err != nil {
+			c.opts.Fail(err)
+			return false, err
+		}
+	}
+	_, leader := r.node.Leader()
+	silent := leader == "" && r.node.Progress().LastContact > lostAfter
+	switch {
+	case known && self.Address == c.opts.Advertise && !silent:
+		return true, nil
+	case !known && leader == "" && c.Identity().Founding && !c.Identity().Member:
+		return false, nil // who founds the cluster will make itself heard
+	}
+	err = ErrNoLeader
+	for _, address := range c.around() {
+		var resp *nodev1.JoinResponse
+		// Only a leader has the last word; whether a silent member still is one is asked without a change.
+		resp, err = c.askJoin(c.stopping, "", address, known && self.Address == c.opts.Advertise)
+		if err == nil {
+			return resp.Member, nil
+		}
+		if c.Identity().Member && status.Code(err) == codes.FailedPrecondition {
+			c.opts.Fail(fmt.Errorf("cluster: %s", explain(err)))
+			return false, err
+		}
+	}
+	return false, err
+}
+
+// remember keeps that this node is a member, and where the others are, so that it finds them when it starts again.
+func (c *Cluster) remember() error {
+	var via []string
+	for _, m := range c.running.Load().node.Members() {
+		if m.ID != c.selfID() {
+			via = append(via, m.Address)
+		}
+	}
+	slices.Sort(via)
+	if me := c.Identity(); me.Member && slices.Equal(me.Via, via) {
+		return nil
+	}
+	return c.change(func(i *Identity) error {
+		i.Member, i.Via = true, via
+		return nil
+	})
+}
+
+// around are the addresses at which a member may be found.
+func (c *Cluster) around() []string {
+	var all []string
+	r := c.running.Load()
+	if address, id := r.node.Leader(); id != "" && id != c.selfID() {
+		all = append(all, address)
+	}
+	for _, m := range r.node.Members() {
+		if m.ID != c.selfID() {
+			all = append(all, m.Address)
+		}
+	}
+	all = append(append(all, c.Identity().Via...), c.opts.Join...)
+	seen := map[string]bool{c.opts.Advertise: true}
+	return slices.DeleteFunc(all, func(a string) bool {
+		was := seen[a]
+		seen[a] = true
+		return was
+	})
+}
+
+// NeedsState tells whether a node that has applied everything up to an index has to be given the cluster's state before
+// it takes part, because no log goes back so far: then it returns the link to the node to have it from. A node that has
+// applied nothing waits for a member that leads; any other is not held up by members that do not answer.
+func (c *Cluster) NeedsState(ctx context.Context, applied uint64) (from *Link, err error) {
+	me := c.Identity()
+	if me.Founding && applied == 0 {
+		return nil, nil // it hears everything from the beginning
+	}
+	var told time.Time
+	for {
+		for _, address := range append(slices.Clone(me.Via), c.opts.Join...) {
+			if address == c.opts.Advertise {
+				continue
+			}
+			resp, refused := c.askJoin(ctx, "", address, true)
+			switch {
+			case refused == nil && applied > 0 && resp.FirstIndex <= applied+1:
+				return nil, nil
+			case refused == nil:
+				return c.links.to(resp.LeaderRaftId, resp.LeaderRaftAddress)
+			case status.Code(refused) == codes.FailedPrecondition, applied == 0 && fatal(refused):
+				return nil, fmt.Errorf("cluster: %s", explain(refused))
+			}
+			err = refused
+		}
+		if applied > 0 {
+			return nil, nil // perhaps nobody leads because this node is missing
+		}
+		if time.Since(told) > tellStep {
+			c.log.Info("waiting for a member to have the cluster's state from", "err", explain(err))
+			told = time.Now()
+		}
+		select {
+		case <-time.After(askStep):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
+	"runlog/server/peer"
+)
+
+const (
+	// askTimeout bounds what a node asks another by the way.
+	askTimeout = time.Second
+	// askStep is how often is asked again who has not answered, or not as hoped.
+	askStep = 250 * time.Millisecond
+	// tellStep is how often the log says what is being waited for.
+	tellStep = 10 * time.Second
+)
+
+// Form returns once the node belongs to a cluster: to the one that it belongs to already; to one that it founds, with the
+// nodes that it was told to expect, or alone; or to one that it found at an address that it was told to join, or that has
+// invited it. It waits for other nodes as long as the context lasts, and says in the log what it waits for.
+func (c *Cluster) Form(ctx context.Context) error {
+	var told time.Time
+	for {
+		changed := c.changed()
+		if c.Identity().ClusterID != "" {
+			return nil
+		}
+		waiting, err := c.tryForm(ctx)
+		if err != nil {
+			return err
+		}
+		if waiting != "" && time.Since(told) > tellStep {
+			c.log.Info("this node belongs to no cluster yet: "+waiting, "node", c.Identity().NodeID, "raft", c.opts.Advertise)
+			told = time.Now()
+		}
+		select {
+		case <-changed:
+		case <-time.After(askStep):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// found is another node, as it was seen at an address.
+type seen struct {
+	address string
+	about   *nodev1.DescribeResponse
+	err     error
+}
+
+// tryForm looks around once. It returns what it waits for, empty when it waits for nothing more, and an error that
+// waiting does not mend.
+func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
+	if c.opts.Expect <= 1 && len(c.opts.Join) == 0 {
+		return "", c.found(nil)
+	}
+	me := c.Identity()
+	others := c.look(ctx, c.opts.Join)
+	var faults []string
+	waits := map[string]raft.Member{me.RaftID(): {ID: me.RaftID(), Address: c.opts.Advertise, Voter: true}}
+	for _, s := range others {
+		switch {
+		case s.err != nil:
+			if fatal(s.err) {
+				return "", s.err
+			}
+			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explain(s.err)))
+		case s.about.RaftId == me.RaftID(): // it was told its own address too
+		case s.about.NodeId == me.NodeID:
+			return "", fmt.Errorf("cluster: the node at %s is called %s too; give each node a --node-id of its own", s.address, me.NodeID)
+		case len(s.about.ClusterId) > 0:
+			joined, err := c.tryJoin(ctx, s.address)
+			if joined || fatal(err) {
+				return "", err
+			}
+			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explain(err)))
+		case int(s.about.Expect) != c.opts.Expect:
+			faults = append(faults, fmt.Sprintf("%s belongs to no cluster, and expects %d nodes where this one expects %d (--bootstrap-expect)",
+				s.address, s.about.Expect, c.opts.Expect))
+		default:
+			waits[s.about.RaftId] = raft.Member{ID: s.about.RaftId, Address: s.about.RaftAddress, Voter: true}
+		}
+	}
+	if c.opts.Expect <= 1 {
+		return "waiting for a member to join: " + strings.Join(faults, "; "), nil
+	}
+	if len(waits) >= c.opts.Expect {
+		return "waiting for the node that founds the cluster: " + first(waits), c.foundWith(waits)
+	}
+	return fmt.Sprintf("%d of %d nodes are there (--bootstrap-expect); %s", len(waits), c.opts.Expect, strings.Join(faults, "; ")), nil
+}
+
+func first(waits map[string]raft.Member) string {
+	names := make([]string, 0, len(waits))
+	for id := range waits {
+		names = append(names, id)
+	}
+	return NodeIDOf(slices.Min(names))
+}
+
+// look asks all addresses at once.
+func (c *Cluster) look(ctx context.Context, addresses []string) []seen {
+	all := make([]seen, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		asked.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			all[i].address = address
+			k, err := c.links.to("", address)
+			if err == nil {
+				all[i].about, err = k.describe(ctx)
+			}
+			all[i].err = err
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// foundWith makes the cluster, if this node is the one of those that wait whose name comes first: all see the same nodes
+// sooner or later, and one that was invited meanwhile has a cluster.
+func (c *Cluster) foundWith(waits map[string]raft.Member) error {
+	members := make([]raft.Member, 0, len(waits))
+	for _, m := range waits {
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b raft.Member) int { return strings.Compare(a.ID, b.ID) })
+	members = members[:c.opts.Expect]
+	if members[0].ID != c.selfID() {
+		return nil
+	}
+	return c.found(members)
+}
+
+// found makes the cluster of the members, nil: of this node alone.
+func (c *Cluster) found(members []raft.Member) error {
+	err := c.change(func(i *Identity) error {
+		if i.ClusterID != "" {
+			return nil // it was invited at the last moment
+		}
+		if members == nil {
+			members = []raft.Member{{ID: i.RaftID(), Address: c.opts.Advertise, Voter: true}}
+		}
+		i.ClusterID, i.Founders, i.Founding = randomHex(16), members, true
+		return nil
+	})
+	if err == nil && len(members) > 1 {
+		c.log.Info("this node founds a cluster", "cluster", c.Identity().ClusterID, "members", len(members))
+	}
+	return err
+}
+
+// inviteFounders tells the other founders of their cluster, until each has taken it.
+func (c *Cluster) inviteFounders(me Identity) {
+	var told time.Time
+	left := slices.DeleteFunc(slices.Clone(me.Founders), func(m raft.Member) bool { return m.ID == me.RaftID() })
+	for len(left) > 0 {
+		var fault error
+		left = slices.DeleteFunc(left, func(m raft.Member) bool {
+			err := c.invite(c.stopping, m.ID, m.Address, true)
+			if err != nil {
+				fault = err
+			}
+			return err == nil
+		})
+		if fault != nil && time.Since(told) > tellStep {
+			c.log.Warn("a founder of the cluster was not reached yet", "err", explain(fault))
+			told = time.Now()
+		}
+		select {
+		case <-time.After(askStep):
+		case <-c.stopping.Done():
+			return
+		}
+	}
+}
+
+// invite asks a node to belong to this cluster.
+func (c *Cluster) invite(ctx context.Context, id, address string, founding bool) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	me := c.self()
+	k, err := c.links.to(id, address)
+	if err == nil {
+		_, err = k.node.Invite(ctx, &nodev1.InviteRequest{ClusterId: me.Cluster[:], RaftAddress: c.opts.Advertise, Founding: founding})
+	}
+	if refused := refusal(k); err != nil && refused != nil {
+		return refused
+	}
+	return err
+}
+
+// tryJoin asks the cluster at an address whether this node may become a member, and takes it over if so.
+func (c *Cluster) tryJoin(ctx context.Context, address string) (joined bool, err error) {
+	resp, err := c.askJoin(ctx, "", address, true)
+	if err != nil {
+		return false, err
+	}
+	err = c.change(func(i *Identity) error {
+		if i.ClusterID == "" {
+			i.ClusterID, i.Via = fmt.Sprintf("%x", resp.ClusterId), slices.Clone(c.opts.Join)
+		}
+		return nil
+	})
+	return err == nil, err
+}
+
+// askJoin asks through a node.
+func (c *Cluster) askJoin(ctx context.Context, id, address string, check bool) (*nodev1.JoinResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	k, err := c.links.to(id, address)
+	if err != nil {
+		return nil, err
+	}
+	me := c.Identity()
+	resp, err := k.node.Join(ctx, &nodev1.JoinRequest{
+		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, Check: check, WasMember: me.Member,
+	})
+	if refused := refusal(k); err != nil && refused != nil {
+		return nil, refused
+	}
+	return resp, err
+}
+
+// joinTimeout is more than a change of the members takes.
+const joinTimeout = 5 * time.Second
+
+func refusal(k *Link) *peer.RefusedError {
+	if k == nil {
+		return nil
+	}
+	return k.refused.Load()
+}
+
+// fatal says whether what another node said does not get better by asking again.
+func fatal(err error) bool {
+	var refused *peer.RefusedError
+	if errors.As(err, &refused) {
+		switch refused.Reason {
+		case peer.ForeignCluster, peer.FormatVersion, peer.NodeIDTaken:
+			return true
+		}
+		return false
+	}
+	switch status.Code(err) {
+	case codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied:
+		return err != nil
+	}
+	return false
+}
+
+// explain is an error as people read it.
+func explain(err error) string {
+	if s, ok := status.FromError(err); ok && err != nil {
+		return s.Message()
+	}
+	return fmt.Sprint(err)
+}

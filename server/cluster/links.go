@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
+	"runlog/server/peer"
+)
+
+const (
+	// maxLinks is far more than the nodes of a cluster: those that are gone make room.
+	maxLinks = 64
+	// maxAnswer bounds one answer of another node.
+	maxAnswer = 64 << 20
+	// Flow control, in bytes: of one call, and of a connection.
+	linkStreamWindow = 1 << 20
+	linkConnWindow   = 8 << 20
+)
+
+// Link is the connection to another node, which is made when it is first used, and again after it broke.
+type Link struct {
+	// Conn carries calls.
+	Conn *grpc.ClientConn
+	node nodev1.NodeServiceClient
+	key  linkKey
+	// about is what the node said of itself last.
+	about atomic.Pointer[nodev1.DescribeResponse]
+	// refused is why the node could not be reached last, where one end refused the other.
+	refused atomic.Pointer[peer.RefusedError]
+}
+
+type linkKey struct{ id, address string }
+
+// dialer is what links need of a mesh.
+type dialer interface {
+	Dial(ctx context.Context, kind peer.Kind, address, wantRaftID string) (net.Conn, error)
+	Credentials() credentials.TransportCredentials
+}
+
+// links are the connections to other nodes.
+type links struct {
+	dial dialer
+
+	mu     sync.Mutex
+	closed bool
+	open   map[linkKey]*Link
+}
+
+// to returns the link to a node; an empty id takes whoever answers.
+func (l *links) to(id, address string) (*Link, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, net.ErrClosed
+	}
+	key := linkKey{id, address}
+	if k := l.open[key]; k != nil {
+		return k, nil
+	}
+	k := &Link{key: key}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.connect(ctx, k) }),
+		grpc.WithTransportCredentials(l.dial.Credentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		}),
+		// A node that is paused or cut off is noticed by who waits for it, not here.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithInitialWindowSize(linkStreamWindow), grpc.WithInitialConnWindowSize(linkConnWindow),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	k.Conn, k.node = conn, nodev1.NewNodeServiceClient(conn)
+	if l.open == nil || len(l.open) >= maxLinks {
+		l.dropLocked()
+	}
+	l.open[key] = k
+	return k, nil
+}
+
+func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
+	conn, err := l.dial.Dial(ctx, peer.KindNode, k.key.address, k.key.id)
+	var refused *peer.RefusedError
+	errors.As(err, &refused)
+	k.refused.Store(refused)
+	return conn, err
+}
+
+// dropLocked ends all links. Those that are in use are made again.
+func (l *links) dropLocked() {
+	for _, k := range l.open {
+		_ = k.Conn.Close()
+	}
+	l.open = make(map[linkKey]*Link)
+}
+
+func (l *links) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.dropLocked()
+	return nil
+}
+
+// describe asks a node how it is.
+func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
+	about, err := k.node.Describe(ctx, &nodev1.DescribeRequest{})
+	if err != nil {
+		// What gRPC says of a connection that was refused says less.
+		if refused := k.refused.Load(); refused != nil {
+			return nil, refused
+		}
+		return nil, err
+	}
+	k.about.Store(about)
+	return about, nil
+}
+
+// GRPCAddress is where clients reach the node; empty: it has not said so yet.
+func (k *Link) GRPCAddress() string {
+	if about := k.about.Load(); about != nil {
+		return about.GrpcAddress
+	}
+	return ""
+}
+
+// askTerm is raft.Options.AskTerm.
+func (c *Cluster) askTerm(ctx context.Context, m raft.Member) (uint64, error) {
+	k, err := c.links.to(m.ID, m.Address)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := k.node.ConfirmTerm(ctx, &nodev1.ConfirmTermRequest{})
+	return resp.GetTerm(), err
+}
+
+// ask is raft.Options.Ask.
+func (c *Cluster) ask(ctx context.Context, m raft.Member) (raft.Progress, error) {
+	k, err := c.links.to(m.ID, m.Address)
+	if err != nil {
+		return raft.Progress{}, err
+	}
+	d, err := k.describe(ctx)
+	if err != nil {
+		return raft.Progress{}, err
+	}
+	return raft.Progress{Term: d.Term, LastIndex: d.LastIndex, LastTerm: d.LastTerm, LastContact: time.Duration(d.LastContactNanos)}, nil
+}

@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nodev1 "runlog/proto/node/v1"
+	"runlog/server/peer"
+	"runlog/storage"
+)
+
+// service is what other nodes may ask.
+type service struct {
+	nodev1.UnimplementedNodeServiceServer
+	c *Cluster
+}
+
+// open are the methods that a node may call which is no member yet.
+var open = map[string]bool{
+	nodev1.NodeService_Describe_FullMethodName: true,
+	nodev1.NodeService_Invite_FullMethodName:   true,
+	nodev1.NodeService_Join_FullMethodName:     true,
+	// A node is given the cluster's state before it becomes a member.
+	nodev1.NodeService_OpenCheckpoint_FullMethodName:  true,
+	nodev1.NodeService_ReadCheckpoint_FullMethodName:  true,
+	nodev1.NodeService_CloseCheckpoint_FullMethodName: true,
+}
+
+func (c *Cluster) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := c.admitCall(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (c *Cluster) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := c.admitCall(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(srv, stream)
+}
+
+// admitCall lets members call what they like, and others what open says. What is no call of the nodes' own waits for the
+// node to take part.
+func (c *Cluster) admitCall(ctx context.Context, method string) error {
+	who, known := peer.From(ctx)
+	if !known {
+		return status.Error(codes.PermissionDenied, "the caller has not said which node it is")
+	}
+	if open[method] {
+		return nil
+	}
+	if c.running.Load() == nil {
+		return status.Error(codes.Unavailable, "the node does not take part in its cluster now")
+	}
+	if err := c.member(who); err != nil {
+		return status.Error(codes.PermissionDenied, err.Message)
+	}
+	if !strings.HasPrefix(method, "/"+nodev1.NodeService_ServiceDesc.ServiceName+"/") && c.leaving.Load() {
+		return status.Error(codes.Unavailable, "the node is going down")
+	}
+	return nil
+}
+
+// Describe tells what this node is.
+func (s *service) Describe(context.Context, *nodev1.DescribeRequest) (*nodev1.DescribeResponse, error) {
+	return s.c.describe(), nil
+}
+
+// Invite takes over the cluster that another node names.
+func (s *service) Invite(ctx context.Context, req *nodev1.InviteRequest) (*nodev1.InviteResponse, error) {
+	if len(req.ClusterId) != len(storage.ClusterID{}) {
+		return nil, status.Error(codes.InvalidArgument, "cluster_id does not have 16 bytes")
+	}
+	if who, _ := peer.From(ctx); string(who.Cluster[:]) != string(req.ClusterId) {
+		return nil, status.Error(codes.PermissionDenied, "the caller does not belong to the cluster that it invites to")
+	}
+	id := fmt.Sprintf("%x", req.ClusterId)
+	taken := false
+	err := s.c.change(func(i *Identity) error {
+		switch {
+		case i.ClusterID == id:
+			return nil
+		case i.ClusterID != "":
+			return status.Errorf(codes.FailedPrecondition, "node %s belongs to cluster %s", i.NodeID, i.ClusterID)
+		}
+		i.ClusterID, i.Founding, i.Via, taken = id, req.Founding, []string{req.RaftAddress}, true
+		return nil
+	})
+	if taken && err == nil {
+		s.c.log.Info("this node was invited to a cluster", "cluster", id, "by", req.RaftAddress)
+	}
+	return &nodev1.InviteResponse{}, err
+}
+
+// ConfirmTerm tells the term that this node is in.
+func (s *service) ConfirmTerm(context.Context, *nodev1.ConfirmTermRequest) (*nodev1.ConfirmTermResponse, error) {
+	r := s.c.running.Load()
+	if r == nil {
+		return nil, errDown
+	}
+	return &nodev1.ConfirmTermResponse{Term: r.node.Term()}, nil
+}
+
+// ReadPosition confirms that this node leads, and tells how far it is.
+func (s *service) ReadPosition(ctx context.Context, _ *nodev1.ReadPositionRequest) (*nodev1.ReadPositionResponse, error) {
+	r := s.c.running.Load()
+	if r == nil {
+		return nil, errDown
+	}
+	if err := r.node.ConfirmLeader(ctx); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	now := r.store.Applied()
+	return &nodev1.ReadPositionResponse{Position: uint64(now.Position())}, nil
+}
+
+// OpenCheckpoint is answered by the source of seeds.
+func (s *service) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
+	r := s.c.running.Load()
+	if r == nil {
+		return nil, errDown
+	}
+	return s.c.source.open(ctx, r.store, req)
+}
+
+// ReadCheckpoint is answered by the source of seeds.
+func (s *service) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
+	return s.c.source.read(req, stream)
+}
+
+// CloseCheckpoint is answered by the source of seeds.
+func (s *service) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
+	return s.c.source.forget(req)
+}
+
+var errDown = status.Error(codes.Unavailable, "the node does not take part in its cluster now")
+
+// describe tells what this node is.
+func (c *Cluster) describe() *nodev1.DescribeResponse {
+	me := c.Identity()
+	cluster, _ := me.Cluster() // validated
+	free, data := c.opts.Usage()
+	d := &nodev1.DescribeResponse{
+		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, GrpcAddress: c.opts.GRPC, HttpAddress: c.opts.HTTP,
+		State: nodev1.NodeState_WAITING, Version: c.opts.Version, Format: Format, LastContactNanos: -1,
+		DiskFreeBytes: free, DataBytes: data, StartedAt: c.started.UnixNano(), Expect: uint32(max(0, c.opts.Expect)),
+		Alerts: c.opts.Alerts(),
+	}
+	if me.ClusterID != "" {
+		d.ClusterId, d.State = cluster[:], nodev1.NodeState_SEEDING
+	}
+	if s := c.seeding.Load(); s != nil {
+		d.SeededBytes, d.SeedBytes = s.have.Load(), s.total.Load()
+	}
+	if r := c.running.Load(); r != nil {
+		d.State = nodev1.NodeState_RUNNING
+		c.describeRaft(d, r)
+	}
+	if c.leaving.Load() {
+		d.State = nodev1.NodeState_STOPPING
+	}
+	d.Clock = c.opts.Clock().UnixNano()
+	return d
+}
+
+func (c *Cluster) describeRaft(d *nodev1.DescribeResponse, r *running) {
+	s, applied := r.node.Status(), r.store.Applied()
+	d.Term, d.LeaderRaftId, d.FirstIndex, d.CommitIndex = s.Term, s.LeaderID, s.FirstIndex, s.CommitIndex
+	d.LastIndex, d.LastTerm, d.LastContactNanos = s.LastIndex, s.LastTerm, int64(s.LastContact)
+	d.AppliedIndex, d.AppliedPosition = applied.Index, uint64(applied.Position())
+	d.AppliedPersistedAt, d.RollingHash = applied.PersistedAt, applied.RollingHash[:]
+	for _, m := range r.node.Members() {
+		d.MemberRaftIds = append(d.MemberRaftIds, m.ID)
+	}
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// nodes is a cluster in one process.
+type nodes []*node
+
+// startNodes starts n nodes that make a cluster together, and waits until all are ready.
+func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
+	t.Helper()
+	addresses := freeAddresses(t, n)
+	all := make(nodes, n)
+	for i := range all {
+		all[i] = &node{t: t, opts: testOptions(t)}
+		o := &all[i].opts
+		o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
+		o.Raft.ElectionTimeout = 300 * time.Millisecond
+		for _, c := range change {
+			c(i, o)
+		}
+	}
+	all.start()
+	t.Cleanup(all.close)
+	return all
+}
+
+// freeAddresses returns loopback addresses that nobody listened on a moment ago.
+func freeAddresses(t testing.TB, n int) []string {
+	t.Helper()
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses[i] = l.Addr().String()
+		defer l.Close()
+	}
+	return addresses
+}
+
+// start starts all at once, as they wait for each other.
+func (ns nodes) start() {
+	var started sync.WaitGroup
+	for _, n := range ns {
+		started.Go(n.start)
+	}
+	started.Wait()
+}
+
+// close stops all that run, at once.
+func (ns nodes) close() {
+	var closed sync.WaitGroup
+	for _, n := range ns {
+		closed.Go(n.close)
+	}
+	closed.Wait()
+}
+
+// leader waits until one of those that run leads.
+func (ns nodes) leader() *node {
+	ns[0].t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for _, n := range ns {
+			if n.server != nil && n.server.node.Leading() {
+				return n
+			}
+		}
+	}
+	ns[0].t.Fatal("nobody leads")
+	return nil
+}
+
+// followers are those that run and do not lead.
+func (ns nodes) followers() nodes {
+	leader := ns.leader()
+	var others nodes
+	for _, n := range ns {
+		if n != leader && n.server != nil {
+			others = append(others, n)
+		}
+	}
+	return others
+}
+
+// mustAppend appends through a node, again as long as the answer says that this is safe.
+func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv1.AppendEventsResponse {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := n.tryAppend(runID, events...)
+		if err == nil {
+			return resp
+		}
+		if status.Code(err) != codes.Unavailable || time.Now().After(deadline) {
+			n.t.Fatalf("append to %q: %v", runID, err)
+		}
+	}
+}

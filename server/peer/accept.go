@@ -1,0 +1,257 @@
+package peer
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// acceptLoop takes connections until the listener is closed. It never waits for a handshake: when too many are under
+// way the oldest is ended, which is the one that takes longest.
+func (m *Mesh) acceptLoop() {
+	var pause time.Duration
+	for {
+		conn, err := m.opts.Listener.Accept()
+		if err != nil {
+			if m.closing.Err() != nil {
+				return
+			}
+			// Out of file descriptors, or the like: it passes, or Close comes.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			m.log.every(time.Minute, "accept", slog.LevelError, "cannot take connections of other nodes", "error", err)
+			select {
+			case <-time.After(pause):
+			case <-m.closing.Done():
+			}
+			continue
+		}
+		pause = 0
+		m.admitPending(conn)
+	}
+}
+
+// admitPending starts a handshake.
+func (m *Mesh) admitPending(conn net.Conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed {
+		_ = conn.Close()
+		return
+	}
+	if m.mu.pending.Len() >= maxHandshakes {
+		oldest := m.mu.pending.Front()
+		_ = m.mu.pending.Remove(oldest).(net.Conn).Close()
+		m.log.every(time.Minute, "crowd", slog.LevelWarn, "too many handshakes of other nodes are under way; the oldest are ended",
+			"limit", maxHandshakes)
+	}
+	e := m.mu.pending.PushBack(conn)
+	m.running.Go(func() { m.take(conn, e) })
+}
+
+// take does the handshake of an accepted connection and hands it out, or ends it.
+func (m *Mesh) take(raw net.Conn, e *list.Element) {
+	c, err := m.answer(raw)
+	m.mu.Lock()
+	m.mu.pending.Remove(e) // A no-op where it was ended for being the oldest.
+	m.mu.Unlock()
+	switch {
+	case err != nil:
+		_ = raw.Close()
+	default:
+		l := m.listenerOf(c.kind)
+		if l == nil || !l.deliver(c) {
+			m.log.every(time.Minute, "backlog "+c.kind.String(), slog.LevelWarn,
+				"a connection of another node is ended: nobody takes it", "kind", c.kind.String(), "node", c.other.NodeID)
+			_ = c.Close()
+		}
+	}
+}
+
+// answer is the accepting end's half of the handshake. It logs and tells what it refuses.
+func (m *Mesh) answer(raw net.Conn) (*Conn, error) {
+	tune(raw)
+	if err := raw.SetDeadline(time.Now().Add(m.opts.handshakeTimeout)); err != nil {
+		return nil, err
+	}
+	conn, certified, err := m.answerTLS(raw)
+	if err != nil {
+		return nil, m.turnAway(raw, conn, message{}, err)
+	}
+	in, err := readMessage(conn)
+	if err != nil {
+		return nil, m.turnAway(raw, conn, in, err)
+	}
+	self := m.opts.Self()
+	if err := m.judgeHello(self, in, certified); err != nil {
+		return nil, m.turnAway(raw, conn, in, err)
+	}
+	out, err := message{Type: welcome, Kind: in.Kind, Identity: self}.encode()
+	if err != nil {
+		return nil, m.turnAway(raw, conn, in, err)
+	}
+	if _, err := conn.Write(out); err != nil {
+		return nil, m.turnAway(raw, conn, in, err)
+	}
+	last, err := readMessage(conn)
+	if err == nil && (last.Type != proceed || last.Kind != in.Kind) {
+		err = outOfTurn(last, raw)
+	}
+	if err != nil {
+		return nil, m.turnAway(raw, conn, in, err)
+	}
+	m.metrics.done(accepting, "")
+	return &Conn{Conn: conn, kind: in.Kind, other: in.Identity}, raw.SetDeadline(time.Time{})
+}
+
+// answerTLS returns the connection to go on with and the name in the other end's certificate. The connection is there
+// beside an error where a refusal can be told on it.
+func (m *Mesh) answerTLS(raw net.Conn) (net.Conn, *string, error) {
+	if m.opts.TLS == nil {
+		return raw, nil, nil
+	}
+	own := m.material()
+	conn := tls.Server(raw, own.config())
+	if err := conn.HandshakeContext(m.closing); err != nil {
+		if e, ok := errors.AsType[tls.RecordHeaderError](err); ok && e.Conn != nil {
+			return raw, nil, &tlsError{err} // It does not speak TLS, and nothing of TLS was sent yet.
+		}
+		return nil, nil, &tlsError{err}
+	}
+	name, refused := own.nameOf(conn.ConnectionState(), clientRole)
+	if refused != nil {
+		return conn, nil, refused
+	}
+	return conn, &name, nil
+}
+
+// judgeHello returns a *RefusedError, or nil.
+func (m *Mesh) judgeHello(self Identity, in message, certified *string) error {
+	if in.Type != hello {
+		return outOfTurn(in, nil)
+	}
+	if refused := m.judge(in.Kind, self, in.Identity, certified, in.Want, self.RaftID); refused != nil {
+		return refused
+	}
+	if m.listenerOf(in.Kind) == nil {
+		return refuse(NotServing, "node %s does not take connections of kind %s at the moment; it starts or stops, try again",
+			self.NodeID, in.Kind)
+	}
+	return nil
+}
+
+// outOfTurn is the error for a message in the place of another: the other end's refusal, or nonsense.
+func outOfTurn(in message, raw net.Conn) error {
+	if in.Type != refusal {
+		return refuse(Protocol, "a message of type %q came out of turn", byte(in.Type))
+	}
+	e := &RefusedError{Reason: in.Reason, Message: in.Text, Remote: true}
+	if raw != nil {
+		e.Address = raw.RemoteAddr().String()
+	}
+	return e
+}
+
+// turnAway tells the other end why it is refused, logs that, and ends the connection once the other end has read it.
+// conn is what it can be told on; nil: nothing. It returns the error.
+func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
+	if m.closing.Err() != nil {
+		return err
+	}
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok {
+		if refused = m.misread(err); refused == nil {
+			// A port scan, a health check of TCP, a node that went away: nobody to tell, nothing to do.
+			m.metrics.done(accepting, broken)
+			if errors.Is(err, errIdentity) {
+				m.log.every(time.Minute, "identity", slog.LevelError, "this node cannot say who it is", "error", err)
+			}
+			m.opts.Logger.Debug("a connection ended in its handshake", "from", raw.RemoteAddr().String(), "error", err)
+			return err
+		}
+	}
+	m.metrics.done(accepting, refused.Reason)
+	m.logRefusal(refused, raw.RemoteAddr().String(), in.Identity.NodeID)
+	if conn == nil || refused.Remote {
+		return err
+	}
+	kind := in.Kind
+	if !kind.known() {
+		kind = 0
+	}
+	_ = raw.SetDeadline(time.Now().Add(lingerTimeout))
+	var first []byte
+	if e, ok := errors.AsType[*strangerError](err); ok {
+		first = e.first
+	} else if e, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		first = e.RecordHeader[:]
+	}
+	if isHTTP(string(first)) {
+		_, _ = io.WriteString(conn, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"+
+			"runlog: this port is for the nodes of a cluster; clients have others (--grpc-listen, --http-listen)\n")
+	} else if out, err := (message{Type: refusal, Kind: kind, Reason: refused.Reason, Text: refused.Message}).encode(); err == nil {
+		_, _ = conn.Write(out)
+	}
+	linger(raw, conn)
+	return err
+}
+
+// linger lets the other end read what was written: a close with bytes unread would reset the connection, and what was
+// written could be lost.
+func linger(raw, conn net.Conn) {
+	type halfCloser interface{ CloseWrite() error }
+	if c, ok := conn.(halfCloser); ok {
+		_ = c.CloseWrite()
+	}
+	if c, ok := raw.(halfCloser); ok && conn != raw {
+		_ = c.CloseWrite()
+	}
+	_, _ = io.CopyN(io.Discard, raw, 64<<10)
+}
+
+// logRefusal says at this end who was refused, once a minute for each node, or address where no name was said.
+func (m *Mesh) logRefusal(e *RefusedError, address, node string) {
+	who := node
+	if who == "" {
+		who = address
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			who = host
+		}
+	}
+	text := "a node was refused"
+	if e.Remote {
+		text = "a node refused this one"
+	}
+	m.log.every(time.Minute, who+" "+string(e.Reason), slog.LevelWarn, text,
+		"reason", string(e.Reason), "why", e.Message, "address", address, "node", node)
+}
+
+// tune sets what every connection between nodes has, whoever made the listener.
+func tune(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+		_ = tcp.SetNoDelay(true)
+	}
+}
+
+// material is the node's certificate as it is on disk now.
+func (m *Mesh) material() *material {
+	now, err := m.opts.TLS.current()
+	if err != nil {
+		m.log.every(time.Minute, "reload "+err.Error(), slog.LevelError,
+			"the certificate files changed and cannot be used; what was read before is used still", "error", err)
+	}
+	m.warnOfExpiry()
+	return now
+}
+
+// withDeadline bounds the handshake of a dial by the context and by Close.
+func (m *Mesh) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.handshakeTimeout)
+	stop := context.AfterFunc(m.closing, cancel)
+	return ctx, func() { stop(); cancel() }
+}

@@ -1,0 +1,239 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// TestTLSAndPlainDoNotMix shows that both ends are told when one has certificates and the other has none.
+func TestTLSAndPlainDoNotMix(t *testing.T) {
+	ca := newAuthority(t)
+	for name, tls := range map[string][2]*TLS{"TLS to plain": {ca.tls(t, "n1"), nil}, "plain to TLS": {nil, ca.tls(t, "n2")}} {
+		t.Run(name, func(t *testing.T) {
+			n1, n2 := start(t, identity("n1"), tls[0], nil), serving(t, identity("n2"), tls[1], nil)
+			conn, err := n1.dialTo(t.Context(), KindRaft, n2)
+			refusedWith(t, conn, err, Protocol, tls[0] == nil, "with certificates, or both without")
+			n2.logged(t, "a node was refused", "reason=PROTOCOL", "with certificates, or both without")
+		})
+	}
+}
+
+// TestStrangersAreToldApart shows that programs that are no nodes are refused at once, and that the log says what they
+// speak.
+func TestStrangersAreToldApart(t *testing.T) {
+	ca := newAuthority(t)
+	for mode, certificate := range map[string]*TLS{"plain": nil, "TLS": ca.tls(t, "n2")} {
+		for name, test := range map[string]struct{ sends, says string }{
+			"HTTP":            {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP or gRPC"},
+			"HTTP/2":          {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "speaks HTTP or gRPC"},
+			"garbage":         {"\xff\xfe\xfd\xfc and more of it", "began with"},
+			"damaged hello":   {damagedHello(t), map[string]string{"plain": "checksum", "TLS": "certificates"}[mode]},
+			"boundless hello": {magic + "\x01hr\xff\xff", map[string]string{"plain": "65535 bytes", "TLS": "certificates"}[mode]},
+		} {
+			t.Run(mode+"/"+name, func(t *testing.T) {
+				n := serving(t, identity("n2"), certificate, nil)
+				conn, err := net.Dial("tcp", n.address())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				began := time.Now()
+				_ = conn.SetDeadline(began.Add(10 * time.Second))
+				_, _ = io.WriteString(conn, test.sends)
+				answer, err := io.ReadAll(conn)
+				if err != nil || len(answer) == 0 || time.Since(began) > 4*time.Second {
+					t.Errorf("after %v it read %q, %v", time.Since(began), answer, err)
+				}
+				n.logged(t, "a node was refused", "reason=PROTOCOL", test.says)
+			})
+		}
+	}
+}
+
+func damagedHello(t *testing.T) string {
+	b, err := message{Type: hello, Kind: KindRaft, Identity: identity("n1")}.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	return string(b)
+}
+
+// TestAnHTTPClientIsToldInItsOwnWords shows what curl and a browser say about the nodes' port.
+func TestAnHTTPClientIsToldInItsOwnWords(t *testing.T) {
+	for mode, certificate := range map[string]*TLS{"plain": nil, "TLS": newAuthority(t).tls(t, "n2")} {
+		n := serving(t, identity("n2"), certificate, nil)
+		resp, err := http.Get("http://" + n.address() + "/healthz")
+		if err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "--grpc-listen") {
+			t.Errorf("%s: %s, %q", mode, resp.Status, text)
+		}
+	}
+}
+
+// TestDiallingAStranger shows what a node says when an address is that of another program, such as a node's own port for
+// clients.
+func TestDiallingAStranger(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	defer server.Stop()
+	go func() { _ = server.Serve(l) }()
+
+	ca := newAuthority(t)
+	plain, tls := start(t, identity("n1"), nil, nil), start(t, identity("n1"), ca.tls(t, "n1"), nil)
+	for name, test := range map[string]struct {
+		from    *node
+		address string
+		reason  Reason
+		says    string
+	}{
+		"HTTP":           {plain, web.Listener.Addr().String(), Protocol, "speaks HTTP or gRPC"},
+		"HTTP over TLS":  {plain, secure.Listener.Addr().String(), "", ""}, // It just ends the connection.
+		"gRPC":           {plain, l.Addr().String(), Protocol, "speaks HTTP or gRPC"},
+		"TLS: HTTP":      {tls, web.Listener.Addr().String(), Protocol, "speaks HTTP or gRPC"},
+		"TLS: HTTPS":     {tls, secure.Listener.Addr().String(), Certificate, "another certificate authority"},
+		"TLS: gRPC":      {tls, l.Addr().String(), Protocol, "speaks HTTP or gRPC"},
+		"nobody answers": {plain, "127.0.0.1:1", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := test.from.Dial(t.Context(), KindRaft, test.address, "")
+			if test.reason != "" {
+				refusedWith(t, conn, err, test.reason, false, test.says)
+			} else if _, refused := errors.AsType[*RefusedError](err); refused || err == nil {
+				t.Errorf("%v is no error of the network", err)
+			}
+		})
+	}
+}
+
+// TestSlowHandshakesBlockNobody shows that ends that say nothing, or little, more of them than handshakes may be under
+// way, keep no node out, and are ended.
+func TestSlowHandshakesBlockNobody(t *testing.T) {
+	ca := newAuthority(t)
+	for mode, tls := range map[string][2]*TLS{"plain": {}, "TLS": {ca.tls(t, "n1"), ca.tls(t, "n2")}} {
+		t.Run(mode, func(t *testing.T) {
+			n1, n2 := start(t, identity("n1"), tls[0], nil), serving(t, identity("n2"), tls[1], nil)
+			var slow []net.Conn
+			for i := range 3 * maxHandshakes {
+				conn, err := net.Dial("tcp", n2.address())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, magic[:i%len(magic)])
+				slow = append(slow, conn)
+			}
+			began := time.Now()
+			conn, err := n1.dialTo(t.Context(), KindRaft, n2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("a node had to wait for %v", took)
+			}
+			_ = slow[0].SetReadDeadline(began.Add(4 * time.Second))
+			if _, err := slow[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the first slow one is there still: %v", err)
+			}
+			n2.logged(t, "too many handshakes")
+		})
+	}
+}
+
+// TestASlowHandshakeEnds shows that one is ended by its deadline at the accepting end, and why.
+func TestASlowHandshakeEnds(t *testing.T) {
+	n := serving(t, identity("n2"), nil, func(o *Options) { o.handshakeTimeout = 50 * time.Millisecond })
+	conn, err := net.Dial("tcp", n.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(conn, magic[:3])
+	if told, err := readMessage(conn); err != nil || told.Reason != Protocol {
+		t.Errorf("it was told %+v, %v", told, err)
+	}
+	n.logged(t, "a node was refused", "reason=PROTOCOL", "within 50ms")
+}
+
+// TestAProbeOfTheSocketIsNoNews shows that a health check that connects and goes away is not warned of.
+func TestAProbeOfTheSocketIsNoNews(t *testing.T) {
+	for _, certificate := range []*TLS{nil, newAuthority(t).tls(t, "n2")} {
+		n := serving(t, identity("n2"), certificate, nil)
+		conn, err := net.Dial("tcp", n.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		n.logged(t, "level=DEBUG", "ended in its handshake")
+		if strings.Contains(n.log.String(), "level=WARN") {
+			t.Error(n.log.String())
+		}
+	}
+}
+
+// TestTheHandshakeReadsNoByteTooMany shows that what is sent in one piece with the handshake arrives behind it.
+func TestTheHandshakeReadsNoByteTooMany(t *testing.T) {
+	n := start(t, identity("n2"), nil, nil)
+	l := n.Listener(KindRaft)
+	conn, err := net.Dial("tcp", n.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	b, _ := message{Type: hello, Kind: KindRaft, Identity: identity("n1")}.encode()
+	last, _ := message{Type: proceed, Kind: KindRaft}.encode()
+	if _, err := conn.Write(append(append(b, last...), "stream"...)); err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(accepted, got); err != nil || !bytes.Equal(got, []byte("stream")) {
+		t.Errorf("behind the handshake came %q, %v", got, err)
+	}
+}
+
+// TestGRPCToTheNodesPort shows that a client of the wrong port gets an error and does not hang.
+func TestGRPCToTheNodesPort(t *testing.T) {
+	n := serving(t, identity("n2"), nil, nil)
+	c, err := grpc.NewClient(n.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.Invoke(ctx, "/x/y", nil, nil); err == nil {
+		t.Error("it was answered")
+	}
+	n.logged(t, "reason=PROTOCOL", "speaks HTTP or gRPC")
+}
