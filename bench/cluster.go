@@ -102,7 +102,7 @@ func (c *Cluster) open(ctx context.Context, o *ClusterOptions) error {
 	if err := c.InSync(ctx); err != nil {
 		return err
 	}
-	if c.leader, c.term, err = c.leading(ctx); err != nil {
+	if c.leader, c.term, err = c.leaderAndTerm(ctx); err != nil {
 		return err
 	}
 	c.Remote, err = Connect(c.nodes[c.leader].address, o.Connections)
@@ -149,7 +149,7 @@ func (c *Cluster) RestartNode(node int) error { return c.nodes[node].start() }
 
 // Check tells when another node has led meanwhile than the one that was measured.
 func (c *Cluster) Check(ctx context.Context) error {
-	leader, term, err := c.leading(ctx)
+	leader, term, err := c.leaderAndTerm(ctx)
 	if err == nil && (leader != c.leader || term != c.term) {
 		err = wrongAnswer("LEADER_MOVED", "%s led in term %d, and now %s does in term %d", nodeName(c.leader), c.term, nodeName(leader), term)
 	}

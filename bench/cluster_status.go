@@ -45,7 +45,28 @@ func parseStatus(text []byte) (*runlogv1.GetStatusResponse, error) {
 
 var errNoLeader = errors.New("bench: the cluster has no leader")
 
-// leaderOf a status is the member that is said to lead and says so itself.
+// leading asks all nodes and returns the status of the one that says that it leads itself: what others say of it may be
+// old. Of two that say so, the one of the later term does.
+func (c *Cluster) leading(ctx context.Context) (*runlogv1.GetStatusResponse, error) {
+	var latest *runlogv1.GetStatusResponse
+	errs := []error{errNoLeader}
+	for i := range c.nodes {
+		s, err := c.status(ctx, i)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if s.LeaderId == s.NodeId && (latest == nil || s.Term > latest.Term) {
+			latest = s
+		}
+	}
+	if latest == nil {
+		return nil, errors.Join(errs...)
+	}
+	return latest, nil
+}
+
+// leaderOf a status is the member that is said to lead.
 func leaderOf(s *runlogv1.GetStatusResponse) (*runlogv1.Member, error) {
 	i := slices.IndexFunc(s.Members, func(m *runlogv1.Member) bool {
 		return m.NodeId == s.LeaderId && m.State == runlogv1.MemberState_LEADER
@@ -56,9 +77,10 @@ func leaderOf(s *runlogv1.GetStatusResponse) (*runlogv1.Member, error) {
 	return s.Members[i], nil
 }
 
-// behind says what a cluster of so many nodes lacks to be in sync, or nil: that each of them is a voter and has
-// applied the log up to index.
-func behind(s *runlogv1.GetStatusResponse, nodes int, index uint64) error {
+// behind says what a cluster of so many nodes lacks to be in sync, or nil: that each of them is a voter and is as far as
+// far, which the leader was before. What is applied is compared with what the leader has applied: some entries of the
+// log are Raft's own, and a store never gets them.
+func behind(s *runlogv1.GetStatusResponse, nodes int, far *runlogv1.Member) error {
 	if _, err := leaderOf(s); err != nil {
 		return err
 	}
@@ -70,29 +92,23 @@ func behind(s *runlogv1.GetStatusResponse, nodes int, index uint64) error {
 		switch {
 		case m.Role != runlogv1.MemberRole_VOTER || !follows:
 			return fmt.Errorf("bench: %s is %v and %v", m.NodeId, m.Role, m.State)
-		case m.AppliedIndex < index:
-			return fmt.Errorf("bench: %s has applied %d of %d entries", m.NodeId, m.AppliedIndex, index)
+		case m.CommitIndex < far.GetCommitIndex() || m.AppliedIndex < far.GetAppliedIndex():
+			return fmt.Errorf("bench: %s is at %d and has applied %d, of %d and %d", m.NodeId, m.CommitIndex, m.AppliedIndex, far.GetCommitIndex(), far.GetAppliedIndex())
 		}
 	}
 	return nil
 }
 
-// leading returns which node leads, and in which term.
-func (c *Cluster) leading(ctx context.Context) (node int, term uint64, err error) {
-	asked := 0
+// leaderAndTerm returns which node leads, and in which term.
+func (c *Cluster) leaderAndTerm(ctx context.Context) (node int, term uint64, err error) {
 	err = settled(ctx, func() error {
-		s, err := c.status(ctx, asked%len(c.nodes))
-		asked++
+		s, err := c.leading(ctx)
 		if err != nil {
 			return err
 		}
-		m, err := leaderOf(s)
-		if err != nil {
-			return err
-		}
-		node = slices.IndexFunc(c.nodes, func(n *Node) bool { return n.options.id == m.NodeId })
-		if term = m.Term; node < 0 {
-			return fmt.Errorf("bench: %q leads, which is none of the nodes", m.NodeId)
+		node = slices.IndexFunc(c.nodes, func(n *Node) bool { return n.options.id == s.LeaderId })
+		if term = s.Term; node < 0 {
+			return fmt.Errorf("bench: %q leads, which is none of the nodes", s.LeaderId)
 		}
 		return nil
 	})
@@ -101,7 +117,7 @@ func (c *Cluster) leading(ctx context.Context) (node int, term uint64, err error
 
 // Leader returns the node that leads.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
-	node, _, err := c.leading(ctx)
+	node, _, err := c.leaderAndTerm(ctx)
 	return node, err
 }
 
@@ -115,22 +131,22 @@ func (c *Cluster) InSync(ctx context.Context) error {
 			return err
 		}
 	}
-	var committed uint64
+	var far *runlogv1.Member
 	return settled(ctx, func() error {
-		s, err := c.status(ctx, 0)
+		s, err := c.leading(ctx)
 		if err != nil {
 			return err
 		}
-		if m, err := leaderOf(s); err == nil && committed == 0 {
-			committed = m.CommitIndex
+		if m, err := leaderOf(s); err == nil && far == nil {
+			far = m
 		}
-		return behind(s, len(c.nodes), committed)
+		return behind(s, len(c.nodes), far)
 	})
 }
 
 // TransferLeadership has the leader make another voter the leader, the one that is furthest.
-func (c *Cluster) TransferLeadership(ctx context.Context) error {
-	conn := c.routes[0].links[0].conn
+func (c *Cluster) TransferLeadership(ctx context.Context, leader int) error {
+	conn := c.routes[leader].links[0].conn
 	_, err := runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
 	return err
 }

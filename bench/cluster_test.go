@@ -50,7 +50,7 @@ func TestCluster(t *testing.T) {
 	if err := errors.Join(c.RestartNode(0), c.InSync(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.TransferLeadership(ctx); err != nil {
+	if err := c.TransferLeadership(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	expectLeader(2)
@@ -108,22 +108,23 @@ func TestStatus(t *testing.T) {
 	for want, x := range map[string]struct {
 		change func(s *runlogv1.GetStatusResponse)
 		nodes  int
-		index  uint64
+		far    *runlogv1.Member
 	}{
-		"":                            {nil, 3, 69},
-		"has applied 69 of 71":        {nil, 3, 71},
-		"has 3 members of 4":          {nil, 4, 0},
-		"has no leader":               {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, 3, 0},
-		"bench: the cluster has no l": {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "node-1" }, 3, 0}, // it says that it follows
-		"node-3 is VOTER and UNREACH": {func(s *runlogv1.GetStatusResponse) { s.Members[2].State = runlogv1.MemberState_UNREACHABLE }, 3, 0},
-		"node-1 is NON_VOTER and FOL": {func(s *runlogv1.GetStatusResponse) { s.Members[0].Role = runlogv1.MemberRole_NON_VOTER }, 3, 0},
-		"node-1 is VOTER and SEEDING": {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_SEEDING }, 3, 0},
+		"":                              {nil, 3, &runlogv1.Member{CommitIndex: 70, AppliedIndex: 69}},
+		"70 and has applied 69, of 71 ": {nil, 3, &runlogv1.Member{CommitIndex: 71}},
+		"69, of 70 and 71":              {nil, 3, &runlogv1.Member{CommitIndex: 70, AppliedIndex: 71}},
+		"has 3 members of 4":            {nil, 4, nil},
+		"has no leader":                 {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, 3, nil},
+		"bench: the cluster has no l":   {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "node-1" }, 3, nil}, // it says that it follows
+		"node-3 is VOTER and UNREACH":   {func(s *runlogv1.GetStatusResponse) { s.Members[2].State = runlogv1.MemberState_UNREACHABLE }, 3, nil},
+		"node-1 is NON_VOTER and FOL":   {func(s *runlogv1.GetStatusResponse) { s.Members[0].Role = runlogv1.MemberRole_NON_VOTER }, 3, nil},
+		"node-1 is VOTER and SEEDING":   {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_SEEDING }, 3, nil},
 	} {
 		s, _ := parseStatus([]byte(statusText))
 		if x.change != nil {
 			x.change(s)
 		}
-		if err := behind(s, x.nodes, x.index); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := behind(s, x.nodes, x.far); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

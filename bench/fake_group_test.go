@@ -69,7 +69,7 @@ func (g *fakeGroup) RestartNode(node int) error {
 
 func (g *fakeGroup) InSync(context.Context) error { return nil }
 
-func (g *fakeGroup) TransferLeadership(context.Context) error {
+func (g *fakeGroup) TransferLeadership(context.Context, int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.stuck {

@@ -130,6 +130,7 @@ func (p *fakeProcess) status() *runlogv1.GetStatusResponse {
 		if c, err := net.Dial("tcp", address); err == nil {
 			_ = c.Close()
 			m.State, m.AppliedIndex, m.CommitIndex, m.Term = runlogv1.MemberState_FOLLOWER, 7, 7, 3
+			s.Term = 3
 			if s.LeaderId == "" || m.NodeId == string(named) {
 				s.LeaderId = m.NodeId
 			}

@@ -172,8 +172,8 @@ func transferLeader(ctx context.Context, m *takeovers, t *Takeover) error {
 		return err
 	}
 	called := time.Now()
-	if err := m.group.TransferLeadership(ctx); err != nil {
-		return wrongAnswer("NOT_TRANSFERRED", "the leadership was not transferred: %v", err)
+	if err := m.group.TransferLeadership(ctx, before); err != nil {
+		return wrongAnswer("TRANSFER_"+reasonOf(err), "the leadership was not transferred: %v", err)
 	}
 	done := time.Now()
 	answered, err := m.answers.firstAfter(ctx, called)

@@ -90,8 +90,8 @@ type Group interface {
 	RestartNode(node int) error
 	// InSync returns once every node is ready, counts for a majority and has applied what was committed before the call.
 	InSync(ctx context.Context) error
-	// TransferLeadership has another node lead.
-	TransferLeadership(ctx context.Context) error
+	// TransferLeadership asks the node that leads to have another one lead.
+	TransferLeadership(ctx context.Context, leader int) error
 }
 
 // Checker is a Target that can say, after it was measured, why that was not what was to be measured.
