@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,38 @@ func TestBenchClusterUsage(t *testing.T) {
 		if s.code != exitUsage || !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("%q: %s", want, s.text())
 		}
+	}
+}
+
+// TestBenchClusterNodes: a cluster is started, its leader killed and asked to go, and nothing of it is left.
+func TestBenchClusterNodes(t *testing.T) {
+	t.Setenv(asRunlog, "1")
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), []string{"bench", "cluster", "--dir", dir, "--duration", "100ms", "--rounds", "1",
+		"--workloads", "failover:kills=1,transfer:transfers=1", "--json"})
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	took := map[string]float64{}
+	for dec := json.NewDecoder(&out); dec.More(); {
+		var line struct {
+			Name, System string
+			Takeovers    []struct{ OutageMs, InSyncMs float64 }
+		}
+		if err := dec.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range line.Takeovers {
+			took[line.System+" "+line.Name] = min(x.OutageMs, x.InSyncMs)
+		}
+	}
+	if len(took) != 2 || took["cluster failover"] <= 0 || took["cluster transfer"] <= 0 {
+		t.Errorf("%v", took)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
