@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -153,7 +154,8 @@ func TestStreamsOverLeaderChangesAPP8(t *testing.T) {
 		wantEqual(t, "order of answers", a.RequestId, fmt.Sprint(i))
 		if a.Status != nil {
 			refusals[a.Status.Message]++
-			continue // not stored, or unknown: the producer sends it again
+			wantEqual(t, "a refusal that a retry cures", codes.Code(a.Status.Code), codes.Unavailable)
+			continue
 		}
 		stored[i] = a.Results[0].RunSeq
 		if a.Results[0].RunSeq <= last {
@@ -162,7 +164,8 @@ func TestStreamsOverLeaderChangesAPP8(t *testing.T) {
 		last = a.Results[0].RunSeq
 	}
 	sent.Wait()
-	if len(stored) < requests/2 {
+	// While the leadership moves, requests are refused as quickly as they come.
+	if len(stored) < requests/10 {
 		t.Errorf("of %d requests %d were stored: %v", requests, len(stored), refusals)
 	}
 	for i := range requests {
