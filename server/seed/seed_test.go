@@ -1,4 +1,4 @@
-package server
+package seed
 
 import (
 	"bytes"
@@ -81,7 +81,7 @@ func TestSeedGoesOn(t *testing.T) {
 	b := startSeedBed(t)
 	b.faults.reads = []readFault{{"break", 5_000}, {"break", 7_000}, {"end", 11_000}, {"kill", 13_000}}
 	var begins []uint64 // bytes that were there when a pull began
-	count := func(p *seedPull) {
+	count := func(p *pull) {
 		inner, begun := p.progress, false
 		p.progress = func(have, total uint64) {
 			if !begun {
@@ -124,7 +124,7 @@ func TestSeedGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if _, err := pullSeed(t.Context(), b.client, foreign.Store, func(uint64, uint64) {}, log); !errors.Is(err, storage.ErrForeign) {
+	if _, err := Pull(t.Context(), b.client, foreign.Store, func(uint64, uint64) {}, log); !errors.Is(err, storage.ErrForeign) {
 		t.Errorf("of another cluster: %v", err)
 	}
 	b.target.Entries = b.source.Entries
@@ -134,7 +134,7 @@ func TestSeedGivesUp(t *testing.T) {
 	if _, err := b.target.Propose(99, []storagetest.Request{{Append: &storage.Append{RunID: "more", Events: storagetest.Events("more", 0, 1)}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pullSeed(t.Context(), b.client, b.target.Store, func(uint64, uint64) {}, log); !errors.Is(err, storage.ErrOlder) {
+	if _, err := Pull(t.Context(), b.client, b.target.Store, func(uint64, uint64) {}, log); !errors.Is(err, storage.ErrOlder) {
 		t.Errorf("older than the store: %v", err)
 	}
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 0)
@@ -161,7 +161,7 @@ func TestSeedWaits(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		received, err := b.pull(ctx, func(p *seedPull) { p.log, p.stall = slog.New(slog.NewTextHandler(log, nil)), 50*time.Millisecond })
+		received, err := b.pull(ctx, func(p *pull) { p.log, p.stall = slog.New(slog.NewTextHandler(log, nil)), 50*time.Millisecond })
 		answers <- answer{received, err}
 	}()
 	log.wait(ctx, t, "ResourceExhausted", "is seeding")
@@ -373,7 +373,7 @@ func BenchmarkSeed(bench *testing.B) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	for bench.Loop() {
-		received, err := pullSeed(bench.Context(), b.client, b.target.Store, func(_, total uint64) { bench.SetBytes(int64(total)) }, log)
+		received, err := Pull(bench.Context(), b.client, b.target.Store, func(_, total uint64) { bench.SetBytes(int64(total)) }, log)
 		if err != nil {
 			bench.Fatal(err)
 		}
