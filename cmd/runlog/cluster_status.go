@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func (a *app) redraw(text []byte, first bool) error {
 		for line := range strings.Lines(string(text)) {
 			drawn = fmt.Appendf(drawn, "%s\x1b[K\r\n", cut(strings.TrimSuffix(line, "\n"), a.stdoutWidth))
 		}
-		text = append(drawn, "\x1b[J"...)
+		text = fmt.Appendf(drawn, "\x1b[J")
 	} else if !first && a.format != formatJSON {
 		text = append([]byte("\n"), text...)
 	}
@@ -149,14 +150,49 @@ func (a *app) statusText(s *runlogv1.GetStatusResponse, at string) ([]byte, erro
 		[2]string{"Asked", s.GetNodeId()},
 	)
 	fmt.Fprintln(out)
-	rows := newTable(out, a.stdoutWidth, "NODE", "ROLE", "STATE", "APPLIED", "COMMITTED", "BEHIND", "LAST CONTACT", "CLOCK",
-		"DISK FREE", "DATA", "RAFT", "GRPC", "VERSION", "ALERTS")
+	lines := [][]string{statusHeads[:]}
 	for _, m := range s.GetMembers() {
-		rows.row(memberCells(s, m)...)
+		lines = append(lines, memberCells(s, m))
+	}
+	lines = narrow(lines, a.stdoutWidth)
+	rows := newTable(out, a.stdoutWidth, lines[0]...)
+	for _, cells := range lines[1:] {
+		rows.row(cells...)
 	}
 	rows.end()
 	err := out.Flush()
 	return text.Bytes(), err
+}
+
+var statusHeads = [...]string{"NODE", "ROLE", "STATE", "APPLIED", "COMMITTED", "BEHIND", "LAST CONTACT", "CLOCK",
+	"DISK FREE", "DATA", "RAFT", "GRPC", "VERSION", "ALERTS"}
+
+// dispensable are the columns that a narrow terminal does without, the first one first.
+var dispensable = [...]string{"VERSION", "GRPC", "DATA", "RAFT", "COMMITTED", "ROLE"}
+
+// alertsRoom is what the last column has before others are left out.
+const alertsRoom = 24
+
+// narrow leaves out columns until the last one has room on a terminal; a width of 0 is none.
+func narrow(lines [][]string, width int) [][]string {
+	for _, head := range dispensable {
+		used := 0
+		for i := range len(lines[0]) - 1 {
+			widest := 0
+			for _, cells := range lines {
+				widest = max(widest, len(cells[i]))
+			}
+			used += widest + 2
+		}
+		if width == 0 || used+alertsRoom <= width {
+			break
+		}
+		at := slices.Index(lines[0], head)
+		for i, cells := range lines {
+			lines[i] = slices.Concat(cells[:at], cells[at+1:])
+		}
+	}
+	return lines
 }
 
 // health is what is wrong, on one line.

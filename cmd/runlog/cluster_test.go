@@ -27,6 +27,7 @@ func TestGoldenCluster(t *testing.T) {
 		fake *fakeServer
 		args string
 	}{
+		"cluster-status-narrow":    {clusterServer(illCluster()), "cluster status"},
 		"cluster-help":             {clusterServer(), "cluster"},
 		"cluster-status":           {clusterServer(sampleCluster()), "cluster status"},
 		"cluster-status-json":      {clusterServer(sampleCluster()), "cluster status -o json"},
@@ -55,6 +56,9 @@ func TestGoldenCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := session{args: strings.Fields(test.args)}
+			if name == "cluster-status-narrow" {
+				s.width = 100
+			}
 			s.do(t.Context(), t, test.fake)
 			golden(t, name, s.text())
 		})
