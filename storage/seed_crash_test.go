@@ -226,6 +226,9 @@ func TestErrorInSeed(t *testing.T) {
 		var hit *errorfs.Op
 		count := 0
 		tap.set(func(op errorfs.Op) error {
+			if strings.HasPrefix(op.Path, "store/000001/") {
+				return nil // what the live database writes in the background is its own
+			}
 			if count++; count-1 != n {
 				return nil
 			}

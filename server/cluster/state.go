@@ -45,7 +45,7 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	received, err := seed.Pull(ctx, from.node, store, func(have, total uint64) {
 		s.have.Store(have)
 		s.total.Store(total)
-		if time.Since(told) > tellStep || have == total {
+		if time.Since(told) > tellStep {
 			c.log.Info("the cluster's state is coming", "from", from.key.address, "bytes", have, "of", total)
 			told = time.Now()
 		}

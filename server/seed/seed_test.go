@@ -131,7 +131,7 @@ func TestSeedGivesUp(t *testing.T) {
 	if err := foreign.Close(); err != nil {
 		t.Fatal(err)
 	}
-	overtake := func(p *seedPull) {
+	overtake := func(p *pull) {
 		inner, done := p.progress, false
 		p.progress = func(have, total uint64) {
 			if inner(have, total); done {
