@@ -105,6 +105,14 @@ type memberLine struct {
 	Tolerance *int `json:"failureTolerance,omitempty"`
 }
 
+// step is the phase, and how many tenths of the cluster's state have come.
+func (l *memberLine) step() string {
+	if l.Seeded == nil {
+		return l.Phase
+	}
+	return fmt.Sprint(l.Phase, *l.Seeded/10)
+}
+
 func (a *app) addMember(ctx context.Context, c *client.Client, address string, noWait bool, lasting time.Duration) error {
 	res, err := c.AddMember(ctx, &runlogv1.AddMemberRequest{RaftAddress: address})
 	if err != nil {
@@ -132,8 +140,8 @@ func (a *app) addMember(ctx context.Context, c *client.Client, address string, n
 	}
 }
 
-// followJoin shows how far a node is until it is a voter. On a terminal the state is drawn over itself; elsewhere a line
-// tells of each phase.
+// followJoin shows how far a node is until it is a voter. On a terminal that is drawn over itself; elsewhere a line tells
+// of each step.
 func (a *app) followJoin(ctx context.Context, c *client.Client, node string) error {
 	var bar *progress
 	if a.stderrWidth > 0 && a.format != formatJSON {
@@ -142,11 +150,11 @@ func (a *app) followJoin(ctx context.Context, c *client.Client, node string) err
 	}
 	told := ""
 	for {
-		s, m, err := a.joining(ctx, c, node)
+		s, err := c.GetStatus(ctx)
 		if err != nil {
 			return err
 		}
-		line, text := joinLine(s, m, node)
+		line, text := joinLine(s, memberOf(s, node), node)
 		if line.Phase == "VOTER" {
 			bar.clear()
 			return a.tell(text, line)
@@ -154,36 +162,18 @@ func (a *app) followJoin(ctx context.Context, c *client.Client, node string) err
 		switch {
 		case bar != nil:
 			bar.say(text)
-		case line.Phase != told:
+		case line.step() != told:
 			if err := a.tell(text, line); err != nil {
 				return err
 			}
 		}
-		told = line.Phase
+		told = line.step()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(joinStep):
 		}
 	}
-}
-
-// joining returns the status in which a node is that joins. Only the leader, which has invited it, shows it before it is
-// a member: that one is asked where another has answered.
-func (a *app) joining(ctx context.Context, c *client.Client, node string) (*runlogv1.GetStatusResponse, *runlogv1.Member, error) {
-	s, err := c.GetStatus(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if m := memberOf(s, node); m != nil {
-		return s, m, nil
-	}
-	if leader := leaderOf(s).GetGrpcAddress(); leader != "" && s.GetLeaderId() != s.GetNodeId() {
-		if r := a.ask(ctx, leader, watchPatience); r.err == nil {
-			s = r.status
-		}
-	}
-	return s, memberOf(s, node), nil
 }
 
 // joinLine tells how far a node is; a nil member is not shown yet.
@@ -208,7 +198,7 @@ func joinLine(s *runlogv1.GetStatusResponse, m *runlogv1.Member, node string) (m
 		return line, fmt.Sprintf("%s does not answer at %s: %s", node, m.GetRaftAddress(), whyUnreachable(m))
 	default:
 		line.Phase = "JOINING"
-		return line, node + " joins; if this lasts, its log says why"
+		return line, node + " gets ready to take part; if this lasts, its log says why"
 	}
 }
 
