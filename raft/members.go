@@ -80,9 +80,12 @@ func (n *Node) Leader() (address, id string) {
 
 // Members returns who belongs to the group, as far as this node knows.
 func (n *Node) Members() []Member {
-	f := n.raft.GetConfiguration() // answers at once, from memory
+	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
+}
+
+func membersOf(c hraft.Configuration) []Member {
 	var members []Member
-	for _, s := range f.Configuration().Servers {
+	for _, s := range c.Servers {
 		members = append(members, Member{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == hraft.Voter})
 	}
 	return members
