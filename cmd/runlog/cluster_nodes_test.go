@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+)
+
+// clusterPatience is how long a test waits for something that must happen.
+const clusterPatience = 60 * time.Second
+
+// clusterOptions are those of node i of n in one process, which find each other at these addresses.
+func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
+	o := server.Options{
+		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Errorf("a node stopped itself: %v", err) },
+		NodeID: fmt.Sprint("n", i+1), Version: version,
+		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: raft[i], BootstrapExpect: n, Join: raft,
+	}
+	o.Raft.ElectionTimeout, o.Raft.Autopilot.StableAfter = 300*time.Millisecond, 200*time.Millisecond
+	return o
+}
+
+// startCluster starts n nodes that make a cluster.
+func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
+	t.Helper()
+	raft = freeRaftAddresses(t, n+1)
+	nodes = make([]*server.Server, n)
+	var started sync.WaitGroup
+	for i := range nodes {
+		started.Go(func() {
+			o := clusterOptions(t, i, n, raft)
+			o.Join = raft[:n]
+			s, err := server.Start(t.Context(), o)
+			if err != nil {
+				t.Errorf("start node %d: %v", i, err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), clusterPatience)
+			defer cancel()
+			if err := s.WaitReady(ctx); err != nil {
+				t.Errorf("node %d: %v", i, err)
+			}
+			nodes[i] = s
+		})
+	}
+	started.Wait()
+	t.Cleanup(func() {
+		var closed sync.WaitGroup
+		for _, s := range nodes {
+			if s != nil {
+				closed.Go(func() { _ = s.Close() })
+			}
+		}
+		closed.Wait()
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return nodes, raft
+}
+
+// freeRaftAddresses are loopback addresses on which nobody listened a moment ago.
+func freeRaftAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses[i] = l.Addr().String()
+	}
+	return addresses
+}
+
+// runlogAt runs a command line against servers.
+func runlogAt(t *testing.T, servers string, args ...string) (exitCode, string, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), append([]string{"--server", servers}, args...))
+	return code, out.String(), errs.String()
+}
+
+// clusterLine returns a function that runs a command line against all nodes, and checks its exit code and what it says.
+func clusterLine(t *testing.T, nodes []*server.Server) func(want exitCode, says string, args ...string) {
+	var list []string
+	for _, s := range nodes {
+		list = append(list, s.Addresses().GRPC)
+	}
+	return func(want exitCode, says string, args ...string) {
+		t.Helper()
+		code, out, errs := runlogAt(t, strings.Join(list, ","), args...)
+		t.Logf("$ runlog %s\n%s%s", strings.Join(args, " "), out, errs)
+		if code != want || !strings.Contains(out+errs, says) {
+			t.Fatalf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+		}
+	}
+}
+
+// TestClusterCommands drives a real cluster: another leader, one node lost, that one removed.
+func TestClusterCommands(t *testing.T) {
+	nodes, raft := startCluster(t, 3)
+	do := clusterLine(t, nodes)
+	do(exitOK, "Voters   3, 1 may fail", "cluster", "status")
+	do(exitOK, "share the host 127.0.0.1", "cluster", "doctor")
+	do(exitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
+	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeRaftAddresses(t, 1)[0])
+	do(exitOK, "n2 leads", "cluster", "transfer", "n2")
+	do(exitOK, "n2 leads, as before", "cluster", "transfer", "n2")
+	_ = nodes[2].Close()
+	do(exitFailed, "n3 does not answer at "+raft[2]+": connection refused", "cluster", "doctor")
+	do(exitOK, "Voters   3, none may fail", "cluster", "status")
+	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
+	do(exitOK, "n3 is removed: 2 voters, none may fail", "cluster", "remove", "n3")
+	do(exitOK, "n1 leads", "cluster", "transfer", "n1")
+	do(exitFailed, "2 voters tolerate no more failures than 1 would", "cluster", "doctor")
+}
+
+// TestClusterAdd: a node that waits is invited, is given the cluster's state, and becomes a voter.
+func TestClusterAdd(t *testing.T) {
+	nodes, raft := startCluster(t, 3)
+	do := clusterLine(t, nodes)
+	o := clusterOptions(t, 3, 2, raft)
+	o.Join = raft[3:] // it waits for a node that does not come
+	type started struct {
+		server *server.Server
+		err    error
+	}
+	fourth := make(chan started, 1)
+	go func() {
+		s, err := server.Start(t.Context(), o)
+		fourth <- started{s, err}
+	}()
+	var code exitCode
+	var out, errs string
+	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		code, out, errs = runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
+		if !strings.Contains(errs, "MEMBERSHIP_REFUSED") { // it does not listen yet
+			break
+		}
+	}
+	t.Log(out, errs)
+	s := <-fourth
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	t.Cleanup(func() { _ = s.server.Close() })
+	if code != exitOK || !strings.Contains(out, "n4 is a voter: 4 voters, 1 may fail") {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	do(exitRefused, "MEMBER_EXISTS", "cluster", "add", raft[3])
+	do(exitOK, "n4 leads", "cluster", "transfer", "n4")
+	do(exitOK, "n4 is removed: 3 voters, 1 may fail", "cluster", "remove", "n4")
+}
+
+// TestClientGoesOnWhereNodesStop: appends go to the leader, and on to the next one when that is stopped; what was
+// acknowledged is there once.
+func TestClientGoesOnWhereNodesStop(t *testing.T) {
+	nodes, _ := startCluster(t, 3)
+	var list []string
+	for _, s := range nodes {
+		list = append(list, s.Addresses().GRPC)
+	}
+	c, err := client.Dial(strings.Join(list, ","), client.Options{MaxAttempts: 30, Timeout: clusterPatience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	append10 := func(run string) {
+		t.Helper()
+		for i := range 10 {
+			req := benchMarker()
+			req.RunId, req.Events[0].LogicalAttemptId = run, uint32(i+1)
+			if _, err := c.AppendEvents(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	append10("before")
+	status, err := c.GetStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range nodes {
+		if s.Addresses().GRPC == leaderOf(status).GetGrpcAddress() {
+			stopped := make(chan error, 1)
+			go func() { stopped <- s.Close() }()
+			append10("during")
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	append10("after")
+	for _, run := range []string{"before", "during", "after"} {
+		var seqs []uint64
+		for e, err := range c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: run}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seqs = append(seqs, e.GetRunSeq())
+		}
+		if len(seqs) != 10 || seqs[9] != 10 {
+			t.Errorf("run %s has %v", run, seqs)
+		}
+	}
+}
