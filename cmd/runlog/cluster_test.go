@@ -43,7 +43,7 @@ func TestGoldenCluster(t *testing.T) {
 		"cluster-add":              {clusterServer(growing()...), "cluster add 10.0.0.4:7413"},
 		"cluster-add-json":         {clusterServer(growing()...), "cluster add 10.0.0.4:7413 -o json"},
 		"cluster-add-no-wait":      {clusterServer(growing()...), "cluster add 10.0.0.4:7413 --no-wait"},
-		"cluster-add-for":          {clusterServer(growing()[:2]...), "cluster add 10.0.0.4:7413 --for 700ms"},
+		"cluster-add-for":          {clusterServer(growing()[:2]...), "cluster add 10.0.0.4:7413 --for 2s"},
 		"cluster-add-exists":       {exists, "cluster add 10.0.0.4:7413"},
 		"cluster-add-nothing":      {exists, "cluster add"},
 		"cluster-remove":           {clusterServer(sampleCluster()), "cluster remove n3"},
@@ -96,7 +96,7 @@ func TestWatchedStatus(t *testing.T) {
 		"json":     {args: " -o json", want: `{"clusterId"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			defer cancel()
 			s := session{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width}
 			s.do(ctx, t, clusterServer(sampleCluster()))
