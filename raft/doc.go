@@ -8,17 +8,12 @@
 // Invariants:
 //
 //   - A Future answers only after its entry is on stable storage of a majority and applied here (APP-2).
-//
 //   - A failed write of the log, and a failed apply, stop the node: Options.Fail is called and nothing
 //     is answered any more (D10). hashicorp/raft alone would log the error and go on.
-//
 //   - The log drops an entry only when Pebble holds its effects on stable storage (D2).
-//
 //   - A node whose log ends before what its store has applied does not start (D2).
-//
 //   - A follower that is sent a snapshot is told the index that the sent store holds, and its log begins right
 //     after it (D5).
-//
 //   - A leader confirms itself by the term of a majority, asked after a read has begun (READ-2), and is ready only in the
 //     term whose barrier it has applied.
 //
