@@ -84,8 +84,12 @@ crash: ## kill a node ROUNDS times while it takes appends, and look for lost eve
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: build ## measure a cluster of three nodes next to one node; ARGS are passed on
+	bin/runlog bench cluster $(ARGS)
+
 .PHONY: bench-peers
-bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS are passed on
+bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS are passed on, --nodes 3 among them
 	go -C bench/peers build -o ../../bin/peers .
 	bin/peers --runlog bin/runlog $(ARGS)
 

@@ -66,7 +66,12 @@ const (
 type Admin struct{ address string }
 
 func (a *Admin) request(ctx context.Context, method, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+path, nil)
+	return request(ctx, method, a.address, path)
+}
+
+// request returns the body of an answer that is well.
+func request(ctx context.Context, method, address, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +152,15 @@ func (a *Admin) RebuildProjection(ctx context.Context, told func(RebuildState)) 
 		return fmt.Errorf("bench: the rebuild ended in phase %q: %s", last.Phase, last.Error)
 	}
 	return nil
+}
+
+// ready asks whether the node is.
+func (a *Admin) ready(ctx context.Context) error {
+	body, err := a.request(ctx, http.MethodGet, "/readyz")
+	if err != nil {
+		return err
+	}
+	return body.Close()
 }
 
 // folded waits until the projection has everything that is stored, and returns the metrics then.

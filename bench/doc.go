@@ -6,7 +6,7 @@
 //	workloads  append-unary, … ──────────┘                   └─ the machine they were taken on
 //	             │ on each System in turn
 //	             ▼
-//	           Target: a runlog node (Remote, Node), or a peer of bench/peers
+//	           Target: a runlog node (Remote, Node) or several (Cluster), or a peer of bench/peers
 //
 // A figure of one machine says little about another one. So every round measures the limits of the machine
 // first, and each workload is reported as a multiple of them: small and large writes made durable (fsync,
@@ -33,5 +33,6 @@
 // measured from when it was due, however late it could begin.
 //
 // A workload that is more than one loop has a measure of its own: watch, lag, rebuild and recovery drive their lanes
-// several times, and ask the node's admin listener or kill it in between.
+// several times, and ask the node's admin listener or kill it in between. failover and transfer drive theirs once, and
+// have other nodes of a cluster lead meanwhile.
 package bench

@@ -59,6 +59,9 @@ type loop struct {
 
 	// acknowledged counts the events acknowledged so far, for whoever looks on.
 	acknowledged atomic.Uint64
+	// steps are what the loop is done with instead of a duration, and step is how many are behind it, for whoever looks on.
+	steps int
+	step  atomic.Int64
 	// muted: calls that fail from now on do so because the bench has killed what they talk to.
 	muted atomic.Bool
 

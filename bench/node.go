@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +21,8 @@ const (
 	addressesFile = "addresses.json"
 
 	nodeStart = 30 * time.Second
+	// loopback picks a free port.
+	loopback = "127.0.0.1:0"
 	// restartPoll is how often a node that was started again is tried, so that its start is what takes time
 	// and not the wait between tries.
 	restartPoll = 2 * time.Millisecond
@@ -32,6 +36,7 @@ type Node struct {
 	data    string
 	process *Process
 	address string // of gRPC
+	http    string // address of the gateway
 }
 
 // NodeOptions say how a Node is started.
@@ -44,6 +49,12 @@ type NodeOptions struct {
 	Data string
 	// Connections that callers share. Default: 1.
 	Connections int
+
+	// What follows is for nodes that make a cluster: the node's name, where it listens for other nodes, and where all
+	// of them do, itself included. Default: a node by itself.
+	id    string
+	raft  string
+	peers []string
 }
 
 var (
@@ -54,11 +65,7 @@ var (
 
 // StartNode starts a node and returns once it takes appends.
 func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
-	n := &Node{options: o, data: o.Data, address: "127.0.0.1:0"}
-	if n.data == "" {
-		n.data = filepath.Join(o.Dir, "data")
-	}
-	err := n.start()
+	n, err := launch(o)
 	if err == nil {
 		err = n.waitReady(ctx)
 	}
@@ -71,26 +78,51 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 	return n, nil
 }
 
+// launch starts a node's process and returns before it serves. The node is there to be closed in any case.
+func launch(o NodeOptions) (*Node, error) {
+	n := &Node{options: o, data: o.Data, address: loopback}
+	if n.data == "" {
+		n.data = filepath.Join(o.Dir, "data")
+	}
+	return n, n.start()
+}
+
 func (n *Node) start() error {
 	// Where the node served last time, if there was one.
 	if err := os.Remove(filepath.Join(n.data, addressesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var err error
-	n.process, err = StartProcess(filepath.Join(n.options.Dir, "log"), exec.Command(n.options.Binary, "serve", "--data-dir", n.data,
-		"--grpc-listen", n.address, "--http-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0"))
+	n.process, err = StartProcess(filepath.Join(n.options.Dir, "log"), exec.Command(n.options.Binary, n.arguments()...))
 	return err
+}
+
+// arguments of the command line.
+func (n *Node) arguments() []string {
+	o := &n.options
+	raft := o.raft
+	if raft == "" {
+		raft = loopback
+	}
+	args := []string{"serve", "--data-dir", n.data, "--grpc-listen", n.address, "--http-listen", loopback, "--admin-listen", loopback, "--raft-listen", raft}
+	if o.id != "" {
+		args = append(args, "--node-id", o.id)
+	}
+	if len(o.peers) > 0 {
+		args = append(args, "--bootstrap-expect", strconv.Itoa(len(o.peers)), "--join", strings.Join(o.peers, ","))
+	}
+	return args
 }
 
 // waitReady waits for the file that a node writes once it serves.
 func (n *Node) waitReady(ctx context.Context) error {
 	return n.process.Wait(ctx, nodeStart, func() bool {
-		var addresses struct{ GRPC, Admin string }
+		var addresses struct{ GRPC, HTTP, Admin string }
 		text, err := os.ReadFile(filepath.Join(n.data, addressesFile))
 		if err != nil || json.Unmarshal(text, &addresses) != nil {
 			return false
 		}
-		n.address, n.Admin = addresses.GRPC, &Admin{addresses.Admin}
+		n.address, n.http, n.Admin = addresses.GRPC, addresses.HTTP, &Admin{addresses.Admin}
 		return true
 	})
 }
@@ -106,11 +138,16 @@ func (n *Node) Restart() error {
 	}
 	// New connections: the old ones are waiting to try again.
 	var err error
-	n.Remote, err = Connect(n.address, n.options.Connections, grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: restartPoll, Multiplier: 1, MaxDelay: restartPoll},
-		MinConnectTimeout: time.Second,
-	}))
+	n.Remote, err = Connect(n.address, n.options.Connections, reconnectEvery(restartPoll))
 	return err
+}
+
+// reconnectEvery keeps connections from waiting longer and longer for a node that is being started again.
+func reconnectEvery(d time.Duration) grpc.DialOption {
+	return grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: d, Multiplier: 1, MaxDelay: d},
+		MinConnectTimeout: time.Second,
+	})
 }
 
 // Usage of the node's process so far.

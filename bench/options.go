@@ -56,6 +56,7 @@ type Progress struct {
 	Round, Rounds  int
 	Elapsed, Total time.Duration // of this workload or limit, warm-up included
 	Events         uint64        // acknowledged so far
+	Step, Steps    int           // that are done, and that end it instead of Total; 0 of 0: the time does
 }
 
 const progressEvery = 200 * time.Millisecond

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -59,16 +60,23 @@ func quotient[T float64 | time.Duration](a, b T) float64 {
 }
 
 // Median of values, the lower one of two in the middle; 0 of none.
-func Median(values []float64) float64 {
+func Median(values []float64) float64 { return quantile(values, 0.5) }
+
+// quantile of few values is one of them: the least that is no less than such a share of them; 0 of none.
+func quantile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)/2]
+	return sorted[max(int(math.Ceil(share*float64(len(sorted)))), 1)-1]
 }
 
-// headline is the figure that a result is judged by: events a second, of the rebuild where there was one.
+// headline is the figure that a result is judged by: events a second, of the rebuild where there was one; or how long a
+// takeover took.
 func (r *Result) headline() float64 {
+	if len(r.Takeovers) > 0 {
+		return MedianOutage(r)
+	}
 	if r.Rebuild != nil {
 		return r.Rebuild.EventsPerSecond
 	}

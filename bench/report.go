@@ -13,6 +13,8 @@ type Report struct {
 	Systems  []SystemFacts `json:"systems,omitempty"`
 	LeftOut  []string      `json:"leftOut,omitempty"`
 	Results  []Result      `json:"results"`
+	// Goals are what the report was held to (Judge).
+	Goals []Verdict `json:"goals,omitempty"`
 }
 
 // Settings that all workloads share.

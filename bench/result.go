@@ -53,10 +53,20 @@ type Result struct {
 	Reads []ReadResult `json:"reads,omitempty"`
 	// Restarts of the process (recovery).
 	Restarts []Restart `json:"restarts,omitempty"`
+	// Takeovers by other nodes (failover, transfer).
+	Takeovers []Takeover `json:"takeovers,omitempty"`
 	// Usage of the system's process since it began, where it is known.
 	Usage *Usage `json:"usage,omitempty"`
 	// Ratios compares a workload with the limits of the same round; nil on a limit.
 	Ratios *Ratios `json:"ratios,omitempty"`
+}
+
+// fail counts one more failed call.
+func (r *Result) fail(err error) {
+	if r.Errors == nil {
+		r.Errors, r.failure = make(map[string]uint64), err
+	}
+	r.Errors[reasonOf(err)]++
 }
 
 // MarshalJSON writes times in milliseconds.

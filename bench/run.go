@@ -177,17 +177,31 @@ func (o *Options) measureSystem(ctx context.Context, s *System, wl *Workload, ro
 			return nil, err
 		}
 	}
-	if res, err = o.measure(ctx, b, w); err != nil {
+	if res, err = o.measure(ctx, b, w); res == nil {
 		return nil, err
 	}
 	res.System, res.Round = s.Name, round+1
+	return res, errors.Join(err, afterwards(ctx, &k, target, res))
+}
+
+// afterwards adds to a result what the target itself has to say.
+func afterwards(ctx context.Context, k *Kind, target Target, res *Result) error {
 	// A process that was started again has not done all of the work.
-	if m, ok := target.(Meter); ok && wl.Name != Recovery {
+	if m, ok := target.(Meter); ok && k.Name != Recovery && k.Name != Failover {
 		if u, err := m.Usage(); err == nil {
 			res.Usage = &u
 		}
 	}
-	return res, nil
+	c, ok := target.(Checker)
+	if !ok || k.Group {
+		return nil
+	}
+	err := c.Check(ctx)
+	if _, wrong := errors.AsType[*AnswerError](err); wrong {
+		res.fail(err)
+		return nil
+	}
+	return err
 }
 
 func (o *Options) newLoop(w *Workload) *loop {
@@ -231,7 +245,7 @@ func (o *Options) watch(b *bed, l *loop) (stop func()) {
 		return func() {}
 	}
 	done, gone := make(chan struct{}), make(chan struct{})
-	p := Progress{System: b.system, Name: b.w.Name, Round: b.round + 1, Rounds: o.Rounds, Total: l.warmUp + l.duration}
+	p := Progress{System: b.system, Name: b.w.Name, Round: b.round + 1, Rounds: o.Rounds, Total: l.warmUp + l.duration, Steps: l.steps}
 	go func() {
 		defer close(gone)
 		tick := time.NewTicker(progressEvery)
@@ -241,7 +255,7 @@ func (o *Options) watch(b *bed, l *loop) (stop func()) {
 			case <-done:
 				return
 			case now := <-tick.C:
-				p.Elapsed, p.Events = now.Sub(begun), l.acknowledged.Load()
+				p.Elapsed, p.Events, p.Step = now.Sub(begun), l.acknowledged.Load(), int(l.step.Load())
 				o.Progress(p)
 			}
 		}

@@ -78,6 +78,27 @@ type Restarter interface {
 	Restart() error
 }
 
+// Group is a Target of several nodes of which one leads (failover, transfer). Nodes are told apart by their number.
+type Group interface {
+	// Routes are the nodes, one by one. They stay when a node is killed and come back with it.
+	Routes() []Target
+	// Leader returns the node that leads, once there is one.
+	Leader(ctx context.Context) (int, error)
+	// KillNode ends a node's process as SIGKILL does and returns once it is gone.
+	KillNode(node int) error
+	// RestartNode starts it again on the same data and returns before it serves.
+	RestartNode(node int) error
+	// InSync returns once every node is ready, counts for a majority and has applied what was committed before the call.
+	InSync(ctx context.Context) error
+	// TransferLeadership asks the node that leads to have another one lead.
+	TransferLeadership(ctx context.Context, leader int) error
+}
+
+// Checker is a Target that can say, after it was measured, why that was not what was to be measured.
+type Checker interface {
+	Check(ctx context.Context) error
+}
+
 // Meter is a Target that knows what its process has used so far.
 type Meter interface {
 	Usage() (Usage, error)

@@ -47,7 +47,7 @@ func (r *Report) Ratio(figure func(*Result) float64, a, b Of) (float64, bool) {
 func (r *Report) Versus(system string) Table {
 	t := Table{Heads: []string{system + " ÷ OTHER", "CALLERS", "BATCH", "OTHER", "EVENTS/S", "P50", "P99"}}
 	for _, other := range r.Medians() {
-		if other.Limit || other.System == system {
+		if system == "" || other.Limit || other.System == system {
 			continue
 		}
 		row := []string{name(&other, false), grouped(float64(other.Callers)), grouped(float64(other.Batch)), other.System}

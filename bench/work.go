@@ -140,6 +140,7 @@ var (
 	errNoReads   = &unsupportedError{"reads"}
 	errNoWatches = &unsupportedError{"watches"}
 	errNoAdmin   = &unsupportedError{"admin listener; let the bench start it"}
+	errNoGroup   = &unsupportedError{"other node that could lead"}
 	errNoRestart = &unsupportedError{"process that could be killed; let the bench start one"}
 )
 

@@ -18,6 +18,7 @@ const (
 	MaxRate     = 10_000_000
 	MaxWatchers = 100_000 // what a node serves
 	MaxStored   = 100_000_000
+	MaxKills    = 100 // and transfers
 )
 
 // Workload is one thing to measure. Fields that a workload does not take are zero.
@@ -41,6 +42,8 @@ type Workload struct {
 	Stored int `json:"stored,omitempty"`
 	// Kills is how often the process is killed.
 	Kills int `json:"kills,omitempty"`
+	// Transfers is how often the leadership is.
+	Transfers int `json:"transfers,omitempty"`
 	// Rate is how many calls a second are due, whether or not earlier ones were answered; 0: a caller makes
 	// its next call when the last one was answered.
 	Rate float64 `json:"rate,omitempty"`
@@ -55,6 +58,8 @@ type Kind struct {
 	Keys []string
 	// Own tells that it wants an empty node that the bench has started: it kills it, or asks its admin listener.
 	Own bool
+	// Group tells that it wants a cluster: other nodes are made to lead.
+	Group bool
 
 	open func(*bed) (*work, error)
 }
@@ -70,6 +75,10 @@ func Kinds() []Kind {
 	}
 	own := func(k Kind) Kind {
 		k.Own = true
+		return k
+	}
+	group := func(k Kind) Kind {
+		k.Group = true
 		return k
 	}
 	return []Kind{
@@ -99,6 +108,10 @@ func Kinds() []Kind {
 			Workload{Callers: 16, Batch: 100, Stored: 2_000_000}, openRebuild, "batch", "stored")),
 		own(kind(Recovery, "append-unary, and the node is killed at its height and started again",
 			Workload{Callers: 256, Batch: 1, Kills: 3}, openRecovery, "kills", "batch")),
+		group(kind(Failover, "of a cluster: the leader is killed while a few append, until another node leads",
+			Workload{Callers: 1, Batch: 1, Kills: 20}, openTakeovers(killLeader), "kills")),
+		group(kind(Transfer, "of a cluster: the leadership is transferred while a few append",
+			Workload{Callers: 1, Batch: 1, Transfers: 20}, openTakeovers(transferLeader), "transfers")),
 	}
 }
 
@@ -122,6 +135,9 @@ const (
 	Rebuild = "rebuild"
 	// Recovery needs a Restarter.
 	Recovery = "recovery"
+	// Failover and Transfer need a Group.
+	Failover = "failover"
+	Transfer = "transfer"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
 	// BigStore is what workloads on a filled store and an empty one are called together.
@@ -175,7 +191,7 @@ func (w *Workload) set(key, value string) error {
 	default:
 		at := map[string]*int{
 			"callers": &w.Callers, "in-flight": &w.InFlight, "batch": &w.Batch, "runs": &w.Runs,
-			"readers": &w.Readers, "watchers": &w.Watchers, "stored": &w.Stored, "kills": &w.Kills,
+			"readers": &w.Readers, "watchers": &w.Watchers, "stored": &w.Stored, "kills": &w.Kills, "transfers": &w.Transfers,
 		}
 		*at[key], err = strconv.Atoi(value)
 	}
@@ -212,7 +228,10 @@ func (w *Workload) validate() error {
 		within("stored", w.Stored, 1, MaxStored)
 	}
 	if k.Takes("kills") {
-		within("kills", w.Kills, 1, 100)
+		within("kills", w.Kills, 1, MaxKills)
+	}
+	if k.Takes("transfers") {
+		within("transfers", w.Transfers, 1, MaxKills)
 	}
 	within("runs", w.Runs, 0, MaxRuns)
 	if slots := w.slots(); w.appends() && w.Runs > 0 && w.Runs < slots {

@@ -62,10 +62,35 @@ func newPilot(n *Node) *pilot {
 	p := &pilot{n: n}
 	p.mu.answered = make(map[hraft.ServerID]time.Time)
 	every := n.opts.Autopilot.Every
-	p.auto = autopilot.New(n.raft, p, autopilot.WithLogger(newHCLogger(n.opts.Logger)),
+	p.auto = autopilot.New(promoter{n.raft, n}, p, autopilot.WithLogger(newHCLogger(n.opts.Logger)),
 		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(every))
 	return p
 }
+
+// promoter is hashicorp/raft, but that only members are made voters: autopilot goes by what it saw a while ago, and would
+// add a node again that was removed since.
+type promoter struct {
+	*hraft.Raft
+	n *Node
+}
+
+// AddVoter makes a member a voter.
+func (p promoter) AddVoter(id hraft.ServerID, address hraft.ServerAddress, _ uint64, _ time.Duration) hraft.IndexFuture {
+	p.n.changing.Lock()
+	defer p.n.changing.Unlock()
+	if _, known := find(p.n.Members(), string(id)); !known {
+		return changed{ErrNotMember}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+	defer cancel()
+	return changed{p.n.change(ctx, p.Raft.AddVoter(id, address, 0, changeTimeout))}
+}
+
+// changed is the future of a change that is over.
+type changed struct{ err error }
+
+func (c changed) Error() error { return c.err }
+func (changed) Index() uint64  { return 0 }
 
 // run looks after the members whenever this node leads, until it is closed.
 func (p *pilot) run() {

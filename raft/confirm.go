@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	hraft "github.com/hashicorp/raft"
 )
 
 // ConfirmLeader returns nil when this node still led after the call began and everything that it ever
@@ -24,10 +22,8 @@ func (n *Node) ConfirmLeader(ctx context.Context) error {
 // hashicorp/raft's VerifyLeader is not used: it counts answers to heartbeats that were sent before it was called, and a
 // process that was paused for longer than its lease finds such answers waiting.
 func (n *Node) confirmLeader() error {
-	n.ready.Lock()
-	term := n.ready.term
-	n.ready.Unlock()
-	if n.raft.State() != hraft.Leader || n.raft.CurrentTerm() != term {
+	term, leading := n.leadership()
+	if !leading {
 		return ErrNotLeader
 	}
 	members := n.Members()

@@ -102,6 +102,8 @@ func find(members []Member, id string) (Member, bool) {
 // Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter. Of a member it
 // notes the address. Errors: ErrNotLeader, or ErrUnknown.
 func (n *Node) Add(ctx context.Context, id, address string) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
 	if !n.Leading() {
 		return ErrNotLeader
 	}
@@ -117,6 +119,8 @@ func (n *Node) Add(ctx context.Context, id, address string) error {
 
 // Remove takes a member out of the group. Errors: ErrNotLeader, ErrUnknown, ErrNotMember, ErrLastVoter.
 func (n *Node) Remove(ctx context.Context, id string) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
 	if !n.Leading() {
 		return ErrNotLeader
 	}

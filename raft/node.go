@@ -70,6 +70,8 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
+	// changing is held from looking at the members until a change of them is made.
+	changing sync.Mutex
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
@@ -282,11 +284,19 @@ func (n *Node) setLeading(now bool, term uint64) {
 	n.opts.Logger.Info("leadership", "leading", now, "term", term)
 }
 
-// Leading says whether this node can take proposals.
+// Leading says whether this node can take proposals: it leads, and has applied everything of earlier terms.
 func (n *Node) Leading() bool {
+	_, leading := n.leadership()
+	return leading
+}
+
+// leadership returns the term in which this node leads, if it does. What was made ready may have ended since, and another
+// leadership of this node's begun.
+func (n *Node) leadership() (term uint64, leading bool) {
 	n.ready.Lock()
-	defer n.ready.Unlock()
-	return n.ready.leading && !n.failed.Load()
+	term, leading = n.ready.term, n.ready.leading
+	n.ready.Unlock()
+	return term, leading && !n.failed.Load() && n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
 }
 
 // WaitLeading returns when this node can take proposals, or with the context's error.

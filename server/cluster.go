@@ -107,6 +107,7 @@ func (c *clusterService) RemoveMember(ctx context.Context, req *runlogv1.RemoveM
 		return nil, statusOf(invalid("nodeId", "is required: the name of the member"))
 	}
 	resp, err := atLeader(ctx, c.s, leaderRoute[*runlogv1.RemoveMemberResponse]{
+		outlives: true,
 		here: func() (*runlogv1.RemoveMemberResponse, error) {
 			return &runlogv1.RemoveMemberResponse{}, memberError(c.s.cluster.Remove(ctx, req.NodeId))
 		},
@@ -120,6 +121,7 @@ func (c *clusterService) RemoveMember(ctx context.Context, req *runlogv1.RemoveM
 // TransferLeadership makes another voter the leader, and answers who leads then.
 func (c *clusterService) TransferLeadership(ctx context.Context, req *runlogv1.TransferLeadershipRequest) (*runlogv1.TransferLeadershipResponse, error) {
 	resp, err := atLeader(ctx, c.s, leaderRoute[*runlogv1.TransferLeadershipResponse]{
+		outlives: true,
 		here: func() (*runlogv1.TransferLeadershipResponse, error) {
 			ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 			defer cancel()

@@ -38,8 +38,10 @@ func isForwarded(ctx context.Context) bool {
 
 // leaderRoute is where a call is answered that only the leader can answer: here, or by the node that leads.
 type leaderRoute[Resp any] struct {
-	here  func() (Resp, error)
-	there func(context.Context, *grpc.ClientConn, ...grpc.CallOption) (Resp, error)
+	// outlives says that the answer comes when another leads: the call itself makes it so.
+	outlives bool
+	here     func() (Resp, error)
+	there    func(context.Context, *grpc.ClientConn, ...grpc.CallOption) (Resp, error)
 }
 
 // atLeader answers a call by its route. While nobody leads it waits for LeaderWait, and no longer than the call lasts. An
@@ -94,7 +96,10 @@ func (s *Server) retriable(ctx context.Context, r *cluster.Reign) *cluster.Reign
 
 // forwarded calls the leader.
 func forwarded[Resp any](ctx context.Context, s *Server, reign *cluster.Reign, r leaderRoute[Resp]) (resp Resp, err error) {
-	bound, done := reign.Bound(passOn(ctx))
+	bound, done := passOn(ctx), func() {}
+	if !r.outlives {
+		bound, done = reign.Bound(bound)
+	}
 	defer done()
 	var reached grpcpeer.Peer
 	if resp, err = r.there(bound, reign.Link.Conn, grpc.Peer(&reached)); err != nil {

@@ -18,7 +18,7 @@ import (
 type streamRoute struct {
 	e      *eventService
 	ctx    context.Context // of the producer's stream
-	remote *forwardStream   // nil: none
+	remote *forwardStream  // nil: none
 }
 
 // admit sends a request on its way.

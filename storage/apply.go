@@ -14,8 +14,10 @@ import (
 	"runlog/storage/internal/keys"
 )
 
+// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster (D1).
+var ErrForeign = errors.New("storage: entry of another cluster")
+
 var (
-	errForeign = errors.New("storage: entry of another cluster")
 	errCommand = errors.New("storage: undecodable command")
 	errStamps  = errors.New("storage: the last stamp that a proposal can have was given")
 
@@ -48,7 +50,7 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 		return nil, err
 	}
 	if e.cluster != s.opts.Cluster || e.partition != 0 {
-		return nil, fmt.Errorf("%w %x, partition %d", errForeign, e.cluster, e.partition)
+		return nil, fmt.Errorf("%w %x, partition %d", ErrForeign, e.cluster, e.partition)
 	}
 	a, err := s.beginApply(Position(index), e.clock)
 	if err != nil {

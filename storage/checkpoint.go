@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,12 +23,16 @@ type Checkpoint struct {
 	Applied Applied
 	// Membership of the group at that index.
 	Membership Membership
+	// Database is the number of the database whose files these are. A number names one database of a node for
+	// ever, and a file's name one file of a database.
+	Database uint64
 
 	fs       vfs.FS
 	logger   pebble.Logger
 	dir      string
 	manifest manifest
 	stream   *checkpointReader
+	closed   atomic.Bool
 }
 
 // Checkpoint makes one of what is applied now, or of a little more.
@@ -42,7 +47,7 @@ func (s *Store) Checkpoint() (_ *Checkpoint, err error) {
 		return nil, fmt.Errorf("storage: flush: %w", err)
 	}
 	c := &Checkpoint{
-		fs: s.opts.FS, dir: s.path(checkpointDir(s.nextNumber())),
+		fs: s.opts.FS, dir: s.path(checkpointDir(s.nextNumber())), Database: h.number,
 		logger: pebbleLogger{log: s.opts.Logger, fail: func(error) {}},
 	}
 	if err := h.db.Checkpoint(c.dir); err != nil {
@@ -109,8 +114,48 @@ func (c *Checkpoint) Stream() io.Reader {
 	return c.stream
 }
 
+// Manifest says what the checkpoint consists of, as Store.Seed takes it: cluster, applied state, and the files with
+// their sizes in bytes, under a checksum (docs/formats.md). It is below 21 MiB (maxStreamFiles, maxFileName).
+func (c *Checkpoint) Manifest() []byte { return c.manifest.bytes() }
+
+// ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the offset.
+var ErrNotInCheckpoint = errors.New("storage: not in the checkpoint")
+
+// ReadFile gives the bytes of one of the manifest's files from an offset on, in pieces of at most 256 KiB that are
+// valid until give returns, and returns the CRC32C of the whole file: what lies before the offset is read too (D5).
+// It may be called from anywhere, many times at once, and while the checkpoint is closed. An error of give ends it
+// and comes back wrapped; others are ErrNotInCheckpoint, ErrClosed, or those of the disk.
+func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) error) (sum uint32, err error) {
+	i, found := c.manifest.find(name)
+	if !found {
+		return 0, fmt.Errorf("%w: file %q", ErrNotInCheckpoint, name)
+	}
+	size := c.manifest.files[i].size
+	if offset > size {
+		return 0, fmt.Errorf("%w: byte %d of the %d of %s", ErrNotInCheckpoint, offset, size, name)
+	}
+	f, err := c.fs.Open(c.fs.PathJoin(c.dir, name), vfs.SequentialReadsOption)
+	if err != nil {
+		if c.closed.Load() {
+			return 0, ErrClosed
+		}
+		return 0, fmt.Errorf("storage: read checkpoint: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	buf := make([]byte, copyBytes)
+	sum, err = readPieces(f, 0, offset, buf, nil)
+	if err == nil {
+		sum, err = readPieces(f, sum, size-offset, buf, give)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("storage: read checkpoint: %s: %w", name, err)
+	}
+	return sum, nil
+}
+
 // Close removes the checkpoint's files. The store's are others.
 func (c *Checkpoint) Close() error {
+	c.closed.Store(true)
 	var err error
 	if c.stream != nil && c.stream.file != nil {
 		err = c.stream.file.Close()

@@ -18,6 +18,6 @@
 //     one.
 //   - Any error out of Apply is final: the caller must stop the process (D10).
 //
-// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads, Checkpoint and
-// Receive may be called from anywhere.
+// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads, Checkpoint,
+// Receive and Seed may be called from anywhere.
 package storage

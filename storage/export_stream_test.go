@@ -9,6 +9,16 @@ import (
 type TestFile struct {
 	Name string
 	Data []byte
+	Size uint64 // in a manifest; 0: that of Data
+}
+
+// MakeManifest makes the manifest of any files.
+func MakeManifest(cluster ClusterID, applied Applied, files ...TestFile) []byte {
+	m := manifest{cluster: cluster, applied: applied}
+	for _, f := range files {
+		m.files = append(m.files, file{name: f.Name, size: max(f.Size, uint64(len(f.Data)))})
+	}
+	return m.bytes()
 }
 
 // MakeStream makes the stream of a checkpoint out of any files, as a sender without manners could.
@@ -35,7 +45,7 @@ func ParseStream(stream []byte) (files []TestFile, err error) {
 	for _, f := range m.files {
 		data := make([]byte, f.size)
 		err = errors.Join(err, in.fill(data), in.check(checksumOf(data), f.name))
-		files = append(files, TestFile{f.name, data})
+		files = append(files, TestFile{Name: f.name, Data: data})
 	}
 	return files, err
 }

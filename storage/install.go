@@ -38,10 +38,7 @@ func (s *Store) Receive(r io.Reader) (_ *Received, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.cluster != s.opts.Cluster {
-		return nil, fmt.Errorf("%w: checkpoint of cluster %x, not of %x", errForeign, m.cluster, s.opts.Cluster)
-	}
-	if err := s.newer(&m.applied); err != nil {
+	if err := s.takes(m); err != nil {
 		return nil, err
 	}
 	number := s.nextNumber()
@@ -53,16 +50,29 @@ func (s *Store) Receive(r io.Reader) (_ *Received, err error) {
 	if err := s.receiveFiles(in, m, s.path(databaseDir(number))); err != nil {
 		return nil, err
 	}
+	return s.candidate(number, &m.applied)
+}
+
+// candidate opens a database that has come whole, and checks it.
+func (s *Store) candidate(number uint64, promised *Applied) (*Received, error) {
 	h, err := s.openHandle(number, true)
 	if err != nil {
 		return nil, err
 	}
 	received := &Received{s: s, h: h}
-	if err := received.inspect(&m.applied); err != nil {
+	if err := received.inspect(promised); err != nil {
 		s.dispose(h)
 		return nil, err
 	}
 	return received, nil
+}
+
+// takes refuses a checkpoint that cannot become the store.
+func (s *Store) takes(m *manifest) error {
+	if m.cluster != s.opts.Cluster {
+		return fmt.Errorf("%w: checkpoint of cluster %x, not of %x", ErrForeign, m.cluster, s.opts.Cluster)
+	}
+	return s.newer(&m.applied)
 }
 
 // newer refuses a state that would take the store back.
@@ -94,7 +104,7 @@ func (s *Store) receiveFiles(in *summing, m *manifest, dir string) error {
 		return err
 	}
 	if n, err := io.ReadFull(in, buf[:1]); n > 0 || !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: more than it said: %w", errStream, err)
+		return fmt.Errorf("%w: more than it said: %w", ErrCheckpoint, err)
 	}
 	return syncDir(fs, dir)
 }
@@ -129,7 +139,7 @@ func (r *Received) inspect(promised *Applied) error {
 		return err
 	}
 	if applied.Index != promised.Index || applied.Term != promised.Term || applied.RollingHash != promised.RollingHash {
-		return fmt.Errorf("%w: it holds entries up to %d of term %d, rolling hash %x, and promised %d, %d, %x", errStream,
+		return fmt.Errorf("%w: it holds entries up to %d of term %d, rolling hash %x, and promised %d, %d, %x", ErrCheckpoint,
 			applied.Index, applied.Term, applied.RollingHash, promised.Index, promised.Term, promised.RollingHash)
 	}
 	r.Applied = *applied
@@ -174,6 +184,7 @@ func (r *Received) install() error {
 	old := s.current.Swap(r.h)
 	old.live.Store(false)
 	s.release(old)
+	s.retireSeeds()
 	s.opts.Logger.Info("a checkpoint was installed", "index", r.Applied.Index, "database", r.h.number)
 	// Whoever sees the new applied state finds the new database.
 	s.publish(&r.Applied)

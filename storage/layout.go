@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -16,19 +17,24 @@ import (
 //	CURRENT             names the live database
 //	000001/             a database; live is only the one that CURRENT names
 //	checkpoint-000002/  hard links to a database's files, while they are streamed
+//	seed-000001-…/      what has come of another node's checkpoint that is pulled file by file, since
+//	                    database 1 is the live one; then 16 hex digits that stand for where it comes from
 //
 // Every database or checkpoint but the live one was left behind by a crash, or by an install that ended
-// badly, and goes when the store is opened. CURRENT is replaced as a whole, so that at any moment either the
+// badly, and goes when the store is opened. So does a seed that is older than the live database; the others
+// are there to be gone on with. CURRENT is replaced as a whole, so that at any moment either the
 // old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"
 	currentNew       = "CURRENT.new"
 	checkpointPrefix = "checkpoint-"
+	seedPrefix       = "seed-"
 )
 
 var (
 	errLayout  = errors.New("storage: not a store's directory")
 	numberedRE = regexp.MustCompile(`^(?:` + checkpointPrefix + `)?([0-9]{6,19})$`)
+	seedRE     = regexp.MustCompile(`^` + seedPrefix + `([0-9]{6,19})-[0-9a-f]{16}$`)
 )
 
 // current is what CURRENT says.
@@ -58,6 +64,18 @@ func parseCurrent(line string) (current, error) {
 
 func databaseDir(number uint64) string   { return fmt.Sprintf("%06d", number) }
 func checkpointDir(number uint64) string { return checkpointPrefix + databaseDir(number) }
+
+// seedDir is where a seed from an origin comes to while a database is the live one.
+func seedDir(live uint64, origin string) string {
+	sum := sha256.Sum256([]byte(origin))
+	return fmt.Sprintf("%s%s-%x", seedPrefix, databaseDir(live), sum[:8])
+}
+
+// outdatedSeed tells whether a directory is a seed that was begun for another database than the live one.
+func outdatedSeed(name string, live uint64) bool {
+	m := seedRE.FindStringSubmatch(name)
+	return m != nil && m[1] != databaseDir(live)
+}
 
 // path of a file or directory of the store.
 func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.opts.Dir, name) }
@@ -130,7 +148,7 @@ func (s *Store) sweep(live uint64) error {
 	}
 	last := live
 	for _, name := range names {
-		leftover := name == currentNew
+		leftover := name == currentNew || outdatedSeed(name, live)
 		if m := numberedRE.FindStringSubmatch(name); m != nil && name != databaseDir(live) {
 			n, err := strconv.ParseUint(m[1], 10, 63)
 			if err != nil {
@@ -147,6 +165,43 @@ func (s *Store) sweep(live uint64) error {
 	}
 	s.lastNumber.Store(last)
 	return nil
+}
+
+// removeSeeds removes the seeds that are chosen.
+func (s *Store) removeSeeds(chosen func(name string) bool) error {
+	names, err := s.opts.FS.List(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+	}
+	for _, name := range names {
+		if seedRE.MatchString(name) && chosen(name) {
+			err = errors.Join(err, s.opts.FS.RemoveAll(s.path(name)))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("storage: remove seed: %w", err)
+	}
+	return nil
+}
+
+// retireSeeds removes what was pulled for databases that an install has replaced, elsewhere: it may be much. One that
+// is under way is left to its owner.
+func (s *Store) retireSeeds() {
+	s.handles.Lock()
+	defer s.handles.Unlock()
+	if s.handles.closed || s.seeding.Load() {
+		return
+	}
+	s.handles.retiring.Go(func() {
+		err := s.removeSeeds(func(name string) bool {
+			// Looked up after the list was read, so that a seed which began since then is of this one.
+			live := s.current.Load()
+			return live != nil && outdatedSeed(name, live.number)
+		})
+		if err != nil {
+			s.opts.Logger.Warn("a seed that is not needed any more was not removed", "err", err)
+		}
+	})
 }
 
 // makeDir makes a directory that survives a crash, also one that is there and may not survive.

@@ -115,6 +115,8 @@ type Store struct {
 	lastNumber atomic.Uint64 // of a directory
 	// installed is the applied index with which the live database came here.
 	installed atomic.Uint64
+	// seeding says that there is a Seed; there is one at a time.
+	seeding atomic.Bool
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and application.
 	broken      error
@@ -177,7 +179,7 @@ func (s *Store) openLive() error {
 	return nil
 }
 
-// Close flushes and closes the store; what reads, and Receive, must have ended. A store that is not closed loses
+// Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that is not closed loses
 // nothing: the Raft log has it.
 func (s *Store) Close() error {
 	s.metrics.unregister(s.opts.Registerer)
@@ -251,7 +253,7 @@ func readApplied(db *pebble.DB, o *pebble.IterOptions, cluster ClusterID) (_ *Ap
 		return nil, fmt.Errorf("%w: applied state: %w", errRow, err)
 	}
 	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
-		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", errForeign, m.ClusterId, cluster)
+		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", ErrForeign, m.ClusterId, cluster)
 	}
 	if len(m.RollingHash) != 32 {
 		return nil, fmt.Errorf("%w: rolling hash of %d bytes", errRow, len(m.RollingHash))

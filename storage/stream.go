@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // A checkpoint's stream (D5). Its size is known before its first byte.
@@ -34,8 +36,8 @@ const (
 	maxFileName    = 96
 )
 
-// errStream is a stream that is none, or not the one that it says it is.
-var errStream = errors.New("storage: undecodable checkpoint")
+// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
+var ErrCheckpoint = errors.New("storage: undecodable checkpoint")
 
 // fileNameRE are the names of the files in a checkpoint; none leads out of a directory.
 var fileNameRE = regexp.MustCompile(`^(?:[0-9]{6,20}\.(?:sst|blob)|(?:MANIFEST|OPTIONS)-[0-9]{6,20}|marker\.[a-z-]{1,32}\.[0-9]{6,20}\.[A-Za-z0-9-]{1,32})$`)
@@ -65,6 +67,14 @@ func (m *manifest) bytes() []byte {
 	return appendChecksum(b, checksumOf(b))
 }
 
+// total is how many bytes the files have.
+func (m *manifest) total() (n uint64) {
+	for _, f := range m.files {
+		n += f.size
+	}
+	return n
+}
+
 // size of the whole stream.
 func (m *manifest) size() int64 {
 	n := streamHeader + checksumSize + checksumSize
@@ -74,18 +84,23 @@ func (m *manifest) size() int64 {
 	return int64(n)
 }
 
+// find returns where a file is in the list.
+func (m *manifest) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(m.files, name, func(f file, name string) int { return strings.Compare(f.name, name) })
+}
+
 // fits reports a manifest that readManifest would refuse.
 func (m *manifest) fits() error {
 	if len(m.files) > maxStreamFiles {
-		return fmt.Errorf("%w: %d files, at most %d", errStream, len(m.files), maxStreamFiles)
+		return fmt.Errorf("%w: %d files, at most %d", ErrCheckpoint, len(m.files), maxStreamFiles)
 	}
 	for i, f := range m.files {
 		if len(f.name) > maxFileName || !fileNameRE.MatchString(f.name) {
-			return fmt.Errorf("%w: file %q", errStream, f.name)
+			return fmt.Errorf("%w: file %q", ErrCheckpoint, f.name)
 		}
 		// In order, so that no name comes twice.
 		if i > 0 && m.files[i-1].name >= f.name {
-			return fmt.Errorf("%w: file %q after %q", errStream, f.name, m.files[i-1].name)
+			return fmt.Errorf("%w: file %q after %q", ErrCheckpoint, f.name, m.files[i-1].name)
 		}
 	}
 	return nil
@@ -94,6 +109,26 @@ func (m *manifest) fits() error {
 func appendChecksum(b []byte, sum uint32) []byte { return binary.BigEndian.AppendUint32(b, sum) }
 
 func checksumOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// readPieces reads n bytes in pieces of at most len(buf), adds them to a checksum, and gives them on; give may be
+// nil. A piece is valid until give returns.
+func readPieces(r io.Reader, sum uint32, n uint64, buf []byte, give func([]byte) error) (uint32, error) {
+	for n > 0 {
+		part := buf[:min(n, uint64(len(buf)))]
+		if _, err := io.ReadFull(r, part); err != nil {
+			return 0, fmt.Errorf("%d bytes are missing: %w", n, noEOF(err))
+		}
+		n -= uint64(len(part))
+		sum = crc32.Update(sum, castagnoli, part) // first: give may change what it is given
+		if give == nil {
+			continue
+		}
+		if err := give(part); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
 
 // summing reads a stream, and keeps the checksum of what it read.
 type summing struct {
@@ -111,7 +146,7 @@ func (s *summing) Read(p []byte) (int, error) {
 func (s *summing) fill(p []byte) error {
 	_, err := io.ReadFull(s, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: %w", errStream, io.ErrUnexpectedEOF)
+		return fmt.Errorf("%w: %w", ErrCheckpoint, io.ErrUnexpectedEOF)
 	}
 	return err
 }
@@ -123,7 +158,7 @@ func (s *summing) check(want uint32, what string) error {
 		return err
 	}
 	if got := binary.BigEndian.Uint32(b[:]); got != want {
-		return fmt.Errorf("%w: checksum of %s is %08x, its bytes have %08x", errStream, what, got, want)
+		return fmt.Errorf("%w: checksum of %s is %08x, its bytes have %08x", ErrCheckpoint, what, got, want)
 	}
 	return nil
 }
@@ -135,7 +170,7 @@ func readManifest(r *summing) (*manifest, error) {
 		return nil, err
 	}
 	if head[0] != streamFormat {
-		return nil, fmt.Errorf("%w: format %d, this build knows %d", errStream, head[0], streamFormat)
+		return nil, fmt.Errorf("%w: format %d, this build knows %d", ErrCheckpoint, head[0], streamFormat)
 	}
 	m := &manifest{cluster: ClusterID(head[1:17])}
 	m.applied.Index = binary.BigEndian.Uint64(head[17:])
@@ -143,7 +178,7 @@ func readManifest(r *summing) (*manifest, error) {
 	m.applied.RollingHash = [32]byte(head[33:65])
 	count := binary.BigEndian.Uint32(head[65:])
 	if count > maxStreamFiles {
-		return nil, fmt.Errorf("%w: %d files, at most %d", errStream, count, maxStreamFiles)
+		return nil, fmt.Errorf("%w: %d files, at most %d", ErrCheckpoint, count, maxStreamFiles)
 	}
 	for range count {
 		f, err := readFileEntry(r)
@@ -165,14 +200,14 @@ func readFileEntry(r *summing) (file, error) {
 	}
 	n := int(b[0])
 	if n > maxFileName {
-		return file{}, fmt.Errorf("%w: file name of %d bytes", errStream, n)
+		return file{}, fmt.Errorf("%w: file name of %d bytes", ErrCheckpoint, n)
 	}
 	if err := r.fill(b[:n+8]); err != nil {
 		return file{}, err
 	}
 	f := file{name: string(b[:n]), size: binary.BigEndian.Uint64(b[n:])}
 	if f.size > maxFileSize {
-		return file{}, fmt.Errorf("%w: file %q of %d bytes", errStream, f.name, f.size)
+		return file{}, fmt.Errorf("%w: file %q of %d bytes", ErrCheckpoint, f.name, f.size)
 	}
 	return f, nil
 }

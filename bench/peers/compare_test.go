@@ -34,7 +34,9 @@ func exampleReport() *bench.Report {
 
 // TestGoals: ratios are taken within a round, and a goal says whether it is met.
 func TestGoals(t *testing.T) {
-	table := goalTable(exampleReport())
+	r := exampleReport()
+	r.Judge(goals(1))
+	table := r.GoalTable()
 	var got []string
 	for _, row := range table.Rows {
 		if len(row) != len(table.Heads) {
@@ -54,20 +56,54 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// TestClusterGoals: batches are held to transactions of one event, with as many clients as etcd likes, and to what etcd
+// makes of batches without a must.
+func TestClusterGoals(t *testing.T) {
+	r := &bench.Report{}
+	for round, speed := range []float64{1, 3, 2} {
+		r.Results = append(r.Results,
+			figures("runlog", round+1, "append-unary:callers=64", 2000*speed, 1), figures("etcd", round+1, "append-unary:callers=64", 1000*speed, 1),
+			figures("runlog", round+1, "append-unary:callers=256", 11000*speed, 1), figures("etcd", round+1, "append-unary:callers=256", 2000*speed, 1),
+			figures("runlog", round+1, "append-batch:callers=16:batch=100", 9000*speed, 1), figures("etcd", round+1, "append-batch:callers=16:batch=100", 6000*speed, 1))
+	}
+	r.Judge(goals(3))
+	var got []string
+	for _, row := range r.GoalTable().Rows {
+		got = append(got, strings.Join(row, "|"))
+	}
+	want := []string{
+		"batches of 100, 16 clients: events ÷ etcd's transactions of one event, 64 clients|9.00×|≥ 5||met",
+		"batches of 100, 16 clients: events ÷ etcd's transactions of one event, 256 clients|4.50×|≥ 5||missed",
+		"unary, 64 clients: events ÷ etcd's transactions of one event, 64 clients|2.00×|≥ 5||missed",
+		"unary, 256 clients: events ÷ etcd's transactions of one event, 256 clients|5.50×|≥ 5||met",
+		"batches of 100, 16 clients: events ÷ etcd's events in transactions of 100|1.50×|||",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestGoalsAreMeasured: what make bench-peers runs by default is what the goals are about.
 func TestGoalsAreMeasured(t *testing.T) {
-	r := &bench.Report{Results: []bench.Result{{Limit: true, Round: 1, Workload: bench.Workload{Name: bench.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 1}}}
-	c, err := parseFlags(nil)
-	if err != nil {
-		t.Skip(err) // PostgreSQL is not installed
-	}
-	for _, s := range c.opts.Systems {
-		for _, w := range c.opts.Workloads {
-			r.Results = append(r.Results, bench.Result{System: s.Name, Round: 1, Workload: w, EventsPerSecond: 1, Latency: bench.Latency{P50: 1}})
+	for nodes, args := range map[int][]string{1: nil, 3: {"--nodes", "3"}} {
+		r := &bench.Report{Results: []bench.Result{{Limit: true, Round: 1, Workload: bench.Workload{Name: bench.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 1}}}
+		c, err := parseFlags(args)
+		if _, missing := postgresBin(); missing != nil && nodes == 1 {
+			t.Log(missing)
+			continue
 		}
-	}
-	if got := len(goalTable(r).Rows); got != len(goals()) {
-		t.Errorf("%d goals of %d are measured", got, len(goals()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.opts.Systems {
+			for _, w := range c.opts.Workloads {
+				r.Results = append(r.Results, bench.Result{System: s.Name, Round: 1, Workload: w, EventsPerSecond: 1, Latency: bench.Latency{P50: 1}})
+			}
+		}
+		r.Judge(goals(nodes))
+		if got := len(r.Goals); got != len(goals(nodes)) {
+			t.Errorf("%d goals of %d are measured", got, len(goals(nodes)))
+		}
 	}
 }
 
@@ -77,6 +113,8 @@ func TestFlags(t *testing.T) {
 		`no workload "read"`:                            {"--systems", "runlog", "--workloads", "read"},
 		`"nats@0": N after @ is 1 to`:                   {"--systems", "nats@0"},
 		`"etcd@2": N after @`:                           {"--systems", "runlog,etcd@2"},
+		"postgres is compared as one server":            {"--nodes", "3", "--systems", "runlog,postgres"},
+		"--nodes 0 is not 1, nor between 2 and":         {"--nodes", "0"},
 		`"more" is no flag`:                             {"--systems", "runlog", "more"},
 	} {
 		if _, err := parseFlags(args); err == nil || !strings.Contains(err.Error(), want) {

@@ -14,5 +14,7 @@
 //   - An event whose key is stored is not stored again; it is answered with what was stored.
 //   - The events of a run are numbered in rising order.
 //
+// With --nodes, runlog and etcd are several processes each, which make a cluster; calls go to its leader.
+//
 // docs/benchmarks.md tells the settings of each and where its promise is weaker than runlog's.
 package main

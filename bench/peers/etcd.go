@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,64 +32,100 @@ const (
 	etcdQuotaBytes = 8 << 30
 )
 
-// etcd is a member of its own, in a process of its own.
+// etcd is one member or several that make a cluster, each in a process of its own. The client talks to the one that leads.
 type etcd struct {
-	process *bench.Process
+	members []member
 	client  *clientv3.Client
 	form    etcdForm
+	leader  leadership // when it was opened
 
 	mu    sync.Mutex
 	heads map[string]int64 // last runSeq of the runs that this adapter has appended to
 }
 
-// openEtcd starts a member and connects to it.
-func openEtcd(form etcdForm) func(context.Context, string) (bench.Target, error) {
+// member is a process of etcd and where it serves clients.
+type member struct {
+	process *bench.Process
+	address string
+}
+
+// openEtcd starts so many members and connects to the one that leads.
+func openEtcd(form etcdForm, nodes int) func(context.Context, string) (bench.Target, error) {
 	return func(ctx context.Context, dir string) (bench.Target, error) {
-		port, err1 := freePort()
-		peer, err2 := freePort()
-		binary, err3 := os.Executable()
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return nil, err
-		}
 		e := &etcd{form: form, heads: make(map[string]int64)}
-		e.process, err1 = bench.StartProcess(filepath.Join(dir, "log"), exec.Command(binary, etcdCommand, filepath.Join(dir, "data"), port, peer))
-		if err1 == nil {
-			err1 = e.connect(ctx, "127.0.0.1:"+port)
+		err := e.start(dir, nodes)
+		if err == nil {
+			err = e.connect(ctx)
 		}
-		if err1 != nil {
-			return nil, errors.Join(err1, e.Close())
+		if err != nil {
+			return nil, errors.Join(err, e.Close())
 		}
 		return e, nil
 	}
 }
 
-func (e *etcd) connect(ctx context.Context, address string) error {
-	var err error
-	e.client, err = clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
-	if err != nil {
+func (e *etcd) start(dir string, nodes int) error {
+	binary, err1 := os.Executable()
+	addresses, err2 := bench.FreeAddresses(2 * nodes)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	return e.process.Wait(ctx, childStart, func() bool {
-		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		defer cancel()
-		_, err := e.client.Get(ctx, "ready")
-		return err == nil
-	})
+	clients, peers := addresses[:nodes], addresses[nodes:]
+	var cluster []string
+	for i, peer := range peers {
+		cluster = append(cluster, memberName(i)+"=http://"+peer)
+	}
+	for i := range nodes {
+		name := memberName(i)
+		process, err := bench.StartProcess(filepath.Join(dir, name+".log"), exec.Command(binary, etcdCommand,
+			filepath.Join(dir, name), name, clients[i], peers[i], strings.Join(cluster, ",")))
+		if err != nil {
+			return err
+		}
+		e.members = append(e.members, member{process, clients[i]})
+	}
+	return nil
+}
+
+func memberName(i int) string { return "member-" + strconv.Itoa(i+1) }
+
+// connect waits until every member serves, and talks to the one that leads from then on.
+func (e *etcd) connect(ctx context.Context) error {
+	for _, m := range e.members {
+		c, err := dialEtcd(m.address)
+		if err != nil {
+			return err
+		}
+		err = m.process.Wait(ctx, childStart, func() bool {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			_, err := c.Get(ctx, "ready")
+			return err == nil
+		})
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	return e.findLeader(ctx)
+}
+
+func dialEtcd(address string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
 }
 
 // serveEtcd is the child process. Every default of etcd stands, but for room: log entries are synced before a
 // transaction is answered.
-func serveEtcd(dir, port, peer string) error {
+func serveEtcd(dir, name, client, peer, cluster string) error {
 	c := embed.NewConfig()
-	c.Dir, c.LogLevel = dir, "error"
-	client, err1 := url.Parse("http://127.0.0.1:" + port)
-	member, err2 := url.Parse("http://127.0.0.1:" + peer)
+	c.Dir, c.Name, c.LogLevel = dir, name, "error"
+	clients, err1 := url.Parse("http://" + client)
+	member, err2 := url.Parse("http://" + peer)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*clients}, []url.URL{*clients}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{*member}, []url.URL{*member}
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.InitialCluster = cluster
 	c.MaxTxnOps, c.QuotaBackendBytes, c.MaxRequestBytes = etcdTxnOps, etcdQuotaBytes, 16<<20
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -106,21 +144,25 @@ func serveEtcd(dir, port, peer string) error {
 
 // Describe names the version and every setting that is not the default.
 func (e *etcd) Describe() []bench.Fact {
+	members := "one member"
+	if n := len(e.members); n > 1 {
+		members = fmt.Sprintf("%d members, each a process of its own on this machine, all data on one disk; calls to the leader", n)
+	}
 	return []bench.Fact{
 		{Name: "version", Value: "etcd " + version.Version},
-		{Name: "settings", Value: fmt.Sprintf("one member, max-txn-ops=%d quota-backend-bytes=%d max-request-bytes=16MiB", etcdTxnOps, int64(etcdQuotaBytes))},
+		{Name: "settings", Value: fmt.Sprintf("%s, max-txn-ops=%d quota-backend-bytes=%d max-request-bytes=16MiB", members, etcdTxnOps, int64(etcdQuotaBytes))},
 		{Name: "adapter", Value: e.form.name},
 	}
 }
 
-// Close stops the member.
+// Close stops the members.
 func (e *etcd) Close() error {
 	var errs []error
 	if e.client != nil {
 		errs = append(errs, e.client.Close())
 	}
-	if e.process != nil {
-		errs = append(errs, e.process.Stop())
+	for _, m := range e.members {
+		errs = append(errs, m.process.Stop())
 	}
 	return errors.Join(errs...)
 }

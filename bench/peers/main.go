@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +33,8 @@ func main() {
 
 func run() error {
 	switch args := os.Args[1:]; {
-	case len(args) == 4 && args[0] == etcdCommand:
-		return serveEtcd(args[1], args[2], args[3])
+	case len(args) == 6 && args[0] == etcdCommand:
+		return serveEtcd(args[1], args[2], args[3], args[4], args[5])
 	case len(args) == 3 && args[0] == natsCommand:
 		return serveNATS(args[1], args[2])
 	}
@@ -65,8 +66,9 @@ func parseFlags(args []string) (*comparison, error) {
 		fmt.Fprintf(f.Output(), "\nFlags:\n\n")
 		f.PrintDefaults()
 	}
-	f.StringVar(&systems, "systems", "runlog,postgres,etcd,nats", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats")
-	f.StringVar(&workloads, "workloads", strings.Join(usualWorkloads(), ","), "as runlog bench knows them")
+	f.StringVar(&systems, "systems", "", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats (default "+usualSystems(1)+"; with --nodes "+usualSystems(bench.MinNodes)+")")
+	f.StringVar(&workloads, "workloads", "", "as runlog bench knows them (default those of the goals)")
+	f.IntVar(&c.common.nodes, "nodes", 1, "nodes of each system, all on this machine, that make a cluster; calls go to its leader")
 	f.IntVar(&c.opts.Rounds, "rounds", 3, "repeat everything so often, each time in another order, and report the medians")
 	f.DurationVar(&c.opts.Duration, "duration", 5*time.Second, "how long to measure each workload on each system, after a warm-up of a fifth of it")
 	f.IntVar(&c.opts.PayloadBytes, "payload-bytes", 400, "size of an event's payload")
@@ -83,16 +85,24 @@ func parseFlags(args []string) (*comparison, error) {
 		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
 	}
 	c.opts.Connections = c.common.connections
+	if n := c.common.nodes; n != 1 && (n < bench.MinNodes || n > bench.MaxNodes) {
+		return nil, fmt.Errorf("--nodes %d is not 1, nor between %d and %d", n, bench.MinNodes, bench.MaxNodes)
+	}
+	return c, c.choose(cmp.Or(systems, usualSystems(c.common.nodes)), cmp.Or(workloads, strings.Join(usualWorkloads(c.common.nodes), ",")))
+}
+
+// choose reads the names of systems and workloads.
+func (c *comparison) choose(systems, workloads string) error {
 	for text := range strings.SplitSeq(workloads, ",") {
 		w, err := bench.ParseWorkload(text, nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.opts.Workloads = append(c.opts.Workloads, w)
 	}
 	var err error
 	c.opts.Systems, err = systemsOf(strings.Split(systems, ","), &c.common)
-	return c, err
+	return err
 }
 
 func (c *comparison) compare(ctx context.Context) (err error) {
@@ -120,12 +130,13 @@ func (c *comparison) compare(ctx context.Context) (err error) {
 	if report == nil || len(report.Results) == 0 {
 		return err
 	}
+	report.Judge(goals(c.common.nodes))
 	return errors.Join(err, c.print(report))
 }
 
 func (c *comparison) print(report *bench.Report) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, t := range append(report.Tables(), report.Versus("runlog"), goalTable(report)) {
+	for _, t := range append(report.Tables(), report.Versus("runlog"), report.GoalTable()) {
 		if len(t.Rows) == 0 {
 			continue
 		}

@@ -66,7 +66,7 @@ func TestPeers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target, err := k.open(&common{}, min(k.usual, 3))(ctx, dir)
+			target, err := k.open(&common{nodes: 1}, min(k.usual, 3))(ctx, dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,25 +75,61 @@ func TestPeers(t *testing.T) {
 			if facts := target.(bench.Describer).Describe(); len(facts) < 3 {
 				t.Errorf("%v", facts)
 			}
-			pid := processOf(target).ID()
-			if err := target.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("process %d is still there: %v", pid, err)
-			}
+			closeAll(t, target)
 		})
 	}
 }
 
-func processOf(target bench.Target) *bench.Process {
+// TestEtcdCluster: three members do what one does, and the leader is the one that is talked to.
+func TestEtcdCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	target, err := openEtcd(counted, 3)(ctx, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkAppends(ctx, t, kind{name: "etcd"}, target)
+	checkHotRun(ctx, t, kind{name: "etcd"}, target)
+	e := target.(*etcd)
+	if err := e.Check(ctx); err != nil || len(e.members) != 3 || e.leader.member == 0 {
+		t.Errorf("%v, %+v", err, e.leader)
+	}
+	e.leader.term--
+	if err := e.Check(ctx); err == nil {
+		t.Error("a leader of another term is taken for the same")
+	}
+	closeAll(t, target)
+}
+
+// closeAll closes a target and sees to it that its processes are gone.
+func closeAll(t *testing.T, target bench.Target) {
+	t.Helper()
+	var pids []int
+	for _, p := range processesOf(target) {
+		pids = append(pids, p.ID())
+	}
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d is still there: %v", pid, err)
+		}
+	}
+}
+
+func processesOf(target bench.Target) []*bench.Process {
 	switch x := target.(type) {
 	case *postgres:
-		return x.process
+		return []*bench.Process{x.process}
 	case *etcd:
-		return x.process
+		var all []*bench.Process
+		for _, m := range x.members {
+			all = append(all, m.process)
+		}
+		return all
 	default:
-		return x.(*jetStream).process
+		return []*bench.Process{x.(*jetStream).process}
 	}
 }
 

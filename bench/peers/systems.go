@@ -17,6 +17,7 @@ type common struct {
 	runlogBinary     string
 	connections      int    // to runlog
 	postgresSettings string // to try
+	nodes            int    // of each system
 }
 
 // kind of system that can be compared.
@@ -26,7 +27,9 @@ type kind struct {
 	// usual is the size of what NAME@N changes: the connections to PostgreSQL, the streams of NATS. It was the
 	// fastest. 0: nothing can be changed.
 	usual int
-	open  func(c *common, size int) func(context.Context, string) (bench.Target, error)
+	// clusters tells that it can have several nodes.
+	clusters bool
+	open     func(c *common, size int) func(context.Context, string) (bench.Target, error)
 }
 
 // kinds lists the systems; those behind the fourth are other forms of the ones before, to try.
@@ -36,21 +39,32 @@ func kinds() []kind {
 		return func(c *common, size int) opener { return openPostgres(form, size, c.postgresSettings) }
 	}
 	etcd := func(form etcdForm) func(*common, int) opener {
-		return func(*common, int) opener { return openEtcd(form) }
+		return func(c *common, _ int) opener { return openEtcd(form, c.nodes) }
 	}
 	nats := func(form natsForm) func(*common, int) opener {
 		return func(_ *common, size int) opener { return openNATS(form, size) }
 	}
 	return []kind{
-		{name: "runlog", about: "a node with its defaults", open: openRunlog},
+		{name: "runlog", about: "a node with its defaults", clusters: true, open: openRunlog},
 		{name: "postgres", about: "PostgreSQL 15, batches by " + unnest.name, usual: 32, open: postgres(unnest)},
-		{name: "etcd", about: "etcd 3.6, " + counted.name, open: etcd(counted)},
+		{name: "etcd", about: "etcd 3.6, " + counted.name, clusters: true, open: etcd(counted)},
 		{name: "nats", about: "NATS JetStream, batches by " + atomicPublish.name, sparse: true, usual: 8, open: nats(atomicPublish)},
 		{name: "postgres-pipeline", about: "batches by " + pipelined.name, usual: 32, open: postgres(pipelined)},
 		{name: "postgres-copy", about: "batches by " + copied.name, usual: 32, open: postgres(copied)},
-		{name: "etcd-revision", about: revised.name, sparse: true, open: etcd(revised)},
+		{name: "etcd-revision", about: revised.name, sparse: true, clusters: true, open: etcd(revised)},
 		{name: "nats-async", about: "batches by " + asyncPublish.name, sparse: true, usual: 8, open: nats(asyncPublish)},
 	}
+}
+
+// usualSystems are those that the goals are about.
+func usualSystems(nodes int) string {
+	var names []string
+	for _, k := range kinds()[:4] {
+		if nodes == 1 || k.clusters {
+			names = append(names, k.name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // maxSize of NAME@N: what PostgreSQL is set up for, but for its own connections.
@@ -79,6 +93,9 @@ func systemsOf(names []string, c *common) ([]bench.System, error) {
 			}
 			size = n
 		}
+		if c.nodes > 1 && !k.clusters {
+			return nil, fmt.Errorf("%s is compared as one server; with --nodes leave it out of --systems", name)
+		}
 		if strings.HasPrefix(name, "postgres") {
 			if _, err := postgresBin(); err != nil {
 				return nil, err
@@ -100,6 +117,17 @@ func (n runlogNode) Describe() []bench.Fact {
 	return []bench.Fact{{Name: "version", Value: n.version}, {Name: "settings", Value: "one node, its defaults"}}
 }
 
+// runlogCluster is a cluster that can say so too.
+type runlogCluster struct {
+	*bench.Cluster
+	version string
+}
+
+// Describe names the version and the nodes; every setting is the default.
+func (c runlogCluster) Describe() []bench.Fact {
+	return append([]bench.Fact{{Name: "version", Value: c.version}}, c.Cluster.Describe()...)
+}
+
 func openRunlog(c *common, _ int) func(context.Context, string) (bench.Target, error) {
 	return func(ctx context.Context, dir string) (bench.Target, error) {
 		binary, err := filepath.Abs(c.runlogBinary)
@@ -109,6 +137,13 @@ func openRunlog(c *common, _ int) func(context.Context, string) (bench.Target, e
 		version, err := exec.CommandContext(ctx, binary, "version").Output()
 		if err != nil {
 			return nil, fmt.Errorf("%s version: %w; make build makes it, or name another with --runlog", c.runlogBinary, err)
+		}
+		if c.nodes > 1 {
+			cluster, err := bench.StartCluster(ctx, bench.ClusterOptions{Binary: binary, Dir: dir, Nodes: c.nodes, Connections: c.connections})
+			if err != nil {
+				return nil, err
+			}
+			return runlogCluster{cluster, strings.TrimSpace(string(version))}, nil
 		}
 		n, err := bench.StartNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Connections: c.connections})
 		if err != nil {

@@ -54,7 +54,7 @@ workload and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchEchoCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchClusterCommand(), a.benchEchoCommand())
 	return cmd
 }
 
@@ -102,6 +102,7 @@ type benchFlags struct {
 	rate      float64
 	svg, json string
 	progress  bool
+	group     bool // workloads that want a cluster can be measured
 }
 
 // register the flags that all commands of the bench have.
@@ -123,7 +124,7 @@ func (f *benchFlags) register(cmd *cobra.Command) {
 // registerWorkloads registers what only workloads have.
 func (f *benchFlags) registerWorkloads(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary", "append-batch", "append-stream"}, "what to measure, beside the limits; all: every workload")
+	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary", "append-batch", "append-stream"}, "what to measure, beside the limits; all: every workload of one node")
 	flags.IntVar(&f.batch, "batch", 100, "events a call of append-batch")
 	flags.IntVar(&f.inFlight, "in-flight", 64, "requests of append-stream, on each stream, that wait for their answer")
 	flags.IntVar(&f.runs, "runs", 0, "runs that the events of many-runs go to; 0: each request begins one")
@@ -153,17 +154,16 @@ func (f *benchFlags) options() (bench.Options, error) {
 		return opts, usageError("--workloads names none; runlog bench limits measures the limits alone")
 	}
 	var faults []error
-	names := f.workloads
-	if len(names) == 1 && names[0] == "all" {
-		names = bench.WorkloadNames()
-	}
-	for _, text := range names {
+	for _, text := range f.names() {
 		callers := f.callers
 		if len(callers) == 0 || strings.Contains(text, ":callers=") {
 			callers = []int{0}
 		}
 		for _, n := range callers {
 			w, err := bench.ParseWorkload(text, func(w *bench.Workload, k bench.Kind) { f.adjust(w, &k, n) })
+			if err == nil && !f.group && isGroup(w.Name) {
+				err = fmt.Errorf("%s is about clusters: runlog bench cluster --workloads %[1]s", w.Name)
+			}
 			if err != nil {
 				faults = append(faults, noWorkload(err, text))
 				break
@@ -175,6 +175,25 @@ func (f *benchFlags) options() (bench.Options, error) {
 		return opts, usageError("%v", errors.Join(faults...))
 	}
 	return opts, nil
+}
+
+// names of the workloads; all are those that the command takes.
+func (f *benchFlags) names() []string {
+	if len(f.workloads) != 1 || f.workloads[0] != "all" {
+		return f.workloads
+	}
+	var names []string
+	for _, k := range bench.Kinds() {
+		if !k.Group && !k.Own || f.group == k.Group {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// isGroup tells whether a workload wants a cluster.
+func isGroup(name string) bool {
+	return slices.ContainsFunc(bench.Kinds(), func(k bench.Kind) bool { return k.Name == name && k.Group })
 }
 
 // adjust a workload's defaults by the flags; what its own text says comes later and wins.

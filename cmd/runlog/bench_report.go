@@ -22,6 +22,8 @@ type benchReport struct {
 	opts    bench.Options // of the run, with this report behind its hooks
 	bar     *progress     // nil: not a terminal
 	told    time.Duration // of the workload under way, in the last line of progress
+	versus  string        // the system that is compared with the others; empty: none
+	goals   []bench.Goal  // that the report is held to
 	failure error         // of writing
 }
 
@@ -57,6 +59,9 @@ func (r *benchReport) tell(p bench.Progress) {
 
 func progressText(p bench.Progress) string {
 	text := fmt.Sprintf("%s  %.1fs of %v", p.Name, p.Elapsed.Seconds(), p.Total)
+	if p.Steps > 0 {
+		text = fmt.Sprintf("%s  %d of %d  %.1fs", p.Name, p.Step, p.Steps, p.Elapsed.Seconds())
+	}
 	if seconds := p.Elapsed.Seconds(); seconds > 0 {
 		text += fmt.Sprintf("  %s/s", number(uint64(float64(p.Events)/seconds)))
 	}
@@ -79,6 +84,7 @@ func (r *benchReport) end(report *bench.Report) error {
 	if report == nil || len(report.Results) == 0 {
 		return r.failure
 	}
+	report.Judge(r.goals)
 	err := r.failure
 	if r.a.format == formatJSON {
 		err = errors.Join(err, r.last(report))
@@ -114,12 +120,13 @@ func (r *benchReport) last(report *bench.Report) error {
 	return json.NewEncoder(r.a.stdout).Encode(struct {
 		Machine bench.Machine `json:"machine"`
 		bench.Settings
-	}{report.Machine, report.Settings})
+		Goals []bench.Verdict `json:"goals,omitempty"`
+	}{report.Machine, report.Settings, report.Goals})
 }
 
 func (r *benchReport) tables(report *bench.Report) error {
 	out := bufio.NewWriter(r.a.stdout)
-	for _, t := range append(report.Tables(), report.Versus(bigStore)) {
+	for _, t := range append(report.Tables(), report.Versus(r.versus), report.GoalTable()) {
 		if len(t.Rows) == 0 {
 			continue
 		}

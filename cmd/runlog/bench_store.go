@@ -78,6 +78,7 @@ func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options,
 		}},
 	}
 	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
+		r.versus = bigStore
 		if data == "" {
 			data = filepath.Join(dir, "filled")
 		}
@@ -117,8 +118,11 @@ func startNode(ctx context.Context, o bench.NodeOptions) (bench.Target, error) {
 
 // noWorkload explains names that are commands of the bench.
 func noWorkload(err error, name string) error {
-	if name, _, _ := strings.Cut(name, ":"); name == bench.BigStore {
+	switch name, _, _ := strings.Cut(name, ":"); name {
+	case bench.BigStore:
 		return errors.New("big-store is a command of its own: runlog bench big-store --receipts 1000000")
+	case clusterSystem:
+		return errors.New("cluster is a command of its own: runlog bench cluster --nodes 3")
 	}
 	return err
 }

@@ -242,6 +242,8 @@ func TestBenchUsage(t *testing.T) {
 		"rounds is -1":               {"--rounds", "-1"},
 		"connections is 1001":        {"--connections", "1001"},
 		"/nowhere/a.svg":             {"--svg", "/nowhere/a.svg"},
+		"bench cluster --workloads":  {"--workloads", "failover"},
+		"runlog bench cluster --nod": {"--workloads", "cluster"},
 		`"bench.json"; a value foll`: {"--json", "bench.json"},
 	} {
 		s := session{args: append([]string{"bench"}, args...)}

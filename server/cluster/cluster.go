@@ -110,6 +110,9 @@ type Cluster struct {
 	serving  chan struct{} // closed when the gRPC server has ended
 }
 
+// drainTimeout is how long answers to other nodes are waited for.
+const drainTimeout = time.Second
+
 // running is what a node has that takes part.
 type running struct {
 	node  *raft.Node
@@ -251,8 +254,10 @@ func (c *Cluster) holdLog(on bool) {
 // Detach ends what the cluster does with the node and the store, which may be closed then. Other nodes are answered that
 // this one does not take part.
 func (c *Cluster) Detach() {
+	hard := time.AfterFunc(drainTimeout, c.server.Stop) // what other nodes are being told
+	c.server.GracefulStop()
+	hard.Stop()
 	c.stop()
-	c.server.Stop()
 	<-c.serving
 	c.loops.Wait()
 	c.source.close()

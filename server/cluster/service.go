@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/proto/contract"
 	nodev1 "runlog/proto/node/v1"
 	"runlog/server/peer"
 	"runlog/storage"
@@ -55,14 +57,12 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	if open[method] {
 		return nil
 	}
-	if c.running.Load() == nil {
-		return status.Error(codes.Unavailable, "the node does not take part in its cluster now")
+	own := strings.HasPrefix(method, "/"+nodev1.NodeService_ServiceDesc.ServiceName+"/")
+	if c.running.Load() == nil || !own && c.leaving.Load() {
+		return errDown
 	}
 	if err := c.member(who); err != nil {
 		return status.Error(codes.PermissionDenied, err.Message)
-	}
-	if !strings.HasPrefix(method, "/"+nodev1.NodeService_ServiceDesc.ServiceName+"/") && c.leaving.Load() {
-		return status.Error(codes.Unavailable, "the node is going down")
 	}
 	return nil
 }
@@ -139,7 +139,15 @@ func (s *service) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpoint
 	return s.c.source.forget(req)
 }
 
-var errDown = status.Error(codes.Unavailable, "the node does not take part in its cluster now")
+// errDown says that nothing was done, as a client's call is told it too.
+var errDown = func() error {
+	s, err := status.New(codes.Unavailable, "the node does not take part in its cluster now").WithDetails(
+		&errdetails.ErrorInfo{Domain: "runlog", Reason: string(contract.ReasonNotLeader)})
+	if err != nil {
+		panic(err) // the detail is no message
+	}
+	return s.Err()
+}()
 
 // describe tells what this node is.
 func (c *Cluster) describe() *nodev1.DescribeResponse {

@@ -152,6 +152,17 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatal(err)
 }
 
+// receive fails where nothing comes.
+func receive[T any](t *testing.T, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came")
+	}
+	return got
+}
+
 // refusedWith fails unless the error is a refusal for the reason, by the side, that says all the parts.
 func refusedWith(t *testing.T, conn net.Conn, err error, reason Reason, remote bool, parts ...string) {
 	t.Helper()

@@ -65,10 +65,10 @@ func TestCloseJoinsEverything(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("Close took %v", took)
 	}
-	if err := <-dial; !errors.Is(err, net.ErrClosed) {
+	if err := receive(t, dial); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the dial ended with %v", err)
 	}
-	if err := <-accept; !errors.Is(err, net.ErrClosed) {
+	if err := receive(t, accept); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept ended with %v", err)
 	}
 	for name, c := range map[string]net.Conn{"queued": queued, "slow": slow} {
@@ -90,6 +90,31 @@ func TestCloseJoinsEverything(t *testing.T) {
 	}
 	if _, err := n2.Listener(KindRaft).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a listener after Close: %v", err)
+	}
+}
+
+// TestTheDeadlineIsOfTheHandshakeAlone shows that a connection may be silent for longer behind it.
+func TestTheDeadlineIsOfTheHandshakeAlone(t *testing.T) {
+	short := func(o *Options) { o.handshakeTimeout = 300 * time.Millisecond }
+	n1, n2 := start(t, identity("n1"), nil, short), start(t, identity("n2"), nil, short)
+	l := n2.Listener(KindRaft)
+	dialled, err := n1.dialTo(t.Context(), KindRaft, n2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialled.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	_ = dialled.SetDeadline(time.Now().Add(10 * time.Second))
+	time.Sleep(400 * time.Millisecond)
+	for _, way := range [][2]net.Conn{{dialled, accepted}, {accepted, dialled}} {
+		_, _ = way[0].Write([]byte("x"))
+		if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -147,10 +172,10 @@ func TestGRPCOverTheMesh(t *testing.T) {
 			if _, err := grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
 				t.Fatal(err)
 			}
-			if who := <-callers; who != n1.self {
+			if who := receive(t, callers); who != n1.self {
 				t.Errorf("%+v calls", who)
 			}
-			if err := <-secret; (err == nil) != (mode == "TLS") {
+			if err := receive(t, secret); (err == nil) != (mode == "TLS") {
 				t.Errorf("level of security: %v", err)
 			}
 		})

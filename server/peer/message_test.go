@@ -85,6 +85,7 @@ func TestIdentitiesThatNoNodeHas(t *testing.T) {
 		"control character":   func(i *Identity) { i.NodeID = "n\x1b"; i.RaftID = i.NodeID + ".1" },
 		"no Raft name":        func(i *Identity) { i.RaftID = "" },
 		"another's Raft name": func(i *Identity) { i.RaftID = "n2.7" },
+		"no dot":              func(i *Identity) { i.RaftID = "n17" },
 		"no number":           func(i *Identity) { i.RaftID = "n1." },
 		"a longer name's":     func(i *Identity) { i.RaftID = "n1.x.7" },
 		"long build":          func(i *Identity) { i.Version = strings.Repeat("v", maxField+1) },

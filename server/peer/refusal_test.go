@@ -122,7 +122,7 @@ func TestAdmitHearsWhoAndWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	if first, second := <-calls, <-calls; first != (call{KindNode, n1.self}) || second != (call{KindNode, n2.self}) {
+	if first, second := receive(t, calls), receive(t, calls); first != (call{KindNode, n1.self}) || second != (call{KindNode, n2.self}) {
 		t.Errorf("Admit heard %+v and %+v", first, second)
 	}
 }

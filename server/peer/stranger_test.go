@@ -180,6 +180,26 @@ func TestASlowHandshakeEnds(t *testing.T) {
 	n.logged(t, "a node was refused", "reason=PROTOCOL", "within 50ms")
 }
 
+// TestARefusalOutlivesWhatWasNotRead shows that an end that has sent much can read why it was refused, later on.
+func TestARefusalOutlivesWhatWasNotRead(t *testing.T) {
+	n := serving(t, identity("n2"), nil, nil)
+	conn, err := net.Dial("tcp", n.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = conn.Write(make([]byte, 32<<10))
+	n.logged(t, "a node was refused")
+	time.Sleep(100 * time.Millisecond)
+	if told, err := readMessage(conn); err != nil || told.Reason != Protocol {
+		t.Errorf("it was told %+v, %v", told, err)
+	}
+	if _, err := io.ReadAll(conn); err != nil { // A reset; some systems drop with it what was not read yet.
+		t.Error(err)
+	}
+}
+
 // TestAProbeOfTheSocketIsNoNews shows that a health check that connects and goes away is not warned of.
 func TestAProbeOfTheSocketIsNoNews(t *testing.T) {
 	for _, certificate := range []*TLS{nil, newAuthority(t).tls(t, "n2")} {

@@ -43,6 +43,10 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 			good: ours.tls(t, "good"), bad: ours.odd(t, func(c *x509.Certificate) { c.URIs = nil }),
 			reason: Certificate, says: []string{"runlog://node/NODE"},
 		},
+		"for another purpose": {
+			good: ours.tls(t, "good"), bad: ours.odd(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }),
+			reason: Certificate, says: []string{"node bad cannot be used"},
+		},
 		"with two names": {
 			good: ours.tls(t, "good"), bad: ours.odd(t, func(c *x509.Certificate) { c.URIs = append(c.URIs, nameURI("good")) }),
 			reason: Certificate, says: []string{"runlog://node/NODE"},

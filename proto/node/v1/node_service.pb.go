@@ -867,7 +867,8 @@ func (x *ReadPositionResponse) GetPosition() uint64 {
 
 type OpenCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A checkpoint that was open before, to go on with; empty: a new one.
+	// Names the checkpoint from now on: chosen at random by who asks, so that an answer that is lost can be asked for
+	// again. At most 64 bytes. The checkpoint that is kept under it is gone on with; else one is made.
 	CheckpointId  string `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -911,10 +912,11 @@ func (x *OpenCheckpointRequest) GetCheckpointId() string {
 }
 
 type OpenCheckpointResponse struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	CheckpointId string                 `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it consists of, in the form that storage gives and takes.
-	Manifest      []byte `protobuf:"bytes,2,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	Manifest []byte `protobuf:"bytes,1,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// Names the sender and its database: files of one name from one origin are the same file.
+	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -949,18 +951,18 @@ func (*OpenCheckpointResponse) Descriptor() ([]byte, []int) {
 	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *OpenCheckpointResponse) GetCheckpointId() string {
-	if x != nil {
-		return x.CheckpointId
-	}
-	return ""
-}
-
 func (x *OpenCheckpointResponse) GetManifest() []byte {
 	if x != nil {
 		return x.Manifest
 	}
 	return nil
+}
+
+func (x *OpenCheckpointResponse) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
 }
 
 type ReadCheckpointRequest struct {
@@ -1025,7 +1027,7 @@ func (x *ReadCheckpointRequest) GetOffset() uint64 {
 
 type ReadCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The next bytes of the file.
+	// The next bytes of the file, at most 256 KiB.
 	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	// CRC32C of data.
 	DataCrc uint32 `protobuf:"varint,2,opt,name=data_crc,json=dataCrc,proto3" json:"data_crc,omitempty"`
@@ -1245,10 +1247,10 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x14ReadPositionResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\"<\n" +
 	"\x15OpenCheckpointRequest\x12#\n" +
-	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"Y\n" +
-	"\x16OpenCheckpointResponse\x12#\n" +
-	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x1a\n" +
-	"\bmanifest\x18\x02 \x01(\fR\bmanifest\"h\n" +
+	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"L\n" +
+	"\x16OpenCheckpointResponse\x12\x1a\n" +
+	"\bmanifest\x18\x01 \x01(\fR\bmanifest\x12\x16\n" +
+	"\x06origin\x18\x02 \x01(\tR\x06origin\"h\n" +
 	"\x15ReadCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +

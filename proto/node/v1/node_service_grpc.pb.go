@@ -53,9 +53,10 @@ type NodeServiceClient interface {
 	// read that began before the call (READ-2).
 	ReadPosition(ctx context.Context, in *ReadPositionRequest, opts ...grpc.CallOption) (*ReadPositionResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
-	// for a while after it was last read from (D5).
+	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error)
-	// ReadCheckpoint streams a file of a checkpoint from an offset to its end.
+	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: there is no such checkpoint any
+	// more, and another is to be opened.
 	ReadCheckpoint(ctx context.Context, in *ReadCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadCheckpointResponse], error)
 	// CloseCheckpoint lets go of a checkpoint.
 	CloseCheckpoint(ctx context.Context, in *CloseCheckpointRequest, opts ...grpc.CallOption) (*CloseCheckpointResponse, error)
@@ -179,9 +180,10 @@ type NodeServiceServer interface {
 	// read that began before the call (READ-2).
 	ReadPosition(context.Context, *ReadPositionRequest) (*ReadPositionResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
-	// for a while after it was last read from (D5).
+	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error)
-	// ReadCheckpoint streams a file of a checkpoint from an offset to its end.
+	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: there is no such checkpoint any
+	// more, and another is to be opened.
 	ReadCheckpoint(*ReadCheckpointRequest, grpc.ServerStreamingServer[ReadCheckpointResponse]) error
 	// CloseCheckpoint lets go of a checkpoint.
 	CloseCheckpoint(context.Context, *CloseCheckpointRequest) (*CloseCheckpointResponse, error)

@@ -1,0 +1,287 @@
+package raft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+func soon(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// by returns the member with an id.
+func (g *group) by(id string) *member {
+	for _, m := range g.members {
+		if string(m.id) == id {
+			return m
+		}
+	}
+	g.t.Fatalf("no member %s", id)
+	return nil
+}
+
+// TestTransferAPP2: the leadership goes from node to node under load; every append is stored once, and no node's log is
+// another than the others'.
+func TestTransferAPP2(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	const events = 300
+	var load sync.WaitGroup
+	load.Go(func() {
+		if err := g.append("run", 0, events); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 12 {
+		leader := g.leader()
+		target := g.members[i%3]
+		if target == leader {
+			target = g.members[(i+1)%3]
+		}
+		term := leader.node.Term()
+		if err := leader.node.Transfer(soon(t, patience), string(target.id)); err != nil {
+			if errors.Is(err, ErrNotLeader) {
+				continue // it was deposed before
+			}
+			t.Fatal(err)
+		}
+		if now := g.leader(); now != target || now.node.Term() <= term {
+			t.Errorf("transfer %d to %s: %s leads in term %d after %d", i, target.id, now.id, now.node.Term(), term)
+		}
+	}
+	load.Wait()
+	g.leader().expect("run", events)
+	g.expectEqual(events)
+}
+
+// TestTransferFails: a voter that does not answer, or has not the whole log, is not handed the leadership, and the
+// leader goes on.
+func TestTransferFails(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 3)
+	leader, away := g.leader(), g.follower()
+	g.halt(away, false)
+	if err := leader.node.Transfer(soon(t, 100*time.Millisecond), string(away.id)); !errors.Is(err, ErrNotTransferred) {
+		t.Errorf("transfer to a node that is down: %v", err)
+	}
+	g.fill("run", 3, 3)
+	for _, id := range []string{"nobody", string(leader.id)} {
+		if err := leader.node.Transfer(soon(t, time.Second), id); !errors.Is(err, ErrNotMember) {
+			t.Errorf("transfer to %s: %v", id, err)
+		}
+	}
+	if g.leader() != leader {
+		t.Error("another node leads")
+	}
+	if err := g.follower().node.Transfer(soon(t, time.Second), string(leader.id)); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a follower hands over: %v", err)
+	}
+	away.open()
+	g.run(away)
+	g.settle()
+	if err := leader.node.Transfer(soon(t, patience), string(away.id)); err != nil {
+		t.Errorf("transfer to the node that is back: %v", err)
+	}
+	g.fill("run", 6, 3)
+	g.expectEqual(9)
+}
+
+// TestDeposedInTransfer: a leader that is deposed while it hands over to a voter that lags proposes again when it leads
+// again. hashicorp/raft's own transfer would refuse every proposal for ever.
+func TestDeposedInTransfer(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 3)
+	leader := g.leader()
+	lagging := g.follower()
+	var third *member
+	for _, m := range g.members {
+		if m != leader && m != lagging {
+			third = m
+		}
+	}
+	asked := make(chan struct{}, 100)
+	lags := func(m Member) (Progress, error) {
+		if m.ID != string(lagging.id) {
+			return g.progress(m)
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return Progress{}, nil
+	}
+	g.says.Store(&lags)
+	transferred := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { transferred <- leader.node.Transfer(ctx, string(lagging.id)) }()
+	<-asked
+	if _, err := propose(leader.node, seal(t, request("run", 3, 1))); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a proposal during a transfer: %v", err)
+	}
+	if err := leader.node.timeoutNow(string(third.id), string(third.id)); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.node.WaitFollowing(soon(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-transferred; !errors.Is(err, ErrNotTransferred) {
+		t.Errorf("the transfer says %v", err)
+	}
+	g.says.Store(nil)
+	g.fill("run", 3, 3)
+	if g.leader() != leader {
+		if err := g.leader().node.Transfer(soon(t, patience), string(leader.id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.fill("run", 6, 3)
+	g.expectEqual(9)
+}
+
+// TestConfirmTermREAD2: a leader may answer linearizable reads only after a majority said, when asked, that it is in the
+// leader's own term.
+func TestConfirmTermREAD2(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 1)
+	leader := g.leader()
+	now := leader.node.Term()
+	down := errors.New("down")
+	var others []string
+	for _, m := range g.members {
+		if m != leader {
+			others = append(others, string(m.id))
+		}
+	}
+	for i, c := range []struct {
+		answers [2]any // a term, or an error
+		leads   bool
+	}{
+		{[2]any{now, now}, true},
+		{[2]any{now, down}, true},
+		{[2]any{down, now}, true},
+		{[2]any{now + 1, now}, true},
+		{[2]any{down, down}, false},
+		{[2]any{now + 1, now + 1}, false},
+		{[2]any{now + 1, down}, false},
+		{[2]any{now - 1, now - 1}, false}, // it has not heard of the leader yet, and may vote for another
+	} {
+		says := func(m Member) (Progress, error) {
+			next := c.answers[slices.Index(others, m.ID)]
+			if err, bad := next.(error); bad {
+				return Progress{}, err
+			}
+			return Progress{Term: next.(uint64)}, nil
+		}
+		g.says.Store(&says)
+		if err := leader.node.ConfirmLeader(soon(t, patience)); (err == nil) != c.leads || err != nil && !errors.Is(err, ErrNotLeader) {
+			t.Errorf("case %d, %v: %v", i, c.answers, err)
+		}
+	}
+}
+
+// TestConfirmAfterDepositionREAD2: a leader that was deposed and has not heard of it does not confirm itself.
+func TestConfirmAfterDepositionREAD2(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 3)
+	old := g.leader()
+	// It cannot be reached, and reaches nobody, but with what nodes ask each other.
+	for _, m := range g.members {
+		if m != old {
+			m.trans.Disconnect(old.trans.LocalAddr())
+			old.trans.Disconnect(m.trans.LocalAddr())
+		}
+	}
+	deposed := false
+	for deadline := time.Now().Add(patience); !deposed && time.Now().Before(deadline); {
+		for _, m := range g.members {
+			deposed = deposed || m != old && m.node.Leading()
+		}
+		if err := old.node.ConfirmLeader(t.Context()); err == nil && deposed {
+			t.Fatal("two nodes confirm that they lead")
+		}
+	}
+	if !deposed {
+		t.Fatal("nobody was elected")
+	}
+}
+
+// TestMembersChange: a node follows the log from when it is added, votes once it has kept up, is known under its new
+// address, and is removed; the last voter is not.
+func TestMembersChange(t *testing.T) {
+	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, Every: 20 * time.Millisecond}}
+	g := newGroup(t, 1, o)
+	g.fill("run", 0, 5)
+	leader := g.leader()
+	if err := leader.node.Remove(soon(t, patience), string(leader.id)); !errors.Is(err, ErrLastVoter) {
+		t.Errorf("the last voter is removed: %v", err)
+	}
+	young := g.newMember("young", o)
+	young.open()
+	g.run(young)
+	for range 2 { // the second is a no-op
+		if err := leader.node.Add(soon(t, patience), "young", "young"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantVoter := func(id string, n int) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			m, known := find(leader.node.Members(), id)
+			if known && m.Voter && len(leader.node.Members()) == n {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not one of %d voters: %+v", id, n, leader.node.Members())
+			}
+		}
+	}
+	wantVoter("young", 2)
+	g.fill("run", 5, 5)
+	if err := young.node.Remove(soon(t, patience), "young"); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a follower removes: %v", err)
+	}
+	if err := leader.node.Remove(soon(t, patience), "nobody"); !errors.Is(err, ErrNotMember) {
+		t.Errorf("nobody is removed: %v", err)
+	}
+	if err := leader.node.Remove(soon(t, patience), "young"); err != nil {
+		t.Fatal(err)
+	}
+	wantVoter(string(leader.id), 1)
+	g.fill("run", 10, 5)
+}
+
+// TestDeadMemberIsReplaced: a member that does not answer is removed when another has taken its place, and not before.
+func TestDeadMemberIsReplaced(t *testing.T) {
+	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, DeadAfter: 300 * time.Millisecond, Every: 20 * time.Millisecond}}
+	g := newGroup(t, 3, o)
+	g.fill("run", 0, 5)
+	dead := g.follower()
+	g.halt(dead, false)
+	time.Sleep(2 * o.Autopilot.DeadAfter) // nothing can be waited for here: it must stay
+	if _, known := find(g.leader().node.Members(), string(dead.id)); !known {
+		t.Fatal("the dead member was removed with nobody in its place")
+	}
+	young := g.newMember("young", o)
+	young.open()
+	g.run(young)
+	if err := g.leader().node.Add(soon(t, patience), "young", "young"); err != nil {
+		t.Fatal(err)
+	}
+	var members []Member
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		members = g.leader().node.Members()
+		_, known := find(members, string(dead.id))
+		if m, _ := find(members, "young"); !known && m.Voter {
+			g.fill("run", 5, 5)
+			return
+		}
+	}
+	t.Errorf("the members are still %v", fmt.Sprint(members))
+}

@@ -1,0 +1,299 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+var (
+	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be pulled again.
+	ErrChecksum = errors.New("storage: a file came with other bytes than were sent")
+	// ErrNoRoom means that the disk has less room than a checkpoint still needs.
+	ErrNoRoom = errors.New("storage: the disk has no room for the checkpoint")
+	// ErrSeeding means that the store has a Seed already.
+	ErrSeeding = errors.New("storage: another seed is under way")
+
+	errUnfinished = errors.New("storage: the seed has not come whole")
+	errSeedOver   = errors.New("storage: the seed is over")
+)
+
+// Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also in another process
+// (D5). One goroutine uses it:
+//
+//	Store.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
+//	                ▲─────────────────────────────┘
+//
+// A file is believed for one reason only: the bytes that are read here have the sum that the sender has just worked
+// out from its own. So what an earlier attempt left is asked for once more, from its end on, which costs a reading on
+// either side but nothing on the way; and whatever a crash, a disk or a sender with the same file numbers made of it,
+// it is found out, and pulled again. For the same reason nothing has to be noted down on the way.
+type Seed struct {
+	s   *Store
+	m   *manifest
+	dir string
+
+	had   []uint64 // how many bytes there are of each of the manifest's files
+	have  uint64   // the sum of had
+	total uint64   // of the sizes
+	next  int      // the files before it are as the sender has them, and on stable storage
+
+	file vfs.File // the one at next, from its first byte on; nil before
+	sum  uint32   // of what there is of it
+	err  error    // after which only Close and Discard are of use
+	over bool
+}
+
+// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or goes on with it. It is
+// called, and used, as Store.Receive is: also while others apply and read, of which nothing changes.
+//
+// origin names the sender and its database (Checkpoint.Database): files of the same name from one origin are the same
+// file. What an earlier attempt has pulled from this origin is kept where the manifest names it too, as far as it goes;
+// only tables, which Pebble never changes. All else that was pulled before goes.
+//
+// Errors: ErrCheckpoint, ErrForeign and ErrOlder, after which everything is as before; ErrSeeding; ErrNoRoom; and those
+// of the disk. The Seed must be closed, and the store stay open until then.
+func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
+	in := bytes.NewReader(manifest)
+	m, err := readManifest(&summing{r: in})
+	if err != nil {
+		return nil, err
+	}
+	if in.Len() > 0 {
+		return nil, fmt.Errorf("%w: %d bytes after its manifest", ErrCheckpoint, in.Len())
+	}
+	if err := s.takes(m); err != nil {
+		return nil, err
+	}
+	if !s.seeding.CompareAndSwap(false, true) {
+		return nil, ErrSeeding
+	}
+	defer func() {
+		if err != nil {
+			s.seeding.Store(false)
+		}
+	}()
+	h, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	name := seedDir(h.number, origin)
+	s.release(h)
+	if err := s.removeSeeds(func(other string) bool { return other != name }); err != nil {
+		return nil, err
+	}
+	seed := &Seed{s: s, m: m, dir: s.path(name), had: make([]uint64, len(m.files)), total: m.total()}
+	if err := makeDir(s.opts.FS, seed.dir); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(seed.keep(), seed.fits()); err != nil {
+		return nil, err
+	}
+	return seed, nil
+}
+
+// keep counts what an earlier attempt left that can be gone on with, and removes the rest.
+func (s *Seed) keep() error {
+	fs := s.s.opts.FS
+	names, err := fs.List(s.dir)
+	if err != nil {
+		return fmt.Errorf("storage: list seed: %w", err)
+	}
+	for _, name := range names {
+		i, found := s.m.find(name)
+		if found && (strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")) {
+			info, err := fs.Stat(fs.PathJoin(s.dir, name))
+			if err != nil {
+				return fmt.Errorf("storage: look at seed: %w", err)
+			}
+			if n := uint64(info.Size()); n <= s.m.files[i].size {
+				s.had[i] = n
+				s.have += n
+				continue
+			}
+		}
+		if err := fs.RemoveAll(fs.PathJoin(s.dir, name)); err != nil {
+			return fmt.Errorf("storage: remove from seed: %w", err)
+		}
+	}
+	return nil
+}
+
+// fits refuses a checkpoint that the disk has no room for before the first byte is pulled.
+func (s *Seed) fits() error {
+	usage, err := s.s.opts.FS.GetDiskUsage(s.dir)
+	if needed := s.total - s.have; err == nil && needed > usage.AvailBytes {
+		return fmt.Errorf("%w: %d bytes are to come, %d are free", ErrNoRoom, needed, usage.AvailBytes)
+	}
+	return nil // Where a file system does not tell, a write will.
+}
+
+// Applied is how far the checkpoint says that it reaches: index, term and rolling hash.
+func (s *Seed) Applied() Applied { return s.m.applied }
+
+// Progress returns how many bytes of the files are there, and how many there will be. A file that has to be pulled
+// again is taken off.
+func (s *Seed) Progress() (have, total uint64) { return s.have, s.total }
+
+// Next names the file to be pulled, and the offset in bytes to pull it from, until EndFile has taken it; ok is false
+// when there is none left. The offset is the file's size where there is nothing to do but to compare.
+func (s *Seed) Next() (name string, offset uint64, ok bool) {
+	if s.next == len(s.m.files) {
+		return "", 0, false
+	}
+	return s.m.files[s.next].name, s.had[s.next], true
+}
+
+// Write takes the next bytes of the file that Next names, any number of them, and may change p. After ErrCheckpoint,
+// which says that they are too many, the seed is as before; any other error is of the disk, and ends the seed: close
+// it, and begin again.
+func (s *Seed) Write(p []byte) error {
+	f, err := s.begin()
+	if err != nil {
+		return err
+	}
+	if left := f.size - s.had[s.next]; uint64(len(p)) > left {
+		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", ErrCheckpoint, len(p), f.name, left)
+	}
+	sum := crc32.Update(s.sum, castagnoli, p) // first: vfs.File.Write may change what it is given
+	if _, err := s.file.Write(p); err != nil {
+		return s.broke(f.name, err)
+	}
+	s.sum = sum
+	s.had[s.next] += uint64(len(p))
+	s.have += uint64(len(p))
+	return nil
+}
+
+// EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it. Then it is on stable
+// storage, and Next names another. After ErrChecksum the file is gone, and Next names it again, from 0; after
+// ErrCheckpoint, which says that bytes are missing, the seed is as before; any other error is Write's.
+func (s *Seed) EndFile(sum uint32) error {
+	f, err := s.begin()
+	if err != nil {
+		return err
+	}
+	if s.had[s.next] < f.size {
+		return fmt.Errorf("%w: %s ends after %d of %d bytes", ErrCheckpoint, f.name, s.had[s.next], f.size)
+	}
+	fs, file := s.s.opts.FS, s.file
+	s.file = nil
+	if s.sum != sum {
+		if err := errors.Join(file.Close(), fs.Remove(fs.PathJoin(s.dir, f.name))); err != nil {
+			return s.broke(f.name, err)
+		}
+		s.have -= s.had[s.next]
+		s.had[s.next] = 0
+		return fmt.Errorf("%w: checksum of %s is %08x, its sender has %08x", ErrChecksum, f.name, s.sum, sum)
+	}
+	// Also of a file that was here: nobody knows whether it was synced.
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return s.broke(f.name, err)
+	}
+	if err := syncDir(fs, s.dir); err != nil {
+		return s.broke(f.name, err)
+	}
+	s.next++
+	return nil
+}
+
+// begin returns the file at next, open at its end, with the sum of what is there of it.
+func (s *Seed) begin() (*file, error) {
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case s.next == len(s.m.files):
+		return nil, fmt.Errorf("%w: more than its files", ErrCheckpoint)
+	}
+	f := &s.m.files[s.next]
+	if s.file != nil {
+		return f, nil
+	}
+	fs, had := s.s.opts.FS, s.had[s.next]
+	path := fs.PathJoin(s.dir, f.name)
+	var err error
+	if had == 0 {
+		s.file, err = fs.Create(path, vfs.WriteCategoryUnspecified)
+	} else {
+		s.file, err = fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified, vfs.SequentialReadsOption)
+	}
+	if err != nil {
+		s.file = nil
+		return nil, s.broke(f.name, err)
+	}
+	if s.sum, err = readPieces(s.file, 0, had, make([]byte, copyBytes), nil); err != nil {
+		return nil, s.broke(f.name, err)
+	}
+	return f, nil
+}
+
+// broke keeps an error of the disk, after which nobody knows what a file holds.
+func (s *Seed) broke(name string, err error) error {
+	s.err = fmt.Errorf("storage: seed %s: %w", name, err)
+	return s.err
+}
+
+// Finish turns the seed into a database, once it has come whole, and checks it as Store.Receive does. The seed is over
+// then, and what has come is gone unless it is installed. After ErrOlder, which says that the store has got ahead
+// meanwhile, and where files are missing, the seed is as before.
+func (s *Seed) Finish() (*Received, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.next < len(s.m.files) {
+		return nil, fmt.Errorf("%w: %d of %d files", errUnfinished, s.next, len(s.m.files))
+	}
+	if err := s.s.newer(&s.m.applied); err != nil {
+		return nil, err
+	}
+	fs, number := s.s.opts.FS, s.s.nextNumber()
+	dir := s.s.path(databaseDir(number))
+	err := syncDir(fs, s.dir)
+	if err == nil {
+		err = fs.Rename(s.dir, dir)
+	}
+	if err != nil {
+		return nil, s.broke("directory", err)
+	}
+	// Synced before it is opened: what Pebble does to a database must never come back as a seed.
+	var received *Received
+	if err = syncDir(fs, s.s.opts.Dir); err == nil {
+		received, err = s.s.candidate(number, &s.m.applied)
+	}
+	if err != nil {
+		err = errors.Join(err, fs.RemoveAll(dir))
+	}
+	return received, errors.Join(err, s.Close())
+}
+
+// Close ends the seed and keeps what has come, for another to go on with. Closing it again does nothing.
+func (s *Seed) Close() (err error) {
+	if s.over {
+		return nil
+	}
+	if s.over = true; s.file != nil {
+		err = s.file.Close()
+	}
+	s.err = errSeedOver
+	s.s.seeding.Store(false)
+	if err != nil {
+		return fmt.Errorf("storage: close seed: %w", err)
+	}
+	return nil
+}
+
+// Discard ends the seed and removes what has come. On a seed that is over it does nothing.
+func (s *Seed) Discard() error {
+	if s.over {
+		return nil
+	}
+	// Removed first: once it is closed, another may begin.
+	if err := errors.Join(s.s.opts.FS.RemoveAll(s.dir), s.Close()); err != nil {
+		return fmt.Errorf("storage: remove seed: %w", err)
+	}
+	return nil
+}
