@@ -55,6 +55,7 @@ type clusterNode struct {
 func newProcCluster(t *testing.T, n int, small bool) *procCluster {
 	t.Helper()
 	c := &procCluster{t: t, small: small}
+	t.Cleanup(c.tell)
 	var addresses []string
 	for i := range n {
 		addresses = append(addresses, c.newNode(fmt.Sprintf("n%d", i+1)).raft)
@@ -66,7 +67,6 @@ func newProcCluster(t *testing.T, n int, small bool) *procCluster {
 	for _, node := range c.nodes {
 		node.ready(t)
 	}
-	t.Cleanup(c.tell)
 	return c
 }
 
@@ -116,21 +116,29 @@ func (c *procCluster) any() *clusterNode {
 	return nodes[rand.IntN(len(nodes))]
 }
 
+// portsTaken are those that nodes of this process's tests have.
+var portsTaken sync.Map
+
 // freePorts returns loopback addresses that nobody listens on, below the ports that the kernel gives to connections: a
 // node that is started again must get its own back.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var addresses []string
 	for tries := 0; len(addresses) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000)))
-		if err != nil {
-			if tries > 1000 {
-				t.Fatal(err)
-			}
+		address := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
+		if _, taken := portsTaken.LoadOrStore(address, true); taken {
 			continue
 		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			err = l.Close()
+		}
+		switch {
+		case err == nil:
+			addresses = append(addresses, address)
+		case tries > 1000:
+			t.Fatal(err)
+		}
 	}
 	return addresses
 }

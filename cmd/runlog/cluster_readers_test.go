@@ -36,6 +36,10 @@ func (l *clusterLoad) readSnapshot(ctx context.Context, run string, n *clusterNo
 	floor := l.ledger.floor(run)
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
+	l.readSnapshotSince(ctx, run, n, floor)
+}
+
+func (l *clusterLoad) readSnapshotSince(ctx context.Context, run string, n *clusterNode, floor uint64) {
 	resp, err := runlogv1.NewProjectionServiceClient(n.conn).GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: run})
 	switch {
 	case err == nil && resp.Snapshot.LastEventSeq < floor, status.Code(err) == codes.NotFound && floor > 0:
