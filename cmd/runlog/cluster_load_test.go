@@ -58,8 +58,9 @@ func newClusterLoad(t *testing.T, c *procCluster, writers int) *clusterLoad {
 	return l
 }
 
-// begin starts writers and readers, which go on until end.
+// begin starts writers and readers, once those before have ended. They go on until end.
 func (l *clusterLoad) begin() {
+	l.end()
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	l.t.Cleanup(l.end)
