@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"raft":                  3,
 	"projector":             3,
 	"server/peer":           3,
+	"server/seed":           3,
 	"bench":                 3,
 	"server/batch":          4,
 	"server/gate":           4,

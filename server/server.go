@@ -204,7 +204,7 @@ func (s *Server) openCluster(listener net.Listener) (err error) {
 		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
 		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
 		Register: func(g *grpc.Server) { s.registerForwarded(guard.Register(g)) },
-		Usage:    s.usage, Alerts: s.alerts.standing, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
+		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
 	})
 	if err == nil {
 		s.onClose(s.cluster.Close)

@@ -259,7 +259,7 @@ func (s *Seed) Finish() (*Received, error) {
 	if err != nil {
 		return nil, s.broke("directory", err)
 	}
-	// Synced before it is opened: what Pebble does to a database must never come back as a seed.
+	// Synced first: CURRENT must not come to name what a crash calls a seed again.
 	var received *Received
 	if err = syncDir(fs, s.s.opts.Dir); err == nil {
 		received, err = s.s.candidate(number, &s.m.applied)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -220,6 +221,9 @@ func (s *seeding) again() {
 		s.t.Fatal(err)
 	}
 	s.seed = seedOf(s.t, s.target, s.origin, s.sender().c)
+	if have, total := s.seed.Progress(); have > total {
+		s.t.Fatalf("%d of %d bytes", have, total)
+	}
 }
 
 // pullSome pulls until it is cut, with a bit flipped on the way or not.
@@ -414,6 +418,17 @@ func TestSeedKeeps(t *testing.T) {
 	if again, offset, _ := s.Next(); again != name || offset != at || offset != 1001 || !strings.HasSuffix(name, ".sst") {
 		t.Errorf("goes on with %s from %d, was cut in %s at %d", again, offset, name, at)
 	}
+	// A file that is longer than it may be is nothing to go on with.
+	dirs, err := fs.List("store")
+	slices.Sort(dirs)
+	long := fs.PathJoin("store", dirs[len(dirs)-1], name)
+	if err := errors.Join(err, s.Close(), writeFile(fs, long, make([]byte, 1<<20))); err != nil {
+		t.Fatal(err)
+	}
+	s = seedOf(t, target, "b/1", c)
+	if have, _ := s.Progress(); have != 0 {
+		t.Errorf("%d bytes of a file that is too long were kept", have)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -421,11 +436,13 @@ func TestSeedKeeps(t *testing.T) {
 	if err := target.Store.Install(c.Stream()); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.Close(); err != nil { // waits for what is removed elsewhere
-		t.Fatal(err)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if names, err := fs.List("store"); err == nil && len(names) == 2 { // what is removed elsewhere is gone
+			break
+		}
 	}
 	onlyLive(t, fs)
-	if err := errors.Join(c.Close(), source.Close()); err != nil {
+	if err := errors.Join(c.Close(), source.Close(), target.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
 	"runlog/server/peer"
+	"runlog/server/seed"
 	"runlog/storage"
 )
 
@@ -43,6 +44,8 @@ type Options struct {
 	// call in a client's place.
 	ServerOptions []grpc.ServerOption
 	Register      func(*grpc.Server)
+	// Encode turns an error into the status that other nodes are told. Required.
+	Encode func(error) error
 	// Usage tells the free bytes of the disk and those that the node's data takes.
 	Usage func() (free, data uint64)
 	// Alerts that stand.
@@ -90,7 +93,6 @@ type Cluster struct {
 	raftIn  net.Listener // of the mesh
 	server  *grpc.Server
 	links   links
-	source  *seedSource
 	started time.Time
 
 	identity struct {
@@ -115,8 +117,9 @@ const drainTimeout = time.Second
 
 // running is what a node has that takes part.
 type running struct {
-	node  *raft.Node
-	store *storage.Store
+	node   *raft.Node
+	store  *storage.Store
+	source *seed.Source
 }
 
 // seeding is how much of the cluster's state has come, in bytes.
@@ -137,7 +140,6 @@ func New(opts Options) (*Cluster, error) {
 	})
 	c.raftIn = c.mesh.Listener(peer.KindRaft)
 	c.links.dial = c.mesh
-	c.source = newSeedSource(c.holdLog)
 	c.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(c.mesh.Credentials()),
 		grpc.ChainUnaryInterceptor(c.admitUnary),
@@ -234,7 +236,10 @@ func (c *Cluster) Starting(known bool) error {
 
 // Attach says that the node takes part.
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
-	c.running.Store(&running{node: node, store: store})
+	c.running.Store(&running{node: node, store: store, source: seed.NewSource(seed.SourceOptions{
+		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
+		Hold: func(change int) { node.HoldLog(change > 0) },
+	})})
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
 	if me := c.Identity(); len(me.Founders) > 1 {
@@ -245,12 +250,6 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 // Leave says that the node goes down: others are told, and nothing new is begun.
 func (c *Cluster) Leave() { c.leaving.Store(true) }
 
-func (c *Cluster) holdLog(on bool) {
-	if r := c.running.Load(); r != nil {
-		r.node.HoldLog(on)
-	}
-}
-
 // Detach ends what the cluster does with the node and the store, which may be closed then. Other nodes are answered that
 // this one does not take part.
 func (c *Cluster) Detach() {
@@ -260,8 +259,9 @@ func (c *Cluster) Detach() {
 	c.stop()
 	<-c.serving
 	c.loops.Wait()
-	c.source.close()
-	c.running.Store(nil)
+	if r := c.running.Swap(nil); r != nil {
+		r.source.Close()
+	}
 }
 
 // Close ends all connections. The Raft node has been closed.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -112,44 +111,4 @@ func (c *Cluster) around() []string {
 		seen[a] = true
 		return was
 	})
-}
-
-// NeedsState tells whether a node that has applied everything up to an index has to be given the cluster's state before
-// it takes part, because no log goes back so far: then it returns the link to the node to have it from. A node that has
-// applied nothing waits for a member that leads; any other is not held up by members that do not answer.
-func (c *Cluster) NeedsState(ctx context.Context, applied uint64) (from *Link, err error) {
-	me := c.Identity()
-	if me.Founding && applied == 0 {
-		return nil, nil // it hears everything from the beginning
-	}
-	var told time.Time
-	for {
-		for _, address := range append(slices.Clone(me.Via), c.opts.Join...) {
-			if address == c.opts.Advertise {
-				continue
-			}
-			resp, refused := c.askJoin(ctx, "", address, true)
-			switch {
-			case refused == nil && applied > 0 && resp.FirstIndex <= applied+1:
-				return nil, nil
-			case refused == nil:
-				return c.links.to(resp.LeaderRaftId, resp.LeaderRaftAddress)
-			case status.Code(refused) == codes.FailedPrecondition, applied == 0 && fatal(refused):
-				return nil, fmt.Errorf("cluster: %s", explain(refused))
-			}
-			err = refused
-		}
-		if applied > 0 {
-			return nil, nil // perhaps nobody leads because this node is missing
-		}
-		if time.Since(told) > tellStep {
-			c.log.Info("waiting for a member to have the cluster's state from", "err", explain(err))
-			told = time.Now()
-		}
-		select {
-		case <-time.After(askStep):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }

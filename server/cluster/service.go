@@ -126,17 +126,25 @@ func (s *service) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpoint
 	if r == nil {
 		return nil, errDown
 	}
-	return s.c.source.open(ctx, r.store, req)
+	return r.source.OpenCheckpoint(ctx, req)
 }
 
 // ReadCheckpoint is answered by the source of seeds.
 func (s *service) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
-	return s.c.source.read(req, stream)
+	r := s.c.running.Load()
+	if r == nil {
+		return errDown
+	}
+	return r.source.ReadCheckpoint(req, stream)
 }
 
 // CloseCheckpoint is answered by the source of seeds.
-func (s *service) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
-	return s.c.source.forget(req)
+func (s *service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
+	r := s.c.running.Load()
+	if r == nil {
+		return nil, errDown
+	}
+	return r.source.CloseCheckpoint(ctx, req)
 }
 
 // errDown says that nothing was done, as a client's call is told it too.

@@ -1,4 +1,4 @@
-package server
+package seed
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -28,6 +29,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	nodev1 "runlog/proto/node/v1"
 	"runlog/storage"
 	"runlog/storage/storagetest"
@@ -42,7 +44,7 @@ type seedBed struct {
 
 	mu       sync.Mutex // of the source's log, and of what serves
 	server   *grpc.Server
-	seeds    *seedSource
+	seeds    *Source
 	listener atomic.Pointer[bufconn.Listener]
 	restarts atomic.Int64
 
@@ -113,9 +115,9 @@ func (b *seedBed) end() {
 
 // serve puts up the sender.
 func (b *seedBed) serve() {
-	b.seeds = newSeedSource(seedSourceOptions{
-		node: "a-1", idle: b.idle, checkpoint: b.checkpoint, log: slog.New(slog.DiscardHandler),
-		hold: func(change int) { b.out.Add(int64(change)) },
+	b.seeds = NewSource(SourceOptions{
+		Node: "a-1", Idle: b.idle, Checkpoint: b.checkpoint, Log: slog.New(slog.DiscardHandler), Encode: encode,
+		Hold: func(change int) { b.out.Add(int64(change)) },
 	})
 	b.server = grpc.NewServer()
 	nodev1.RegisterNodeServiceServer(b.server, seedService{seeds: b.seeds})
@@ -127,7 +129,7 @@ func (b *seedBed) serve() {
 
 func (b *seedBed) stop() {
 	b.server.Stop()
-	b.seeds.close()
+	b.seeds.Close()
 }
 
 // restart ends the sender in the middle of what it does, and puts it up again.
@@ -193,7 +195,7 @@ func filesOf(fs vfs.FS, dir string) (map[string][]byte, error) {
 // seedService is the part of the node's service that is tested here.
 type seedService struct {
 	nodev1.UnimplementedNodeServiceServer
-	seeds *seedSource
+	seeds *Source
 }
 
 func (s seedService) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
@@ -252,9 +254,9 @@ func (b *seedBed) load() (stop func()) {
 }
 
 // pull pulls a checkpoint without long pauses, and compares the files that have come with those of the sender.
-func (b *seedBed) pull(ctx context.Context, change ...func(*seedPull)) (*storage.Received, error) {
+func (b *seedBed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
 	var last error
-	p := &seedPull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
+	p := &pull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
 		wait: time.Millisecond, maxWait: 10 * time.Millisecond, stall: patience}
 	p.progress = func(have, total uint64) {
 		if last = nil; have == total {
@@ -452,4 +454,27 @@ func startSeedBed(t *testing.T) *seedBed {
 	b.grow(3, 20_000)
 	t.Cleanup(b.end)
 	return b
+}
+
+// patience is how long a test waits for what takes milliseconds.
+const patience = 30 * time.Second
+
+// encode tells a refusal as the server does: by its code and its reason.
+func encode(err error) error {
+	var own *contract.Error
+	if errors.As(err, &own) {
+		told, err := status.New(own.Code(), own.Message).WithDetails(&errdetails.ErrorInfo{Reason: string(own.Reason)})
+		if err != nil {
+			panic(err)
+		}
+		return told.Err()
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
 }

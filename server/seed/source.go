@@ -1,4 +1,4 @@
-package server
+package seed
 
 import (
 	"context"
@@ -33,11 +33,11 @@ const (
 // castagnoli is the polynomial of every checksum between nodes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// seedSource is the sender's side of seeding (D5): the calls of NodeService that hand out checkpoints of the store. A
+// Source is the sender's side of seeding (D5): the calls of NodeService that hand out checkpoints of the store. A
 // checkpoint is kept, under an id that its receiver made up at random, until it is closed or was not read from for a
 // while, so that the receiver can go on with it on another connection, and ask again when an answer was lost. How fast one is sent is up to gRPC's flow control alone.
-type seedSource struct {
-	opts   seedSourceOptions
+type Source struct {
+	opts   SourceOptions
 	stop   chan struct{}
 	joined sync.WaitGroup // the goroutine that closes what is idle, and calls that make a checkpoint
 
@@ -54,36 +54,38 @@ type seedSource struct {
 type heldCheckpoint struct {
 	*storage.Checkpoint
 	id   string
-	used time.Time // when it was last read from; guarded by seedSource.mu
+	used time.Time // when it was last read from; guarded by Source.mu
 }
 
-// seedSourceOptions are what a seedSource works with. All but idle are required.
-type seedSourceOptions struct {
-	// node is what the sender is called in Raft.
-	node string
-	// checkpoint is storage.Store.Checkpoint.
-	checkpoint func() (*storage.Checkpoint, error)
-	// hold is told +1 before a checkpoint is made, and -1 once it is gone: meanwhile the Raft log is to keep what
+// SourceOptions are what a Source works with. All but Idle are required.
+type SourceOptions struct {
+	// Node is what the sender is called in Raft.
+	Node string
+	// Checkpoint is storage.Store.Checkpoint.
+	Checkpoint func() (*storage.Checkpoint, error)
+	// Hold is told +1 before a checkpoint is made, and -1 once it is gone: meanwhile the Raft log is to keep what
 	// comes after it, so that its receiver can be brought forward from there.
-	hold func(change int)
-	// idle is how long a checkpoint is kept that nobody reads. Default: seedIdle.
-	idle time.Duration
-	log  *slog.Logger
+	Hold func(change int)
+	// Idle is how long a checkpoint is kept that nobody reads. Default: seedIdle.
+	Idle time.Duration
+	Log  *slog.Logger
+	// Encode turns an error into the status that the receiver is told.
+	Encode func(error) error
 }
 
-// newSeedSource begins to hand out checkpoints. It must be closed before the store is.
-func newSeedSource(opts seedSourceOptions) *seedSource {
-	if opts.idle == 0 {
-		opts.idle = seedIdle
+// NewSource begins to hand out checkpoints. It must be closed before the store is.
+func NewSource(opts SourceOptions) *Source {
+	if opts.Idle == 0 {
+		opts.Idle = seedIdle
 	}
-	s := &seedSource{opts: opts, stop: make(chan struct{})}
+	s := &Source{opts: opts, stop: make(chan struct{})}
 	s.mu.held = map[string]*heldCheckpoint{}
 	s.joined.Go(s.closeIdle)
 	return s
 }
 
-// close closes all checkpoints, also under those who read them, and refuses further ones.
-func (s *seedSource) close() {
+// Close closes all checkpoints, also under those who read them, and refuses further ones.
+func (s *Source) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
 	s.mu.Unlock()
@@ -95,8 +97,8 @@ func (s *seedSource) close() {
 }
 
 // closeIdle closes checkpoints that nobody has read for a while.
-func (s *seedSource) closeIdle() {
-	ticker := time.NewTicker(s.opts.idle / 4)
+func (s *Source) closeIdle() {
+	ticker := time.NewTicker(s.opts.Idle / 4)
 	defer ticker.Stop()
 	for {
 		select {
@@ -104,7 +106,7 @@ func (s *seedSource) closeIdle() {
 			return
 		case <-ticker.C:
 		}
-		for _, h := range s.take(func(h *heldCheckpoint) bool { return time.Since(h.used) > s.opts.idle }) {
+		for _, h := range s.take(func(h *heldCheckpoint) bool { return time.Since(h.used) > s.opts.Idle }) {
 			s.drop(h, "nobody reads it")
 		}
 	}
@@ -112,7 +114,7 @@ func (s *seedSource) closeIdle() {
 
 // OpenCheckpoint is NodeService's. Errors: INVALID_ARGUMENT for an id that is none, OVERLOADED when as many are out as may
 // be, SHUTTING_DOWN after close, INTERNAL when the store has nothing or fails.
-func (s *seedSource) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
+func (s *Source) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
 	id := req.GetCheckpointId()
 	if id == "" || len(id) > maxSeedID {
 		return nil, status.Errorf(codes.InvalidArgument, "an id of %d bytes; it has 1 to %d", len(id), maxSeedID)
@@ -120,21 +122,21 @@ func (s *seedSource) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpo
 	h := s.touch(id)
 	if h == nil {
 		if err := s.reserve(); err != nil {
-			return nil, encodeError(err)
+			return nil, s.opts.Encode(err)
 		}
 		defer s.joined.Done()
 		var err error
 		if h, err = s.make(ctx, id); err != nil {
-			return nil, statusOf(err)
+			return nil, s.opts.Encode(err)
 		}
 	}
 	return &nodev1.OpenCheckpointResponse{
-		Manifest: h.Manifest(), Origin: fmt.Sprintf("%s/%d", s.opts.node, h.Database),
+		Manifest: h.Manifest(), Origin: fmt.Sprintf("%s/%d", s.opts.Node, h.Database),
 	}, nil
 }
 
 // reserve makes room for a checkpoint, and holds up close until joined is told that the call is done.
-func (s *seedSource) reserve() *contract.Error {
+func (s *Source) reserve() *contract.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
@@ -152,17 +154,17 @@ func (s *seedSource) reserve() *contract.Error {
 var errSeedsClosed = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping and hands out no checkpoint"}
 
 // free gives back what reserve took.
-func (s *seedSource) free() {
-	s.opts.hold(-1)
+func (s *Source) free() {
+	s.opts.Hold(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.taken--
 }
 
 // make makes a checkpoint in the room that reserve has made, or returns one that another call has made meanwhile.
-func (s *seedSource) make(ctx context.Context, id string) (*heldCheckpoint, error) {
-	s.opts.hold(+1) // first: what the log drops from here on is in the checkpoint
-	c, err := s.opts.checkpoint()
+func (s *Source) make(ctx context.Context, id string) (*heldCheckpoint, error) {
+	s.opts.Hold(+1) // first: what the log drops from here on is in the checkpoint
+	c, err := s.opts.Checkpoint()
 	if err != nil {
 		s.free()
 		return nil, err
@@ -182,13 +184,13 @@ func (s *seedSource) make(ctx context.Context, id string) (*heldCheckpoint, erro
 		s.drop(h, "nobody waits for it")
 		return other, err
 	}
-	s.opts.log.Info("a checkpoint is out for another node", "index", c.Applied.Index, "database", c.Database, "bytes", c.Size())
+	s.opts.Log.Info("a checkpoint is out for another node", "index", c.Applied.Index, "database", c.Database, "bytes", c.Size())
 	return h, nil
 }
 
 // ReadCheckpoint is NodeService's. The last message alone has the sum of the file. Errors: NOT_FOUND when the checkpoint
 // is not there any more, INVALID_ARGUMENT when it has no such file or offset, INTERNAL when the disk fails.
-func (s *seedSource) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
+func (s *Source) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
 	h := s.touch(req.GetCheckpointId())
 	if h == nil {
 		return errForgotten
@@ -205,14 +207,14 @@ func (s *seedSource) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream gr
 	case errors.Is(err, storage.ErrClosed):
 		return errForgotten
 	case err != nil:
-		return statusOf(err)
+		return s.opts.Encode(err)
 	}
 	return stream.Send(&nodev1.ReadCheckpointResponse{FileCrc: &sum})
 }
 
 // CloseCheckpoint is NodeService's. It closes the checkpoint also under those who read it; one that there is not any
 // more is closed.
-func (s *seedSource) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
+func (s *Source) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
 	for _, h := range s.take(func(h *heldCheckpoint) bool { return h.id == req.GetCheckpointId() }) {
 		s.drop(h, "its receiver is done")
 	}
@@ -223,7 +225,7 @@ func (s *seedSource) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpo
 var errForgotten = status.Error(codes.NotFound, "there is no such checkpoint any more; open another")
 
 // touch returns a checkpoint and keeps it from being idle; nil when it is not there.
-func (s *seedSource) touch(id string) *heldCheckpoint {
+func (s *Source) touch(id string) *heldCheckpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.mu.held[id]
@@ -234,7 +236,7 @@ func (s *seedSource) touch(id string) *heldCheckpoint {
 }
 
 // take takes checkpoints out, for the caller to drop: nobody else does then.
-func (s *seedSource) take(chosen func(*heldCheckpoint) bool) (taken []*heldCheckpoint) {
+func (s *Source) take(chosen func(*heldCheckpoint) bool) (taken []*heldCheckpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, h := range s.mu.held {
@@ -247,10 +249,10 @@ func (s *seedSource) take(chosen func(*heldCheckpoint) bool) (taken []*heldCheck
 }
 
 // drop closes a checkpoint. A file of it that is being read stays until that ends.
-func (s *seedSource) drop(h *heldCheckpoint, why string) {
+func (s *Source) drop(h *heldCheckpoint, why string) {
 	if err := h.Close(); err != nil {
-		s.opts.log.Warn("the files of a checkpoint were not removed", "index", h.Applied.Index, "err", err)
+		s.opts.Log.Warn("the files of a checkpoint were not removed", "index", h.Applied.Index, "err", err)
 	}
 	s.free()
-	s.opts.log.Info("a checkpoint is not out any more", "index", h.Applied.Index, "because", why)
+	s.opts.Log.Info("a checkpoint is not out any more", "index", h.Applied.Index, "because", why)
 }

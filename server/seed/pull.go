@@ -1,4 +1,4 @@
-package server
+package seed
 
 import (
 	"context"
@@ -33,13 +33,13 @@ const (
 )
 
 var (
-	errSeedDamaged = errors.New("server: a message came with another checksum")
-	errSeedCut     = errors.New("server: the stream of a file ended early")
+	errSeedDamaged = errors.New("seed: a message came with another checksum")
+	errSeedCut     = errors.New("seed: the stream of a file ended early")
 	// errSeedUseless means that a checkpoint came whole and did not become a database.
-	errSeedUseless = errors.New("server: the checkpoint cannot be used")
+	errSeedUseless = errors.New("seed: the checkpoint cannot be used")
 )
 
-// pullSeed pulls a checkpoint from another node, file by file, until it lies whole in the store's directory, ready to
+// Pull pulls a checkpoint from another node, file by file, until it lies whole in the store's directory, ready to
 // be installed (D5). What it has pulled survives it: called again, also by another process, it goes on.
 //
 // It goes on by itself when a stream breaks, a message is damaged, the sender restarts or has no room, or the disk
@@ -47,14 +47,14 @@ var (
 // storage.ErrForeign, storage.ErrOlder, or one of the checkpoint that came whole and holds something else than it
 // promised, after which nothing of it is kept. progress is told the bytes that are there and that there will be, after
 // every message, by the calling goroutine; it goes back where a file has to come again.
-func pullSeed(ctx context.Context, client nodev1.NodeServiceClient, store *storage.Store, progress func(have, total uint64),
+func Pull(ctx context.Context, client nodev1.NodeServiceClient, store *storage.Store, progress func(have, total uint64),
 	log *slog.Logger) (*storage.Received, error) {
-	p := &seedPull{id: rand.Text(), client: client, store: store, progress: progress, log: log, wait: seedWait, maxWait: maxSeedWait, stall: seedStall}
+	p := &pull{id: rand.Text(), client: client, store: store, progress: progress, log: log, wait: seedWait, maxWait: maxSeedWait, stall: seedStall}
 	return p.run(ctx)
 }
 
-// seedPull is a call of pullSeed.
-type seedPull struct {
+// pull is a call of Pull.
+type pull struct {
 	client        nodev1.NodeServiceClient
 	store         *storage.Store
 	progress      func(have, total uint64)
@@ -66,7 +66,7 @@ type seedPull struct {
 	seed *storage.Seed // nil: the manifest is to be asked for
 }
 
-func (p *seedPull) run(ctx context.Context) (*storage.Received, error) {
+func (p *pull) run(ctx context.Context) (*storage.Received, error) {
 	defer p.leave(ctx)
 	begin, wait, most := time.Now(), p.wait, uint64(0)
 	for {
@@ -76,7 +76,7 @@ func (p *seedPull) run(ctx context.Context) (*storage.Received, error) {
 			return received, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("server: pull a checkpoint: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("seed: pull a checkpoint: %w", context.Cause(ctx))
 		}
 		if errors.Is(err, storage.ErrForeign) || errors.Is(err, storage.ErrOlder) || errors.Is(err, errSeedUseless) {
 			return nil, err
@@ -95,7 +95,7 @@ func (p *seedPull) run(ctx context.Context) (*storage.Received, error) {
 	}
 }
 
-func (p *seedPull) have() uint64 {
+func (p *pull) have() uint64 {
 	if p.seed == nil {
 		return 0
 	}
@@ -104,7 +104,7 @@ func (p *seedPull) have() uint64 {
 }
 
 // attempt pulls what is missing, up to the first error.
-func (p *seedPull) attempt(ctx context.Context) (*storage.Received, error) {
+func (p *pull) attempt(ctx context.Context) (*storage.Received, error) {
 	if p.seed == nil {
 		if err := p.open(ctx); err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func (p *seedPull) attempt(ctx context.Context) (*storage.Received, error) {
 }
 
 // open asks for the checkpoint, for another if the sender does not have it any more, and begins to take it in.
-func (p *seedPull) open(ctx context.Context) error {
+func (p *pull) open(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, seedOpening)
 	defer cancel()
 	resp, err := p.client.OpenCheckpoint(opening, &nodev1.OpenCheckpointRequest{CheckpointId: p.id}, grpc.MaxCallRecvMsgSize(maxManifestBytes))
@@ -140,7 +140,7 @@ func (p *seedPull) open(ctx context.Context) error {
 }
 
 // pullFile pulls a file from an offset to its end.
-func (p *seedPull) pullFile(ctx context.Context, name string, offset uint64) error {
+func (p *pull) pullFile(ctx context.Context, name string, offset uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(p.stall, func() { cancel(errSeedCut) })
@@ -180,7 +180,7 @@ func (p *seedPull) pullFile(ctx context.Context, name string, offset uint64) err
 
 // forget lets go of what an error has made useless. A stream that broke, or a message or file that came damaged, is gone
 // on with where it was; nothing else is worth a second try as it is.
-func (p *seedPull) forget(ctx context.Context, err error) {
+func (p *pull) forget(ctx context.Context, err error) {
 	if errors.Is(err, errSeedCut) || errors.Is(err, errSeedDamaged) || errors.Is(err, storage.ErrChecksum) {
 		return
 	}
@@ -196,7 +196,7 @@ func (p *seedPull) forget(ctx context.Context, err error) {
 	p.closeSeed()
 }
 
-func (p *seedPull) closeSeed() {
+func (p *pull) closeSeed() {
 	if p.seed == nil {
 		return
 	}
@@ -208,12 +208,12 @@ func (p *seedPull) closeSeed() {
 
 // leave keeps what has come, and tells the sender that the checkpoint may go, so that its log need not wait until it has
 // noticed.
-func (p *seedPull) leave(ctx context.Context) {
+func (p *pull) leave(ctx context.Context) {
 	p.closeSeed()
 	p.part(context.WithoutCancel(ctx))
 }
 
-func (p *seedPull) part(ctx context.Context) {
+func (p *pull) part(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, seedParting)
 	defer cancel()
 	if _, err := p.client.CloseCheckpoint(ctx, &nodev1.CloseCheckpointRequest{CheckpointId: p.id}); err != nil {
