@@ -28,7 +28,7 @@ func clusterRounds(t *testing.T, usual int) int {
 // TestKillNineLeader proves APP-2, APP-1, APP-5, APP-10, IDM-6 and READ-2 against SIGKILL of whoever leads: under load the
 // leader is killed and started again, sometimes while it recovers, sometimes before the others have it back, over and over.
 func TestKillNineLeader(t *testing.T) {
-	c := newProcCluster(t, 3, false)
+	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 4)
 	l.begin()
 	var outages []time.Duration
@@ -65,7 +65,7 @@ func TestKillNineLeader(t *testing.T) {
 // TestKillNineAll proves APP-2 and IDM-6 against the loss of all processes at once: what was acknowledged is there when
 // they are started again, in any order.
 func TestKillNineAll(t *testing.T) {
-	c := newProcCluster(t, 3, false)
+	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 4)
 	l.begin()
 	for range clusterRounds(t, 2) {

@@ -61,7 +61,9 @@ func newProcCluster(t *testing.T, n int, small bool) *procCluster {
 		addresses = append(addresses, c.newNode(fmt.Sprintf("n%d", i+1)).raft)
 	}
 	for _, node := range c.nodes {
-		node.flags = []string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(addresses, ",")}
+		if n > 1 {
+			node.flags = []string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(addresses, ",")}
+		}
 		node.start()
 	}
 	for _, node := range c.nodes {
