@@ -96,10 +96,26 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 	if c.opts.Expect <= 1 {
 		return "waiting for a member to join: " + strings.Join(faults, "; "), nil
 	}
+	if named := c.named(others); named > c.opts.Expect {
+		// Each would found a cluster with those that it happens to see first.
+		return fmt.Sprintf("--join names %d nodes where %d make a cluster (--bootstrap-expect): name those that are to make it, "+
+			"on each of them, and let the others join; %s", named, c.opts.Expect, strings.Join(faults, "; ")), nil
+	}
 	if len(waits) >= c.opts.Expect {
 		return "waiting for the node that founds the cluster: " + first(waits), c.foundWith(waits)
 	}
 	return fmt.Sprintf("%d of %d nodes are there (--bootstrap-expect); %s", len(waits), c.opts.Expect, strings.Join(faults, "; ")), nil
+}
+
+// named counts the nodes of --join, and this one.
+func (c *Cluster) named(others []seen) int {
+	addresses := map[string]bool{c.opts.Advertise: true}
+	for _, s := range others {
+		if s.err != nil || s.about.RaftId != c.selfID() {
+			addresses[s.address] = true
+		}
+	}
+	return len(addresses)
 }
 
 func first(waits map[string]raft.Member) string {
