@@ -80,6 +80,10 @@ demo: build ## play the quickstart histories into a node of its own, twice, and 
 crash: ## kill a node ROUNDS times while it takes appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
+.PHONY: test-netns
+test-netns: ## cut the network between nodes in namespaces of their own; wants root
+	RUNLOG_NETNS=1 go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
+
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)

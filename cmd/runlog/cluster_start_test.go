@@ -70,6 +70,7 @@ func (n *clusterNode) wantStopped() {
 
 // TestStrangersAtStart: what an operator may get wrong when a node is started does not harm the cluster, and is told.
 func TestStrangersAtStart(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, false)
 	l := newClusterLoad(t, c, 2)
 	l.begin()
@@ -106,6 +107,7 @@ func TestStrangersAtStart(t *testing.T) {
 // TestGoneDataIsRefused proves APP-2: a node whose log was deleted does not take part, for it would vote again where it
 // has voted, and forget what it has acknowledged.
 func TestGoneDataIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, false)
 	l := newClusterLoad(t, c, 2)
 	l.begin()
@@ -144,6 +146,7 @@ func TestGoneDataIsRefused(t *testing.T) {
 
 // TestWaitingNodesSayWhy: a node that cannot begin yet says what it waits for, and ends when it is told to.
 func TestWaitingNodesSayWhy(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, false)
 	nodes := c.followers(nil)
 	alone := c.outsider("alone", "--bootstrap-expect", "3", "--join", c.outsider("nobody").raft)
@@ -177,6 +180,7 @@ func TestWaitingNodesSayWhy(t *testing.T) {
 
 // TestLastVoterStays: the last voter cannot be removed, and goes on.
 func TestLastVoterStays(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 1, false)
 	n := c.all()[0]
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -194,6 +198,7 @@ func TestLastVoterStays(t *testing.T) {
 // TestTooManyFounders: where more nodes are named than are expected, they do not make several clusters of some each. Once
 // those that are to make it are named alone, the others join.
 func TestTooManyFounders(t *testing.T) {
+	t.Parallel()
 	c := &procCluster{t: t}
 	t.Cleanup(c.tell)
 	for i := range 5 {
@@ -229,6 +234,7 @@ func TestTooManyFounders(t *testing.T) {
 // TestWrongCertificates: a node whose certificate is not one of the cluster's authority, or another node's, or at its end,
 // is refused, and says so; the others go on.
 func TestWrongCertificates(t *testing.T) {
+	t.Parallel()
 	dir, strange, now := t.TempDir(), t.TempDir(), time.Now()
 	issue := func(dir, name string, at time.Time, valid time.Duration) {
 		t.Helper()

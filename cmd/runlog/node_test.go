@@ -86,7 +86,10 @@ type nodeProcess struct {
 
 // runlogCommand is a command line of a real process.
 func runlogCommand(env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	return asRunlogProcess(env, exec.Command(os.Args[0], args...))
+}
+
+func asRunlogProcess(env []string, cmd *exec.Cmd) *exec.Cmd {
 	cmd.Env = append(append(os.Environ(), asRunlog+"=1"), env...)
 	return cmd
 }
@@ -104,8 +107,13 @@ func spawnServe(t *testing.T, dir string, env []string, flags ...string) *nodePr
 	if err := os.Remove(filepath.Join(dir, "addresses.json")); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	n := &nodeProcess{dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{})}
-	n.cmd = runlogCommand(env, append([]string{"serve", "--data-dir", dir}, flags...)...)
+	return spawnCommand(t, dir, runlogCommand(env, append([]string{"serve", "--data-dir", dir}, flags...)...))
+}
+
+// spawnCommand starts a node by its command line.
+func spawnCommand(t *testing.T, dir string, cmd *exec.Cmd) *nodeProcess {
+	t.Helper()
+	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &lockedBuffer{}, exited: make(chan struct{})}
 	n.cmd.Stderr = n.stderr
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)

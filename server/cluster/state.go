@@ -116,6 +116,8 @@ func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, e
 				return c.links.to(resp.LeaderRaftId, resp.LeaderRaftAddress)
 			case status.Code(refused) == codes.FailedPrecondition, applied == 0 && fatal(refused):
 				return nil, fmt.Errorf("cluster: %s", explain(refused))
+			case fatal(refused):
+				c.log.Warn("a node that this one was told of is none of its cluster", "address", address, "err", explain(refused))
 			}
 			err = refused
 		}
