@@ -84,6 +84,10 @@ cluster: build ## start three nodes that make a cluster, with a load on them, an
 crash: ## kill a node ROUNDS times while it takes appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
+.PHONY: test-netns
+test-netns: ## cut the network between nodes in namespaces of their own; wants root
+	RUNLOG_NETNS=1 go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
+
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)

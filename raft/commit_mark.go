@@ -21,13 +21,41 @@ type commitMark struct {
 	index uint64
 }
 
-const markSize = 12
+const (
+	markSize = 12
+	markFile = "commit-mark"
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// Made tells whether Make has been called for the directory of a node.
+func Made(dir string) (bool, error) {
+	_, err := os.Stat(filepath.Join(dir, markFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("raft: %w", err)
+	}
+	return true, nil
+}
+
+// Make makes the directory of a node, with a mark in it. A node whose directory lacks it afterwards has lost its log and
+// its vote, also where it has kept neither for long.
+func Make(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("raft: %w", err)
+	}
+	m, err := openMark(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.close(), syncDir(filepath.Dir(dir)))
+}
+
 // openMark opens or makes the mark in dir.
 func openMark(dir string) (*commitMark, error) {
-	path := filepath.Join(dir, "commit-mark")
+	path := filepath.Join(dir, markFile)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeMark(dir, path)

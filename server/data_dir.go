@@ -184,16 +184,6 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// hasState tells whether the directory has anything of what a node that has taken part in Raft must have.
-func (d *dataDir) hasState() bool {
-	for _, name := range []string{"raft", "store"} {
-		if entries, err := os.ReadDir(d.file(name)); err == nil && len(entries) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // release gives the directory up. Closing the file alone would leave the lock with a child process that is
 // between fork and exec.
 func (d *dataDir) release() error {

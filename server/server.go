@@ -226,7 +226,13 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if s.clusterID, err = me.Cluster(); err != nil {
 		return err
 	}
-	known := s.dir.hasState()
+	made, err := raft.Made(s.dir.file("raft"))
+	if err == nil {
+		err = s.cluster.CheckData(made)
+	}
+	if err != nil {
+		return err
+	}
 	storeOpts := s.opts.Store
 	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), s.clusterID
 	storeOpts.Logger, storeOpts.Registerer, storeOpts.Fail = s.log, s.opts.Registry, s.opts.Fail
@@ -237,7 +243,12 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if err := s.cluster.EnsureState(ctx, s.store); err != nil {
 		return err
 	}
-	if err := s.cluster.Starting(known); err != nil {
+	if !made {
+		if err := raft.Make(s.dir.file("raft")); err != nil {
+			return err
+		}
+	}
+	if err := s.cluster.Starting(); err != nil {
 		return err
 	}
 	s.projector, err = projector.Open(projector.Options{

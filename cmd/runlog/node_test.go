@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -37,26 +38,38 @@ func TestMain(m *testing.M) {
 	}
 	// A limit of file sizes is then an error of the write, as a broken disk's would be.
 	signal.Ignore(syscall.SIGXFSZ)
-	if dir := os.Getenv(smallNode); dir != "" {
-		os.Exit(serveSmall(dir))
+	if os.Getenv(smallNode) != "" {
+		os.Exit(serveSmall(os.Args[2:]))
 	}
 	main()
 }
 
-func serveSmall(dir string) int {
+// serveSmall is runlog serve with limits that it has no flags for.
+func serveSmall(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log, err := newLogger(os.Stderr, "info", "text")
 	if err != nil {
 		return 1
 	}
-	opts := server.Options{
-		DataDir: dir, Logger: log,
-		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
-		Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10},
+	opts := server.Options{Logger: log, Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10}}
+	opts.Raft.TruncateBytes, opts.Raft.TrailingEntries, opts.Raft.TrailingBytes, opts.Raft.SegmentBytes = 128<<10, 8, 32<<10, 1<<20
+	opts.Raft.Autopilot.StableAfter, opts.Raft.Autopilot.Every = 500*time.Millisecond, 250*time.Millisecond
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	f.StringVar(&opts.DataDir, "data-dir", "", "")
+	f.StringVar(&opts.GRPCListen, "grpc-listen", "", "")
+	f.StringVar(&opts.HTTPListen, "http-listen", "", "")
+	f.StringVar(&opts.AdminListen, "admin-listen", "", "")
+	f.StringVar(&opts.RaftListen, "raft-listen", "", "")
+	f.StringVar(&opts.NodeID, "node-id", "", "")
+	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "")
+	f.StringSliceVar(&opts.Join, "join", nil, "")
+	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "")
+	err = f.Parse(args)
+	if err == nil {
+		err = serve(ctx, opts)
 	}
-	opts.Raft.TruncateBytes, opts.Raft.TrailingEntries, opts.Raft.SegmentBytes = 128<<10, 8, 1<<20
-	if err := serve(ctx, opts); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -73,7 +86,10 @@ type nodeProcess struct {
 
 // runlogCommand is a command line of a real process.
 func runlogCommand(env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	return asRunlogProcess(env, exec.Command(os.Args[0], args...))
+}
+
+func asRunlogProcess(env []string, cmd *exec.Cmd) *exec.Cmd {
 	cmd.Env = append(append(os.Environ(), asRunlog+"=1"), env...)
 	return cmd
 }
@@ -81,12 +97,23 @@ func runlogCommand(env []string, args ...string) *exec.Cmd {
 // spawnNode starts a node on free ports and does not wait for it.
 func spawnNode(t *testing.T, dir string, env ...string) *nodeProcess {
 	t.Helper()
+	return spawnServe(t, dir, env, "--grpc-listen", "127.0.0.1:0",
+		"--http-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
+}
+
+// spawnServe starts a node with flags and does not wait for it.
+func spawnServe(t *testing.T, dir string, env []string, flags ...string) *nodeProcess {
+	t.Helper()
 	if err := os.Remove(filepath.Join(dir, "addresses.json")); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	n := &nodeProcess{dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{})}
-	n.cmd = runlogCommand(env, "serve", "--data-dir", dir, "--grpc-listen", "127.0.0.1:0",
-		"--http-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
+	return spawnCommand(t, dir, runlogCommand(env, append([]string{"serve", "--data-dir", dir}, flags...)...))
+}
+
+// spawnCommand starts a node by its command line.
+func spawnCommand(t *testing.T, dir string, cmd *exec.Cmd) *nodeProcess {
+	t.Helper()
+	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &lockedBuffer{}, exited: make(chan struct{})}
 	n.cmd.Stderr = n.stderr
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -220,15 +220,21 @@ func (c *Cluster) whoAt(address string) string {
 	return ""
 }
 
-// Starting notes that the node takes part from now on, so that its data must be there ever after. known says whether it
-// is.
-func (c *Cluster) Starting(known bool) error {
+// CheckData returns an error when the node has taken part, and its data is gone. There says whether Raft has begun to keep
+// something in the data directory. It comes before anything is made there: what was made would be there the next time.
+func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
-	switch {
-	case me.Started && !known:
+	if me.Started && !there {
 		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Restore the data directory; "+
 			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join anew", me.NodeID, me.ClusterID, me.NodeID)
-	case me.Started:
+	}
+	return nil
+}
+
+// Starting notes that the node takes part from now on, so that its data must be there ever after. What CheckData asks for
+// is on stable storage.
+func (c *Cluster) Starting() error {
+	if c.Identity().Started {
 		return nil
 	}
 	return c.change(func(i *Identity) error { i.Started = true; return nil })
@@ -242,9 +248,6 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	})})
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
-	if me := c.Identity(); len(me.Founders) > 1 {
-		c.loops.Go(func() { c.inviteFounders(me) })
-	}
 }
 
 // Leave says that the node goes down: others are told, and nothing new is begun.

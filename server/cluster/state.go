@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	nodev1 "runlog/proto/node/v1"
 	"runlog/server/seed"
 	"runlog/storage"
 )
@@ -23,11 +25,16 @@ func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 			return err
 		}
 		err = c.pull(ctx, from, store)
-		if !errors.Is(err, storage.ErrOlder) {
+		switch {
+		case errors.Is(err, storage.ErrOlder):
+			// Who leads has applied less than this node: it is behind itself, or is led by another soon.
+			c.log.Warn("the leader has applied less than this node, asking again", "err", err)
+		case errors.Is(err, errSourceLost):
+			// Another has the state, too. Where nobody leads, that may be because this node does not vote meanwhile.
+			c.log.Warn("the node that the state comes from does not answer, asking others", "from", from.key.address)
+		default:
 			return err
 		}
-		// Who leads has applied less than this node: it is behind itself, or is led by another soon.
-		c.log.Warn("the leader has applied less than this node, asking again", "err", err)
 		select {
 		case <-time.After(askStep):
 		case <-ctx.Done():
@@ -41,6 +48,11 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	s := new(seeding)
 	c.seeding.Store(s)
 	defer c.seeding.Store(nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watched sync.WaitGroup
+	watched.Go(func() { c.watchSource(ctx, from, cancel) })
+	defer watched.Wait()
+	defer cancel(nil)
 	var told time.Time
 	received, err := seed.Pull(ctx, from.node, store, func(have, total uint64) {
 		s.have.Store(have)
@@ -57,6 +69,29 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 		received.Discard()
 	}
 	return err
+}
+
+// errSourceLost means that the node from which the state comes does not take part, or does not answer.
+var errSourceLost = errors.New("cluster: the node that the state comes from is gone")
+
+// watchSource cancels a pull when its source is gone for lostAfter.
+func (c *Cluster) watchSource(ctx context.Context, from *Link, cancel context.CancelCauseFunc) {
+	for heard := time.Now(); ctx.Err() == nil; {
+		asking, done := context.WithTimeout(ctx, askTimeout)
+		about, err := from.describe(asking)
+		done()
+		switch {
+		case err == nil && about.State == nodev1.NodeState_RUNNING:
+			heard = time.Now()
+		case time.Since(heard) > lostAfter:
+			cancel(errSourceLost)
+			return
+		}
+		select {
+		case <-time.After(askStep):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // needsState tells whether a node that has applied everything up to an index has to be given the cluster's state before
@@ -81,11 +116,10 @@ func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, e
 				return c.links.to(resp.LeaderRaftId, resp.LeaderRaftAddress)
 			case status.Code(refused) == codes.FailedPrecondition, applied == 0 && fatal(refused):
 				return nil, fmt.Errorf("cluster: %s", explain(refused))
+			case fatal(refused):
+				c.log.Warn("a node that this one was told of is none of its cluster", "address", address, "err", explain(refused))
 			}
 			err = refused
-			if fatal(refused) {
-				c.log.Warn("this node is refused by one that it was told to join", "address", address, "err", explain(refused))
-			}
 		}
 		if applied > 0 {
 			return nil, nil // perhaps nobody leads because this node is missing
