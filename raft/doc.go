@@ -14,7 +14,6 @@
 //   - A node whose log ends before what its store has applied does not start (D2).
 //   - A follower that is sent a snapshot is told the index that the sent store holds, and its log begins right
 //     after it (D5).
-//
 //   - A leader confirms itself by the term of a majority, asked after a read has begun (READ-2), and is ready only in the
 //     term whose barrier it has applied.
 //

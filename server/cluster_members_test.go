@@ -17,7 +17,9 @@ import (
 	"runlog/storage"
 )
 
-func (n *node) clusters() runlogv1.ClusterServiceClient { return runlogv1.NewClusterServiceClient(n.conn) }
+func (n *node) clusters() runlogv1.ClusterServiceClient {
+	return runlogv1.NewClusterServiceClient(n.conn)
+}
 
 // add invites the node at an address.
 func (n *node) add(address string) error {
