@@ -76,6 +76,10 @@ check-browser: $(BROWSER) ## have a real browser, Debian's chromium, follow runs
 demo: build ## play the quickstart histories into a node of its own, twice, and show what comes of them
 	./tools/demo.sh
 
+.PHONY: cluster
+cluster: build ## start three nodes that make a cluster, with a load on them, and watch it until Ctrl-C or for CLUSTER_SECONDS
+	./tools/cluster.sh
+
 .PHONY: crash
 crash: ## kill a node ROUNDS times while it takes appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v

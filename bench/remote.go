@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,16 +38,21 @@ var (
 )
 
 // Connect prepares to talk to the node at address over so many connections, which callers share in turn. It
-// does not wait for the node.
+// does not wait for the node. There may be several addresses of one cluster with commas between them: calls then begin at
+// the first and go on to the leader, and streams are spread over them.
 func Connect(address string, connections int, options ...grpc.DialOption) (*Remote, error) {
-	r := &Remote{address: address}
-	for range max(connections, 1) {
+	list := strings.Split(address, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	r := &Remote{address: list[0]}
+	for i := range max(connections, 1) {
 		// Calls are not repeated: each failure counts.
 		c, err := client.Dial(address, client.Options{MaxAttempts: 1, DialOptions: options})
 		if err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
-		conn, err := grpc.NewClient(address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
+		conn, err := grpc.NewClient(list[i%len(list)], append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
 		if err != nil {
 			return nil, errors.Join(err, c.Close(), r.Close())
 		}

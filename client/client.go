@@ -27,7 +27,8 @@ type Options struct {
 	// MaxAttempts bounds the tries of one call, the first included. 0 means DefaultMaxAttempts.
 	MaxAttempts int
 	// FirstAttempts bounds the tries for as long as no server has ever answered this client: a
-	// mistyped address does not get better by waiting. 0 means MaxAttempts.
+	// mistyped address does not get better by waiting. Each address is tried once at least, as long as
+	// MaxAttempts allows. 0 means MaxAttempts.
 	FirstAttempts int
 	// MinBackoff is the wait before the second try, doubled for each further one up to MaxBackoff.
 	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
@@ -78,37 +79,39 @@ func (o Options) Validate() error {
 // Client is a connection to one runlog cluster. It is safe for concurrent use.
 type Client struct {
 	opts        Options
-	conn        *grpc.ClientConn
+	nodes       *nodes
 	events      runlogv1.EventServiceClient
 	projections runlogv1.ProjectionServiceClient
 	runs        runlogv1.RunServiceClient
+	cluster     runlogv1.ClusterServiceClient
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
 	reached atomic.Bool
 }
 
-// Dial prepares a client for the server at target, "host:port" or any gRPC target. It does not wait for
-// the server: the first call connects.
+// Dial prepares a client for the cluster whose nodes are at target: addresses such as "host:port", or any gRPC targets,
+// with commas between them. Calls go to the first one until it fails, and then to the next. Dial does not wait for any of
+// them: the first call connects.
 func Dial(target string, opts Options) (*Client, error) {
 	opts = opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	dial := append([]grpc.DialOption{
+	nodes, err := newNodes(target, opts, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
-	}, opts.DialOptions...)
-	conn, err := grpc.NewClient(target, dial...)
+	}, opts.DialOptions...))
 	if err != nil {
-		return nil, fmt.Errorf("client: server address %q: %w", target, err)
+		return nil, err
 	}
 	return &Client{
 		opts:        opts,
-		conn:        conn,
-		events:      runlogv1.NewEventServiceClient(conn),
-		projections: runlogv1.NewProjectionServiceClient(conn),
-		runs:        runlogv1.NewRunServiceClient(conn),
+		nodes:       nodes,
+		events:      runlogv1.NewEventServiceClient(nodes),
+		projections: runlogv1.NewProjectionServiceClient(nodes),
+		runs:        runlogv1.NewRunServiceClient(nodes),
+		cluster:     runlogv1.NewClusterServiceClient(nodes),
 	}, nil
 }
 
-// Close ends the connection and every call that is still on it.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close ends the connections and every call that is still on them.
+func (c *Client) Close() error { return c.nodes.close() }

@@ -1,6 +1,6 @@
 // Package client talks to a runlog server over gRPC for the command line and for Go programs.
 //
-//	c, err := client.Dial("127.0.0.1:7410", client.Options{})
+//	c, err := client.Dial("host1:7410,host2:7410,host3:7410", client.Options{})
 //	defer c.Close()
 //	res, err := c.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: events})
 //
@@ -14,6 +14,9 @@
 // Every call may be repeated: reads change nothing, and an append is deduplicated by its idempotency
 // keys, so one whose outcome is unknown is sent again as it was (APP-10). The context, Options.Timeout
 // and Options.MaxAttempts bound the repetition; whichever ends first hands back the last failure.
+//
+// With several addresses, a try that ended UNAVAILABLE is followed by one at the next address. Any node takes any call;
+// appends go straight to the leader once another node has named it, and back to the list when that fails.
 //
 // Streams (ReadEvents, WatchRun, WatchRuns) resume behind the last message they handed out, so a caller sees no
 // seam, nothing twice and nothing missing.

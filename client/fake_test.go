@@ -2,13 +2,17 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/protoadapt"
@@ -23,6 +27,9 @@ type fakeServer struct {
 	runlogv1.UnimplementedProjectionServiceServer
 	runlogv1.UnimplementedRunServiceServer
 
+	stop   func() // ends it and all connections
+	leader string // what answers to appends name as the leader's address; "": nothing
+
 	appendEvents func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
 	listEvents   func(*runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error)
 	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
@@ -32,7 +39,12 @@ type fakeServer struct {
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
 }
 
-func (f *fakeServer) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	if f.leader != "" {
+		if err := grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, f.leader)); err != nil {
+			return nil, err
+		}
+	}
 	return f.appendEvents(req)
 }
 
@@ -63,25 +75,47 @@ func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) 
 // dialFake starts the fake and returns a client of it; both end with the test.
 func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
 	t.Helper()
-	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer()
-	runlogv1.RegisterEventServiceServer(server, fake)
-	runlogv1.RegisterProjectionServiceServer(server, fake)
-	runlogv1.RegisterRunServiceServer(server, fake)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-served
-	})
-	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(
-		func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	c, err := Dial("passthrough:///fake", opts)
+	return dialFakes(t, opts, "fake", map[string]*fakeServer{"fake": fake})
+}
+
+// dialFakes starts fakes and returns a client that reaches each under its name. It knows of those on the list, in which
+// there are commas between the names.
+func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeServer) *Client {
+	t.Helper()
+	listeners := make(map[string]*bufconn.Listener)
+	for name, fake := range fakes {
+		listener := bufconn.Listen(1 << 20)
+		listeners[name] = listener
+		// A node's own.
+		server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
+		fake.stop = server.Stop
+		runlogv1.RegisterEventServiceServer(server, fake)
+		runlogv1.RegisterProjectionServiceServer(server, fake)
+		runlogv1.RegisterRunServiceServer(server, fake)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		t.Cleanup(func() {
+			server.Stop()
+			<-served
+		})
+	}
+	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
+		if listeners[name] == nil {
+			return nil, errors.New("connection refused")
+		}
+		return listeners[name].DialContext(ctx)
+	}))
+	c, err := Dial(targetOf(list), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// targetOf makes names targets that are handed to the dialer as they are.
+func targetOf(list string) string {
+	return "passthrough:///" + strings.ReplaceAll(list, ",", ", passthrough:///")
 }
 
 // refusal is an error as runlog's server makes it.

@@ -23,7 +23,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	}
 	limit := r.client.opts.MaxAttempts
 	if !r.client.reached.Load() {
-		limit = r.client.opts.FirstAttempts
+		limit = min(limit, max(r.client.opts.FirstAttempts, len(r.client.nodes.listed)))
 	}
 	if !e.Retryable() || r.failed >= limit || ctx.Err() != nil {
 		return e

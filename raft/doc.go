@@ -14,7 +14,9 @@
 //   - A node whose log ends before what its store has applied does not start (D2).
 //   - A follower that is sent a snapshot is told the index that the sent store holds, and its log begins right
 //     after it (D5).
+//   - A leader confirms itself by the term of a majority, asked after a read has begun (READ-2), and is ready only in the
+//     term whose barrier it has applied.
 //
-// One voter is the only configuration today. The transport holds its port, takes no connection, and has
-// the heartbeat fast path switched off (D4a).
+// The owner gives connections of members only; the transport has the heartbeat fast path and pipelines switched off (D4).
+// ADR 14 tells what of hashicorp/raft is not used, and why.
 package raft

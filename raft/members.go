@@ -46,19 +46,27 @@ type Status struct {
 	// FirstIndex of the log; 0: it is empty.
 	FirstIndex  uint64
 	CommitIndex uint64
+	// AppliedIndex is how far the log is worked off, Raft's own entries included, which are none of the store's. What is
+	// being applied at this moment may count.
+	AppliedIndex uint64
 }
 
 // Status returns how the node stands now. The fields are read one after the other.
 func (n *Node) Status() Status {
-	s := Status{Leading: n.Leading(), CommitIndex: n.raft.CommitIndex(), Progress: n.Progress()}
+	stats := n.raft.Stats()
+	s := Status{Leading: n.Leading(), CommitIndex: n.raft.CommitIndex(), Progress: n.progress(stats)}
+	if s.AppliedIndex = n.opts.Store.Applied().Index; stats["fsm_pending"] == "0" {
+		s.AppliedIndex = max(s.AppliedIndex, n.raft.AppliedIndex())
+	}
 	s.LeaderAddress, s.LeaderID = n.Leader()
 	s.FirstIndex, _ = n.logs.FirstIndex() // fails only where writing does, which stops the node
 	return s
 }
 
 // Progress returns how far the node is.
-func (n *Node) Progress() Progress {
-	stats := n.raft.Stats()
+func (n *Node) Progress() Progress { return n.progress(n.raft.Stats()) }
+
+func (n *Node) progress(stats map[string]string) Progress {
 	p := Progress{Term: n.raft.CurrentTerm(), LastIndex: n.raft.LastIndex(), LastContact: -1}
 	p.LastTerm, _ = strconv.ParseUint(stats["last_log_term"], 10, 64)
 	if n.raft.State() == hraft.Leader {
@@ -80,9 +88,12 @@ func (n *Node) Leader() (address, id string) {
 
 // Members returns who belongs to the group, as far as this node knows.
 func (n *Node) Members() []Member {
-	f := n.raft.GetConfiguration() // answers at once, from memory
+	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
+}
+
+func membersOf(c hraft.Configuration) []Member {
 	var members []Member
-	for _, s := range f.Configuration().Servers {
+	for _, s := range c.Servers {
 		members = append(members, Member{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == hraft.Voter})
 	}
 	return members

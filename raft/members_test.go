@@ -16,17 +16,6 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// by returns the member with an id.
-func (g *group) by(id string) *member {
-	for _, m := range g.members {
-		if string(m.id) == id {
-			return m
-		}
-	}
-	g.t.Fatalf("no member %s", id)
-	return nil
-}
-
 // TestTransferAPP2: the leadership goes from node to node under load; every append is stored once, and no node's log is
 // another than the others'.
 func TestTransferAPP2(t *testing.T) {

@@ -16,6 +16,10 @@ func (s *Server) watchClock() {
 	defer ticker.Stop()
 	raised := false
 	for {
+		if !s.node.Leading() {
+			s.alerts.set(alertClockSkew, false) // its clock stamps nothing
+			raised = false
+		}
 		if s.node.WaitLeading(s.stopping) != nil {
 			return
 		}

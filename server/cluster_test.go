@@ -236,6 +236,18 @@ func TestSkewedClocksAPP5(t *testing.T) {
 	if seen < 3 {
 		t.Errorf("a leader was behind %d times, want 3", seen)
 	}
+	eventually(t, "only the leader says that its clock is behind", func() bool {
+		state, err := client.GetStatus(all[0].context(), &runlogv1.GetStatusRequest{})
+		if err != nil {
+			return false
+		}
+		for _, m := range state.Members {
+			if m.NodeId != state.LeaderId && slices.Contains(m.Alerts, alertClockSkew) {
+				return false
+			}
+		}
+		return true
+	})
 	all.wantSame("run", 30)
 	records := all[0].local("run", 30)
 	for i := 1; i < len(records); i++ {

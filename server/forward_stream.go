@@ -31,7 +31,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	waiting, cancel := context.WithTimeout(r.ctx, s.opts.LeaderWait)
 	defer cancel()
 	for {
-		if s.cluster.AwaitLeader(waiting, nil) != nil {
+		if waiting.Err() != nil || s.cluster.AwaitLeader(waiting, nil) != nil {
 			r.end()
 			return &streamed{requestID: safeID(req), err: s.notLeader()}
 		}
@@ -46,7 +46,9 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 		if r.remote == nil || r.remote.reign != reign || r.remote.broken() {
 			r.end()
 			if r.remote, err = dialRemote(r.ctx, s, reign); err != nil {
-				return &streamed{requestID: safeID(req), err: err}
+				r.remote = nil
+				s.retriable(waiting, reign)
+				continue
 			}
 		}
 		return &streamed{requestID: safeID(req), remote: r.remote.send(req)}

@@ -1,296 +1,219 @@
-//go:build unix
-
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
-
+	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 )
 
-const (
-	// clusterElection is the election timeout of nodes in tests, and their lease.
-	clusterElection = 300 * time.Millisecond
-	// clusterPatience is how long a test waits for what must happen: a machine may do much else.
-	clusterPatience = 60 * time.Second
-)
+// clusterPatience is how long a test waits for something that must happen.
+const clusterPatience = 60 * time.Second
 
-// procCluster are the nodes of a cluster, each a process of its own.
-type procCluster struct {
-	t     *testing.T
-	small bool
-
-	mu    sync.Mutex
-	nodes []*clusterNode
+// clusterOptions are those of node i of n in one process, which find each other at these addresses.
+func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
+	o := server.Options{
+		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Errorf("a node stopped itself: %v", err) },
+		NodeID: fmt.Sprint("n", i+1), Version: version,
+		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: raft[i], BootstrapExpect: n, Join: raft,
+	}
+	o.Raft.ElectionTimeout, o.Raft.Autopilot.StableAfter = 300*time.Millisecond, 200*time.Millisecond
+	return o
 }
 
-// clusterNode is one of them. Its addresses stay when it is started again.
-type clusterNode struct {
-	c                       *procCluster
-	name, dir               string
-	grpc, http, admin, raft string
-	flags                   []string // beside those that name addresses
-	space                   string   // network namespace; empty: that of the test
-	conn                    *grpc.ClientConn
-
-	*nodeProcess // the last process
-}
-
-// newProcCluster makes a cluster of n nodes and waits until all serve. Small ones flush, compact, and drop their log all
-// the time, so that nodes that were away are given snapshots.
-func newProcCluster(t *testing.T, n int, small bool) *procCluster {
+// startCluster starts n nodes that make a cluster.
+func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 	t.Helper()
-	c := &procCluster{t: t, small: small}
-	t.Cleanup(c.tell)
-	var addresses []string
-	for i := range n {
-		addresses = append(addresses, c.newNode(fmt.Sprintf("n%d", i+1)).raft)
+	raft = freeRaftAddresses(t, n+1)
+	nodes = make([]*server.Server, n)
+	var started sync.WaitGroup
+	for i := range nodes {
+		started.Go(func() {
+			o := clusterOptions(t, i, n, raft)
+			o.Join = raft[:n]
+			s, err := server.Start(t.Context(), o)
+			if err != nil {
+				t.Errorf("start node %d: %v", i, err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), clusterPatience)
+			defer cancel()
+			if err := s.WaitReady(ctx); err != nil {
+				t.Errorf("node %d: %v", i, err)
+			}
+			nodes[i] = s
+		})
 	}
-	for _, node := range c.nodes {
-		if n > 1 {
-			node.flags = []string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(addresses, ",")}
+	started.Wait()
+	t.Cleanup(func() {
+		var closed sync.WaitGroup
+		for _, s := range nodes {
+			if s != nil {
+				closed.Go(func() { _ = s.Close() })
+			}
 		}
-		node.start()
+		closed.Wait()
+	})
+	if t.Failed() {
+		t.FailNow()
 	}
-	for _, node := range c.nodes {
-		node.ready(t)
-	}
-	return c
+	return nodes, raft
 }
 
-// newNode makes a node that is not started yet.
-func (c *procCluster) newNode(name string) *clusterNode {
-	c.t.Helper()
-	at := freePorts(c.t, 4)
-	return c.newNodeAt(name, at[0], at[1], at[2], at[3])
-}
-
-// newNodeAt makes a node with addresses.
-func (c *procCluster) newNodeAt(name, grpcAt, httpAt, adminAt, raftAt string) *clusterNode {
-	c.t.Helper()
-	n := &clusterNode{c: c, name: name, dir: filepath.Join(c.t.TempDir(), name), grpc: grpcAt, http: httpAt, admin: adminAt, raft: raftAt}
-	conn, err := grpc.NewClient(n.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
-			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}}))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { _ = conn.Close() })
-	n.conn = conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodes = append(c.nodes, n)
-	return n
-}
-
-// forget takes a node out of those that are written to and verified.
-func (c *procCluster) forget(n *clusterNode) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var left []*clusterNode
-	for _, m := range c.nodes {
-		if m != n {
-			left = append(left, m)
-		}
-	}
-	c.nodes = left
-}
-
-// all returns the nodes.
-func (c *procCluster) all() []*clusterNode {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]*clusterNode(nil), c.nodes...)
-}
-
-// any returns one of the nodes, up or not.
-func (c *procCluster) any() *clusterNode {
-	nodes := c.all()
-	return nodes[rand.IntN(len(nodes))]
-}
-
-// portsTaken are those that nodes of this process's tests have.
-var portsTaken sync.Map
-
-// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel gives to connections: a
-// node that is started again must get its own back.
-func freePorts(t *testing.T, n int) []string {
+// freeRaftAddresses are loopback addresses on which nobody listened a moment ago.
+func freeRaftAddresses(t *testing.T, n int) []string {
 	t.Helper()
-	var addresses []string
-	for tries := 0; len(addresses) < n; tries++ {
-		address := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
-		if _, taken := portsTaken.LoadOrStore(address, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", address)
-		if err == nil {
-			err = l.Close()
-		}
-		switch {
-		case err == nil:
-			addresses = append(addresses, address)
-		case tries > 1000:
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer l.Close()
+		addresses[i] = l.Addr().String()
 	}
 	return addresses
 }
 
-// start starts the node, once more where it has ended.
-func (n *clusterNode) start() {
-	n.c.t.Helper()
-	var env []string
-	if n.c.small {
-		env = []string{smallNode + "=1"}
-	}
-	flags := append([]string{"--node-id", n.name, "--grpc-listen", n.grpc, "--http-listen", n.http,
-		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", clusterElection.String()}, n.flags...)
-	if n.space == "" {
-		n.nodeProcess = spawnServe(n.c.t, n.dir, env, flags...)
-		return
-	}
-	// ip becomes the process, with its id.
-	command := append([]string{"netns", "exec", n.space, os.Args[0], "serve", "--data-dir", n.dir}, flags...)
-	n.nodeProcess = spawnCommand(n.c.t, n.dir, asRunlogProcess(env, exec.Command("ip", command...)))
+// runlogAt runs a command line against servers.
+func runlogAt(t *testing.T, servers string, args ...string) (exitCode, string, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	code := a.run(t.Context(), append([]string{"--server", servers}, args...))
+	return code, out.String(), errs.String()
 }
 
-// signal sends the process a signal, by its own id.
-func (n *clusterNode) signal(s syscall.Signal) {
-	n.c.t.Helper()
-	if err := n.cmd.Process.Signal(s); err != nil {
-		n.c.t.Fatalf("%s: signal %v: %v\n%s", n.name, s, err, n.stderr)
+// clusterLine returns a function that runs a command line against all nodes, and checks its exit code and what it says.
+func clusterLine(t *testing.T, nodes []*server.Server) func(want exitCode, says string, args ...string) {
+	var list []string
+	for _, s := range nodes {
+		list = append(list, s.Addresses().GRPC)
 	}
-}
-
-// pause stops the process where it is, and resume lets it go on.
-func (n *clusterNode) pause()  { n.signal(syscall.SIGSTOP) }
-func (n *clusterNode) resume() { n.signal(syscall.SIGCONT) }
-
-// up tells whether the process has not ended.
-func (n *clusterNode) up() bool {
-	select {
-	case <-n.exited:
-		return false
-	default:
-		return true
+	return func(want exitCode, says string, args ...string) {
+		t.Helper()
+		code, out, errs := runlogAt(t, strings.Join(list, ","), args...)
+		t.Logf("$ runlog %s\n%s%s", strings.Join(args, " "), out, errs)
+		if code != want || !strings.Contains(out+errs, says) {
+			t.Fatalf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+		}
 	}
 }
 
-// ended waits until the process has ended by itself, and returns its exit code and what it said.
-func (n *clusterNode) ended() (code int, said string) {
-	n.c.t.Helper()
-	select {
-	case <-n.exited:
-	case <-time.After(clusterPatience):
-		n.c.t.Fatalf("%s goes on:\n%s", n.name, n.stderr)
-	}
-	return n.cmd.ProcessState.ExitCode(), n.stderr.String()
+// TestClusterCommands drives a real cluster: another leader, one node lost, that one removed.
+func TestClusterCommands(t *testing.T) {
+	nodes, raft := startCluster(t, 3)
+	do := clusterLine(t, nodes)
+	do(exitOK, "Voters   3, 1 may fail", "cluster", "status")
+	do(exitOK, "share the host 127.0.0.1", "cluster", "doctor")
+	do(exitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
+	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeRaftAddresses(t, 1)[0])
+	do(exitOK, "n2 leads", "cluster", "transfer", "n2")
+	do(exitOK, "n2 leads, as before", "cluster", "transfer", "n2")
+	_ = nodes[2].Close()
+	do(exitFailed, "n3 does not answer at "+raft[2]+": connection refused", "cluster", "doctor")
+	do(exitOK, "Voters   3, none may fail", "cluster", "status")
+	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
+	do(exitOK, "n3 is removed: 2 voters, none may fail", "cluster", "remove", "n3")
+	do(exitOK, "n1 leads", "cluster", "transfer", "n1")
+	do(exitFailed, "2 voters tolerate no more failures than 1 would", "cluster", "doctor")
 }
 
-// leads tells whether the node says that it leads. One that does not answer does not.
-func (n *clusterNode) leads() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.admin+"/metrics", http.NoBody)
-	resp, err := http.DefaultClient.Do(req)
+// TestClusterAdd: a node that waits is invited, is given the cluster's state, and becomes a voter.
+func TestClusterAdd(t *testing.T) {
+	nodes, raft := startCluster(t, 3)
+	do := clusterLine(t, nodes)
+	o := clusterOptions(t, 3, 2, raft)
+	o.Join = raft[3:] // it waits for a node that does not come
+	type started struct {
+		server *server.Server
+		err    error
+	}
+	fourth := make(chan started, 1)
+	go func() {
+		s, err := server.Start(t.Context(), o)
+		fourth <- started{s, err}
+	}()
+	var code exitCode
+	var out, errs string
+	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		code, out, errs = runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
+		if !strings.Contains(errs, "MEMBERSHIP_REFUSED") { // it does not listen yet
+			break
+		}
+	}
+	t.Log(out, errs)
+	s := <-fourth
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	t.Cleanup(func() { _ = s.server.Close() })
+	if code != exitOK || !strings.Contains(out, "n4 is a voter: 4 voters, 1 may fail") {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	do(exitRefused, "MEMBER_EXISTS", "cluster", "add", raft[3])
+	do(exitOK, "n4 leads", "cluster", "transfer", "n4")
+	do(exitOK, "n4 is removed: 3 voters, 1 may fail", "cluster", "remove", "n4")
+}
+
+// TestClientGoesOnWhereNodesStop: appends go to the leader, and on to the next one when that is stopped; what was
+// acknowledged is there once.
+func TestClientGoesOnWhereNodesStop(t *testing.T) {
+	nodes, _ := startCluster(t, 3)
+	var list []string
+	for _, s := range nodes {
+		list = append(list, s.Addresses().GRPC)
+	}
+	c, err := client.Dial(strings.Join(list, ","), client.Options{MaxAttempts: 30, Timeout: clusterPatience})
 	if err != nil {
-		return false
+		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if lines.Text() == "runlog_raft_leader 1" {
-			return true
-		}
-	}
-	return false
-}
-
-// leader waits until one of the nodes leads, other than those that are left out.
-func (c *procCluster) leader(without ...*clusterNode) *clusterNode {
-	c.t.Helper()
-	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		for _, n := range c.all() {
-			left := false
-			for _, w := range without {
-				left = left || w == n
-			}
-			if !left && n.up() && n.leads() {
-				return n
+	defer c.Close()
+	append10 := func(run string) {
+		t.Helper()
+		for i := range 10 {
+			req := benchMarker()
+			req.RunId, req.Events[0].LogicalAttemptId = run, uint32(i+1)
+			if _, err := c.AppendEvents(t.Context(), req); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
-	c.t.Fatal("nobody leads")
-	return nil
-}
-
-// followers returns those that do not lead.
-func (c *procCluster) followers(leader *clusterNode) []*clusterNode {
-	var others []*clusterNode
-	for _, n := range c.all() {
-		if n != leader {
-			others = append(others, n)
+	append10("before")
+	status, err := c.GetStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range nodes {
+		if s.Addresses().GRPC == leaderOf(status).GetGrpcAddress() {
+			stopped := make(chan error, 1)
+			go func() { stopped <- s.Close() }()
+			append10("during")
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
 		}
 	}
-	return others
-}
-
-// status asks a node about the cluster.
-func (n *clusterNode) status() (*runlogv1.GetStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	return runlogv1.NewClusterServiceClient(n.conn).GetStatus(ctx, &runlogv1.GetStatusRequest{})
-}
-
-// level waits until every node has applied the whole log.
-func (c *procCluster) level() {
-	c.t.Helper()
-	var last string
-	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		s, err := c.leader().status()
-		if err != nil {
-			last = err.Error()
-			continue
+	append10("after")
+	for _, run := range []string{"before", "during", "after"} {
+		var seqs []uint64
+		for e, err := range c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: run}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seqs = append(seqs, e.GetRunSeq())
 		}
-		last = fmt.Sprint(s)
-		index, same := uint64(0), len(s.Members) == len(c.all())
-		for _, m := range s.Members {
-			index = max(index, m.LastIndex)
+		if len(seqs) != 10 || seqs[9] != 10 {
+			t.Errorf("run %s has %v", run, seqs)
 		}
-		for _, m := range s.Members {
-			same = same && m.AppliedPosition == s.Members[0].AppliedPosition && m.LastIndex == index && m.CommitIndex == index
-		}
-		if same {
-			return
-		}
-	}
-	c.t.Fatalf("the nodes do not get level: %s", last)
-}
-
-// tell shows, when the test has failed, what the nodes said last.
-func (c *procCluster) tell() {
-	if !c.t.Failed() {
-		return
-	}
-	for _, n := range c.all() {
-		said := n.stderr.String()
-		c.t.Logf("%s (up: %v) said last:\n%s", n.name, n.up(), said[max(0, len(said)-6000):])
 	}
 }

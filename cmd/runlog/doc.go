@@ -4,6 +4,7 @@
 //	exit.go, refusal.go   exit codes, and one line for every error
 //	append*.go            the way of JSON lines to the server, below
 //	events.go, snapshot.go, watch*.go, runs.go  one read command each
+//	cluster*.go           the nodes of a cluster: what is wrong with them, and who belongs to it
 //	record.go, table.go, text.go                how answers become text
 //	serve.go              the server
 //

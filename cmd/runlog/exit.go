@@ -36,7 +36,7 @@ var exitMeanings = []struct {
 	{exitOK, "done"},
 	{exitRefused, "some input was refused: a bad line, a field, a conflict; the rest was stored"},
 	{exitUsage, "the command line is wrong, or names a file that does not exist"},
-	{exitNotFound, "no such run"},
+	{exitNotFound, "no such run, or no such member of the cluster"},
 	{exitRunNotOK, "watch --until-done: the run ended FAILED or CANCELLED"},
 	{exitUnavailable, "no server, no leader, or overloaded; trying again later may help"},
 	{exitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
@@ -134,8 +134,11 @@ func (a *app) explainRefusal(e *client.Error) string {
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
 		return fmt.Sprintf("server %s does not speak gRPC; --server wants the address that the node calls grpc (--grpc-listen, port 7410 by default)", a.server)
 	case e.Code == codes.Unavailable:
-		return fmt.Sprintf("server %s cannot be reached (%s); start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER",
-			a.server, innermost(e.Message))
+		what := fmt.Sprintf("server %s cannot be reached (%s)", a.server, innermost(e.Message))
+		if servers := a.servers(); len(servers) > 1 {
+			what = fmt.Sprintf("none of %s can be reached (the last: %s)", strings.Join(servers, ", "), innermost(e.Message))
+		}
+		return what + "; start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER"
 	case e.Code == codes.DeadlineExceeded:
 		return fmt.Sprintf("server %s did not answer within %v; try again, or wait longer with --timeout", a.server, a.timeout)
 	case e.Code == codes.Unimplemented:

@@ -26,6 +26,7 @@ type fakeServer struct {
 	runlogv1.UnimplementedEventServiceServer
 	runlogv1.UnimplementedProjectionServiceServer
 	runlogv1.UnimplementedRunServiceServer
+	fakeCluster
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -202,6 +203,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterEventServiceServer(server, f)
 	runlogv1.RegisterProjectionServiceServer(server, f)
 	runlogv1.RegisterRunServiceServer(server, f)
+	runlogv1.RegisterClusterServiceServer(server, &f.fakeCluster)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

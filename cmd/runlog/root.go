@@ -65,6 +65,7 @@ what they add up to.
   runlog append -f events.jsonl    store events
   runlog snapshot RUN              show what a run has come to
   runlog watch RUN                 follow it
+  runlog cluster status            show the nodes
 
 ` + exitCodeHelp(),
 		Version:       version,
@@ -82,7 +83,7 @@ what they add up to.
 		server = defaultServer
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.server, "server", server, "address of the server, also RUNLOG_SERVER")
+	flags.StringVar(&a.server, "server", server, "addresses of the cluster's nodes with commas between them, or of some; also RUNLOG_SERVER")
 	flags.VarP(&a.format, "output", "o", "table, or json: one object a line")
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "longest wait for one answer, retries included; 0 waits for ever")
 	complete(root, "output", "table", "json")
@@ -94,6 +95,7 @@ what they add up to.
 		a.snapshotCommand(),
 		a.watchCommand(),
 		a.runsCommand(),
+		a.clusterCommand(),
 		a.projectorCommand(),
 		a.errorsCommand(),
 		a.benchCommand(),

@@ -88,17 +88,7 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&opts.HTTPListen, "http-listen", "127.0.0.1:7411", "JSON and Server-Sent Events")
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "metrics, pprof, health")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "node to node")
-	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
-	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes make a cluster together, each started with this number and with --join")
-	f.StringSliceVar(&opts.Join, "join", nil, "--raft-listen addresses of other nodes: of those to make a cluster with, or of any members of one to join")
-	f.StringVar(&opts.RaftAdvertise, "raft-advertise", "", "where other nodes reach --raft-listen, if elsewhere")
-	f.StringVar(&opts.GRPCAdvertise, "grpc-advertise", "", "where clients reach --grpc-listen, if elsewhere")
-	f.StringVar(&opts.HTTPAdvertise, "http-advertise", "", "where clients reach --http-listen, if elsewhere")
-	f.StringVar(&opts.TLS.CA, "node-ca", "", "PEM file of the authority of the nodes' certificates; with it nodes talk TLS to each other (runlog cluster certs)")
-	f.StringVar(&opts.TLS.Cert, "node-cert", "", "PEM file of this node's certificate")
-	f.StringVar(&opts.TLS.Key, "node-key", "", "PEM file of this node's key")
-	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "how long nodes wait for a leader before they elect another")
-	f.DurationVar(&opts.Raft.Autopilot.DeadAfter, "remove-dead-after", 10*time.Minute, "a member that has not answered for so long is removed once another has taken its place; 0: never")
+	registerClusterFlags(f, &opts)
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
 	f.Var(&memory, "memory", "memory that the node may use in all, at least 256MiB")
 	f.Var(&minFree, "min-free-disk", "what the disk must have left for appends to be taken; below it they are refused, and reads go on; 0: nothing")
@@ -113,6 +103,21 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	complete(cmd, "log-level", "debug", "info", "warn", "error")
 	complete(cmd, "log-format", "text", "json")
 	return cmd
+}
+
+// registerClusterFlags registers the flags that make a node one of several.
+func registerClusterFlags(f *pflag.FlagSet, opts *server.Options) {
+	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
+	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes make a cluster together, each started with this number and with --join")
+	f.StringSliceVar(&opts.Join, "join", nil, "--raft-listen addresses of other nodes: of those to make a cluster with, or of any members of one to join")
+	f.StringVar(&opts.RaftAdvertise, "raft-advertise", "", "where other nodes reach --raft-listen, if elsewhere")
+	f.StringVar(&opts.GRPCAdvertise, "grpc-advertise", "", "where clients reach --grpc-listen, if elsewhere")
+	f.StringVar(&opts.HTTPAdvertise, "http-advertise", "", "where clients reach --http-listen, if elsewhere")
+	f.StringVar(&opts.TLS.CA, "node-ca", "", "PEM file of the authority of the nodes' certificates; with it nodes talk TLS to each other (runlog cluster certs)")
+	f.StringVar(&opts.TLS.Cert, "node-cert", "", "PEM file of this node's certificate")
+	f.StringVar(&opts.TLS.Key, "node-key", "", "PEM file of this node's key")
+	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "how long nodes wait for a leader before they elect another")
+	f.DurationVar(&opts.Raft.Autopilot.DeadAfter, "remove-dead-after", 10*time.Minute, "a member that has not answered for so long is removed once another has taken its place; 0: never")
 }
 
 // clusterFlags checks the flags that make a node one of several.

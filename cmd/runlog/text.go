@@ -71,3 +71,33 @@ func plural[T int | int64 | uint32 | uint64](n T, noun string) string {
 	}
 	return number(n) + " " + noun + "s"
 }
+
+// brief shows a duration to the millisecond, or what matters of a longer one.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Second && d > -time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute && d > -time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+// signed is brief with a sign.
+func signed(d time.Duration) string {
+	if d.Round(time.Millisecond) > 0 {
+		return "+" + brief(d)
+	}
+	return brief(d)
+}
+
+// sizeText shows bytes in the unit that leaves the fewest digits.
+func sizeText(bytes uint64) string {
+	for _, u := range byteUnits {
+		if bytes >= uint64(u.size) {
+			return strconv.FormatFloat(float64(bytes)/float64(u.size), 'f', 1, 64) + " " + u.name
+		}
+	}
+	return strconv.FormatUint(bytes, 10) + " B"
+}

@@ -32,6 +32,10 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"REQUEST_TIMEOUT"}, codes.Unavailable, 408, StoredNo},
 		// And a read's own.
 		{[]Reason{"NOT_REACHED"}, codes.DeadlineExceeded, 504, StoredNothing},
+		// And those of changes of the members.
+		{[]Reason{"MEMBER_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
+		{[]Reason{"MEMBER_EXISTS"}, codes.AlreadyExists, 409, StoredNothing},
+		{[]Reason{"MEMBERSHIP_REFUSED"}, codes.FailedPrecondition, 409, StoredNothing},
 	}
 	count := 0
 	for _, row := range rows {

@@ -93,7 +93,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			waits[s.about.RaftId] = raft.Member{ID: s.about.RaftId, Address: s.about.RaftAddress, Voter: true}
 		}
 	}
-	if c.opts.Expect <= 1 {
+	if c.opts.Expect < 1 {
 		return "waiting for a member to join: " + strings.Join(faults, "; "), nil
 	}
 	if named := c.named(others); named > c.opts.Expect {

@@ -101,7 +101,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 	}
 	for {
 		changed := r.node.LeaderChange()
-		step := time.Duration(time.Hour)
+		step := time.Hour
 		switch now, err := c.Leader(); {
 		case err == nil && now != than:
 			return nil
@@ -135,7 +135,7 @@ func (c *Cluster) followLeader() {
 	r := c.running.Load()
 	for {
 		changed := r.node.LeaderChange()
-		step := time.Duration(time.Hour)
+		step := time.Hour
 		if now, err := c.Leader(); err == nil && now.Link != nil && now.Link.about.Load() == nil {
 			ctx, cancel := context.WithTimeout(c.stopping, askTimeout)
 			if _, err := now.Link.describe(ctx); err != nil {

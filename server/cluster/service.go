@@ -189,9 +189,11 @@ func (c *Cluster) describeRaft(d *nodev1.DescribeResponse, r *running) {
 	s, applied := r.node.Status(), r.store.Applied()
 	d.Term, d.LeaderRaftId, d.FirstIndex, d.CommitIndex = s.Term, s.LeaderID, s.FirstIndex, s.CommitIndex
 	d.LastIndex, d.LastTerm, d.LastContactNanos = s.LastIndex, s.LastTerm, int64(s.LastContact)
-	d.AppliedIndex, d.AppliedPosition = applied.Index, uint64(applied.Position())
+	d.AppliedIndex, d.AppliedPosition = s.AppliedIndex, uint64(applied.Position())
 	d.AppliedPersistedAt, d.RollingHash = applied.PersistedAt, applied.RollingHash[:]
-	for _, m := range r.node.Members() {
+	members := r.node.Members()
+	for _, m := range members {
 		d.MemberRaftIds = append(d.MemberRaftIds, m.ID)
 	}
+	d.GuestAddresses = c.guests(members)
 }

@@ -2,8 +2,15 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
@@ -42,12 +49,10 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	for _, m := range r.node.Members() {
 		s.Members = append(s.Members, Surveyed{Member: m})
 	}
-	s.Members = append(s.Members, c.guests(s.Members)...)
-	var asked sync.WaitGroup
-	for i := range s.Members {
-		asked.Go(func() { c.survey(ctx, &s.Members[i]) })
-	}
-	asked.Wait()
+	c.surveyAll(ctx, s.Members)
+	guests := guestsOf(s.Members)
+	c.surveyAll(ctx, guests)
+	s.Members = append(s.Members, guests...)
 	voters, up := 0, 0
 	for i := range s.Members {
 		if m := &s.Members[i]; m.Member.Voter {
@@ -59,6 +64,15 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	}
 	s.Tolerance = max(0, up-(voters/2+1))
 	return s, nil
+}
+
+// surveyAll asks all of them at once.
+func (c *Cluster) surveyAll(ctx context.Context, members []Surveyed) {
+	var asked sync.WaitGroup
+	for i := range members {
+		asked.Go(func() { c.survey(ctx, &members[i]) })
+	}
+	asked.Wait()
 }
 
 func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
@@ -84,23 +98,38 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 	}
 }
 
-// guests are the nodes that were invited through this node and are no members yet.
-func (c *Cluster) guests(members []Surveyed) []Surveyed {
-	c.invited.mu.Lock()
-	defer c.invited.mu.Unlock()
-	for _, m := range members {
-		delete(c.invited.until, m.Member.Address)
+// guestsOf are the nodes that any of the members has invited and that are no members yet. Each knows of those that were
+// invited through it.
+func guestsOf(members []Surveyed) []Surveyed {
+	var addresses []string
+	for i := range members {
+		addresses = append(addresses, members[i].About.GetGuestAddresses()...)
 	}
+	slices.Sort(addresses)
 	var guests []Surveyed
-	for address, until := range c.invited.until {
-		if time.Now().After(until) {
-			delete(c.invited.until, address)
-			continue
+	for _, address := range slices.Compact(addresses) {
+		if !slices.ContainsFunc(members, func(m Surveyed) bool { return m.Member.Address == address }) {
+			guests = append(guests, Surveyed{Member: raft.Member{Address: address}, Invited: true})
 		}
-		guests = append(guests, Surveyed{Member: raft.Member{Address: address}, Invited: true})
 	}
 	return guests
 }
 
+// guests are where the nodes listen that were invited through this one and are no members yet.
+func (c *Cluster) guests(members []raft.Member) []string {
+	c.invited.mu.Lock()
+	defer c.invited.mu.Unlock()
+	for _, m := range members {
+		delete(c.invited.until, m.Address)
+	}
+	maps.DeleteFunc(c.invited.until, func(_ string, until time.Time) bool { return time.Now().After(until) })
+	return slices.Sorted(maps.Keys(c.invited.until))
+}
+
 // Explain is an error of a survey as people read it.
-func Explain(err error) string { return explain(err) }
+func Explain(err error) string {
+	if status.Code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %v", askTimeout)
+	}
+	return explain(err)
+}

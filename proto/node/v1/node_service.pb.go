@@ -165,8 +165,10 @@ type DescribeResponse struct {
 	Alerts []string `protobuf:"bytes,28,rep,name=alerts,proto3" json:"alerts,omitempty"`
 	// Who belongs to the cluster, as far as the node knows.
 	MemberRaftIds []string `protobuf:"bytes,29,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Where the nodes listen that were invited through this one and are no members yet.
+	GuestAddresses []string `protobuf:"bytes,30,rep,name=guest_addresses,json=guestAddresses,proto3" json:"guest_addresses,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
@@ -398,6 +400,13 @@ func (x *DescribeResponse) GetAlerts() []string {
 func (x *DescribeResponse) GetMemberRaftIds() []string {
 	if x != nil {
 		return x.MemberRaftIds
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetGuestAddresses() []string {
+	if x != nil {
+		return x.GuestAddresses
 	}
 	return nil
 }
@@ -1173,7 +1182,7 @@ var File_node_v1_node_service_proto protoreflect.FileDescriptor
 const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1anode/v1/node_service.proto\x12\anode.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xd1\a\n" +
+	"\x0fDescribeRequest\"\xfa\a\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x1d\n" +
@@ -1210,7 +1219,8 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"seed_bytes\x18\x1a \x01(\x04R\tseedBytes\x12\x16\n" +
 	"\x06expect\x18\x1b \x01(\rR\x06expect\x12\x16\n" +
 	"\x06alerts\x18\x1c \x03(\tR\x06alerts\x12&\n" +
-	"\x0fmember_raft_ids\x18\x1d \x03(\tR\rmemberRaftIds\"`\n" +
+	"\x0fmember_raft_ids\x18\x1d \x03(\tR\rmemberRaftIds\x12'\n" +
+	"\x0fguest_addresses\x18\x1e \x03(\tR\x0eguestAddresses\"`\n" +
 	"\tNodeState\"S\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +

@@ -1,0 +1,248 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	// leaderHeader of an answer names the address of the leader, where another node has answered.
+	leaderHeader = "runlog-leader"
+	// leaderFact is the same in the metadata of an error.
+	leaderFact = "leader"
+	// connectTimeout bounds one try to connect: a host that is down sends no refusal.
+	connectTimeout = 5 * time.Second
+	// A connection with calls under way on which nothing comes for keepaliveTime is asked for a sign of life, and is lost
+	// when none comes within keepaliveTimeout: a host that is frozen or cut off closes no connection. A node takes such
+	// questions every 10 s at most.
+	keepaliveTime    = 15 * time.Second
+	keepaliveTimeout = 5 * time.Second
+	// maxLearned bounds the connections to leaders that are not on the caller's list. A cluster has fewer nodes.
+	maxLearned = 8
+)
+
+// nodes are the connections to a cluster: one for each address on the caller's list, and those to leaders that other
+// nodes named. It decides where each try of a call goes; whether there is another one is decided above it.
+//
+//	reads, streams ──► listed[at]        at moves on when a try ends UNAVAILABLE
+//	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
+type nodes struct {
+	dial   []grpc.DialOption
+	listed []*node
+
+	mu struct {
+		sync.Mutex
+		at      int
+		leader  *node   // nil: nobody knows
+		learned []*node // the newest last
+		closed  bool
+	}
+}
+
+var _ grpc.ClientConnInterface = (*nodes)(nil)
+
+// node is one address and its connection, which is made when it is first used.
+type node struct {
+	address string
+	conn    *grpc.ClientConn
+	calls   int // under way to a learned node; guarded by nodes.mu
+}
+
+// newNodes prepares the connections to a list of addresses with commas between them.
+func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, error) {
+	n := &nodes{dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
+		MinConnectTimeout: connectTimeout,
+	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
+	for address := range strings.SplitSeq(target, ",") {
+		address = strings.TrimSpace(address)
+		if slices.ContainsFunc(n.listed, func(l *node) bool { return l.address == address }) {
+			continue
+		}
+		l, err := n.open(address)
+		if err != nil {
+			return nil, errors.Join(err, n.close())
+		}
+		n.listed = append(n.listed, l)
+	}
+	return n, nil
+}
+
+func (n *nodes) open(address string) (*node, error) {
+	if address == "" {
+		return nil, errors.New("client: an address of a server is empty")
+	}
+	conn, err := grpc.NewClient(address, n.dial...)
+	if err != nil {
+		return nil, fmt.Errorf("client: server address %q: %w", address, err)
+	}
+	return &node{address: address, conn: conn}, nil
+}
+
+// Invoke makes one try of a unary call.
+func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	appends := method == runlogv1.EventService_AppendEvents_FullMethodName
+	to := n.pick(appends)
+	defer n.release(to)
+	if !appends {
+		err := to.conn.Invoke(ctx, method, args, reply, opts...)
+		n.judge(ctx, to, err)
+		return err
+	}
+	var header metadata.MD
+	err := to.conn.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header))...)
+	if err != nil {
+		n.judge(ctx, to, err)
+		return err
+	}
+	if leader := header.Get(leaderHeader); len(leader) > 0 {
+		n.learn(leader[0])
+	}
+	return nil
+}
+
+// NewStream opens a stream, which stays where it is until it ends.
+func (n *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	to := n.pick(false)
+	stream, err := to.conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		n.judge(ctx, to, err)
+		return nil, err
+	}
+	return &nodeStream{ClientStream: stream, nodes: n, node: to}, nil
+}
+
+// nodeStream notices how a stream ends.
+type nodeStream struct {
+	grpc.ClientStream
+	nodes *nodes
+	node  *node
+}
+
+// RecvMsg is that of the stream.
+func (s *nodeStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.nodes.judge(s.Context(), s.node, err)
+	}
+	return err
+}
+
+// pick returns where a try goes. Whoever called it for a unary call calls release.
+func (n *nodes) pick(appends bool) *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	to := n.listed[n.mu.at]
+	if l := n.mu.leader; appends && l != nil {
+		switch l.conn.GetState() {
+		case connectivity.Ready:
+			to = l
+		case connectivity.Idle:
+			l.conn.Connect()
+		}
+	}
+	to.calls++
+	return to
+}
+
+func (n *nodes) release(to *node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	to.calls--
+}
+
+// judge draws the conclusions from a try that failed: another node is asked next where this one may be at fault.
+func (n *nodes) judge(ctx context.Context, from *node, err error) {
+	if err == nil {
+		return
+	}
+	e := newError(ctx, err)
+	unanswered := e.Code == codes.DeadlineExceeded && e.Reason == "" || errors.Is(context.Cause(ctx), errSilent)
+	if e.Code != codes.Unavailable && !unanswered {
+		return
+	}
+	n.mu.Lock()
+	if n.mu.leader == from {
+		n.mu.leader = nil
+	}
+	if n.listed[n.mu.at] == from {
+		n.mu.at = (n.mu.at + 1) % len(n.listed)
+	}
+	n.mu.Unlock()
+	if leader := e.Metadata[leaderFact]; leader != "" {
+		n.learn(leader)
+	}
+}
+
+// learn notes where the leader is, and begins to connect to it. Nobody waits for that: a leader need not be within the
+// reach of a client that reaches other nodes.
+func (n *nodes) learn(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	is := func(l *node) bool { return l.address == address }
+	switch known := slices.Concat(n.listed, n.mu.learned); {
+	case n.mu.closed:
+		return
+	case slices.ContainsFunc(known, is):
+		n.mu.leader = known[slices.IndexFunc(known, is)]
+	default:
+		if !n.makeRoomLocked() {
+			return
+		}
+		l, err := n.open(address)
+		if err != nil {
+			return // what another node believes of the leader does not matter here
+		}
+		n.mu.learned = append(n.mu.learned, l)
+		n.mu.leader = l
+	}
+	if n.mu.leader.conn.GetState() == connectivity.Idle {
+		n.mu.leader.conn.Connect()
+	}
+}
+
+// makeRoomLocked closes the connection to the oldest leader that no call is under way to, where there are as many as may
+// be.
+func (n *nodes) makeRoomLocked() bool {
+	if len(n.mu.learned) < maxLearned {
+		return true
+	}
+	oldest := slices.IndexFunc(n.mu.learned, func(l *node) bool { return l.calls == 0 })
+	if oldest < 0 {
+		return false
+	}
+	gone := n.mu.learned[oldest]
+	if n.mu.leader == gone {
+		n.mu.leader = nil
+	}
+	_ = gone.conn.Close() // fails only where it is closed
+	n.mu.learned = slices.Delete(n.mu.learned, oldest, oldest+1)
+	return true
+}
+
+// close ends all connections and every call on them.
+func (n *nodes) close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.closed = true
+	var failed []error
+	for _, l := range slices.Concat(n.listed, n.mu.learned) {
+		failed = append(failed, l.conn.Close())
+	}
+	return errors.Join(failed...)
+}

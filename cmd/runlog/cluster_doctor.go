@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// doctorPatience is how long the doctor waits for one node, which itself waits a second for each of the others.
+const doctorPatience = 5 * time.Second
+
+func (a *app) clusterDoctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with the cluster, and say what to do",
+		Long: `Ask the nodes that --server names, and every member that these know of, at the address where clients
+reach it, and judge what they say. It is enough that one of them answers. The worst comes first; with
+-o json each finding is one object on one line.
+
+The exit code is 0 when no finding is an ERROR, else 8.`,
+		Example: "  runlog cluster doctor --server host1:7410,host2:7410,host3:7410",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
+	}
+}
+
+func (a *app) doctor(ctx context.Context) error {
+	patience := doctorPatience
+	if a.timeout > 0 {
+		patience = min(patience, a.timeout)
+	}
+	named := a.askAll(ctx, a.servers(), patience)
+	best := bestOf(named)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case len(named) == 0:
+		return usageError("--server is empty")
+	case best == nil:
+		return named[len(named)-1].err
+	}
+	// Where clients are sent, and have not been yet.
+	var others []string
+	for _, m := range best.status.GetMembers() {
+		if address := m.GetGrpcAddress(); address != "" && !slices.Contains(a.servers(), address) && !slices.Contains(others, address) {
+			others = append(others, address)
+		}
+	}
+	sent := a.askAll(ctx, others, patience)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	best = bestOf(slices.Concat(named, sent))
+	found := slices.Concat(findServers(best, named, "--server names %s, which does not answer", "start it, or name another"),
+		findServers(best, sent, "clients are sent to %s, which does not answer here", "see to the way there, or start that node with --grpc-advertise at an address that clients reach"),
+		judge(&view{best.status, time.Now()}))
+	worstFirst(found)
+	if err := a.printFindings(found); err != nil {
+		return err
+	}
+	count := func(s severity) (n int) {
+		for _, f := range found {
+			if f.severity == s {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(severityError); n > 0 {
+		return &exitError{exitFailed, fmt.Sprintf("the doctor found %s and %s", plural(n, "error"), plural(count(severityWarning), "warning"))}
+	}
+	return nil
+}
+
+// askAll asks all servers at once.
+func (a *app) askAll(ctx context.Context, servers []string, patience time.Duration) []answer {
+	all := make([]answer, len(servers))
+	var asked sync.WaitGroup
+	for i, server := range servers {
+		asked.Go(func() { all[i] = a.ask(ctx, server, patience) })
+	}
+	asked.Wait()
+	return all
+}
+
+// bestOf returns the answer of the node that knows best: who leads, else who knows who leads; nil: nobody answered. Of
+// several that say so, the one in the newest term.
+func bestOf(all []answer) *answer {
+	rank := func(r *answer) int {
+		switch s := r.status; {
+		case s.GetLeaderId() == "":
+			return 0
+		case s.GetLeaderId() != s.GetNodeId():
+			return 1
+		default:
+			return 2
+		}
+	}
+	var best *answer
+	for i := range all {
+		r := &all[i]
+		if r.err == nil && (best == nil || cmp.Or(cmp.Compare(rank(r), rank(best)), cmp.Compare(r.status.GetTerm(), best.status.GetTerm())) > 0) {
+			best = r
+		}
+	}
+	return best
+}
+
+// findServers compares what servers say with the best answer, and tells of those that say nothing.
+func findServers(best *answer, all []answer, silent, do string) (found []finding) {
+	for _, r := range all {
+		f := finding{check: "servers", severity: severityWarning}
+		switch {
+		case r.err != nil:
+			f.what, f.do = fmt.Sprintf(silent, r.server), do
+		case r.status.GetClusterId() != best.status.GetClusterId():
+			f.severity = severityError
+			f.what = fmt.Sprintf("%s belongs to cluster %s, and %s to %s", best.server, best.status.GetClusterId(), r.server, r.status.GetClusterId())
+			f.do = "name the nodes of one cluster; or one of them was started without --join, and is a cluster of its own"
+		case r.status.GetLeaderId() != best.status.GetLeaderId():
+			f.severity = severityError
+			f.what = fmt.Sprintf("%s does not see that %s leads", cmp.Or(r.status.GetNodeId(), r.server), best.status.GetLeaderId())
+			f.do = "ask again in a few seconds; if it lasts, see whether it reaches the leader at its raft address"
+		default:
+			continue
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// findingLine is a finding as JSON shows it.
+type findingLine struct {
+	Severity string   `json:"severity"`
+	Check    string   `json:"check"`
+	Nodes    []string `json:"nodes,omitempty"`
+	What     string   `json:"what"`
+	Do       string   `json:"do,omitempty"`
+}
+
+func (a *app) printFindings(all []finding) error {
+	out := bufio.NewWriter(a.stdout)
+	for _, f := range all {
+		if a.format == formatJSON {
+			line, err := json.Marshal(findingLine{f.severity.String(), f.check, f.nodes, f.what, f.do})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%s\n", line)
+			continue
+		}
+		fmt.Fprintf(out, "%-7s  %s\n", f.severity, oneLine(f.what))
+		if f.do != "" {
+			fmt.Fprintf(out, "%s  → %s\n", strings.Repeat(" ", 7), oneLine(f.do))
+		}
+	}
+	return out.Flush()
+}

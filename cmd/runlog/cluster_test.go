@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestGoldenCluster shows what operators see.
+func TestGoldenCluster(t *testing.T) {
+	exists := clusterServer(sampleCluster())
+	exists.refuse = refusedMember(contract.ReasonMemberExists, "node n4: taken: it is a member already")
+	unknown := clusterServer(sampleCluster())
+	unknown.refuse = refusedMember(contract.ReasonMemberNotFound, `no such member: "n9"; the members are n1, n2, n3`)
+	refused := clusterServer(sampleCluster())
+	refused.refuse = refusedMember(contract.ReasonMembershipRefused, "node n3: refused: of the 2 voters that would be left, n1 would not answer")
+	seeding := clusterServer(growing()[1])
+	for name, test := range map[string]struct {
+		fake *fakeServer
+		args string
+	}{
+		"cluster-status-narrow":    {clusterServer(illCluster()), "cluster status"},
+		"cluster-help":             {clusterServer(), "cluster"},
+		"cluster-status":           {clusterServer(sampleCluster()), "cluster status"},
+		"cluster-status-json":      {clusterServer(sampleCluster()), "cluster status -o json"},
+		"cluster-status-ill":       {clusterServer(illCluster()), "cluster status"},
+		"cluster-status-seeding":   {seeding, "cluster status"},
+		"cluster-status-none":      {clusterServer(leaderless()), "cluster status"},
+		"cluster-status-unasked":   {clusterServer(), "cluster status --timeout 300ms"},
+		"cluster-status-bad-watch": {clusterServer(), "cluster status --watch 1ms"},
+		"cluster-doctor":           {clusterServer(sampleCluster()), "cluster doctor"},
+		"cluster-doctor-json":      {clusterServer(leaderless()), "cluster doctor -o json"},
+		"cluster-doctor-ill":       {clusterServer(illCluster()), "cluster doctor"},
+		"cluster-doctor-alone":     {clusterServer(alone()), "cluster doctor"},
+		"cluster-add":              {clusterServer(growing()...), "cluster add 10.0.0.4:7413"},
+		"cluster-add-json":         {clusterServer(growing()...), "cluster add 10.0.0.4:7413 -o json"},
+		"cluster-add-no-wait":      {clusterServer(growing()...), "cluster add 10.0.0.4:7413 --no-wait"},
+		"cluster-add-for":          {clusterServer(growing()[:2]...), "cluster add 10.0.0.4:7413 --for 2s"},
+		"cluster-add-exists":       {exists, "cluster add 10.0.0.4:7413"},
+		"cluster-add-nothing":      {exists, "cluster add"},
+		"cluster-remove":           {clusterServer(sampleCluster()), "cluster remove n3"},
+		"cluster-remove-json":      {clusterServer(sampleCluster()), "cluster remove n3 -o json"},
+		"cluster-remove-unknown":   {unknown, "cluster remove n9"},
+		"cluster-remove-refused":   {refused, "cluster remove n3"},
+		"cluster-transfer":         {clusterServer(sampleCluster()), "cluster transfer"},
+		"cluster-transfer-json":    {clusterServer(sampleCluster()), "cluster transfer n1 -o json"},
+		"cluster-transfer-same":    {clusterServer(sampleCluster()), "cluster transfer n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := session{args: strings.Fields(test.args)}
+			if name == "cluster-status-narrow" {
+				s.width = 100
+			}
+			s.do(t.Context(), t, test.fake)
+			golden(t, name, s.text())
+		})
+	}
+}
+
+// alone is a cluster of one node.
+func alone() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.Members, s.NodeId, s.FailureTolerance = s.Members[1:2], "n2", 0
+	return s
+}
+
+// TestRemovedByALostTry: a member that was there and is gone when the call is made again was removed.
+func TestRemovedByALostTry(t *testing.T) {
+	fake := clusterServer(sampleCluster())
+	fake.refuse = refusedMember(contract.ReasonMemberNotFound, `no such member: "n3"; the members are n1, n2`)
+	s := session{args: []string{"cluster", "remove", "n3"}}
+	s.do(t.Context(), t, fake)
+	if s.code != exitOK || !strings.Contains(s.stdout.String(), "n3 is removed: 2 voters, none may fail") {
+		t.Error(s.text())
+	}
+}
+
+// TestWatchedStatus: a terminal is drawn over, elsewhere and in JSON it is printed again, and Ctrl-C is the good end.
+func TestWatchedStatus(t *testing.T) {
+	for name, test := range map[string]struct {
+		width int
+		args  string
+		want  string // before each answer
+		wide  int
+	}{
+		"terminal": {width: 60, want: "\x1b[H", wide: 60},
+		"pipe":     {want: "At "},
+		"json":     {args: " -o json", want: `{"clusterId"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			defer cancel()
+			s := session{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width}
+			s.do(ctx, t, clusterServer(sampleCluster()))
+			if s.code != exitOK || s.stderr.Len() > 0 || strings.Count(s.stdout.String(), test.want) < 2 {
+				t.Errorf("%q", s.text())
+			}
+			for line := range strings.Lines(s.stdout.String()) {
+				line = strings.NewReplacer("\x1b[H", "", "\x1b[2J", "", "\x1b[J", "", "\x1b[K", "", "\r\n", "").Replace(line)
+				if test.wide > 0 && len([]rune(line)) > test.wide {
+					t.Errorf("wider than the terminal: %q", line)
+				}
+			}
+		})
+	}
+}
+
+// TestDoctorComparesServers: what one node says that the others do not know of is found, and the one that leads is believed.
+func TestDoctorComparesServers(t *testing.T) {
+	cutOff, other := leaderless(), sampleCluster()
+	other.ClusterId, other.LeaderId, other.NodeId = "0000000000000000000000000000000f", "", "x"
+	leads := sampleCluster()
+	leads.NodeId = "n2"
+	named := []answer{{server: "a", status: cutOff}, {server: "b", status: leads}, {server: "c", status: other}, {server: "d", err: context.Canceled}}
+	best := bestOf(named)
+	if best != &named[1] {
+		t.Fatalf("%s is believed", best.server)
+	}
+	var got []string
+	for _, f := range findServers(best, named, "%s is silent", "") {
+		got = append(got, f.severity.String()+" "+f.what)
+	}
+	want := []string{
+		"ERROR n1 does not see that n2 leads",
+		"ERROR b belongs to cluster 6f1c2a9d0b7e4c53a1f08d2e9b64c715, and c to 0000000000000000000000000000000f",
+		"WARNING d is silent",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q", got)
+	}
+	if bestOf(named[3:]) != nil {
+		t.Error("nobody answered, and one is believed")
+	}
+}
+
+// TestDoctorsJSONIsLines: each finding is one object.
+func TestDoctorsJSONIsLines(t *testing.T) {
+	s := session{args: []string{"cluster", "doctor", "-o", "json"}}
+	s.do(t.Context(), t, clusterServer(illCluster()))
+	if s.code != exitFailed {
+		t.Errorf("exit %d", s.code)
+	}
+	for line := range bytes.Lines(s.stdout.Bytes()) {
+		var f findingLine
+		if err := json.Unmarshal(line, &f); err != nil || f.Severity == "" || f.Check == "" || f.What == "" || (f.Severity != "OK") != (f.Do != "") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// TestJudge shows what the golden files do not.
+func TestJudge(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*runlogv1.GetStatusResponse)
+		want   string
+	}{
+		"two voters":                {func(s *runlogv1.GetStatusResponse) { s.Members = s.Members[:2] }, "2 voters tolerate no more failures than 1 would"},
+		"all on one host":           {func(s *runlogv1.GetStatusResponse) { onHost(s, "127.0.0.1") }, "n1 and n2 and n3 share the host 127.0.0.1"},
+		"a follower without leader": {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_CANDIDATE }, "n1 follows nobody, though n2 leads"},
+		"nobody leads, most are up": {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, "nobody leads, though 3 of 3 voters answer"},
+		"a non-voter does not answer": {func(s *runlogv1.GetStatusResponse) {
+			m := sampleMember("4")
+			m.Role, m.State, m.Error = runlogv1.MemberRole_NON_VOTER, runlogv1.MemberState_UNREACHABLE, "gone"
+			s.Members = append(s.Members, m)
+		}, "n4 does not answer at 10.0.0.4:7413: gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := proto.CloneOf(sampleCluster())
+			test.change(s)
+			var all []string
+			for _, f := range judge(&view{s, time.Now()}) {
+				all = append(all, f.what)
+			}
+			if !strings.Contains(strings.Join(all, "\n"), test.want) {
+				t.Errorf("found are %q", all)
+			}
+		})
+	}
+}
+
+func onHost(s *runlogv1.GetStatusResponse, host string) {
+	for _, m := range s.GetMembers() {
+		m.RaftAddress = host + m.GetRaftAddress()[strings.LastIndex(m.GetRaftAddress(), ":"):]
+	}
+}

@@ -1,0 +1,74 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+// Recovered is what a node had when it was made the only member of its group.
+type Recovered struct {
+	// Members of the group before, as far as the node knew.
+	Members []Member
+	// LastIndex and LastTerm are the end of its log, of which everything counts as committed from now on; Applied is what
+	// its store held.
+	LastIndex, LastTerm, Applied uint64
+}
+
+// Recover makes a node that does not run the only voter of its group, after the majority of the group was lost for good.
+// What only the lost nodes had is lost, acknowledged or not; and they must never run again, or there are two groups.
+// Everything that this node's log holds counts as committed. The options are those of Start.
+func Recover(opts Options) (r Recovered, err error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return Recovered{}, err
+	}
+	n := newNode(opts)
+	defer func() { err = errors.Join(err, n.closeFiles()) }()
+	if err := n.open(); err != nil {
+		return Recovered{}, err
+	}
+	if r, err = n.standing(); err != nil {
+		return Recovered{}, err
+	}
+	self, known := find(r.Members, opts.NodeID)
+	if !known {
+		return Recovered{}, fmt.Errorf("%w: %s: its log names the members %v", ErrNotMember, opts.NodeID, r.Members)
+	}
+	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
+	err = n.logs.StoreLog(&hraft.Log{
+		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.state.term), Type: hraft.LogConfiguration,
+		Data: hraft.EncodeConfiguration(alone),
+	})
+	return r, err
+}
+
+// standing reads who belonged to the group, and how far the node is, from its log and its newest snapshot.
+func (n *Node) standing() (Recovered, error) {
+	first, last, err := n.logBounds()
+	if err != nil {
+		return Recovered{}, err
+	}
+	newest, err := n.snapshots.newest()
+	if err != nil {
+		return Recovered{}, err
+	}
+	r := Recovered{LastIndex: newest.index, LastTerm: newest.term, Applied: n.opts.Store.Applied().Index}
+	var members hraft.Configuration
+	if list, err := n.snapshots.List(); err == nil && len(list) > 0 {
+		members = list[0].Configuration
+	}
+	for i := first; i > 0 && i <= last; i++ {
+		var l hraft.Log
+		if err := n.logs.GetLog(i, &l); err != nil {
+			return Recovered{}, err
+		}
+		r.LastIndex, r.LastTerm = l.Index, l.Term
+		if l.Type == hraft.LogConfiguration {
+			members = hraft.DecodeConfiguration(l.Data)
+		}
+	}
+	r.Members = membersOf(members)
+	return r, nil
+}

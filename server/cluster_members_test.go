@@ -1,0 +1,182 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft"
+	"runlog/server/cluster"
+	"runlog/server/peer"
+	"runlog/storage"
+)
+
+func (n *node) clusters() runlogv1.ClusterServiceClient {
+	return runlogv1.NewClusterServiceClient(n.conn)
+}
+
+// add invites the node at an address.
+func (n *node) add(address string) error {
+	_, err := n.clusters().AddMember(n.context(), &runlogv1.AddMemberRequest{RaftAddress: address})
+	return err
+}
+
+func (n *node) remove(id string) error {
+	_, err := n.clusters().RemoveMember(n.context(), &runlogv1.RemoveMemberRequest{NodeId: id})
+	return err
+}
+
+// says wants an error with a reason, and a text that says what matters.
+func says(t *testing.T, err error, reason contract.Reason, words ...string) {
+	t.Helper()
+	r := refused(t, err, reason)
+	for _, w := range words {
+		if !strings.Contains(r.message, w) {
+			t.Errorf("%q does not say %q", r.message, w)
+		}
+	}
+}
+
+// TestMembershipIsRefused: changes of the members that would harm the cluster, or cannot be made, are refused with the
+// reason, by every node.
+func TestMembershipIsRefused(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	all[0].append("run", numbered(0))
+	alone := startNode(t)
+	for _, n := range all {
+		says(t, n.add(""), contract.ReasonInvalidArgumentField, "raftAddress")
+		says(t, n.add(freeAddresses(t, 1)[0]), contract.ReasonMembershipRefused, "refused")
+		says(t, n.add(alone.server.Addresses().Raft), contract.ReasonMembershipRefused, "cluster")
+		says(t, n.add(n.opts.RaftListen), contract.ReasonMemberExists, "already")
+		says(t, n.remove(""), contract.ReasonInvalidArgumentField, "nodeId")
+		says(t, n.remove("nobody"), contract.ReasonMemberNotFound, "nobody", "a, b, c")
+		_, err := n.clusters().TransferLeadership(n.context(), &runlogv1.TransferLeadershipRequest{NodeId: "nobody"})
+		says(t, err, contract.ReasonMemberNotFound, "nobody")
+	}
+	says(t, alone.remove(alone.server.NodeID()), contract.ReasonMembershipRefused, "last voter")
+	_, err := alone.clusters().TransferLeadership(alone.context(), &runlogv1.TransferLeadershipRequest{})
+	says(t, err, contract.ReasonMembershipRefused, "no other voter")
+
+	// With one of three down, a second one cannot go.
+	down := all.followers()[0]
+	down.close()
+	up := all.followers()[0]
+	says(t, up.remove(up.opts.NodeID), contract.ReasonMembershipRefused, down.opts.NodeID)
+	if err := up.remove(down.opts.NodeID); err != nil {
+		t.Errorf("the node that is down cannot be removed: %v", err)
+	}
+	down.opts.Registry = nil
+	if _, err := Start(t.Context(), down.opts); err == nil || !strings.Contains(err.Error(), "removed") {
+		t.Errorf("a removed node starts: %v", err)
+	}
+}
+
+// TestJoin: a node joins while events are appended, gets all there is, and votes; another directory cannot have its name
+// until it was removed.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 1, func(_ int, o *Options) { o.Join, o.BootstrapExpect = nil, 0 })
+	for i := range 50 {
+		all[0].append("run", numbered(i))
+	}
+	gone := make(chan error, 10)
+	for _, id := range []string{"b", "c"} {
+		n := &node{t: t, opts: testOptions(t)}
+		n.opts.NodeID, n.opts.Join = id, []string{all[0].server.Addresses().Raft}
+		if id == "b" {
+			n.opts.Fail = func(err error) { gone <- err }
+		}
+		n.opts.Raft.ElectionTimeout = all[0].opts.Raft.ElectionTimeout
+		n.start()
+		t.Cleanup(n.close)
+		all = append(all, n)
+		n.append("run", numbered(50+len(all)))
+	}
+	all.wantSame("run", 52)
+	voters := func(n int) {
+		t.Helper()
+		eventually(t, "voters", func() bool {
+			members := all.leader().server.node.Members()
+			return len(members) == n && !slices.ContainsFunc(members, func(m raft.Member) bool { return !m.Voter })
+		})
+	}
+	voters(3)
+	again := testOptions(t)
+	again.NodeID, again.Join = "b", []string{all[0].server.Addresses().Raft}
+	if _, err := Start(t.Context(), again); err == nil || !strings.Contains(err.Error(), "called b too") && !strings.Contains(err.Error(), "node id b") {
+		t.Errorf("another node b joins: %v", err)
+	}
+	moveLeader(t, all)
+	if err := all[2].remove("b"); err != nil {
+		t.Fatal(err)
+	}
+	voters(2)
+	if err := <-gone; !strings.Contains(err.Error(), "removed") {
+		t.Errorf("the removed node stops itself because of %v", err)
+	}
+	if s, err := Start(t.Context(), again); err != nil {
+		t.Errorf("a new node b: %v", err)
+	} else if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInvitedNode: a node that waits to be one of several is invited to a cluster that is there.
+func TestInvitedNode(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", numbered(0))
+	waiting := &node{t: t, opts: testOptions(t)}
+	waiting.opts.NodeID, waiting.opts.BootstrapExpect = "waiting", 3
+	waiting.opts.RaftListen = freeAddresses(t, 1)[0]
+	waiting.opts.Join = []string{waiting.opts.RaftListen}
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		waiting.start()
+	}()
+	t.Cleanup(waiting.close)
+	eventually(t, "invited", func() bool { return n.add(waiting.opts.RaftListen) == nil })
+	<-started
+	nodes{n, waiting}.wantSame("run", 1)
+	eventually(t, "two members", func() bool {
+		state, err := waiting.clusters().GetStatus(waiting.context(), &runlogv1.GetStatusRequest{})
+		return err == nil && len(state.Members) == 2 && state.Members[1].Role == runlogv1.MemberRole_VOTER
+	})
+}
+
+// TestStrangerAPP2: nobody who is no member of the cluster gets a word in: Raft believes whoever it listens to.
+func TestStrangerAPP2(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", numbered(0))
+	for name, id := range map[string]storage.ClusterID{"of its cluster": n.server.clusterID, "of another": {1}, "of none": {}} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := peer.New(peer.Options{Listener: l, Self: func() peer.Identity {
+			return peer.Identity{NodeID: "stranger", RaftID: "stranger.1", Cluster: id, Format: cluster.Format}
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		for range 3 {
+			var refusal *peer.RefusedError
+			if _, err := m.Dial(ctx, peer.KindRaft, n.server.Addresses().Raft, ""); !errors.As(err, &refusal) {
+				t.Errorf("a stranger %s: %v", name, err)
+			}
+			time.Sleep(10 * time.Millisecond) // others are asked about it meanwhile
+		}
+		cancel()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	n.append("run", numbered(1))
+}

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestRecover: the node that is left of three goes on alone with all that was acknowledged, a node that was lost is told
+// that it does not belong any more, and new ones join.
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	for i := range 10 {
+		all[i%3].append("run", numbered(i))
+	}
+	all.wantSame("run", 10)
+	all.close()
+	left, lost := all[1], all[2]
+	left.opts.Join, left.opts.BootstrapExpect = nil, 0
+	r, err := Recover(left.opts)
+	if err != nil || r.NodeID != left.opts.NodeID || !slices.Equal(r.Lost, []string{all[0].opts.NodeID, lost.opts.NodeID}) {
+		t.Fatalf("recovery %+v, %v", r, err)
+	}
+	left.opts.Registry = nil
+	left.start()
+	wantEqual(t, "last", left.append("run", numbered(10)).LastSeq, uint64(11))
+
+	// The lost node comes back all the same, and stops itself.
+	failed := make(chan error, 10)
+	lost.opts.Registry, lost.opts.Fail = nil, func(err error) { failed <- err }
+	if s, err := Start(t.Context(), lost.opts); err == nil {
+		err = <-failed
+		t.Logf("the lost node says: %v", err)
+		_ = s.Close()
+	} else {
+		t.Logf("the lost node does not start: %v", err)
+	}
+
+	young := &node{t: t, opts: testOptions(t)}
+	young.opts.NodeID, young.opts.Join = "young", []string{left.opts.RaftListen}
+	young.start()
+	t.Cleanup(young.close)
+	nodes{left, young}.wantSame("run", 11)
+	wantEqual(t, "last", young.append("run", numbered(11)).LastSeq, uint64(12))
+	eventually(t, "the new node votes", func() bool {
+		members := left.server.node.Members()
+		return len(members) == 2 && members[1].Voter
+	})
+}
