@@ -19,7 +19,7 @@ func TestPausedLeader(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
-	for round := range clusterRounds(t, 4) {
+	for round := range clusterRounds(t, 3) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		leader := c.leader()
@@ -74,7 +74,7 @@ func TestPausedFollowers(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
-	for round := range clusterRounds(t, 4) {
+	for round := range clusterRounds(t, 3) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 		paused := c.followers(c.leader())
