@@ -81,12 +81,12 @@ cluster: build ## start three nodes that make a cluster, with a load on them, an
 	./tools/cluster.sh
 
 .PHONY: crash
-crash: ## kill a node ROUNDS times while it takes appends, and look for lost events
+crash: ## kill nodes ROUNDS times while they take appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
-	RUNLOG_NETNS=1 go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
+	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
 
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on

@@ -32,7 +32,7 @@ func TestKillNineLeader(t *testing.T) {
 	l := newClusterLoad(t, c, 4)
 	l.begin()
 	var outages []time.Duration
-	for round := range clusterRounds(t, 4) {
+	for round := range clusterRounds(t, 3) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
 		leader := c.leader()

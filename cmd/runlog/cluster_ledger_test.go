@@ -32,6 +32,7 @@ type knownRun struct {
 	never map[string]string      // steps that were refused and never sent again, and why
 	maybe map[string]bool        // steps that have no answer
 	floor uint64                 // a runSeq that somebody has seen
+	at    time.Time              // when something was acknowledged last
 }
 
 // ackedEvent is an event and its answer.
@@ -153,7 +154,7 @@ func (l *clusterLedger) acknowledge(a *sentAppend, results []*runlogv1.AppendRes
 		before = got
 		r.acked[step] = &ackedEvent{a.req.Events[i], got}
 		delete(r.maybe, step)
-		r.floor = max(r.floor, got.RunSeq)
+		r.floor, r.at = max(r.floor, got.RunSeq), time.Now()
 		l.stamp = max(l.stamp, got.PersistedAt.AsTime().UnixNano())
 	}
 	if lastSeq < r.acked[a.req.Events[0].GetStepId()].result.RunSeq {

@@ -176,6 +176,18 @@ func (l *clusterLedger) someRun() string {
 	return runs[rand.IntN(len(runs))]
 }
 
+// freshRun returns a run that something was acknowledged of after a moment; empty: there is none.
+func (l *clusterLedger) freshRun(after time.Time) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for run, r := range l.runs {
+		if r.at.After(after) {
+			return run
+		}
+	}
+	return ""
+}
+
 // try sends a request to one node after the other, as it is, until its outcome is known (APP-10).
 func (w *clusterWriter) try(ctx context.Context, a *sentAppend) {
 	for ; ctx.Err() == nil; time.Sleep(time.Duration(2+rand.IntN(10)) * time.Millisecond) {

@@ -152,7 +152,13 @@ func TestPartitions(t *testing.T) {
 		length := time.Duration(rand.IntN(3000)) * time.Millisecond
 		for time.Since(began) < length {
 			for _, n := range nodes {
-				asked.Go(func() { l.askWaking(n) })
+				asked.Go(func() {
+					run := l.ledger.freshRun(began)
+					if run == "" {
+						run = l.ledger.someRun()
+					}
+					l.askWaking(run, n)
+				})
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

@@ -19,33 +19,27 @@ func TestPausedLeader(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
-	for round := range clusterRounds(t, 4) {
+	for round := range clusterRounds(t, 3) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		leader := c.leader()
-		_, _ = l.lastSeq(context.Background(), "shared-0", leader) // so that there is a connection
+		ends := leader.connections(6)
 		leader.pause()
 		paused := time.Now()
 		pause := time.Duration(1+rand.IntN(5)) * clusterElection
 		if round%2 == 0 {
-			pause = max(pause, 3*clusterElection)
+			l.awaitAck(paused) // another leads
 		}
 		var asked sync.WaitGroup
-		for time.Since(paused) < pause {
-			for range 3 {
-				asked.Go(func() { l.askWaking(leader) })
-			}
-			time.Sleep(time.Duration(5+rand.IntN(40)) * time.Millisecond)
+		for deadline := paused.Add(pause); time.Now().Before(deadline); time.Sleep(time.Duration(5+rand.IntN(40)) * time.Millisecond) {
+			l.askAll(&asked, ends, paused)
 		}
-		if round%2 == 0 {
-			l.awaitAck(paused)
-			asked.Go(func() { l.askWaking(leader) })
-			time.Sleep(5 * time.Millisecond)
-		}
+		l.askAll(&asked, ends, paused)
+		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
 		leader.resume()
-		for range 20 {
-			asked.Go(func() { l.askWaking(leader) })
-			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+		for range 10 {
+			l.askAll(&asked, ends, paused)
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
 		}
 		asked.Wait()
 		if t.Failed() {
@@ -55,9 +49,35 @@ func TestPausedLeader(t *testing.T) {
 	l.verify()
 }
 
+// connections returns the node with as many connections of their own, which are up.
+func (n *clusterNode) connections(count int) []*clusterNode {
+	var ends []*clusterNode
+	for range count {
+		end := *n
+		end.conn = dialNode(n.c.t, n.grpc)
+		ends = append(ends, &end)
+		if _, err := end.status(); err != nil {
+			n.c.t.Logf("%s: %v", n.name, err)
+		}
+	}
+	return ends
+}
+
+// askAll sends a read over each connection, of a run that was appended to after a moment.
+func (l *clusterLoad) askAll(asked *sync.WaitGroup, ends []*clusterNode, after time.Time) {
+	for _, end := range ends {
+		asked.Go(func() {
+			run := l.ledger.freshRun(after)
+			if run == "" {
+				run = l.ledger.someRun()
+			}
+			l.askWaking(run, end)
+		})
+	}
+}
+
 // askWaking sends a linearizable read to a node that is stopped, or was a moment ago.
-func (l *clusterLoad) askWaking(n *clusterNode) {
-	run := l.ledger.someRun()
+func (l *clusterLoad) askWaking(run string, n *clusterNode) {
 	floor := l.ledger.floor(run)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*clusterElection)
 	defer cancel()
@@ -74,7 +94,7 @@ func TestPausedFollowers(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
-	for round := range clusterRounds(t, 4) {
+	for round := range clusterRounds(t, 3) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 		paused := c.followers(c.leader())
@@ -91,7 +111,7 @@ func TestPausedFollowers(t *testing.T) {
 		}
 		for _, n := range paused {
 			n.resume()
-			l.askWaking(n)
+			l.askWaking(l.ledger.someRun(), n)
 		}
 		if t.Failed() {
 			t.Fatalf("round %d", round)

@@ -83,6 +83,11 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	members := r.node.Members()
 	known, err := mayJoin(members, req)
 	if err != nil {
+		// Who is told that it was removed ends. A leader that was deposed without having noticed does not know who became a
+		// member since.
+		if r.node.ConfirmLeader(ctx) != nil {
+			return nil, ErrNoLeader
+		}
 		return nil, err
 	}
 	resp.Member = known
