@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -35,7 +36,7 @@ type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlo
 // was not stored.
 func (e *eventService) AppendStream(stream appendStream) error {
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
-	route := &streamRoute{e: e, ctx: stream.Context()}
+	route := &streamRoute{e: e, ctx: stream.Context(), settled: func() { in.settled(stream.Context()) }}
 	ended := make(chan error, 1)
 	// It ends with the stream, at the latest when this call returns: nothing else ends a Recv.
 	go func() {
@@ -103,6 +104,16 @@ func (in *intake) release(tokens int) {
 	in.unanswered.Add(-1)
 	for range tokens {
 		<-in.room
+	}
+}
+
+// settledStep is how often a stream looks whether its requests have their answers, when it changes the way that they go.
+const settledStep = time.Millisecond
+
+// settled returns when only the request that is being admitted has no answer, or the stream ends.
+func (in *intake) settled(ctx context.Context) {
+	for in.unanswered.Load() > 1 && ctx.Err() == nil {
+		time.Sleep(settledStep)
 	}
 }
 

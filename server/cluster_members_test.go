@@ -48,7 +48,7 @@ func says(t *testing.T, err error, reason contract.Reason, words ...string) {
 func TestMembershipIsRefused(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
-	all[0].append("run", numbered(0))
+	all[0].mustAppend("run", numbered(0))
 	alone := startNode(t)
 	for _, n := range all {
 		says(t, n.add(""), contract.ReasonInvalidArgumentField, "raftAddress")
@@ -84,7 +84,7 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 1, func(_ int, o *Options) { o.Join, o.BootstrapExpect = nil, 0 })
 	for i := range 50 {
-		all[0].append("run", numbered(i))
+		all[0].mustAppend("run", numbered(i))
 	}
 	gone := make(chan error, 10)
 	for _, id := range []string{"b", "c"} {
@@ -97,7 +97,7 @@ func TestJoin(t *testing.T) {
 		n.start()
 		t.Cleanup(n.close)
 		all = append(all, n)
-		n.append("run", numbered(50+len(all)))
+		n.mustAppend("run", numbered(50+len(all)))
 	}
 	all.wantSame("run", 52)
 	voters := func(n int) {

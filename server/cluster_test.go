@@ -62,7 +62,7 @@ func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	all := startNodes(t, 3)
 	for i := range 60 {
 		to, from := all[i%3], all[(i+1+i/3%2)%3]
-		resp := to.append("run", numbered(i))
+		resp := to.mustAppend("run", numbered(i))
 		wantEqual(t, "runSeq", resp.LastSeq, uint64(i+1))
 		list, err := from.events.ListEvents(from.context(), &runlogv1.ListEventsRequest{RunId: "run", AfterSeq: uint64(i)})
 		if err != nil || list.LastSeq != uint64(i+1) || len(list.Events) != 1 {
@@ -75,9 +75,9 @@ func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	}
 	all.wantSame("run", 60)
 	// A duplicate is one at every node, with the same answer (IDM-6).
-	first := all[0].append("run", numbered(7))
+	first := all[0].mustAppend("run", numbered(7))
 	for _, n := range all[1:] {
-		again := n.append("run", numbered(7))
+		again := n.mustAppend("run", numbered(7))
 		if !again.Results[0].Idempotent || !proto.Equal(again.Results[0], first.Results[0]) {
 			t.Errorf("node %s answers %v, the first node %v", n.opts.NodeID, again.Results[0], first.Results[0])
 		}
@@ -263,7 +263,7 @@ func TestLossOfAMinorityAPP2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 500 * time.Millisecond })
 	for i := range 10 {
-		all[i%3].append("run", numbered(i))
+		all[i%3].mustAppend("run", numbered(i))
 	}
 	lost := all.leader()
 	lost.close()

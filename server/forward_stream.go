@@ -19,6 +19,8 @@ type streamRoute struct {
 	e      *eventService
 	ctx    context.Context // of the producer's stream
 	remote *forwardStream  // nil: none
+	// settled returns when everything that was admitted before has its answer, or the stream ends.
+	settled func()
 }
 
 // admit sends a request on its way.
@@ -45,6 +47,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 		}
 		if r.remote == nil || r.remote.reign != reign || r.remote.broken() {
 			r.end()
+			r.settled() // what this node admitted when it led
 			if r.remote, err = dialRemote(r.ctx, s, reign); err != nil {
 				r.remote = nil
 				s.retriable(waiting, reign)

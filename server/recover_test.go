@@ -11,7 +11,7 @@ func TestRecover(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
 	for i := range 10 {
-		all[i%3].append("run", numbered(i))
+		all[i%3].mustAppend("run", numbered(i))
 	}
 	all.wantSame("run", 10)
 	all.close()

@@ -36,6 +36,8 @@ type Link struct {
 	key  linkKey
 	// about is what the node said of itself last.
 	about atomic.Pointer[nodev1.DescribeResponse]
+	// closed says that the connection has made room for others.
+	closed atomic.Bool
 	// refused is why the node could not be reached last, where one end refused the other.
 	refused atomic.Pointer[peer.RefusedError]
 }
@@ -102,6 +104,7 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 // dropLocked ends all links. Those that are in use are made again.
 func (l *links) dropLocked() {
 	for _, k := range l.open {
+		k.closed.Store(true)
 		_ = k.Conn.Close()
 	}
 	l.open = make(map[linkKey]*Link)
