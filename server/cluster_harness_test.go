@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,20 +22,29 @@ type nodes []*node
 // startNodes starts n nodes that make a cluster together, and waits until all are ready.
 func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	t.Helper()
-	addresses := freeAddresses(t, n)
-	all := make(nodes, n)
-	for i := range all {
-		all[i] = &node{t: t, opts: testOptions(t)}
-		o := &all[i].opts
-		o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
-		o.Raft.ElectionTimeout = 300 * time.Millisecond
-		for _, c := range change {
-			c(i, o)
+	for try := 0; ; try++ {
+		addresses := freeAddresses(t, n)
+		all := make(nodes, n)
+		for i := range all {
+			all[i] = &node{t: t, opts: testOptions(t)}
+			o := &all[i].opts
+			o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
+			o.Raft.ElectionTimeout = 300 * time.Millisecond
+			for _, c := range change {
+				c(i, o)
+			}
+		}
+		err := all.tryStart()
+		if err == nil {
+			t.Cleanup(all.close)
+			return all
+		}
+		all.close()
+		// A free port may be taken before the node has it, by any connection of another test.
+		if try == 3 || !strings.Contains(err.Error(), "the port is in use") {
+			t.Fatal(err)
 		}
 	}
-	all.start()
-	t.Cleanup(all.close)
-	return all
 }
 
 // freeAddresses returns loopback addresses that nobody listened on a moment ago, with ports below those that systems give
@@ -58,11 +69,26 @@ func freeAddresses(t testing.TB, n int) []string {
 
 // start starts all at once, as they wait for each other.
 func (ns nodes) start() {
+	ns[0].t.Helper()
+	if err := ns.tryStart(); err != nil {
+		ns[0].t.Fatal(err)
+	}
+}
+
+// tryStart starts all at once. When one does not start, the others wait for it no longer.
+func (ns nodes) tryStart() error {
+	ctx, cancel := context.WithCancelCause(ns[0].t.Context())
+	defer cancel(nil)
 	var started sync.WaitGroup
 	for _, n := range ns {
-		started.Go(n.start)
+		started.Go(func() {
+			if err := n.tryStart(ctx); err != nil {
+				cancel(err) // the first one counts
+			}
+		})
 	}
 	started.Wait()
+	return context.Cause(ctx)
 }
 
 // close stops all that run, at once.
@@ -111,5 +137,24 @@ func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv
 		if status.Code(err) != codes.Unavailable || time.Now().After(deadline) {
 			n.t.Fatalf("append to %q: %v", runID, err)
 		}
+	}
+}
+
+// TestNodesThatDoNotStart: one of several that does not start ends the wait of the others, with its reason.
+func TestNodesThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	all := nodes{{t: t, opts: testOptions(t)}, {t: t, opts: testOptions(t)}}
+	for i, address := range []string{taken.Addr().String(), freeAddresses(t, 1)[0]} {
+		o := &all[i].opts
+		o.RaftListen, o.BootstrapExpect, o.Join = address, 2, []string{taken.Addr().String()}
+	}
+	defer all.close()
+	if err := all.tryStart(); err == nil || !strings.Contains(err.Error(), "the port is in use") {
+		t.Errorf("nodes of which one has no port: %v", err)
 	}
 }

@@ -65,18 +65,25 @@ func startNode(t testing.TB, change ...func(*Options)) *node {
 
 func (n *node) start() {
 	n.t.Helper()
-	// The others that it may wait for may have failed.
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	if err := n.tryStart(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// tryStart starts the server. A node that is one of several waits for the others no longer than patience.
+func (n *node) tryStart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := Start(ctx, n.opts)
 	if err != nil {
-		n.t.Fatalf("Start: %v", err)
+		return fmt.Errorf("start node %s: %w", n.opts.NodeID, err)
 	}
 	n.server = s
-	if err := s.WaitReady(ctx); err != nil {
-		n.t.Fatalf("WaitReady: %v", err)
-	}
 	n.dial()
+	if err := s.WaitReady(ctx); err != nil {
+		return fmt.Errorf("node %s is not ready: %w", n.opts.NodeID, err)
+	}
+	return nil
 }
 
 // dialWith makes a connection that ends with the test.

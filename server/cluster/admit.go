@@ -29,10 +29,11 @@ func (c *Cluster) admit(kind peer.Kind, who peer.Identity) error {
 	if kind != peer.KindRaft {
 		return nil
 	}
+	if who.RaftID == c.selfID() {
+		return nil // an only voter tells itself to stand for election
+	}
 	if c.running.Load() == nil {
-		if c.Identity().Started {
-			return nil // about to take part: it knows its members from its log
-		}
+		// Also while it starts: it cannot tell members from others yet, and a connection that is taken stays.
 		return &peer.RefusedError{Reason: peer.NotServing, Message: "the node does not take part in its cluster yet"}
 	}
 	if err := c.member(who); err != nil {

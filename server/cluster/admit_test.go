@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"runlog/server/peer"
+)
+
+// TestNobodyIsMemberBeforeTheStart: a node that has taken part before lets nobody speak Raft to it while it starts again: it
+// does not know its members yet, and a node that was removed, or lost when the cluster was recovered, would stay connected.
+// Itself it lets in.
+func TestNobodyIsMemberBeforeTheStart(t *testing.T) {
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	me := NewIdentity("a")
+	me.ClusterID, me.Started, me.Member = randomHex(16), true, true
+	c, err := New(Options{
+		Identity: me, Listener: listen(), Save: func(Identity) error { return nil }, Encode: func(err error) error { return err },
+		Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lost := peer.Identity{NodeID: "b", RaftID: "b.1", Cluster: c.self().Cluster, Format: Format}
+	other := peer.New(peer.Options{Listener: listen(), Self: func() peer.Identity { return lost }})
+	defer other.Close()
+	conn, err := other.Dial(t.Context(), peer.KindRaft, c.opts.Advertise, me.RaftID())
+	var refused *peer.RefusedError
+	if !errors.As(err, &refused) || refused.Reason != peer.NotServing {
+		t.Errorf("a node that may be no member any more: %v, %v", conn, err)
+	}
+	self, err := c.mesh.Dial(t.Context(), peer.KindRaft, c.opts.Advertise, me.RaftID())
+	if err != nil {
+		t.Fatalf("itself: %v", err)
+	}
+	_ = self.Close()
+}
