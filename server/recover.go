@@ -3,7 +3,10 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 
 	"runlog/raft"
 	"runlog/server/cluster"
@@ -23,6 +26,10 @@ type Recovery struct {
 // the voters was lost for good: docs/operations.md tells when. Of the options, DataDir and the loggers count.
 func Recover(opts Options) (r *Recovery, err error) {
 	opts.EnsureDefaults()
+	// Opening a directory that is no node's would make it one.
+	if _, err := os.Stat(filepath.Join(opts.DataDir, "identity.json")); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("data directory %s has no identity.json: there is nothing to recover; name the --data-dir of the node", opts.DataDir)
+	}
 	dir, err := openDataDir(opts.DataDir, "")
 	if err != nil {
 		return nil, err

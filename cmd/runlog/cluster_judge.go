@@ -98,7 +98,7 @@ func findNoLeader(v *view) []finding {
 	voters, up := votersOf(v.GetMembers())
 	need := voters/2 + 1
 	f := finding{severity: severityError, what: fmt.Sprintf("nobody leads: %d of %s answer and %d are needed; no appends are taken", up, plural(voters, "voter"), need)}
-	f.do = "bring back those that do not answer: appends then go on by themselves; if a majority is lost for good: runlog cluster recover"
+	f.do = "bring back those that do not answer; appends go on by themselves as soon as enough are there; if they are lost for good, see runlog cluster recover --help"
 	if up >= need {
 		f.what = fmt.Sprintf("nobody leads, though %d of %s answer; no appends are taken", up, plural(voters, "voter"))
 		f.do = "ask again in a few seconds: an election takes about two; if it lasts, see whether the nodes reach each other at their raft addresses, and their logs"
@@ -107,12 +107,16 @@ func findNoLeader(v *view) []finding {
 }
 
 func findSilent(v *view) (found []finding) {
+	voters, up := votersOf(v.GetMembers())
 	for _, m := range v.GetMembers() {
 		f := finding{severity: severityError, nodes: []string{nameOf(m)}}
 		switch {
 		case !answers(m):
 			f.what = fmt.Sprintf("%s does not answer at %s: %s", nameOf(m), m.GetRaftAddress(), whyUnreachable(m))
 			f.do = fmt.Sprintf("start it, or mend the network; if it is lost for good: runlog cluster remove %s, and add a new node", nameOf(m))
+			if up < voters/2+1 { // no member can be removed
+				f.do = "start it, or mend the network"
+			}
 			if !isVoter(m) {
 				f.severity = severityWarning
 			}
@@ -157,6 +161,7 @@ func findTolerance(v *view) []finding {
 		f.do = "add two more nodes"
 	case up < need:
 		f.what = fmt.Sprintf("%d of %s answer, and %d are needed for appends to be taken", up, plural(voters, "voter"), need)
+		f.do = "bring back the others"
 	case voters == 2: // and both answer
 		f.what, f.do = "there are two voters: when one fails, no appends are taken", "add a node"
 	case up == need:

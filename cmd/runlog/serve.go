@@ -132,6 +132,11 @@ func clusterFlags(opts *server.Options) error {
 	case opts.Raft.ElectionTimeout < minElectionTimeout:
 		return usageError("--election-timeout %s is less than %s", opts.Raft.ElectionTimeout, minElectionTimeout)
 	}
+	for _, address := range opts.Join {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return usageError("--join %s is no address: name host and port, as in host1:7413", address)
+		}
+	}
 	for _, a := range []struct{ flag, listen, advertise string }{
 		{"raft", opts.RaftListen, opts.RaftAdvertise}, {"grpc", opts.GRPCListen, opts.GRPCAdvertise}, {"http", opts.HTTPListen, opts.HTTPAdvertise},
 	} {

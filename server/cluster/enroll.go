@@ -32,7 +32,11 @@ func (c *Cluster) enroll() {
 		if done, err := c.tryEnroll(time.Since(led) > lostAfter); !done {
 			step = enrollStep
 			if err != nil && time.Since(told) > tellStep {
-				c.log.Warn("this node is no member of the cluster yet", "err", explain(err))
+				msg := "this node is no member of the cluster yet"
+				if c.Identity().Member {
+					msg = "this node has no leader, or is not a member under its address"
+				}
+				c.log.Warn(msg, "err", explain(err))
 				told = time.Now()
 			}
 		}

@@ -41,6 +41,9 @@ func (c *Cluster) Form(ctx context.Context) error {
 		}
 		waiting, err := c.tryForm(ctx)
 		if err != nil {
+			if _, ok := status.FromError(err); ok {
+				return fmt.Errorf("cluster: %s", explain(err))
+			}
 			return err
 		}
 		if waiting != "" && time.Since(told) > tellStep {
@@ -79,7 +82,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			if fatal(s.err) {
 				return "", s.err
 			}
-			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explain(s.err)))
+			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explainDial(s.err)))
 		case s.about.RaftId == me.RaftID(): // it was told its own address too
 		case s.about.NodeId == me.NodeID:
 			return "", fmt.Errorf("cluster: the node at %s is called %s too; give each node a --node-id of its own", s.address, me.NodeID)
@@ -88,7 +91,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			if joined || fatal(err) {
 				return "", err
 			}
-			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explain(err)))
+			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explainDial(err)))
 		case int(s.about.Expect) != c.opts.Expect:
 			faults = append(faults, fmt.Sprintf("%s belongs to no cluster, and expects %d nodes where this one expects %d (--bootstrap-expect)",
 				s.address, s.about.Expect, c.opts.Expect))
@@ -97,6 +100,9 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 		}
 	}
 	if c.opts.Expect < 1 {
+		if len(faults) == 0 {
+			faults = []string{"--join names no other node than this one"}
+		}
 		return "waiting for a member to join: " + strings.Join(faults, "; "), nil
 	}
 	if named := c.named(others); named > c.opts.Expect {
@@ -200,7 +206,7 @@ func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 			break
 		}
 		if time.Since(told) > tellStep {
-			c.log.Warn("a founder of the cluster has not taken the invitation yet", "err", explain(fault))
+			c.log.Warn("a founder of the cluster has not taken the invitation yet", "err", explainDial(fault))
 			told = time.Now()
 		}
 		select {
@@ -293,4 +299,13 @@ func explain(err error) string {
 		return s.Message()
 	}
 	return fmt.Sprint(err)
+}
+
+// explainDial is explain without what gRPC puts around the reason why a connection could not be made.
+func explainDial(err error) string {
+	text := explain(err)
+	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {
+		text = strings.TrimSuffix(cause, `"`)
+	}
+	return strings.TrimPrefix(text, "peer: ")
 }

@@ -133,7 +133,7 @@ func (c *Cluster) Add(ctx context.Context, address string) (nodeID string, err e
 	}
 	s := c.look(ctx, []string{address})[0]
 	if s.err != nil {
-		return "", fmt.Errorf("no node at %s: %w: %s", address, ErrRefused, explain(s.err))
+		return "", fmt.Errorf("no node at %s: %w: %s", address, ErrRefused, explainDial(s.err))
 	}
 	members := r.node.Members()
 	if _, err := mayJoin(members, &nodev1.JoinRequest{NodeId: s.about.NodeId, RaftId: s.about.RaftId, RaftAddress: s.about.RaftAddress}); err != nil {
