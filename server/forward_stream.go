@@ -31,7 +31,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	waiting, cancel := context.WithTimeout(r.ctx, s.opts.LeaderWait)
 	defer cancel()
 	for {
-		if waiting.Err() != nil || s.cluster.AwaitLeader(waiting, nil) != nil {
+		if s.cluster.AwaitLeader(waiting, nil) != nil {
 			r.end()
 			return &streamed{requestID: safeID(req), err: s.notLeader()}
 		}

@@ -49,14 +49,21 @@ type answer struct {
 }
 
 // ask asks one server once.
-func (a *app) ask(ctx context.Context, server string, timeout time.Duration) answer {
-	c, err := client.Dial(server, client.Options{MaxAttempts: 1, Timeout: timeout, DialOptions: a.dialOptions})
+func (a *app) ask(ctx context.Context, server string) answer {
+	c, err := client.Dial(server, client.Options{MaxAttempts: 1, Timeout: a.timeout, DialOptions: a.dialOptions})
 	if err != nil {
 		return answer{server: server, err: usageError("%v", err)}
 	}
 	defer c.Close()
 	status, err := c.GetStatus(ctx)
 	return answer{server, status, err}
+}
+
+// beBrief shortens --timeout where one slow node must not hold up what is said of the others.
+func (a *app) beBrief(longest time.Duration) {
+	if a.timeout == 0 || a.timeout > longest {
+		a.timeout = longest
+	}
 }
 
 // servers are the addresses that --server names.

@@ -15,7 +15,7 @@ import (
 )
 
 // doctorPatience is how long the doctor waits for one node, which itself waits a second for each of the others.
-const doctorPatience = 5 * time.Second
+const doctorPatience = 8 * time.Second
 
 func (a *app) clusterDoctorCommand() *cobra.Command {
 	return &cobra.Command{
@@ -33,11 +33,8 @@ The exit code is 0 when no finding is an ERROR, else 8.`,
 }
 
 func (a *app) doctor(ctx context.Context) error {
-	patience := doctorPatience
-	if a.timeout > 0 {
-		patience = min(patience, a.timeout)
-	}
-	named := a.askAll(ctx, a.servers(), patience)
+	a.beBrief(doctorPatience)
+	named := a.askAll(ctx, a.servers())
 	best := bestOf(named)
 	switch {
 	case ctx.Err() != nil:
@@ -54,7 +51,7 @@ func (a *app) doctor(ctx context.Context) error {
 			others = append(others, address)
 		}
 	}
-	sent := a.askAll(ctx, others, patience)
+	sent := a.askAll(ctx, others)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -81,11 +78,11 @@ func (a *app) doctor(ctx context.Context) error {
 }
 
 // askAll asks all servers at once.
-func (a *app) askAll(ctx context.Context, servers []string, patience time.Duration) []answer {
+func (a *app) askAll(ctx context.Context, servers []string) []answer {
 	all := make([]answer, len(servers))
 	var asked sync.WaitGroup
 	for i, server := range servers {
-		asked.Go(func() { all[i] = a.ask(ctx, server, patience) })
+		asked.Go(func() { all[i] = a.ask(ctx, server) })
 	}
 	asked.Wait()
 	return all

@@ -98,7 +98,7 @@ func findNoLeader(v *view) []finding {
 	voters, up := votersOf(v.GetMembers())
 	need := voters/2 + 1
 	f := finding{severity: severityError, what: fmt.Sprintf("nobody leads: %d of %s answer and %d are needed; no appends are taken", up, plural(voters, "voter"), need)}
-	f.do = "bring back those that do not answer; appends go on by themselves as soon as enough are there"
+	f.do = "bring back those that do not answer: appends then go on by themselves; if a majority is lost for good: runlog cluster recover"
 	if up >= need {
 		f.what = fmt.Sprintf("nobody leads, though %d of %s answer; no appends are taken", up, plural(voters, "voter"))
 		f.do = "ask again in a few seconds: an election takes about two; if it lasts, see whether the nodes reach each other at their raft addresses, and their logs"

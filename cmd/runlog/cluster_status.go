@@ -67,11 +67,8 @@ func (a *app) showStatus(ctx context.Context, c *client.Client) error {
 
 // watchStatus shows the status over and over. Once there was an answer, none is shown as one, and asked for again.
 func (a *app) watchStatus(ctx context.Context, every time.Duration) error {
-	patience := watchPatience
-	if a.timeout > 0 {
-		patience = min(patience, a.timeout)
-	}
-	c, err := client.Dial(a.server, client.Options{MaxAttempts: len(a.servers()) + 1, Timeout: patience, DialOptions: a.dialOptions})
+	a.beBrief(watchPatience)
+	c, err := client.Dial(a.server, client.Options{MaxAttempts: len(a.servers()) + 1, Timeout: a.timeout, DialOptions: a.dialOptions})
 	if err != nil {
 		return usageError("%v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,20 @@ func TestJudge(t *testing.T) {
 				t.Errorf("found are %q", all)
 			}
 		})
+	}
+}
+
+// TestServerThatSaysNothing: a node that waits for others takes connections, and is not taken for another kind of server.
+func TestServerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	code, _, errs := runlogAt(t, l.Addr().String(), "cluster", "doctor")
+	if code != exitUnavailable || !strings.Contains(errs, "takes connections and does not answer") {
+		t.Errorf("exit %d, %s", code, errs)
 	}
 }
 

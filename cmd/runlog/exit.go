@@ -131,6 +131,8 @@ func (a *app) explainRefusal(e *client.Error) string {
 	switch {
 	case e.Reason != "":
 		return explainReason(e.Reason, e.Message, e.Violations)
+	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface") && silentText(e.Message):
+		return fmt.Sprintf("server %s takes connections and does not answer: a node that waits for others to make or join a cluster does so, and its log tells for whom", a.server)
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
 		return fmt.Sprintf("server %s does not speak gRPC; --server wants the address that the node calls grpc (--grpc-listen, port 7410 by default)", a.server)
 	case e.Code == codes.Unavailable:
@@ -146,6 +148,12 @@ func (a *app) explainRefusal(e *client.Error) string {
 	default:
 		return e.Error()
 	}
+}
+
+// silentText tells, of gRPC's words for a connection that failed, whether the other end said nothing until this side closed
+// it. It only chooses what is shown.
+func silentText(message string) bool {
+	return strings.Contains(message, "timeout") || strings.Contains(message, "use of closed network connection")
 }
 
 // innermost returns the last link of a chain of gRPC's causes: "connection refused". It is only shown.

@@ -248,9 +248,6 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	})})
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
-	if me := c.Identity(); len(me.Founders) > 1 {
-		c.loops.Go(func() { c.inviteFounders(me) })
-	}
 }
 
 // Leave says that the node goes down: others are told, and nothing new is begun.

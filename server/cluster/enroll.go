@@ -23,9 +23,13 @@ const (
 // enroll makes this node a member under the address that it has now, and notices when it was removed.
 func (c *Cluster) enroll() {
 	var told time.Time
+	led := time.Now()
 	for {
 		step := memberStep
-		if done, err := c.tryEnroll(); !done {
+		if _, leader := c.running.Load().node.Leader(); leader != "" {
+			led = time.Now()
+		}
+		if done, err := c.tryEnroll(time.Since(led) > lostAfter); !done {
 			step = enrollStep
 			if err != nil && time.Since(told) > tellStep {
 				c.log.Warn("this node is no member of the cluster yet", "err", explain(err))
@@ -40,8 +44,9 @@ func (c *Cluster) enroll() {
 	}
 }
 
-// tryEnroll tells whether the cluster knows this node where it is.
-func (c *Cluster) tryEnroll() (done bool, err error) {
+// tryEnroll tells whether the cluster knows this node where it is. A silent node has not known a leader for a while: it may
+// have been removed.
+func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	r := c.running.Load()
 	self, known := r.node.Self()
 	if known {
@@ -51,7 +56,6 @@ func (c *Cluster) tryEnroll() (done bool, err error) {
 		}
 	}
 	_, leader := r.node.Leader()
-	silent := leader == "" && r.node.Progress().LastContact > lostAfter
 	switch {
 	case known && self.Address == c.opts.Advertise && !silent:
 		return true, nil
@@ -64,7 +68,7 @@ func (c *Cluster) tryEnroll() (done bool, err error) {
 		// Only a leader has the last word; whether a silent member still is one is asked without a change.
 		resp, err = c.askJoin(c.stopping, "", address, known && self.Address == c.opts.Advertise)
 		if err == nil {
-			return resp.Member, nil
+			return resp.Member, c.note(resp.Member)
 		}
 		if c.Identity().Member && status.Code(err) == codes.FailedPrecondition {
 			c.opts.Fail(fmt.Errorf("cluster: %s", explain(err)))
@@ -72,6 +76,18 @@ func (c *Cluster) tryEnroll() (done bool, err error) {
 		}
 	}
 	return false, err
+}
+
+// note keeps that the node has become a member: from then on it may be removed, and must not join again by itself.
+func (c *Cluster) note(member bool) error {
+	if !member || c.Identity().Member {
+		return nil
+	}
+	err := c.change(func(i *Identity) error { i.Member = true; return nil })
+	if err != nil {
+		c.opts.Fail(err)
+	}
+	return err
 }
 
 // remember keeps that this node is a member, and where the others are, so that it finds them when it starts again.

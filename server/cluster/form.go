@@ -33,7 +33,10 @@ func (c *Cluster) Form(ctx context.Context) error {
 	var told time.Time
 	for {
 		changed := c.changed()
-		if c.Identity().ClusterID != "" {
+		if me := c.Identity(); me.ClusterID != "" {
+			if len(me.Founders) > 1 && !me.Started {
+				return c.inviteFounders(ctx, me)
+			}
 			return nil
 		}
 		waiting, err := c.tryForm(ctx)
@@ -179,29 +182,34 @@ func (c *Cluster) found(members []raft.Member) error {
 	return err
 }
 
-// inviteFounders tells the other founders of their cluster, until each has taken it.
-func (c *Cluster) inviteFounders(me Identity) {
+// inviteFounders tells the other founders of their cluster, until each has taken it: only then is there one. A node that
+// belongs to another cluster by then is no founder of this one, and would not vote in it.
+func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 	var told time.Time
 	left := slices.DeleteFunc(slices.Clone(me.Founders), func(m raft.Member) bool { return m.ID == me.RaftID() })
 	for len(left) > 0 {
 		var fault error
 		left = slices.DeleteFunc(left, func(m raft.Member) bool {
-			err := c.invite(c.stopping, m.ID, m.Address, true)
+			err := c.invite(ctx, m.ID, m.Address, true)
 			if err != nil {
 				fault = err
 			}
 			return err == nil
 		})
-		if fault != nil && time.Since(told) > tellStep {
-			c.log.Warn("a founder of the cluster was not reached yet", "err", explain(fault))
+		if fault == nil {
+			break
+		}
+		if time.Since(told) > tellStep {
+			c.log.Warn("a founder of the cluster has not taken the invitation yet", "err", explain(fault))
 			told = time.Now()
 		}
 		select {
 		case <-time.After(askStep):
-		case <-c.stopping.Done():
-			return
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 // invite asks a node to belong to this cluster.

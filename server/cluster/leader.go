@@ -100,6 +100,10 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 		return ErrNoLeader
 	}
 	for {
+		// A caller asks again and again while somebody leads that refuses.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		changed := r.node.LeaderChange()
 		step := time.Hour
 		switch now, err := c.Leader(); {

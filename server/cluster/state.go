@@ -120,9 +120,6 @@ func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, e
 				c.log.Warn("a node that this one was told of is none of its cluster", "address", address, "err", explain(refused))
 			}
 			err = refused
-			if fatal(refused) {
-				c.log.Warn("this node is refused by one that it was told to join", "address", address, "err", explain(refused))
-			}
 		}
 		if applied > 0 {
 			return nil, nil // perhaps nobody leads because this node is missing
