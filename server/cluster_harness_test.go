@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -34,16 +36,21 @@ func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	return all
 }
 
-// freeAddresses returns loopback addresses that nobody listened on a moment ago.
+// freeAddresses returns loopback addresses that nobody listened on a moment ago, with ports below those that systems give
+// out by themselves, to connections too.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
-	addresses := make([]string, n)
-	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	var addresses []string
+	for tries := 0; len(addresses) < n; tries++ {
+		address := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
+		l, err := net.Listen("tcp", address)
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		addresses[i] = l.Addr().String()
+		addresses = append(addresses, address)
 		defer l.Close()
 	}
 	return addresses

@@ -118,8 +118,13 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	voters(2)
-	if err := <-gone; !strings.Contains(err.Error(), "removed") {
-		t.Errorf("the removed node stops itself because of %v", err)
+	select {
+	case err := <-gone:
+		if !strings.Contains(err.Error(), "removed") {
+			t.Errorf("the removed node stops itself because of %v", err)
+		}
+	case <-time.After(patience / 2):
+		t.Fatalf("the removed node goes on: %+v, %+v", all[1].server.cluster.Identity(), all[1].server.node.Status())
 	}
 	if s, err := Start(t.Context(), again); err != nil {
 		t.Errorf("a new node b: %v", err)

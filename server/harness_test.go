@@ -65,13 +65,14 @@ func startNode(t testing.TB, change ...func(*Options)) *node {
 
 func (n *node) start() {
 	n.t.Helper()
-	s, err := Start(n.t.Context(), n.opts)
+	// The others that it may wait for may have failed.
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	s, err := Start(ctx, n.opts)
 	if err != nil {
 		n.t.Fatalf("Start: %v", err)
 	}
 	n.server = s
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		n.t.Fatalf("WaitReady: %v", err)
 	}

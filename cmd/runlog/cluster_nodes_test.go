@@ -16,6 +16,9 @@ import (
 	"runlog/server"
 )
 
+// clusterPatience is how long a test waits for what must happen: a machine may do much else.
+const clusterPatience = 60 * time.Second
+
 // clusterOptions are those of node i of n in one process, which find each other at these addresses.
 func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
 	o := server.Options{
