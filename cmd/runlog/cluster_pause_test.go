@@ -94,7 +94,7 @@ func TestPausedFollowers(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
-	for round := range clusterRounds(t, 3) {
+	for round := range clusterRounds(t, 2) {
 		l.awaitAck(time.Now())
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 		paused := c.followers(c.leader())

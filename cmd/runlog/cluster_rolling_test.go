@@ -17,7 +17,7 @@ func TestRollingRestart(t *testing.T) {
 	l.awaitAck(time.Now())
 	began := time.Now()
 	var longest time.Duration
-	for round := range clusterRounds(t, 2) {
+	for round := range clusterRounds(t, 1) {
 		for _, n := range c.all() {
 			from := time.Now()
 			if code := n.stop(t); code != 0 {

@@ -155,6 +155,10 @@ func (l *clusterLoad) verifyRetries(n *clusterNode) {
 				req.Events = append(req.Events, known.acked[step].event)
 			}
 			resp, err := runlogv1.NewEventServiceClient(n.conn).AppendEvents(ctx, req)
+			for status.Code(err) == codes.Unavailable && ctx.Err() == nil { // who leads may change still
+				time.Sleep(10 * time.Millisecond)
+				resp, err = runlogv1.NewEventServiceClient(n.conn).AppendEvents(ctx, req)
+			}
 			if err != nil {
 				l.t.Errorf("%s: retry %s: %v", n.name, run, err)
 				return
