@@ -184,10 +184,13 @@ func (s *logStore) stalled() time.Duration {
 	return time.Since(s.opened) - time.Duration(begun)
 }
 
+// LogStalled tells whether the alert LOG_WRITE_STALLED stands.
+func (n *Node) LogStalled() bool { return n.logs.stalled() > stallLimit }
+
 const (
-	// alertLogStalled is raised when a write to the log takes longer than stallLimit: the disk hangs, and
+	// AlertLogStalled is raised when a write to the log takes longer than stallLimit: the disk hangs, and
 	// with it every append.
-	alertLogStalled = "LOG_WRITE_STALLED"
+	AlertLogStalled = "LOG_WRITE_STALLED"
 	stallLimit      = time.Second
 	stallCheck      = 250 * time.Millisecond
 )
@@ -215,9 +218,9 @@ func (n *Node) checkStall(raised bool) bool {
 	switch {
 	case high && !raised:
 		n.metrics.stallAlerts.Inc()
-		n.opts.Logger.Error("a write to the log hangs, and every append with it: look at the disk", "alert", alertLogStalled, "for", stall)
+		n.opts.Logger.Error("a write to the log hangs, and every append with it: look at the disk", "alert", AlertLogStalled, "for", stall)
 	case raised && !high:
-		n.opts.Logger.Info("writes to the log go on", "alert", alertLogStalled)
+		n.opts.Logger.Info("writes to the log go on", "alert", AlertLogStalled)
 	}
 	return high
 }

@@ -141,7 +141,6 @@ func TestInvitedNode(t *testing.T) {
 	waiting := &node{t: t, opts: testOptions(t)}
 	waiting.opts.NodeID, waiting.opts.BootstrapExpect = "waiting", 3
 	waiting.opts.RaftListen = freeAddresses(t, 1)[0]
-	waiting.opts.Join = []string{waiting.opts.RaftListen}
 	started := make(chan struct{})
 	go func() {
 		defer close(started)

@@ -36,7 +36,8 @@ type Options struct {
 	// Version is what the node says it is.
 	Version string
 
-	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone, unless Join names others.
+	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone, unless Join names others. A
+	// node that expects others and names none waits to be found or invited.
 	BootstrapExpect int
 	// Join are addresses (RaftListen, or RaftAdvertise) of other nodes: to found a cluster with, or of members to join.
 	Join []string
@@ -190,9 +191,6 @@ func (o *Options) Validate() error {
 	}
 	if o.ClockSkewLimit < 0 {
 		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))
-	}
-	if o.BootstrapExpect > 1 && len(o.Join) == 0 {
-		errs = append(errs, errors.New("server: Options.BootstrapExpect names other nodes to found a cluster with, and Options.Join does not say where they are"))
 	}
 	if (o.TLS.CA == "") != (o.TLS.Cert == "") || (o.TLS.CA == "") != (o.TLS.Key == "") {
 		errs = append(errs, errors.New("server: Options.TLS names some of its three files and not the others"))

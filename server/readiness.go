@@ -73,7 +73,7 @@ func (s *Server) standing(caughtUp *bool) bool {
 	if timeout == 0 {
 		timeout = time.Second
 	}
-	return now.LastContact >= 0 && now.LastContact < silence*timeout && s.store.Applied().Index+maxBehind >= now.CommitIndex
+	return now.LastContact >= 0 && now.LastContact < silence*timeout && now.AppliedIndex+maxBehind >= now.CommitIndex
 }
 
 // awaitPosition returns when the store has applied what a position says.

@@ -108,7 +108,7 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 // registerClusterFlags registers the flags that make a node one of several.
 func registerClusterFlags(f *pflag.FlagSet, opts *server.Options) {
 	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node; made once and kept in the data directory")
-	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes make a cluster together, each started with this number and with --join")
+	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes make a cluster together, each started with this number and with --join; one without --join waits to be invited")
 	f.StringSliceVar(&opts.Join, "join", nil, "--raft-listen addresses of other nodes: of those to make a cluster with, or of any members of one to join")
 	f.StringVar(&opts.RaftAdvertise, "raft-advertise", "", "where other nodes reach --raft-listen, if elsewhere")
 	f.StringVar(&opts.GRPCAdvertise, "grpc-advertise", "", "where clients reach --grpc-listen, if elsewhere")
@@ -125,8 +125,6 @@ func clusterFlags(opts *server.Options) error {
 	switch t := opts.TLS; {
 	case opts.BootstrapExpect < 0:
 		return usageError("--bootstrap-expect %d is negative", opts.BootstrapExpect)
-	case opts.BootstrapExpect > 1 && len(opts.Join) == 0:
-		return usageError("--bootstrap-expect %d needs --join with the --raft-listen addresses of the other nodes", opts.BootstrapExpect)
 	case (t.CA == "") != (t.Cert == "") || (t.CA == "") != (t.Key == ""):
 		return usageError("--node-ca, --node-cert and --node-key belong together; runlog cluster certs makes them")
 	case opts.Raft.ElectionTimeout < minElectionTimeout:

@@ -113,6 +113,9 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 	if len(waits) >= c.opts.Expect {
 		return "waiting for the node that founds the cluster: " + first(waits), c.foundWith(waits)
 	}
+	if len(c.opts.Join) == 0 {
+		faults = append(faults, "without --join it waits to be invited (runlog cluster add)")
+	}
 	return fmt.Sprintf("%d of %d nodes are there (--bootstrap-expect); %s", len(waits), c.opts.Expect, strings.Join(faults, "; ")), nil
 }
 

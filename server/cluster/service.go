@@ -12,6 +12,7 @@ import (
 
 	"runlog/proto/contract"
 	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
 	"runlog/server/peer"
 	"runlog/storage"
 )
@@ -187,6 +188,9 @@ func (c *Cluster) describe() *nodev1.DescribeResponse {
 
 func (c *Cluster) describeRaft(d *nodev1.DescribeResponse, r *running) {
 	s, applied := r.node.Status(), r.store.Applied()
+	if r.node.LogStalled() {
+		d.Alerts = append(d.Alerts, raft.AlertLogStalled)
+	}
 	d.Term, d.LeaderRaftId, d.FirstIndex, d.CommitIndex = s.Term, s.LeaderID, s.FirstIndex, s.CommitIndex
 	d.LastIndex, d.LastTerm, d.LastContactNanos = s.LastIndex, s.LastTerm, int64(s.LastContact)
 	d.AppliedIndex, d.AppliedPosition = s.AppliedIndex, uint64(applied.Position())
