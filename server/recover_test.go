@@ -1,6 +1,7 @@
 package server
 
 import (
+	"os"
 	"slices"
 	"testing"
 )
@@ -46,4 +47,17 @@ func TestRecover(t *testing.T) {
 		members := left.server.node.Members()
 		return len(members) == 2 && members[1].Voter
 	})
+}
+
+// TestRecoverNoNode: a directory that is no node's does not become one.
+func TestRecoverNoNode(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	opts.DataDir = t.TempDir()
+	if r, err := Recover(opts); err == nil {
+		t.Fatalf("recovery %+v", r)
+	}
+	if files, err := os.ReadDir(opts.DataDir); err != nil || len(files) > 0 {
+		t.Fatalf("left behind: %v, %v", files, err)
+	}
 }
