@@ -2,6 +2,7 @@ package raft
 
 import (
 	"sync"
+	"time"
 
 	hraft "github.com/hashicorp/raft"
 )
@@ -28,15 +29,39 @@ func (n *Node) followLeader() {
 	})
 	n.raft.RegisterObserver(o)
 	defer n.raft.DeregisterObserver(o)
+	said, lost := "", time.Now()
 	for {
 		select {
 		case <-n.stop:
 			return
 		case <-changes:
+			n.following.Lock()
+			close(n.following.changed)
+			n.following.changed = make(chan struct{})
+			n.following.Unlock()
+		case <-time.After(leaderlessAfter):
 		}
-		n.following.Lock()
-		close(n.following.changed)
-		n.following.changed = make(chan struct{})
-		n.following.Unlock()
+		_, leader := n.Leader()
+		switch {
+		case leader != "" && leader != said && leader != n.opts.NodeID:
+			n.opts.Logger.Info("following", "leader", leader, "term", n.raft.CurrentTerm())
+		case leader == "" && said != "":
+			lost = time.Now()
+		case leader == "" && time.Since(lost) >= leaderlessAfter:
+			n.opts.Logger.Warn("nobody leads: no appends are taken until a majority of the voters is up and elects a leader",
+				"for", time.Since(lost).Round(time.Second), "voters", names(others(n.Members(), "")))
+		}
+		said = leader
 	}
+}
+
+// leaderlessAfter is how long there may be no leader before that is a warning, which then comes again and again.
+const leaderlessAfter = 10 * time.Second
+
+func names(members []Member) []string {
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.ID
+	}
+	return ids
 }

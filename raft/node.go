@@ -70,6 +70,7 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
+	library   *libraryLog
 	// changing is held from looking at the members until a change of them is made.
 	changing sync.Mutex
 
@@ -114,6 +115,7 @@ func Start(opts Options) (*Node, error) {
 
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
+	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
 	n.flight.changed = make(chan struct{}, 1)
@@ -126,7 +128,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), newHCLogger(n.opts.Logger))
+	trans := newTransport(newStreams(&n.opts), n.library.logger())
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -140,7 +142,7 @@ func (n *Node) start() error {
 
 // open opens all that the node keeps, and checks that it fits together.
 func (n *Node) open() error {
-	log := newHCLogger(n.opts.Logger)
+	log := n.library.logger()
 	dir := filepath.Join(n.opts.Dir, "wal")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
@@ -207,7 +209,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
-	conf.Logger = newHCLogger(n.opts.Logger)
+	conf.Logger = n.library.logger()
 	conf.NoSnapshotRestoreOnStart = true
 	conf.ShutdownOnRemove = false // the owner decides what a node does that was removed
 	conf.TrailingLogs = n.opts.TrailingEntries
@@ -411,6 +413,7 @@ func (n *Node) Close() error {
 	n.flight.Lock()
 	n.flight.closing = true
 	n.flight.Unlock()
+	n.library.hush()
 	n.awaitProposals()
 	// What is being sent to a member that takes nothing would hold up the shutdown.
 	err := n.trans.(hraft.WithClose).Close()

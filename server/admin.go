@@ -115,10 +115,30 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz: the node can take appends.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !s.Ready() {
-		writeState(w, http.StatusServiceUnavailable, "not ready")
+		writeNotReady(w, s.notReady())
 		return
 	}
 	writeState(w, http.StatusOK, "ready")
+}
+
+// notReady says why the node cannot take appends.
+func (s *Server) notReady() string {
+	switch low, c := s.diskLow.Load(), s.joining.Load(); {
+	case s.stopping.Err() != nil:
+		return "the node is going down"
+	case c == nil:
+		return "the node is starting"
+	case low != nil:
+		return low.Message
+	default:
+		return c.Waiting()
+	}
+}
+
+func writeNotReady(w http.ResponseWriter, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": "not ready", "reason": reason})
 }
 
 func writeState(w http.ResponseWriter, code int, state string) {

@@ -63,6 +63,7 @@ type Server struct {
 	dir       *dataDir
 	clusterID storage.ClusterID
 	cluster   *cluster.Cluster
+	joining   atomic.Pointer[cluster.Cluster] // the same, for who asks before the node serves
 	store     *storage.Store
 	node      *raft.Node
 	projector *projector.Projector
@@ -207,6 +208,7 @@ func (s *Server) openCluster(listener net.Listener) (err error) {
 		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
 	})
 	if err == nil {
+		s.joining.Store(s.cluster)
 		s.onClose(s.cluster.Close)
 	}
 	return err

@@ -102,6 +102,7 @@ type Cluster struct {
 	}
 	running  atomic.Pointer[running] // nil: the node does not take part yet
 	seeding  atomic.Pointer[seeding] // nil: the node is not given the cluster's state
+	forming  atomic.Pointer[string]  // what the node waits for that belongs to no cluster
 	leaving  atomic.Bool             // the node goes down
 	reigns   reigns
 	vouched  vouched
@@ -248,6 +249,25 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	})})
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
+}
+
+// Waiting says what a node waits for that is not ready.
+func (c *Cluster) Waiting() string {
+	if s := c.seeding.Load(); s != nil {
+		return fmt.Sprintf("it is being given the cluster's state: %d of %d MiB", s.have.Load()>>20, s.total.Load()>>20)
+	}
+	if why := c.forming.Load(); why != nil && c.Identity().ClusterID == "" {
+		return "it belongs to no cluster yet: " + *why
+	}
+	switch r := c.running.Load(); {
+	case r == nil:
+		return "it does not take part in its cluster yet"
+	default:
+		if _, leader := r.node.Leader(); leader == "" {
+			return "it knows of no leader"
+		}
+		return "it is catching up with the leader"
+	}
 }
 
 // Leave says that the node goes down: others are told, and nothing new is begun.

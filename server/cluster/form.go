@@ -46,6 +46,7 @@ func (c *Cluster) Form(ctx context.Context) error {
 			}
 			return err
 		}
+		c.forming.Store(&waiting)
 		if waiting != "" && time.Since(told) > tellStep {
 			c.log.Info("this node belongs to no cluster yet: "+waiting, "node", c.Identity().NodeID, "raft", c.opts.Advertise)
 			told = time.Now()
@@ -111,7 +112,11 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			"on each of them, and let the others join; %s", named, c.opts.Expect, strings.Join(faults, "; ")), nil
 	}
 	if len(waits) >= c.opts.Expect {
-		return "waiting for the node that founds the cluster: " + first(waits), c.foundWith(waits)
+		founded, err := c.foundWith(waits)
+		if founded || err != nil {
+			return "", err
+		}
+		return "waiting for the node that founds the cluster: " + first(waits), nil
 	}
 	if len(c.opts.Join) == 0 {
 		faults = append(faults, "without --join it waits to be invited (runlog cluster add)")
@@ -160,7 +165,7 @@ func (c *Cluster) look(ctx context.Context, addresses []string) []seen {
 
 // foundWith makes the cluster, if this node is the one of those that wait whose name comes first: all see the same nodes
 // sooner or later, and one that was invited meanwhile has a cluster.
-func (c *Cluster) foundWith(waits map[string]raft.Member) error {
+func (c *Cluster) foundWith(waits map[string]raft.Member) (founded bool, err error) {
 	members := make([]raft.Member, 0, len(waits))
 	for _, m := range waits {
 		members = append(members, m)
@@ -168,9 +173,9 @@ func (c *Cluster) foundWith(waits map[string]raft.Member) error {
 	slices.SortFunc(members, func(a, b raft.Member) int { return strings.Compare(a.ID, b.ID) })
 	members = members[:c.opts.Expect]
 	if members[0].ID != c.selfID() {
-		return nil
+		return false, nil
 	}
-	return c.found(members)
+	return true, c.found(members)
 }
 
 // found makes the cluster of the members, nil: of this node alone.
