@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
@@ -114,6 +115,9 @@ func (l *links) close() error {
 	l.dropLocked()
 	return nil
 }
+
+// closed tells whether the link made room for others, and has to be made again. No link is none.
+func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
