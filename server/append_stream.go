@@ -48,7 +48,11 @@ func (e *eventService) AppendStream(stream appendStream) error {
 	go func() {
 		defer close(answers)
 		for r := range in.waiting {
-			answers <- &reply{e.answer(stream.Context(), r), r.tokens}
+			response := e.answer(stream.Context(), r)
+			if r.here != nil {
+				r.here.Done()
+			}
+			answers <- &reply{response, r.tokens}
 		}
 	}()
 	stopping := e.s.stopping.Done()
@@ -131,6 +135,7 @@ type streamed struct {
 	tokens    int   // of the stream's room
 	ticket    batch.Ticket
 	remote    <-chan remoteAnswer // nil: the request was admitted here
+	here      *sync.WaitGroup     // of requests without an answer, where the request is one; else nil
 	err       error
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"google.golang.org/grpc"
 
@@ -19,14 +20,14 @@ type streamRoute struct {
 	e      *eventService
 	ctx    context.Context // of the producer's stream
 	remote *forwardStream  // nil: none
+	here   sync.WaitGroup  // requests that this node admitted and that have no answer yet
 }
 
 // admit sends a request on its way.
 func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	s := r.e.s
 	if s.node.Leading() || isForwarded(r.ctx) {
-		r.end()
-		return r.e.admit(req)
+		return r.admitHere(req)
 	}
 	waiting, cancel := context.WithTimeout(r.ctx, s.opts.LeaderWait)
 	defer cancel()
@@ -40,9 +41,9 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 			continue
 		}
 		if reign.Link == nil {
-			r.end()
-			return r.e.admit(req)
+			return r.admitHere(req)
 		}
+		r.here.Wait()
 		if r.remote == nil || r.remote.reign != reign || r.remote.broken() {
 			r.end()
 			if r.remote, err = dialRemote(r.ctx, s, reign); err != nil {
@@ -53,6 +54,15 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 		}
 		return &streamed{requestID: safeID(req), remote: r.remote.send(req)}
 	}
+}
+
+// admitHere admits a request to this node's log.
+func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
+	r.end()
+	r.here.Add(1)
+	admitted := r.e.admit(req)
+	admitted.here = &r.here
+	return admitted
 }
 
 // safeID is what an answer may repeat of a request that was not looked at yet.
