@@ -184,14 +184,22 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// hasState tells whether the directory has anything of what a node that has taken part in Raft must have.
+// hasState tells whether the directory has what a node that has taken part in Raft must have: what Raft keeps there, to which
+// the store is compared when it starts. The store alone says little: what was not flushed yet is only in the log.
 func (d *dataDir) hasState() bool {
-	for _, name := range []string{"raft", "store"} {
-		if entries, err := os.ReadDir(d.file(name)); err == nil && len(entries) > 0 {
-			return true
-		}
+	entries, err := os.ReadDir(d.file("raft"))
+	return err == nil && len(entries) > 0
+}
+
+// makeState makes what hasState looks for, on stable storage, before the node takes part for the first time.
+func (d *dataDir) makeState() error {
+	if err := os.MkdirAll(filepath.Join(d.file("raft"), "wal"), 0o755); err != nil {
+		return fmt.Errorf("data directory: %w", err)
 	}
-	return false
+	if err := errors.Join(syncDir(d.file("raft")), syncDir(d.path)); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
 }
 
 // release gives the directory up. Closing the file alone would leave the lock with a child process that is

@@ -237,6 +237,11 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if err := s.cluster.EnsureState(ctx, s.store); err != nil {
 		return err
 	}
+	if !me.Started {
+		if err := s.dir.makeState(); err != nil {
+			return err
+		}
+	}
 	if err := s.cluster.Starting(known); err != nil {
 		return err
 	}
