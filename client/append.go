@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -29,11 +31,26 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 			event.EventId = newEventID(time.Now())
 		}
 	}
-	res, err := call(ctx, c, c.events.AppendEvents, req)
+	unknown := false // nobody can say whether an earlier try has stored the events
+	try := func(ctx context.Context, req *runlogv1.AppendEventsRequest, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
+		var reached peer.Peer
+		res, err := c.events.AppendEvents(ctx, req, append(opts, grpc.Peer(&reached))...)
+		if err != nil && reached.Addr != nil && newError(ctx, err).unknown() {
+			unknown = true
+		}
+		return res, err
+	}
+	res, err := call(ctx, c, try, req)
 	var e *Error
-	if errors.As(err, &e) && e.Code == codes.DeadlineExceeded && e.Reason == "" {
+	switch {
+	case !errors.As(err, &e):
+	case e.Code == codes.DeadlineExceeded && e.Reason == "":
 		// Time ran out on this side: nobody knows what the server has done (APP-10).
 		e.Reason = reasonOutcomeUnknown
+	case unknown && e.Retryable() && e.Reason != "" && e.Reason != reasonOutcomeUnknown:
+		// The last try was not stored, which says nothing of those before.
+		e.Message = fmt.Sprintf("an earlier try may have been stored; the last one failed with %s: %s", e.Reason, e.Message)
+		e.Code, e.Reason = codes.Unavailable, reasonOutcomeUnknown
 	}
 	return res, err
 }

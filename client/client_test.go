@@ -188,3 +188,26 @@ func TestEventIDsSortByTime(t *testing.T) {
 		t.Errorf("%s, %s", early, late)
 	}
 }
+
+// TestAnEarlierTryCountsAPP10: where the outcome of one try is unknown, that of the call is, although the tries after it were
+// refused.
+func TestAnEarlierTryCountsAPP10(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost, tries := 1, 0
+		fake := &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			if tries++; tries == lost {
+				return nil, refusal(codes.Unavailable, "OUTCOME_UNKNOWN", "it may be stored", nil)
+			}
+			return nil, refusal(codes.Unavailable, "NO_LEADER", "nothing was stored", nil)
+		}}
+		c := dialFake(t, fake, Options{MaxAttempts: 3})
+		for at, want := range map[int]string{0: "NO_LEADER", 1: "OUTCOME_UNKNOWN", 3: "OUTCOME_UNKNOWN"} {
+			lost, tries = at, 0
+			_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{{EventType: "A"}}})
+			var e *Error
+			if !errors.As(err, &e) || e.Reason != want || e.Code != codes.Unavailable || tries != 3 {
+				t.Errorf("unknown at try %d of %d: %v, want %s", at, tries, err, want)
+			}
+		}
+	})
+}

@@ -17,6 +17,7 @@ const errorDomain = "runlog"
 // (contract section 7).
 const (
 	reasonOutcomeUnknown     = "OUTCOME_UNKNOWN"
+	reasonStorageFailed      = "STORAGE_FAILED"
 	reasonInvalidArgument    = "INVALID_ARGUMENT_FIELD"
 	reasonSlowConsumer       = "SLOW_CONSUMER"
 	reasonResumeTokenInvalid = "RESUME_TOKEN_INVALID"
@@ -74,6 +75,18 @@ func (e *Error) Retryable() bool {
 		return e.Reason == reasonOutcomeUnknown
 	case codes.Aborted:
 		return e.Reason == reasonSlowConsumer // the stream goes on from its resume token
+	default:
+		return false
+	}
+}
+
+// unknown tells whether a call that reached a server may have been stored all the same.
+func (e *Error) unknown() bool {
+	switch e.Reason {
+	case reasonOutcomeUnknown, reasonStorageFailed:
+		return true
+	case "":
+		return e.Code != codes.ResourceExhausted // which comes from the limits of messages
 	default:
 		return false
 	}

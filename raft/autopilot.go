@@ -67,23 +67,24 @@ func newPilot(n *Node) *pilot {
 	return p
 }
 
-// promoter is hashicorp/raft, but that only members are made voters: autopilot goes by what it saw a while ago, and would
-// add a node again that was removed since.
+// promoter is hashicorp/raft, but that only members are made voters, where they are now: autopilot goes by what it saw a
+// while ago, and would add a node again that was removed since, or take one back to its old address.
 type promoter struct {
 	*hraft.Raft
 	n *Node
 }
 
 // AddVoter makes a member a voter.
-func (p promoter) AddVoter(id hraft.ServerID, address hraft.ServerAddress, _ uint64, _ time.Duration) hraft.IndexFuture {
+func (p promoter) AddVoter(id hraft.ServerID, _ hraft.ServerAddress, _ uint64, _ time.Duration) hraft.IndexFuture {
 	p.n.changing.Lock()
 	defer p.n.changing.Unlock()
-	if _, known := find(p.n.Members(), string(id)); !known {
+	m, known := find(p.n.Members(), string(id))
+	if !known {
 		return changed{ErrNotMember}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	defer cancel()
-	return changed{p.n.change(ctx, p.Raft.AddVoter(id, address, 0, changeTimeout))}
+	return changed{p.n.change(ctx, p.Raft.AddVoter(id, hraft.ServerAddress(m.Address), 0, changeTimeout))}
 }
 
 // changed is the future of a change that is over.

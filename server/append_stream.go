@@ -6,7 +6,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -36,7 +35,7 @@ type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlo
 // was not stored.
 func (e *eventService) AppendStream(stream appendStream) error {
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
-	route := &streamRoute{e: e, ctx: stream.Context(), settled: func() { in.settled(stream.Context()) }}
+	route := &streamRoute{e: e, ctx: stream.Context()}
 	ended := make(chan error, 1)
 	// It ends with the stream, at the latest when this call returns: nothing else ends a Recv.
 	go func() {
@@ -49,7 +48,11 @@ func (e *eventService) AppendStream(stream appendStream) error {
 	go func() {
 		defer close(answers)
 		for r := range in.waiting {
-			answers <- &reply{e.answer(stream.Context(), r), r.tokens}
+			response := e.answer(stream.Context(), r)
+			if r.here != nil {
+				r.here.Done()
+			}
+			answers <- &reply{response, r.tokens}
 		}
 	}()
 	stopping := e.s.stopping.Done()
@@ -107,16 +110,6 @@ func (in *intake) release(tokens int) {
 	}
 }
 
-// settledStep is how often a stream looks whether its requests have their answers, when it changes the way that they go.
-const settledStep = time.Millisecond
-
-// settled returns when only the request that is being admitted has no answer, or the stream ends.
-func (in *intake) settled(ctx context.Context) {
-	for in.unanswered.Load() > 1 && ctx.Err() == nil {
-		time.Sleep(settledStep)
-	}
-}
-
 // put admits a request, for which the caller has taken room, unless the intake is closed.
 func (in *intake) put(admit func() *streamed) bool {
 	in.mu.Lock()
@@ -142,6 +135,7 @@ type streamed struct {
 	tokens    int   // of the stream's room
 	ticket    batch.Ticket
 	remote    <-chan remoteAnswer // nil: the request was admitted here
+	here      *sync.WaitGroup     // of requests without an answer, where the request is one; else nil
 	err       error
 }
 

@@ -133,6 +133,27 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestRemovedAtOnce: a node that is removed as soon as it has joined knows that it was a member, and does not join again.
+func TestRemovedAtOnce(t *testing.T) {
+	t.Parallel()
+	first := startNode(t)
+	gone := make(chan error, 10)
+	n := &node{t: t, opts: testOptions(t)}
+	n.opts.NodeID, n.opts.Join = "young", []string{first.server.Addresses().Raft}
+	n.opts.Fail = func(err error) { gone <- err }
+	n.start()
+	t.Cleanup(n.close)
+	eventually(t, "removed", func() bool { return first.remove("young") == nil })
+	select {
+	case err := <-gone:
+		if !strings.Contains(err.Error(), "removed") {
+			t.Errorf("the removed node stops itself because of %v", err)
+		}
+	case <-time.After(patience):
+		t.Errorf("the removed node goes on; the members are %v", first.server.node.Members())
+	}
+}
+
 // TestInvitedNode: a node that waits to be one of several is invited to a cluster that is there.
 func TestInvitedNode(t *testing.T) {
 	t.Parallel()

@@ -192,3 +192,27 @@ func TestAddresses(t *testing.T) {
 		c.Close()
 	}
 }
+
+// TestLogIsGoneAPP2: a node whose log is gone, as when it lies on a disk of its own that is not there, does not start with
+// what its store happened to have flushed: it would have forgotten its votes and what it acknowledged.
+func TestLogIsGoneAPP2(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	left := testOptions(t)
+	// As after a power cut.
+	if err := os.CopyFS(left.DataDir, os.DirFS(n.opts.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(left.DataDir, "raft")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(t.Context(), left)
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("a node without its log starts")
+	}
+	if !strings.Contains(err.Error(), "its data is gone") {
+		t.Error(err)
+	}
+}

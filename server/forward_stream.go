@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"google.golang.org/grpc"
 
@@ -19,16 +20,14 @@ type streamRoute struct {
 	e      *eventService
 	ctx    context.Context // of the producer's stream
 	remote *forwardStream  // nil: none
-	// settled returns when everything that was admitted before has its answer, or the stream ends.
-	settled func()
+	here   sync.WaitGroup  // requests that this node admitted and that have no answer yet
 }
 
 // admit sends a request on its way.
 func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	s := r.e.s
 	if s.node.Leading() || isForwarded(r.ctx) {
-		r.end()
-		return r.e.admit(req)
+		return r.admitHere(req)
 	}
 	waiting, cancel := context.WithTimeout(r.ctx, s.opts.LeaderWait)
 	defer cancel()
@@ -42,12 +41,11 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 			continue
 		}
 		if reign.Link == nil {
-			r.end()
-			return r.e.admit(req)
+			return r.admitHere(req)
 		}
+		r.here.Wait()
 		if r.remote == nil || r.remote.reign != reign || r.remote.broken() {
 			r.end()
-			r.settled() // what this node admitted when it led
 			if r.remote, err = dialRemote(r.ctx, s, reign); err != nil {
 				r.remote = nil
 				s.retriable(waiting, reign)
@@ -56,6 +54,15 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 		}
 		return &streamed{requestID: safeID(req), remote: r.remote.send(req)}
 	}
+}
+
+// admitHere admits a request to this node's log.
+func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
+	r.end()
+	r.here.Add(1)
+	admitted := r.e.admit(req)
+	admitted.here = &r.here
+	return admitted
 }
 
 // safeID is what an answer may repeat of a request that was not looked at yet.

@@ -71,6 +71,12 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 		var resp *nodev1.JoinResponse
 		// Only a leader has the last word; whether a silent member still is one is asked without a change.
 		resp, err = c.askJoin(c.stopping, "", address, known && self.Address == c.opts.Advertise)
+		if err == nil && resp.Member {
+			// Noted before it can be removed again: it must not join anew then.
+			if err = c.remember(); err != nil {
+				c.opts.Fail(err)
+			}
+		}
 		if err == nil {
 			return resp.Member, c.note(resp.Member)
 		}
@@ -103,7 +109,11 @@ func (c *Cluster) remember() error {
 		}
 	}
 	slices.Sort(via)
-	if me := c.Identity(); me.Member && slices.Equal(me.Via, via) {
+	me := c.Identity()
+	if len(via) == 0 && !me.Member {
+		via = me.Via // it has not heard of the others yet
+	}
+	if me.Member && slices.Equal(me.Via, via) {
 		return nil
 	}
 	return c.change(func(i *Identity) error {

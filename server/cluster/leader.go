@@ -52,7 +52,7 @@ func (c *Cluster) Leader() (*Reign, error) {
 	c.reigns.mu.Lock()
 	defer c.reigns.mu.Unlock()
 	now := c.reigns.now
-	if now == nil || now.id != id || now.address != address || now.Link != nil && now.Link.closed.Load() {
+	if now == nil || now.id != id || now.address != address || now.Link.closed() {
 		if now != nil {
 			now.end()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
@@ -36,8 +37,6 @@ type Link struct {
 	key  linkKey
 	// about is what the node said of itself last.
 	about atomic.Pointer[nodev1.DescribeResponse]
-	// closed says that the connection has made room for others.
-	closed atomic.Bool
 	// refused is why the node could not be reached last, where one end refused the other.
 	refused atomic.Pointer[peer.RefusedError]
 }
@@ -104,7 +103,6 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 // dropLocked ends all links. Those that are in use are made again.
 func (l *links) dropLocked() {
 	for _, k := range l.open {
-		k.closed.Store(true)
 		_ = k.Conn.Close()
 	}
 	l.open = make(map[linkKey]*Link)
@@ -117,6 +115,9 @@ func (l *links) close() error {
 	l.dropLocked()
 	return nil
 }
+
+// closed tells whether the link made room for others, and has to be made again. No link is none.
+func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {

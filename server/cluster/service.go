@@ -62,10 +62,14 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	if c.running.Load() == nil || !own && c.leaving.Load() {
 		return errDown
 	}
-	if err := c.member(who); err != nil {
+	switch err := c.member(who); {
+	case err == nil:
+		return nil
+	case own:
 		return status.Error(codes.PermissionDenied, err.Message)
+	default:
+		return notHere(err.Message) // the caller's client did nothing wrong, and tries elsewhere
 	}
-	return nil
 }
 
 // Describe tells what this node is.
@@ -149,14 +153,17 @@ func (s *service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpoi
 }
 
 // errDown says that nothing was done, as a client's call is told it too.
-var errDown = func() error {
-	s, err := status.New(codes.Unavailable, "the node does not take part in its cluster now").WithDetails(
+var errDown = notHere("the node does not take part in its cluster now")
+
+// notHere says that nothing was done, and that another node is to be asked.
+func notHere(why string) error {
+	s, err := status.New(codes.Unavailable, why).WithDetails(
 		&errdetails.ErrorInfo{Domain: "runlog", Reason: string(contract.ReasonNotLeader)})
 	if err != nil {
 		panic(err) // the detail is no message
 	}
 	return s.Err()
-}()
+}
 
 // describe tells what this node is.
 func (c *Cluster) describe() *nodev1.DescribeResponse {
