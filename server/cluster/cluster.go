@@ -259,15 +259,14 @@ func (c *Cluster) Waiting() string {
 	if why := c.forming.Load(); why != nil && c.Identity().ClusterID == "" {
 		return "it belongs to no cluster yet: " + *why
 	}
-	switch r := c.running.Load(); {
-	case r == nil:
+	r := c.running.Load()
+	if r == nil {
 		return "it does not take part in its cluster yet"
-	default:
-		if _, leader := r.node.Leader(); leader == "" {
-			return "it knows of no leader"
-		}
-		return "it is catching up with the leader"
 	}
+	if _, leader := r.node.Leader(); leader == "" {
+		return "it knows of no leader"
+	}
+	return "it is catching up with the leader"
 }
 
 // Leave says that the node goes down: others are told, and nothing new is begun.
