@@ -32,7 +32,7 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 		}
 	}
 	unknown := false // nobody can say whether an earlier try has stored the events
-	try := func(ctx context.Context, req *runlogv1.AppendEventsRequest, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
+	once := func(ctx context.Context, req *runlogv1.AppendEventsRequest, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
 		var reached peer.Peer
 		res, err := c.events.AppendEvents(ctx, req, append(opts, grpc.Peer(&reached))...)
 		if err != nil && reached.Addr != nil && newError(ctx, err).unknown() {
@@ -40,13 +40,16 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 		}
 		return res, err
 	}
-	res, err := call(ctx, c, try, req)
+	res, before, err := try(ctx, c, once, req)
 	var e *Error
 	switch {
 	case !errors.As(err, &e):
 	case e.Code == codes.DeadlineExceeded && e.Reason == "":
 		// Time ran out on this side: nobody knows what the server has done (APP-10).
 		e.Reason = reasonOutcomeUnknown
+		if before != nil {
+			e.Message = fmt.Sprintf("%s; before that, a server said %s: %s", e.Message, before.Reason, before.Message)
+		}
 	case unknown && e.Retryable() && e.Reason != "" && e.Reason != reasonOutcomeUnknown:
 		// The last try was not stored, which says nothing of those before.
 		e.Message = fmt.Sprintf("an earlier try may have been stored; the last one failed with %s: %s", e.Reason, e.Message)

@@ -211,3 +211,33 @@ func TestAnEarlierTryCountsAPP10(t *testing.T) {
 		}
 	})
 }
+
+// TestTimeRunsOutWithoutALeader: a call whose time runs out while it waits for a server again says what a server said
+// before; of an append nobody knows, and it says both (APP-10).
+func TestTimeRunsOutWithoutALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		answer := func() error {
+			if tries++; tries > 1 {
+				time.Sleep(time.Minute)
+			}
+			return refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
+		}
+		c := dialFake(t, &fakeServer{
+			appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) { return nil, answer() },
+			listRuns:     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) { return nil, answer() },
+		}, Options{Timeout: 5 * time.Second})
+		var e *Error
+		for _, err := range c.ListRuns(t.Context(), &runlogv1.ListRunsRequest{}) {
+			if !errors.As(err, &e) || e.Reason != "NO_LEADER" || e.Code != codes.Unavailable {
+				t.Errorf("a read: %v", err)
+			}
+		}
+		tries = 0
+		_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{{EventType: "A"}}})
+		if !errors.As(err, &e) || e.Reason != "OUTCOME_UNKNOWN" || !strings.Contains(e.Message, "two nodes are down") {
+			t.Errorf("an append: %v", err)
+		}
+		time.Sleep(2 * time.Minute) // the fake's calls end
+	})
+}

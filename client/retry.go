@@ -64,8 +64,18 @@ func (r *retrier) delay(e *Error) time.Duration {
 	return backoff/2 + rand.N(backoff/2+1)
 }
 
-// call makes a unary call until it succeeds, fails for good, or runs out of time or tries.
+// call makes a unary call until it succeeds, fails for good, or runs out of time or tries. When time runs out, what a
+// server said before, in its own words, tells more than that.
 func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (Res, error) {
+	res, before, err := try(ctx, c, rpc, req)
+	if before != nil {
+		return res, before
+	}
+	return res, err
+}
+
+// try is call, but when time runs out it returns that, and beside it what a server said before, nil: nothing.
+func try[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (_ Res, before *Error, err error) {
 	if c.opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
@@ -76,10 +86,17 @@ func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context
 		res, err := rpc(ctx, req)
 		if err == nil {
 			tries.answered()
-			return res, nil
+			return res, nil, nil
 		}
-		if err := tries.again(ctx, newError(ctx, err)); err != nil {
-			return res, err
+		e := newError(ctx, err)
+		if err := tries.again(ctx, e); err != nil {
+			if e.Code != codes.DeadlineExceeded || e.Reason != "" {
+				before = nil
+			}
+			return res, before, err
+		}
+		if e.Reason != "" {
+			before = e
 		}
 	}
 }

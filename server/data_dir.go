@@ -124,7 +124,7 @@ func (d *dataDir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %s: %w", d.file("identity.json"), err)
 	}
 	if nodeID != "" && nodeID != d.identity.NodeID {
-		return fmt.Errorf("data directory %s belongs to node %q, not to %q; drop --node-id or choose another --data-dir",
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q; drop --node-id, give it its own --node-cert, or choose another --data-dir",
 			d.path, d.identity.NodeID, nodeID)
 	}
 	return nil

@@ -130,7 +130,12 @@ func (s *Server) undo() error {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	dir, err := openDataDir(s.opts.DataDir, s.opts.NodeID)
+	// First: a node has the name that its certificate says, from the beginning.
+	tls, nodeID, err := s.loadTLS()
+	if err != nil {
+		return err
+	}
+	dir, err := openDataDir(s.opts.DataDir, nodeID)
 	if err != nil {
 		return err
 	}
@@ -143,7 +148,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	admin := s.serveAdmin(listeners.admin)
-	if err := s.openCluster(listeners.raft); err != nil {
+	if err := s.openCluster(listeners.raft, tls); err != nil {
 		return err
 	}
 	if err := s.cluster.Form(ctx); err != nil {
@@ -190,14 +195,24 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// openCluster begins to talk to other nodes.
-func (s *Server) openCluster(listener net.Listener) (err error) {
-	var tls *peer.TLS
-	if t := s.opts.TLS; t != (TLSFiles{}) {
-		if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
-			return err
-		}
+// loadTLS loads the node's certificate, where there is to be one, and returns the node's name, if it is told one.
+func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
+	t, nodeID := s.opts.TLS, s.opts.NodeID
+	if t == (TLSFiles{}) {
+		return nil, nodeID, nil
 	}
+	if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
+		return nil, "", err
+	}
+	if nodeID != "" && nodeID != tls.NodeID() {
+		return nil, "", fmt.Errorf("--node-cert %s is that of node %q, and --node-id says %q: give each node its own (runlog cluster certs)",
+			t.Cert, tls.NodeID(), nodeID)
+	}
+	return tls, tls.NodeID(), nil
+}
+
+// openCluster begins to talk to other nodes.
+func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 	guard := gate.NewGuard(s.limits(), statusOf)
 	s.cluster, err = cluster.New(cluster.Options{
 		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, TLS: tls,
