@@ -165,13 +165,17 @@ func (c *Cluster) found(members []raft.Member) error {
 	return err
 }
 
-// inviteFounders tells the other founders of their cluster, until each has taken it.
+// inviteFounders tells the other founders of their cluster, until each has taken it or is no member any more.
 func (c *Cluster) inviteFounders(me Identity) {
 	var told time.Time
 	left := slices.DeleteFunc(slices.Clone(me.Founders), func(m raft.Member) bool { return m.ID == me.RaftID() })
 	for len(left) > 0 {
 		var fault error
+		members := c.running.Load().node.Members()
 		left = slices.DeleteFunc(left, func(m raft.Member) bool {
+			if !slices.ContainsFunc(members, func(now raft.Member) bool { return now.ID == m.ID }) {
+				return true // removed since
+			}
 			err := c.invite(c.stopping, m.ID, m.Address, true)
 			if err != nil {
 				fault = err
