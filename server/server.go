@@ -400,7 +400,7 @@ func drainHTTP(h *http.Server) error {
 func (s *Server) Addresses() Addresses { return s.addresses }
 
 // NodeID returns the node's name.
-func (s *Server) NodeID() string { return s.dir.identity.NodeID }
+func (s *Server) NodeID() string { return s.cluster.Identity().NodeID }
 
 // Ready says whether the node can take appends: it leads, or follows a leader and has caught up.
 func (s *Server) Ready() bool {
