@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,9 +217,9 @@ func TestAnEarlierTryCountsAPP10(t *testing.T) {
 // before; of an append nobody knows, and it says both (APP-10).
 func TestTimeRunsOutWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tries := 0
+		var tries atomic.Int64
 		answer := func() error {
-			if tries++; tries > 1 {
+			if tries.Add(1) > 1 {
 				time.Sleep(time.Minute)
 			}
 			return refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
@@ -233,7 +234,7 @@ func TestTimeRunsOutWithoutALeader(t *testing.T) {
 				t.Errorf("a read: %v", err)
 			}
 		}
-		tries = 0
+		tries.Store(0)
 		_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{{EventType: "A"}}})
 		if !errors.As(err, &e) || e.Reason != "OUTCOME_UNKNOWN" || !strings.Contains(e.Message, "two nodes are down") {
 			t.Errorf("an append: %v", err)

@@ -154,6 +154,24 @@ func TestRemovedAtOnce(t *testing.T) {
 	}
 }
 
+// TestNobodyToJoin: a node that is to join others does not found a cluster of its own because they are down, also where it
+// expects one node. One that was told its own address alone does.
+func TestNobodyToJoin(t *testing.T) {
+	t.Parallel()
+	for expect := range 2 {
+		opts := testOptions(t)
+		opts.BootstrapExpect, opts.Join = expect, freeAddresses(t, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if s, err := Start(ctx, opts); err == nil {
+			t.Errorf("with --bootstrap-expect %d it founds a cluster", expect)
+			_ = s.Close()
+		}
+	}
+	own := freeAddresses(t, 1)
+	startNode(t, func(o *Options) { o.RaftListen, o.BootstrapExpect, o.Join = own[0], 1, own })
+}
+
 // TestInvitedNode: a node that waits to be one of several is invited to a cluster that is there.
 func TestInvitedNode(t *testing.T) {
 	t.Parallel()

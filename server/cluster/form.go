@@ -76,6 +76,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 	me := c.Identity()
 	others := c.look(ctx, c.opts.Join)
 	var faults []string
+	strangers := len(others)
 	waits := map[string]raft.Member{me.RaftID(): {ID: me.RaftID(), Address: c.opts.Advertise, Voter: true}}
 	for _, s := range others {
 		switch {
@@ -85,6 +86,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			}
 			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explainDial(s.err)))
 		case s.about.RaftId == me.RaftID(): // it was told its own address too
+			strangers--
 		case s.about.NodeId == me.NodeID:
 			return "", fmt.Errorf("cluster: the node at %s is called %s too; give each node a --node-id of its own", s.address, me.NodeID)
 		case len(s.about.ClusterId) > 0:
@@ -100,7 +102,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 			waits[s.about.RaftId] = raft.Member{ID: s.about.RaftId, Address: s.about.RaftAddress, Voter: true}
 		}
 	}
-	if c.opts.Expect < 1 {
+	if c.opts.Expect < 1 || c.opts.Expect == 1 && strangers > 0 {
 		if len(faults) == 0 {
 			faults = []string{"--join names no other node than this one"}
 		}
