@@ -111,14 +111,21 @@ func find(members []Member, id string) (Member, bool) {
 }
 
 // Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter. Of a member it
-// notes the address. Errors: ErrNotLeader, or ErrUnknown.
-func (n *Node) Add(ctx context.Context, id, address string) error {
+// notes the address. may judges the members as they are, and its error is returned; nil judges nothing. Errors:
+// ErrNotLeader, or ErrUnknown.
+func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) error) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
 	if !n.Leading() {
 		return ErrNotLeader
 	}
-	switch m, known := find(n.Members(), id); {
+	members := n.Members()
+	if may != nil {
+		if err := may(members); err != nil {
+			return err
+		}
+	}
+	switch m, known := find(members, id); {
 	case known && m.Address == address:
 		return nil
 	case known && m.Voter:

@@ -215,7 +215,7 @@ func TestMembersChange(t *testing.T) {
 	young.open()
 	g.run(young)
 	for range 2 { // the second is a no-op
-		if err := leader.node.Add(soon(t, patience), "young", "young"); err != nil {
+		if err := leader.node.Add(soon(t, patience), "young", "young", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	young := g.newMember("young", o)
 	young.open()
 	g.run(young)
-	if err := g.leader().node.Add(soon(t, patience), "young", "young"); err != nil {
+	if err := g.leader().node.Add(soon(t, patience), "young", "young", nil); err != nil {
 		t.Fatal(err)
 	}
 	var members []Member

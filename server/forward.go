@@ -139,11 +139,15 @@ func (s *Server) failed(ctx context.Context, sent bool, err error) error {
 	case ctx.Err() != nil:
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
 			Message: "the call ended before the leader's answer came; the events may be stored or not"}
+	case st.Code() == codes.Unimplemented:
+		return err // the leader's build does not know the call
 	case st.Code() == codes.Unavailable, st.Code() == codes.Canceled, st.Code() == codes.DeadlineExceeded:
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
 			Message: "the leader was lost before its answer came; the events may be stored or not"}
 	default:
-		return err
+		// No service of ours: gRPC itself could not bring the answer.
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+			Message: "the leader's answer did not come (" + st.Message() + "); the events may be stored or not"}
 	}
 }
 

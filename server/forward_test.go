@@ -60,7 +60,8 @@ func TestForwardingFailsAPP10(t *testing.T) {
 		"its answer was lost":          {t.Context(), true, lost, false, contract.ReasonOutcomeUnknown, codes.Unavailable},
 		"its reign ended":              {t.Context(), true, status.Error(codes.Canceled, "over"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
 		"the call ended":               {over, true, status.Error(codes.DeadlineExceeded, "late"), false, contract.ReasonOutcomeUnknown, codes.DeadlineExceeded},
-		"something else, with no word": {t.Context(), true, status.Error(codes.Internal, "?"), false, "", codes.Internal},
+		"something else, with no word": {t.Context(), true, status.Error(codes.Internal, "?"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
+		"it does not know the call":    {t.Context(), true, status.Error(codes.Unimplemented, "?"), false, "", codes.Unimplemented},
 	} {
 		err := s.failed(c.ctx, c.sent, c.err)
 		wantEqual(t, name+": again", isNotLeader(err), c.again)

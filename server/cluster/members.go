@@ -94,7 +94,12 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	if req.Check {
 		return resp, nil
 	}
-	if err := r.node.Add(ctx, req.RaftId, req.RaftAddress); err != nil {
+	// Judged again: another node may have been taken meanwhile.
+	may := func(now []raft.Member) error {
+		_, err := mayJoin(now, req)
+		return err
+	}
+	if err := r.node.Add(ctx, req.RaftId, req.RaftAddress, may); err != nil {
 		return nil, err
 	}
 	if !known {
