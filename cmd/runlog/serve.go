@@ -188,13 +188,26 @@ func (a *app) configure(flags *pflag.FlagSet, config string) error {
 			if !ok {
 				return
 			}
-			value, from = fmt.Sprint(v), config+": "+f.Name
+			value, from = flagText(v), config+": "+f.Name
 		}
 		if err := flags.Set(f.Name, value); err != nil {
 			faults = append(faults, usageError("%s: %v", from, err))
 		}
 	})
 	return errors.Join(faults...)
+}
+
+// flagText is a value of the file as it stands on a command line: a list has commas.
+func flagText(v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = fmt.Sprint(list[i])
+	}
+	return strings.Join(texts, ",")
 }
 
 func readConfig(path string) (map[string]any, error) {

@@ -96,7 +96,7 @@ func TestServeRefusals(t *testing.T) {
 // TestServeConfiguration: a flag wins over the environment, which wins over the file.
 func TestServeConfiguration(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "runlog.yaml")
-	if err := os.WriteFile(config, []byte("grpc-listen: file:1\nhttp-listen: file:2\nmax-payload-bytes: 1000\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("grpc-listen: file:1\nhttp-listen: file:2\nmax-payload-bytes: 1000\njoin: [\"a:1\", \"b:2\"]\nbootstrap-expect: 2\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	a := &app{stderr: &bytes.Buffer{}, getenv: func(name string) string {
@@ -112,6 +112,7 @@ func TestServeConfiguration(t *testing.T) {
 	for name, want := range map[string]string{
 		"grpc-listen": "file:1", "http-listen": "env:2", "admin-listen": "flag:3",
 		"raft-listen": "127.0.0.1:7413", "max-payload-bytes": "1000",
+		"join": "[a:1,b:2]", "bootstrap-expect": "2",
 	} {
 		if got := flags.Lookup(name).Value.String(); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
