@@ -299,3 +299,33 @@ func (ns nodes) other(closed *node) *node {
 	}
 	return nil
 }
+
+// TestFiveNodesAPP2: five nodes go on without two of them, the leader among those, and lose nothing.
+func TestFiveNodesAPP2(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 5)
+	for i := range 10 {
+		all[i%5].mustAppend("run", numbered(i))
+	}
+	lost := nodes{all.leader(), all.followers()[0]}
+	lost.close()
+	var left nodes
+	for _, n := range all {
+		if n.server != nil {
+			left = append(left, n)
+		}
+	}
+	for i := 10; i < 20; i++ {
+		left[i%3].mustAppend("run", numbered(i))
+	}
+	for _, n := range lost {
+		n.opts.Registry = nil
+	}
+	lost.start()
+	for i := range 20 {
+		if again := all[i%5].mustAppend("run", numbered(i)).Results[0]; again.RunSeq != uint64(i+1) || !again.Idempotent {
+			t.Errorf("event %d: %v", i, again)
+		}
+	}
+	all.wantSame("run", 20)
+}
