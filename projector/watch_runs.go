@@ -125,10 +125,7 @@ func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, er
 		s.sure = never
 	}
 	if live < upTo {
-		if w.behind == nil {
-			w.behind = map[*RunsSubscription]struct{}{}
-		}
-		w.behind[s] = struct{}{}
+		w.awaitLocked(s)
 	}
 	if w.byTenant == nil {
 		w.byTenant = map[string]map[*RunsSubscription]struct{}{}
@@ -302,30 +299,53 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 		return nil, err
 	}
 	var news []*Change
+	left := false // runs of which more comes, and which were not told yet
 	for _, l := range latest {
-		c, err := s.change(l)
+		c, more, err := s.change(l)
 		if err != nil {
 			return nil, err
 		}
 		if c != nil {
 			news = append(news, c)
 		}
+		left = left || more
 	}
 	slices.SortFunc(news, func(a, b *Change) int { return a.Cursor.Compare(b.Cursor) })
 	s.cursor = end
-	s.caughtUp()
+	s.caughtUp(left)
 	return news, nil
 }
 
 // caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots that the catch-up
 // has met is newer than the store is now.
-func (s *RunsSubscription) caughtUp() {
+//
+// Where runs are left of which more comes, the reader is caught up when that has come: until then it was told nothing of
+// them.
+func (s *RunsSubscription) caughtUp(left bool) {
 	applied := s.p.opts.Store.Applied()
+	w := &s.p.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cursor.Position >= s.live {
 		s.sure = Cursor{Position: applied.Position()}
 	}
+	if !left {
+		return
+	}
+	s.upTo = max(s.upTo, applied.Position())
+	if storage.Position(w.published.Load()) < s.upTo {
+		w.awaitLocked(s)
+	}
+}
+
+// awaitLocked has a subscription woken once everything up to its upTo is published.
+func (w *watchers) awaitLocked(s *RunsSubscription) {
+	if w.behind == nil {
+		w.behind = map[*RunsSubscription]struct{}{}
+	}
+	w.behind[s] = struct{}{}
 }
 
 // latestCommit is the last one of a run that a piece of the log has.
@@ -369,18 +389,19 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 	return latest, Cursor{Position: to}, nil
 }
 
-// change returns what there is to tell of a run after a commit of it, nil when there is nothing.
-func (s *RunsSubscription) change(l latestCommit) (*Change, error) {
+// change returns what there is to tell of a run after a commit of it, nil when there is nothing, and whether that is
+// because more has come of it since.
+func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err error) {
 	now, err := s.p.atLeast(l.run, l.seq)
 	if err != nil || now.LastEventSeq != l.seq {
-		return nil, err
+		return nil, err == nil, err
 	}
 	// What status the run was told to have is not known. It was not told of when there was no run.
 	created := Cursor{Position: l.run.CreatedPosition - 1}
 	if s.filter.Status != 0 && s.filter.Status != now.Status && s.cursor.Compare(created) <= 0 {
-		return nil, nil
+		return nil, false, nil
 	}
-	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, nil
+	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, false, nil
 }
 
 // atLeast returns a snapshot of a run that has the event with this runSeq.

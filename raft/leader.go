@@ -13,11 +13,19 @@ type following struct {
 	changed chan struct{} // closed when that changes
 }
 
-// LeaderChange returns a channel that is closed when another leads than when it was called, or nobody any more.
+// LeaderChange returns a channel that is closed when another leads than when it was called, or nobody any more, or when
+// this node begins to take proposals, or ends it.
 func (n *Node) LeaderChange() <-chan struct{} {
 	n.following.Lock()
 	defer n.following.Unlock()
 	return n.following.changed
+}
+
+func (n *Node) tellLeader() {
+	n.following.Lock()
+	defer n.following.Unlock()
+	close(n.following.changed)
+	n.following.changed = make(chan struct{})
 }
 
 // followLeader tells whoever waits for another leader.
@@ -35,10 +43,7 @@ func (n *Node) followLeader() {
 		case <-n.stop:
 			return
 		case <-changes:
-			n.following.Lock()
-			close(n.following.changed)
-			n.following.changed = make(chan struct{})
-			n.following.Unlock()
+			n.tellLeader()
 		case <-time.After(leaderlessAfter):
 		}
 		_, leader := n.Leader()

@@ -277,6 +277,7 @@ func (n *Node) setLeading(now bool, term uint64) {
 		return
 	}
 	n.ready.leading = now
+	defer n.tellLeader()
 	close(n.ready.changed)
 	n.ready.changed = make(chan struct{})
 	n.metrics.leader.Set(0)
