@@ -63,7 +63,7 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	switch {
 	case known && self.Address == c.opts.Advertise && !silent:
 		return true, nil
-	case !known && leader == "" && c.Identity().Founding && !c.Identity().Member:
+	case leader == "" && len(r.node.Members()) == 0 && c.Identity().Founding:
 		return false, nil // who founds the cluster will make itself heard
 	}
 	err = ErrNoLeader

@@ -189,7 +189,7 @@ func (c *Cluster) found(members []raft.Member) error {
 		if members == nil {
 			members = []raft.Member{{ID: i.RaftID(), Address: c.opts.Advertise, Voter: true}}
 		}
-		i.ClusterID, i.Founders, i.Founding = randomHex(16), members, true
+		i.ClusterID, i.Founders, i.Founding, i.Member = randomHex(16), members, true, true
 		return nil
 	})
 	if err == nil && len(members) > 1 {

@@ -95,6 +95,7 @@ func (s *service) Invite(ctx context.Context, req *nodev1.InviteRequest) (*nodev
 			return status.Errorf(codes.FailedPrecondition, "node %s belongs to cluster %s", i.NodeID, i.ClusterID)
 		}
 		i.ClusterID, i.Founding, i.Via, taken = id, req.Founding, []string{req.RaftAddress}, true
+		i.Member = req.Founding // a founder is one from the beginning
 		return nil
 	})
 	if taken && err == nil {
