@@ -148,6 +148,8 @@ func TestMarksWakeNobody(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 3))
 	b.settle()
+	// What is folded is published a moment later.
+	eventually(t, "everything is published", func() bool { return b.p.watch.published.Load() >= uint64(b.p.Position()) })
 	s, err := b.p.Subscribe("run", nil)
 	if err != nil {
 		t.Fatal(err)
