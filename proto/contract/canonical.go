@@ -14,6 +14,7 @@ const (
 	envelopeTag = "runlog/envelope/1\x00"
 	chainTag    = "runlog/chain/1\x00"
 	contentTag  = "runlog/content/1\x00"
+	windowTag   = "runlog/window/1\x00"
 )
 
 // Numbers of the canonical fields. They are those of EventWrite on the wire, but fixed here: a change
@@ -107,6 +108,22 @@ func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
 	b = append(b, record[:]...)
 	b = binary.BigEndian.AppendUint64(b, runSeq)
 	b = binary.BigEndian.AppendUint64(b, uint64(persistedAt))
+	return sha256.Sum256(b)
+}
+
+// WindowDigest returns the digest of a window's events up to one (READ-4): SHA-256 over the 16 bytes
+// "runlog/window/1\x00", the digest up to the event before (32 zero bytes before the first), and the event's record
+// digest, runSeq, persistedAt, importedAt (0 where it was not imported; all 8 bytes, big endian, times in nanoseconds since
+// 1970-01-01T00:00:00Z) and chain digest. The events are those that the window's filter lets through, in commit order.
+func WindowDigest(prev, record Digest, runSeq uint64, persistedAt, importedAt int64, chain Digest) Digest {
+	var stack [len(windowTag) + 3*sha256.Size + 24]byte
+	b := append(stack[:0], windowTag...)
+	b = append(b, prev[:]...)
+	b = append(b, record[:]...)
+	b = binary.BigEndian.AppendUint64(b, runSeq)
+	b = binary.BigEndian.AppendUint64(b, uint64(persistedAt))
+	b = binary.BigEndian.AppendUint64(b, uint64(importedAt))
+	b = append(b, chain[:]...)
 	return sha256.Sum256(b)
 }
 

@@ -874,6 +874,185 @@ func (x *ReadPositionResponse) GetPosition() uint64 {
 	return 0
 }
 
+type CloseThroughRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nanoseconds since 1970.
+	Time          int64 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseThroughRequest) Reset() {
+	*x = CloseThroughRequest{}
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseThroughRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseThroughRequest) ProtoMessage() {}
+
+func (x *CloseThroughRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseThroughRequest.ProtoReflect.Descriptor instead.
+func (*CloseThroughRequest) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CloseThroughRequest) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+type CloseThroughResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      uint64                 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseThroughResponse) Reset() {
+	*x = CloseThroughResponse{}
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseThroughResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseThroughResponse) ProtoMessage() {}
+
+func (x *CloseThroughResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseThroughResponse.ProtoReflect.Descriptor instead.
+func (*CloseThroughResponse) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CloseThroughResponse) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+type FetchSigningKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the log counts them.
+	Number        uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchSigningKeyRequest) Reset() {
+	*x = FetchSigningKeyRequest{}
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchSigningKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchSigningKeyRequest) ProtoMessage() {}
+
+func (x *FetchSigningKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchSigningKeyRequest.ProtoReflect.Descriptor instead.
+func (*FetchSigningKeyRequest) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *FetchSigningKeyRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type FetchSigningKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The 32 bytes of the seed of an Ed25519 key (RFC 8032).
+	Seed          []byte `protobuf:"bytes,1,opt,name=seed,proto3" json:"seed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchSigningKeyResponse) Reset() {
+	*x = FetchSigningKeyResponse{}
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchSigningKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchSigningKeyResponse) ProtoMessage() {}
+
+func (x *FetchSigningKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchSigningKeyResponse.ProtoReflect.Descriptor instead.
+func (*FetchSigningKeyResponse) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FetchSigningKeyResponse) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
 type OpenCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the checkpoint from now on: chosen at random by who asks, so that an answer that is lost can be asked for
@@ -885,7 +1064,7 @@ type OpenCheckpointRequest struct {
 
 func (x *OpenCheckpointRequest) Reset() {
 	*x = OpenCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +1076,7 @@ func (x *OpenCheckpointRequest) String() string {
 func (*OpenCheckpointRequest) ProtoMessage() {}
 
 func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1089,7 @@ func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OpenCheckpointRequest) GetCheckpointId() string {
@@ -932,7 +1111,7 @@ type OpenCheckpointResponse struct {
 
 func (x *OpenCheckpointResponse) Reset() {
 	*x = OpenCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1123,7 @@ func (x *OpenCheckpointResponse) String() string {
 func (*OpenCheckpointResponse) ProtoMessage() {}
 
 func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1136,7 @@ func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenCheckpointResponse) GetManifest() []byte {
@@ -985,7 +1164,7 @@ type ReadCheckpointRequest struct {
 
 func (x *ReadCheckpointRequest) Reset() {
 	*x = ReadCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1176,7 @@ func (x *ReadCheckpointRequest) String() string {
 func (*ReadCheckpointRequest) ProtoMessage() {}
 
 func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1189,7 @@ func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadCheckpointRequest) GetCheckpointId() string {
@@ -1048,7 +1227,7 @@ type ReadCheckpointResponse struct {
 
 func (x *ReadCheckpointResponse) Reset() {
 	*x = ReadCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1239,7 @@ func (x *ReadCheckpointResponse) String() string {
 func (*ReadCheckpointResponse) ProtoMessage() {}
 
 func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1252,7 @@ func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadCheckpointResponse) GetData() []byte {
@@ -1106,7 +1285,7 @@ type CloseCheckpointRequest struct {
 
 func (x *CloseCheckpointRequest) Reset() {
 	*x = CloseCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1297,7 @@ func (x *CloseCheckpointRequest) String() string {
 func (*CloseCheckpointRequest) ProtoMessage() {}
 
 func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1310,7 @@ func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CloseCheckpointRequest) GetCheckpointId() string {
@@ -1149,7 +1328,7 @@ type CloseCheckpointResponse struct {
 
 func (x *CloseCheckpointResponse) Reset() {
 	*x = CloseCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1340,7 @@ func (x *CloseCheckpointResponse) String() string {
 func (*CloseCheckpointResponse) ProtoMessage() {}
 
 func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1353,7 @@ func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
 }
 
 var File_node_v1_node_service_proto protoreflect.FileDescriptor
@@ -1255,7 +1434,15 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"\x15\n" +
 	"\x13ReadPositionRequest\"2\n" +
 	"\x14ReadPositionResponse\x12\x1a\n" +
-	"\bposition\x18\x01 \x01(\x04R\bposition\"<\n" +
+	"\bposition\x18\x01 \x01(\x04R\bposition\")\n" +
+	"\x13CloseThroughRequest\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\"2\n" +
+	"\x14CloseThroughResponse\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x04R\bposition\"0\n" +
+	"\x16FetchSigningKeyRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\"-\n" +
+	"\x17FetchSigningKeyResponse\x12\x12\n" +
+	"\x04seed\x18\x01 \x01(\fR\x04seed\"<\n" +
 	"\x15OpenCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"L\n" +
 	"\x16OpenCheckpointResponse\x12\x1a\n" +
@@ -1272,13 +1459,15 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\t_file_crc\"=\n" +
 	"\x16CloseCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"\x19\n" +
-	"\x17CloseCheckpointResponse2\xd3\x04\n" +
+	"\x17CloseCheckpointResponse2\xf6\x05\n" +
 	"\vNodeService\x12?\n" +
 	"\bDescribe\x12\x18.node.v1.DescribeRequest\x1a\x19.node.v1.DescribeResponse\x129\n" +
 	"\x06Invite\x12\x16.node.v1.InviteRequest\x1a\x17.node.v1.InviteResponse\x123\n" +
 	"\x04Join\x12\x14.node.v1.JoinRequest\x1a\x15.node.v1.JoinResponse\x12H\n" +
 	"\vConfirmTerm\x12\x1b.node.v1.ConfirmTermRequest\x1a\x1c.node.v1.ConfirmTermResponse\x12K\n" +
-	"\fReadPosition\x12\x1c.node.v1.ReadPositionRequest\x1a\x1d.node.v1.ReadPositionResponse\x12Q\n" +
+	"\fReadPosition\x12\x1c.node.v1.ReadPositionRequest\x1a\x1d.node.v1.ReadPositionResponse\x12K\n" +
+	"\fCloseThrough\x12\x1c.node.v1.CloseThroughRequest\x1a\x1d.node.v1.CloseThroughResponse\x12T\n" +
+	"\x0fFetchSigningKey\x12\x1f.node.v1.FetchSigningKeyRequest\x1a .node.v1.FetchSigningKeyResponse\x12Q\n" +
 	"\x0eOpenCheckpoint\x12\x1e.node.v1.OpenCheckpointRequest\x1a\x1f.node.v1.OpenCheckpointResponse\x12S\n" +
 	"\x0eReadCheckpoint\x12\x1e.node.v1.ReadCheckpointRequest\x1a\x1f.node.v1.ReadCheckpointResponse0\x01\x12T\n" +
 	"\x0fCloseCheckpoint\x12\x1f.node.v1.CloseCheckpointRequest\x1a .node.v1.CloseCheckpointResponseBy\n" +
@@ -1297,7 +1486,7 @@ func file_node_v1_node_service_proto_rawDescGZIP() []byte {
 }
 
 var file_node_v1_node_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_node_v1_node_service_proto_goTypes = []any{
 	(NodeState_Value)(0),            // 0: node.v1.NodeState.Value
 	(*DescribeRequest)(nil),         // 1: node.v1.DescribeRequest
@@ -1311,12 +1500,16 @@ var file_node_v1_node_service_proto_goTypes = []any{
 	(*ConfirmTermResponse)(nil),     // 9: node.v1.ConfirmTermResponse
 	(*ReadPositionRequest)(nil),     // 10: node.v1.ReadPositionRequest
 	(*ReadPositionResponse)(nil),    // 11: node.v1.ReadPositionResponse
-	(*OpenCheckpointRequest)(nil),   // 12: node.v1.OpenCheckpointRequest
-	(*OpenCheckpointResponse)(nil),  // 13: node.v1.OpenCheckpointResponse
-	(*ReadCheckpointRequest)(nil),   // 14: node.v1.ReadCheckpointRequest
-	(*ReadCheckpointResponse)(nil),  // 15: node.v1.ReadCheckpointResponse
-	(*CloseCheckpointRequest)(nil),  // 16: node.v1.CloseCheckpointRequest
-	(*CloseCheckpointResponse)(nil), // 17: node.v1.CloseCheckpointResponse
+	(*CloseThroughRequest)(nil),     // 12: node.v1.CloseThroughRequest
+	(*CloseThroughResponse)(nil),    // 13: node.v1.CloseThroughResponse
+	(*FetchSigningKeyRequest)(nil),  // 14: node.v1.FetchSigningKeyRequest
+	(*FetchSigningKeyResponse)(nil), // 15: node.v1.FetchSigningKeyResponse
+	(*OpenCheckpointRequest)(nil),   // 16: node.v1.OpenCheckpointRequest
+	(*OpenCheckpointResponse)(nil),  // 17: node.v1.OpenCheckpointResponse
+	(*ReadCheckpointRequest)(nil),   // 18: node.v1.ReadCheckpointRequest
+	(*ReadCheckpointResponse)(nil),  // 19: node.v1.ReadCheckpointResponse
+	(*CloseCheckpointRequest)(nil),  // 20: node.v1.CloseCheckpointRequest
+	(*CloseCheckpointResponse)(nil), // 21: node.v1.CloseCheckpointResponse
 }
 var file_node_v1_node_service_proto_depIdxs = []int32{
 	0,  // 0: node.v1.DescribeResponse.state:type_name -> node.v1.NodeState.Value
@@ -1325,19 +1518,23 @@ var file_node_v1_node_service_proto_depIdxs = []int32{
 	6,  // 3: node.v1.NodeService.Join:input_type -> node.v1.JoinRequest
 	8,  // 4: node.v1.NodeService.ConfirmTerm:input_type -> node.v1.ConfirmTermRequest
 	10, // 5: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
-	12, // 6: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
-	14, // 7: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
-	16, // 8: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
-	2,  // 9: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
-	5,  // 10: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
-	7,  // 11: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
-	9,  // 12: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
-	11, // 13: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
-	13, // 14: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
-	15, // 15: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
-	17, // 16: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
-	9,  // [9:17] is the sub-list for method output_type
-	1,  // [1:9] is the sub-list for method input_type
+	12, // 6: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
+	14, // 7: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
+	16, // 8: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
+	18, // 9: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
+	20, // 10: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
+	2,  // 11: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
+	5,  // 12: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
+	7,  // 13: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
+	9,  // 14: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
+	11, // 15: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
+	13, // 16: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
+	15, // 17: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
+	17, // 18: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
+	19, // 19: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
+	21, // 20: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
+	11, // [11:21] is the sub-list for method output_type
+	1,  // [1:11] is the sub-list for method input_type
 	1,  // [1:1] is the sub-list for extension type_name
 	1,  // [1:1] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
@@ -1348,14 +1545,14 @@ func file_node_v1_node_service_proto_init() {
 	if File_node_v1_node_service_proto != nil {
 		return
 	}
-	file_node_v1_node_service_proto_msgTypes[14].OneofWrappers = []any{}
+	file_node_v1_node_service_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_v1_node_service_proto_rawDesc), len(file_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

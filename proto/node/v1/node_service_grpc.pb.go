@@ -27,6 +27,8 @@ const (
 	NodeService_Join_FullMethodName            = "/node.v1.NodeService/Join"
 	NodeService_ConfirmTerm_FullMethodName     = "/node.v1.NodeService/ConfirmTerm"
 	NodeService_ReadPosition_FullMethodName    = "/node.v1.NodeService/ReadPosition"
+	NodeService_CloseThrough_FullMethodName    = "/node.v1.NodeService/CloseThrough"
+	NodeService_FetchSigningKey_FullMethodName = "/node.v1.NodeService/FetchSigningKey"
 	NodeService_OpenCheckpoint_FullMethodName  = "/node.v1.NodeService/OpenCheckpoint"
 	NodeService_ReadCheckpoint_FullMethodName  = "/node.v1.NodeService/ReadCheckpoint"
 	NodeService_CloseCheckpoint_FullMethodName = "/node.v1.NodeService/CloseCheckpoint"
@@ -52,6 +54,11 @@ type NodeServiceClient interface {
 	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
 	// read that began before the call (READ-2).
 	ReadPosition(ctx context.Context, in *ReadPositionRequest, opts ...grpc.CallOption) (*ReadPositionResponse, error)
+	// CloseThrough asks the leader to see to it that no event will be stamped before a time, and for the position that a
+	// node must have applied to know (READ-4). Where the time is ahead of the leader's clock, it is not reached.
+	CloseThrough(ctx context.Context, in *CloseThroughRequest, opts ...grpc.CallOption) (*CloseThroughResponse, error)
+	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
+	FetchSigningKey(ctx context.Context, in *FetchSigningKeyRequest, opts ...grpc.CallOption) (*FetchSigningKeyResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
 	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error)
@@ -120,6 +127,26 @@ func (c *nodeServiceClient) ReadPosition(ctx context.Context, in *ReadPositionRe
 	return out, nil
 }
 
+func (c *nodeServiceClient) CloseThrough(ctx context.Context, in *CloseThroughRequest, opts ...grpc.CallOption) (*CloseThroughResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseThroughResponse)
+	err := c.cc.Invoke(ctx, NodeService_CloseThrough_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) FetchSigningKey(ctx context.Context, in *FetchSigningKeyRequest, opts ...grpc.CallOption) (*FetchSigningKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FetchSigningKeyResponse)
+	err := c.cc.Invoke(ctx, NodeService_FetchSigningKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(OpenCheckpointResponse)
@@ -179,6 +206,11 @@ type NodeServiceServer interface {
 	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
 	// read that began before the call (READ-2).
 	ReadPosition(context.Context, *ReadPositionRequest) (*ReadPositionResponse, error)
+	// CloseThrough asks the leader to see to it that no event will be stamped before a time, and for the position that a
+	// node must have applied to know (READ-4). Where the time is ahead of the leader's clock, it is not reached.
+	CloseThrough(context.Context, *CloseThroughRequest) (*CloseThroughResponse, error)
+	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
+	FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
 	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error)
@@ -211,6 +243,12 @@ func (UnimplementedNodeServiceServer) ConfirmTerm(context.Context, *ConfirmTermR
 }
 func (UnimplementedNodeServiceServer) ReadPosition(context.Context, *ReadPositionRequest) (*ReadPositionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadPosition not implemented")
+}
+func (UnimplementedNodeServiceServer) CloseThrough(context.Context, *CloseThroughRequest) (*CloseThroughResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseThrough not implemented")
+}
+func (UnimplementedNodeServiceServer) FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FetchSigningKey not implemented")
 }
 func (UnimplementedNodeServiceServer) OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenCheckpoint not implemented")
@@ -332,6 +370,42 @@ func _NodeService_ReadPosition_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_CloseThrough_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseThroughRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).CloseThrough(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_CloseThrough_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).CloseThrough(ctx, req.(*CloseThroughRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_FetchSigningKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FetchSigningKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).FetchSigningKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_FetchSigningKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).FetchSigningKey(ctx, req.(*FetchSigningKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_OpenCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(OpenCheckpointRequest)
 	if err := dec(in); err != nil {
@@ -405,6 +479,14 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadPosition",
 			Handler:    _NodeService_ReadPosition_Handler,
+		},
+		{
+			MethodName: "CloseThrough",
+			Handler:    _NodeService_CloseThrough_Handler,
+		},
+		{
+			MethodName: "FetchSigningKey",
+			Handler:    _NodeService_FetchSigningKey_Handler,
 		},
 		{
 			MethodName: "OpenCheckpoint",

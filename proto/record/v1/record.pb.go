@@ -31,6 +31,8 @@ type Command struct {
 	//
 	//	*Command_Append
 	//	*Command_SetEngineRunRef
+	//	*Command_Checkpoint
+	//	*Command_SigningKey
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -91,6 +93,24 @@ func (x *Command) GetSetEngineRunRef() *SetEngineRunRef {
 	return nil
 }
 
+func (x *Command) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Checkpoint); ok {
+			return x.Checkpoint
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSigningKey() *SigningKey {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SigningKey); ok {
+			return x.SigningKey
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -103,9 +123,21 @@ type Command_SetEngineRunRef struct {
 	SetEngineRunRef *SetEngineRunRef `protobuf:"bytes,2,opt,name=set_engine_run_ref,json=setEngineRunRef,proto3,oneof"`
 }
 
+type Command_Checkpoint struct {
+	Checkpoint *Checkpoint `protobuf:"bytes,3,opt,name=checkpoint,proto3,oneof"`
+}
+
+type Command_SigningKey struct {
+	SigningKey *SigningKey `protobuf:"bytes,4,opt,name=signing_key,json=signingKey,proto3,oneof"`
+}
+
 func (*Command_Append) isCommand_Kind() {}
 
 func (*Command_SetEngineRunRef) isCommand_Kind() {}
+
+func (*Command_Checkpoint) isCommand_Kind() {}
+
+func (*Command_SigningKey) isCommand_Kind() {}
 
 // Append stores events of one run, all or none. It has two parts: what apply needs, and the
 // blocks, opaque to apply, that go into the chunks as they are.
@@ -461,6 +493,134 @@ func (x *SetEngineRunRef) GetEngineRunRef() string {
 	return ""
 }
 
+// Checkpoint is a signed root over the heads of all runs, as the leader made it. What it covers lies before it in the log.
+type Checkpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The position that it covers.
+	Position uint64 `protobuf:"fixed64,1,opt,name=position,proto3" json:"position,omitempty"`
+	// The signed note (docs/audit.md).
+	Note          string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_record_v1_record_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Checkpoint) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// SigningKey is a public key with which the cluster signs from here on.
+type SigningKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One more than the key before has; the first is 1.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Verifier key: name+id+key (docs/audit.md).
+	PublicKey string `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// A note by the key before that says that this one follows; empty at the first, and where the key before was lost.
+	Endorsement string `protobuf:"bytes,3,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
+	// persistedAt of the proposal, set when it is applied, nanoseconds.
+	CreatedAt     int64 `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SigningKey) Reset() {
+	*x = SigningKey{}
+	mi := &file_record_v1_record_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SigningKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SigningKey) ProtoMessage() {}
+
+func (x *SigningKey) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
+func (*SigningKey) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SigningKey) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SigningKey) GetPublicKey() string {
+	if x != nil {
+		return x.PublicKey
+	}
+	return ""
+}
+
+func (x *SigningKey) GetEndorsement() string {
+	if x != nil {
+		return x.Endorsement
+	}
+	return ""
+}
+
+func (x *SigningKey) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
 // Body is an event without what its run, its block or its key already say.
 type Body struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -496,7 +656,7 @@ type Body struct {
 
 func (x *Body) Reset() {
 	*x = Body{}
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +668,7 @@ func (x *Body) String() string {
 func (*Body) ProtoMessage() {}
 
 func (x *Body) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +681,7 @@ func (x *Body) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Body.ProtoReflect.Descriptor instead.
 func (*Body) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Body) GetEventId() []byte {
@@ -660,7 +820,7 @@ type RunIdentity struct {
 
 func (x *RunIdentity) Reset() {
 	*x = RunIdentity{}
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +832,7 @@ func (x *RunIdentity) String() string {
 func (*RunIdentity) ProtoMessage() {}
 
 func (x *RunIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +845,7 @@ func (x *RunIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunIdentity.ProtoReflect.Descriptor instead.
 func (*RunIdentity) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunIdentity) GetRunId() string {
@@ -747,7 +907,7 @@ type RunMetadata struct {
 
 func (x *RunMetadata) Reset() {
 	*x = RunMetadata{}
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +919,7 @@ func (x *RunMetadata) String() string {
 func (*RunMetadata) ProtoMessage() {}
 
 func (x *RunMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +932,7 @@ func (x *RunMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunMetadata.ProtoReflect.Descriptor instead.
 func (*RunMetadata) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunMetadata) GetPlanRef() *PlanRef {
@@ -839,7 +999,7 @@ type PlanRef struct {
 
 func (x *PlanRef) Reset() {
 	*x = PlanRef{}
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1011,7 @@ func (x *PlanRef) String() string {
 func (*PlanRef) ProtoMessage() {}
 
 func (x *PlanRef) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1024,7 @@ func (x *PlanRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRef.ProtoReflect.Descriptor instead.
 func (*PlanRef) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanRef) GetUri() string {
@@ -936,7 +1096,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1108,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1121,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1017,10 +1177,15 @@ var File_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x16record/v1/record.proto\x12\trecord.v1\"\x89\x01\n" +
+	"\x16record/v1/record.proto\x12\trecord.v1\"\xfc\x01\n" +
 	"\aCommand\x12+\n" +
 	"\x06append\x18\x01 \x01(\v2\x11.record.v1.AppendH\x00R\x06append\x12I\n" +
-	"\x12set_engine_run_ref\x18\x02 \x01(\v2\x1a.record.v1.SetEngineRunRefH\x00R\x0fsetEngineRunRefB\x06\n" +
+	"\x12set_engine_run_ref\x18\x02 \x01(\v2\x1a.record.v1.SetEngineRunRefH\x00R\x0fsetEngineRunRef\x127\n" +
+	"\n" +
+	"checkpoint\x18\x03 \x01(\v2\x15.record.v1.CheckpointH\x00R\n" +
+	"checkpoint\x128\n" +
+	"\vsigning_key\x18\x04 \x01(\v2\x15.record.v1.SigningKeyH\x00R\n" +
+	"signingKeyB\x06\n" +
 	"\x04kind\"\xe6\x02\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
@@ -1048,7 +1213,19 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x04data\x18\x04 \x01(\fR\x04data\"N\n" +
 	"\x0fSetEngineRunRef\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"\xbb\x04\n" +
+	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"<\n" +
+	"\n" +
+	"Checkpoint\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x06R\bposition\x12\x12\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\"\x84\x01\n" +
+	"\n" +
+	"SigningKey\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x02 \x01(\tR\tpublicKey\x12 \n" +
+	"\vendorsement\x18\x03 \x01(\tR\vendorsement\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\x10R\tcreatedAt\"\xbb\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1125,7 +1302,7 @@ func file_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_record_v1_record_proto_rawDescData
 }
 
-var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_record_v1_record_proto_goTypes = []any{
 	(*Command)(nil),         // 0: record.v1.Command
 	(*Append)(nil),          // 1: record.v1.Append
@@ -1133,30 +1310,34 @@ var file_record_v1_record_proto_goTypes = []any{
 	(*Plan)(nil),            // 3: record.v1.Plan
 	(*Block)(nil),           // 4: record.v1.Block
 	(*SetEngineRunRef)(nil), // 5: record.v1.SetEngineRunRef
-	(*Body)(nil),            // 6: record.v1.Body
-	(*RunIdentity)(nil),     // 7: record.v1.RunIdentity
-	(*RunMetadata)(nil),     // 8: record.v1.RunMetadata
-	(*PlanRef)(nil),         // 9: record.v1.PlanRef
-	(*Applied)(nil),         // 10: record.v1.Applied
-	nil,                     // 11: record.v1.RunMetadata.LabelsEntry
+	(*Checkpoint)(nil),      // 6: record.v1.Checkpoint
+	(*SigningKey)(nil),      // 7: record.v1.SigningKey
+	(*Body)(nil),            // 8: record.v1.Body
+	(*RunIdentity)(nil),     // 9: record.v1.RunIdentity
+	(*RunMetadata)(nil),     // 10: record.v1.RunMetadata
+	(*PlanRef)(nil),         // 11: record.v1.PlanRef
+	(*Applied)(nil),         // 12: record.v1.Applied
+	nil,                     // 13: record.v1.RunMetadata.LabelsEntry
 }
 var file_record_v1_record_proto_depIdxs = []int32{
 	1,  // 0: record.v1.Command.append:type_name -> record.v1.Append
 	5,  // 1: record.v1.Command.set_engine_run_ref:type_name -> record.v1.SetEngineRunRef
-	2,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
-	3,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
-	8,  // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
-	4,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
-	3,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
-	2,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
-	3,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
-	9,  // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
-	11, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	6,  // 2: record.v1.Command.checkpoint:type_name -> record.v1.Checkpoint
+	7,  // 3: record.v1.Command.signing_key:type_name -> record.v1.SigningKey
+	2,  // 4: record.v1.Append.scope:type_name -> record.v1.Scope
+	3,  // 5: record.v1.Append.plan:type_name -> record.v1.Plan
+	10, // 6: record.v1.Append.create:type_name -> record.v1.RunMetadata
+	4,  // 7: record.v1.Append.blocks:type_name -> record.v1.Block
+	3,  // 8: record.v1.Body.plan:type_name -> record.v1.Plan
+	2,  // 9: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
+	3,  // 10: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
+	11, // 11: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
+	13, // 12: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_record_proto_init() }
@@ -1167,16 +1348,18 @@ func file_record_v1_record_proto_init() {
 	file_record_v1_record_proto_msgTypes[0].OneofWrappers = []any{
 		(*Command_Append)(nil),
 		(*Command_SetEngineRunRef)(nil),
+		(*Command_Checkpoint)(nil),
+		(*Command_SigningKey)(nil),
 	}
 	file_record_v1_record_proto_msgTypes[1].OneofWrappers = []any{}
-	file_record_v1_record_proto_msgTypes[9].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_record_proto_rawDesc), len(file_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -76,7 +76,7 @@ func (x MemberRole_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberRole_Value.Descriptor instead.
 func (MemberRole_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{3, 0}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type MemberState_Value int32
@@ -140,7 +140,393 @@ func (x MemberState_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberState_Value.Descriptor instead.
 func (MemberState_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{4, 0}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9, 0}
+}
+
+type BackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Files that an earlier backup has. One that has not changed since is named in the manifest and not sent: it is read, and
+	// has the digest that is given here.
+	Have []*BackupFile `protobuf:"bytes,1,rep,name=have,proto3" json:"have,omitempty"`
+	// Of the backup that they are from: files are the same only if they come from the same database of the same node.
+	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *BackupRequest) GetHave() []*BackupFile {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+func (x *BackupRequest) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+// BackupFile is a file of a backup.
+type BackupFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Bytes.
+	Size uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// 32 bytes.
+	Sha256        []byte `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupFile) Reset() {
+	*x = BackupFile{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupFile) ProtoMessage() {}
+
+func (x *BackupFile) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
+func (*BackupFile) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BackupFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupFile) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *BackupFile) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+type BackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*BackupResponse_Begin
+	//	*BackupResponse_File
+	//	*BackupResponse_Data
+	//	*BackupResponse_End
+	//	*BackupResponse_Manifest
+	Part          isBackupResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BackupResponse) GetPart() isBackupResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetBegin() *BackupBegin {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetFile() *BackupFileBegin {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetEnd() *BackupFile {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetManifest() string {
+	if x != nil {
+		if x, ok := x.Part.(*BackupResponse_Manifest); ok {
+			return x.Manifest
+		}
+	}
+	return ""
+}
+
+type isBackupResponse_Part interface {
+	isBackupResponse_Part()
+}
+
+type BackupResponse_Begin struct {
+	// Comes first.
+	Begin *BackupBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type BackupResponse_File struct {
+	// A file begins; its data follows in the messages after this one, until its end.
+	File *BackupFileBegin `protobuf:"bytes,2,opt,name=file,proto3,oneof"`
+}
+
+type BackupResponse_Data struct {
+	// The next bytes of the file, at most 1 MiB.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
+}
+
+type BackupResponse_End struct {
+	// The file is over.
+	End *BackupFile `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
+}
+
+type BackupResponse_Manifest struct {
+	// Comes last: a signed note (docs/audit.md). Without it there is no backup.
+	Manifest string `protobuf:"bytes,5,opt,name=manifest,proto3,oneof"`
+}
+
+func (*BackupResponse_Begin) isBackupResponse_Part() {}
+
+func (*BackupResponse_File) isBackupResponse_Part() {}
+
+func (*BackupResponse_Data) isBackupResponse_Part() {}
+
+func (*BackupResponse_End) isBackupResponse_Part() {}
+
+func (*BackupResponse_Manifest) isBackupResponse_Part() {}
+
+// BackupBegin tells what is to come.
+type BackupBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the node and its database.
+	Origin string `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	Files  uint64 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	// Of all files, and of those that are not sent, in bytes.
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	KnownBytes    uint64 `protobuf:"varint,4,opt,name=known_bytes,json=knownBytes,proto3" json:"known_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupBegin) Reset() {
+	*x = BackupBegin{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupBegin) ProtoMessage() {}
+
+func (x *BackupBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
+func (*BackupBegin) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BackupBegin) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *BackupBegin) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *BackupBegin) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupBegin) GetKnownBytes() uint64 {
+	if x != nil {
+		return x.KnownBytes
+	}
+	return 0
+}
+
+// BackupFileBegin announces a file.
+type BackupFileBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Size  uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// The caller has it, and no data follows.
+	Known         bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupFileBegin) Reset() {
+	*x = BackupFileBegin{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupFileBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupFileBegin) ProtoMessage() {}
+
+func (x *BackupFileBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupFileBegin.ProtoReflect.Descriptor instead.
+func (*BackupFileBegin) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *BackupFileBegin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupFileBegin) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *BackupFileBegin) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
 }
 
 type GetStatusRequest struct {
@@ -151,7 +537,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[0]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +549,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[0]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,7 +562,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{0}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{5}
 }
 
 type GetStatusResponse struct {
@@ -197,7 +583,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +595,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +608,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{1}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetStatusResponse) GetClusterId() string {
@@ -307,7 +693,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +705,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +718,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Member) GetNodeId() string {
@@ -505,7 +891,7 @@ type MemberRole struct {
 
 func (x *MemberRole) Reset() {
 	*x = MemberRole{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +903,7 @@ func (x *MemberRole) String() string {
 func (*MemberRole) ProtoMessage() {}
 
 func (x *MemberRole) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +916,7 @@ func (x *MemberRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRole.ProtoReflect.Descriptor instead.
 func (*MemberRole) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8}
 }
 
 // MemberState is how a member is.
@@ -542,7 +928,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +940,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +953,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9}
 }
 
 type AddMemberRequest struct {
@@ -580,7 +966,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +978,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +991,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AddMemberRequest) GetRaftAddress() string {
@@ -625,7 +1011,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +1023,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +1036,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AddMemberResponse) GetNodeId() string {
@@ -669,7 +1055,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +1067,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +1080,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemoveMemberRequest) GetNodeId() string {
@@ -712,7 +1098,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +1110,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +1123,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{13}
 }
 
 type TransferLeadershipRequest struct {
@@ -750,7 +1136,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1148,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1161,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransferLeadershipRequest) GetNodeId() string {
@@ -795,7 +1181,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1193,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1206,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -834,7 +1220,32 @@ var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
+	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"R\n" +
+	"\rBackupRequest\x12)\n" +
+	"\x04have\x18\x01 \x03(\v2\x15.runlog.v1.BackupFileR\x04have\x12\x16\n" +
+	"\x06origin\x18\x02 \x01(\tR\x06origin\"L\n" +
+	"\n" +
+	"BackupFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\fR\x06sha256\"\xd9\x01\n" +
+	"\x0eBackupResponse\x12.\n" +
+	"\x05begin\x18\x01 \x01(\v2\x16.runlog.v1.BackupBeginH\x00R\x05begin\x120\n" +
+	"\x04file\x18\x02 \x01(\v2\x1a.runlog.v1.BackupFileBeginH\x00R\x04file\x12\x14\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x12)\n" +
+	"\x03end\x18\x04 \x01(\v2\x15.runlog.v1.BackupFileH\x00R\x03end\x12\x1c\n" +
+	"\bmanifest\x18\x05 \x01(\tH\x00R\bmanifestB\x06\n" +
+	"\x04part\"r\n" +
+	"\vBackupBegin\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x04R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x1f\n" +
+	"\vknown_bytes\x18\x04 \x01(\x04R\n" +
+	"knownBytes\"O\n" +
+	"\x0fBackupFileBegin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
+	"\x05known\x18\x03 \x01(\bR\x05known\"\x12\n" +
 	"\x10GetStatusRequest\"\xd6\x01\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
@@ -900,12 +1311,13 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\xdc\x03\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\x9d\x04\n" +
 	"\x0eClusterService\x12[\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12h\n" +
 	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12t\n" +
 	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x8c\x01\n" +
-	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadershipB\x8a\x01\n" +
+	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12?\n" +
+	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse0\x01B\x8a\x01\n" +
 	"\rcom.runlog.v1B\x13ClusterServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -922,45 +1334,56 @@ func file_runlog_v1_cluster_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(MemberRole_Value)(0),              // 0: runlog.v1.MemberRole.Value
 	(MemberState_Value)(0),             // 1: runlog.v1.MemberState.Value
-	(*GetStatusRequest)(nil),           // 2: runlog.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 3: runlog.v1.GetStatusResponse
-	(*Member)(nil),                     // 4: runlog.v1.Member
-	(*MemberRole)(nil),                 // 5: runlog.v1.MemberRole
-	(*MemberState)(nil),                // 6: runlog.v1.MemberState
-	(*AddMemberRequest)(nil),           // 7: runlog.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 8: runlog.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 9: runlog.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 10: runlog.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 11: runlog.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 12: runlog.v1.TransferLeadershipResponse
-	(*durationpb.Duration)(nil),        // 13: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
+	(*BackupRequest)(nil),              // 2: runlog.v1.BackupRequest
+	(*BackupFile)(nil),                 // 3: runlog.v1.BackupFile
+	(*BackupResponse)(nil),             // 4: runlog.v1.BackupResponse
+	(*BackupBegin)(nil),                // 5: runlog.v1.BackupBegin
+	(*BackupFileBegin)(nil),            // 6: runlog.v1.BackupFileBegin
+	(*GetStatusRequest)(nil),           // 7: runlog.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 8: runlog.v1.GetStatusResponse
+	(*Member)(nil),                     // 9: runlog.v1.Member
+	(*MemberRole)(nil),                 // 10: runlog.v1.MemberRole
+	(*MemberState)(nil),                // 11: runlog.v1.MemberState
+	(*AddMemberRequest)(nil),           // 12: runlog.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 13: runlog.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 14: runlog.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 15: runlog.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 16: runlog.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 17: runlog.v1.TransferLeadershipResponse
+	(*durationpb.Duration)(nil),        // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 19: google.protobuf.Timestamp
 }
 var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
-	4,  // 0: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
-	0,  // 1: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
-	1,  // 2: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
-	13, // 3: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	14, // 4: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
-	13, // 5: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
-	14, // 6: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 7: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
-	7,  // 8: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
-	9,  // 9: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
-	11, // 10: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
-	3,  // 11: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
-	8,  // 12: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
-	10, // 13: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
-	12, // 14: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	3,  // 0: runlog.v1.BackupRequest.have:type_name -> runlog.v1.BackupFile
+	5,  // 1: runlog.v1.BackupResponse.begin:type_name -> runlog.v1.BackupBegin
+	6,  // 2: runlog.v1.BackupResponse.file:type_name -> runlog.v1.BackupFileBegin
+	3,  // 3: runlog.v1.BackupResponse.end:type_name -> runlog.v1.BackupFile
+	9,  // 4: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
+	0,  // 5: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
+	1,  // 6: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
+	18, // 7: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	19, // 8: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
+	18, // 9: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
+	19, // 10: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
+	7,  // 11: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
+	12, // 12: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
+	14, // 13: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
+	16, // 14: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
+	2,  // 15: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
+	8,  // 16: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
+	13, // 17: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
+	15, // 18: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
+	17, // 19: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
+	4,  // 20: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_cluster_service_proto_init() }
@@ -968,13 +1391,20 @@ func file_runlog_v1_cluster_service_proto_init() {
 	if File_runlog_v1_cluster_service_proto != nil {
 		return
 	}
+	file_runlog_v1_cluster_service_proto_msgTypes[2].OneofWrappers = []any{
+		(*BackupResponse_Begin)(nil),
+		(*BackupResponse_File)(nil),
+		(*BackupResponse_Data)(nil),
+		(*BackupResponse_End)(nil),
+		(*BackupResponse_Manifest)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_cluster_service_proto_rawDesc), len(file_runlog_v1_cluster_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

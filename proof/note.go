@@ -1,0 +1,163 @@
+package proof
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+var (
+	// ErrUnsigned means that a note has no signature.
+	ErrUnsigned = errors.New("proof: the note is not signed")
+	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given.
+	ErrUnknownKey = errors.New("proof: the note is signed with another key")
+	// ErrSignature means that a note was changed after it was signed, or was never signed with the key that it names.
+	ErrSignature = errors.New("proof: the signature does not fit the note")
+	// ErrNote means that a text is no note.
+	ErrNote = errors.New("proof: not a note")
+)
+
+// algEd25519 is the first byte of a key in a note's signature and verifier key (C2SP signed-note).
+const algEd25519 = 1
+
+// KeyName is the name under which a cluster signs.
+func KeyName(cluster [16]byte) string { return fmt.Sprintf("runlog/%x", cluster[:]) }
+
+// Signer signs notes with a cluster's key.
+type Signer struct {
+	signer note.Signer
+	public string
+}
+
+// NewSigner returns the signer of a cluster with the key of a seed (RFC 8032), which must not be told to anybody.
+func NewSigner(cluster [16]byte, seed [ed25519.SeedSize]byte) (*Signer, error) {
+	public, err := PublicKey(cluster, ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
+	if err != nil {
+		return nil, err
+	}
+	name, rest, _ := strings.Cut(public, "+")
+	id, _, _ := strings.Cut(rest, "+")
+	private := append([]byte{algEd25519}, seed[:]...)
+	s, err := note.NewSigner("PRIVATE+KEY+" + name + "+" + id + "+" + base64.StdEncoding.EncodeToString(private))
+	if err != nil {
+		return nil, fmt.Errorf("proof: %w", err)
+	}
+	return &Signer{s, public}, nil
+}
+
+// PublicKey returns the text form of a cluster's public key, in which verifiers take it: name+id+key, the id in eight
+// hexadecimal digits, the key in base64 (C2SP signed-note).
+func PublicKey(cluster [16]byte, key ed25519.PublicKey) (string, error) {
+	text, err := note.NewEd25519VerifierKey(KeyName(cluster), key)
+	if err != nil {
+		return "", fmt.Errorf("proof: %w", err)
+	}
+	return text, nil
+}
+
+// PublicKey returns the text form of the signer's public key.
+func (s *Signer) PublicKey() string { return s.public }
+
+// Sign returns a statement as a signed note.
+func (s *Signer) Sign(st *Statement) (string, error) {
+	signed, err := note.Sign(&note.Note{Text: st.String()}, s.signer)
+	if err != nil {
+		return "", fmt.Errorf("proof: %w", err)
+	}
+	return string(signed), nil
+}
+
+// KeyID returns the id in a public key's text form, in eight hexadecimal digits, or what is wrong with the key.
+func KeyID(publicKey string) (string, error) {
+	v, err := note.NewVerifier(publicKey)
+	if err != nil {
+		return "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, publicKey)
+	}
+	return fmt.Sprintf("%08x", v.KeyHash()), nil
+}
+
+// Open verifies that a note was signed with one of the public keys, in their text form, and returns its statement and the
+// key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature, ErrStatement, and that of a key that is none.
+func Open(text string, publicKeys ...string) (*Statement, string, error) {
+	keys := map[note.Verifier]string{}
+	var verifiers []note.Verifier
+	for _, key := range publicKeys {
+		v, err := note.NewVerifier(key)
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, key)
+		}
+		keys[v] = key
+		verifiers = append(verifiers, v)
+	}
+	body, signatures, err := split(text)
+	if err != nil {
+		return nil, "", err
+	}
+	if signatures == "" {
+		return nil, "", ErrUnsigned
+	}
+	n, err := note.Open([]byte(text), note.VerifierList(verifiers...))
+	var unverified *note.UnverifiedNoteError
+	var invalid *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &unverified):
+		return nil, "", fmt.Errorf("%w: %s", ErrUnknownKey, signers(unverified.Note))
+	case errors.As(err, &invalid):
+		return nil, "", fmt.Errorf("%w: key %s+%08x", ErrSignature, invalid.Name, invalid.Hash)
+	case err != nil:
+		return nil, "", fmt.Errorf("%w: %w", ErrNote, err)
+	}
+	st, err := ParseStatement(body)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, v := range verifiers {
+		if s := n.Sigs[0]; v.Name() == s.Name && v.KeyHash() == s.Hash {
+			return st, keys[v], nil
+		}
+	}
+	return nil, "", ErrUnknownKey // not reached: Open gives signatures of the verifiers alone
+}
+
+func signers(n *note.Note) string {
+	var names []string
+	for _, s := range n.UnverifiedSigs {
+		names = append(names, fmt.Sprintf("%s+%08x", s.Name, s.Hash))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Peek returns the statement of a note without verifying any signature, and who says to have signed it, name+id each;
+// none: it is not signed.
+func Peek(text string) (*Statement, []string, error) {
+	body, signatures, err := split(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := ParseStatement(body)
+	if err != nil || signatures == "" {
+		return st, nil, err
+	}
+	_, err = note.Open([]byte(text), note.VerifierList())
+	var unverified *note.UnverifiedNoteError
+	if !errors.As(err, &unverified) {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNote, err)
+	}
+	return st, strings.Split(signers(unverified.Note), ", "), nil
+}
+
+// split cuts a note into its text and its signatures. The text ends in a line feed.
+func split(text string) (body, signatures string, err error) {
+	at := strings.LastIndex(text, "\n\n")
+	if at < 0 {
+		return "", "", fmt.Errorf("%w: it has no empty line before its signatures", ErrNote)
+	}
+	return text[:at+1], text[at+2:], nil
+}
+
+// Unsigned returns a statement as a note without a signature.
+func Unsigned(st *Statement) string { return st.String() + "\n" }
