@@ -28,6 +28,7 @@ import (
 	"runlog/server/cluster"
 	"runlog/server/gate"
 	"runlog/server/peer"
+	"runlog/server/seal"
 	"runlog/storage"
 )
 
@@ -68,6 +69,7 @@ type Server struct {
 	node      *raft.Node
 	projector *projector.Projector
 	batcher   *batch.Batcher
+	sealer    *seal.Sealer
 	health    *health.Server
 	addresses Addresses
 	encodings encodings
@@ -294,6 +296,7 @@ func (s *Server) openRaft() (err error) {
 		Registerer: s.opts.Registry,
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
+	s.sealer = &seal.Sealer{}
 	s.cluster.Attach(s.node, s.store)
 	s.onClose(func() error { s.cluster.Detach(); return nil })
 	return nil
