@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
 )
 
@@ -89,6 +90,7 @@ type application struct {
 	events   uint64
 
 	touched []*run
+	signed  signedState
 	pending pendingReceipts
 	cmd     appendCommand // the one being applied
 
@@ -118,6 +120,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 		rows:     finder{r: s.db()},
 
 		touched: a.touched[:0],
+		signed:  signedState{effects: a.signed.effects[:0]},
 		pending: pendingReceipts{list: a.pending.list[:0]},
 		cmd:     a.cmd,
 		chunk:   a.chunk[:0],
@@ -140,15 +143,22 @@ func (a *application) end() {
 }
 
 func (a *application) command(data []byte) (Outcome, error) {
-	ref, err := parseCommand(data, &a.cmd)
+	other, err := parseCommand(data, &a.cmd)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
 	}
 	o := Outcome{Position: a.position, PersistedAt: a.stamp}
-	if ref != nil {
-		return o, a.setEngineRunRef(ref, &o)
+	switch kind := other.GetKind().(type) {
+	case *recordv1.Command_SetEngineRunRef:
+		err = a.setEngineRunRef(kind.SetEngineRunRef, &o)
+	case *recordv1.Command_Checkpoint:
+		err = a.storeCheckpoint(kind.Checkpoint, &o)
+	case *recordv1.Command_SigningKey:
+		err = a.storeSigningKey(kind.SigningKey, &o)
+	default:
+		err = a.append(&a.cmd, &o)
 	}
-	return o, a.append(&a.cmd, &o)
+	return o, err
 }
 
 // append is the life of one request inside the state machine. Checks come first and change nothing;
@@ -430,6 +440,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 		}
 		r.touched, r.marked = false, false
 	}
+	a.effects = append(a.effects, a.signed.effects...)
 	if err := a.flushChunk(); err != nil {
 		return err
 	}
@@ -447,12 +458,23 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(keys.Applied, row, nil); err != nil {
 		return err
 	}
-	if err := a.s.db().Apply(a.batch, pebble.NoSync); err != nil {
+	if err := a.show(); err != nil {
 		return err
 	}
 	a.s.active.shrink()
 	a.s.publish(next)
 	return nil
+}
+
+// show makes the batch visible, and notes which heads it changes.
+func (a *application) show() error {
+	c := &a.s.changes
+	c.Lock()
+	defer c.Unlock()
+	for _, r := range a.touched {
+		c.addLocked(r.no)
+	}
+	return a.s.db().Apply(a.batch, pebble.NoSync)
 }
 
 // advance chains the applied entry and what it did to its runs into the rolling hash, which is equal on

@@ -181,7 +181,10 @@ func (r *Received) install() error {
 	}
 	s.installed.Store(r.Applied.Index)
 	s.active = newActive(s.opts.ActiveBytes)
+	s.changes.Lock()
 	old := s.current.Swap(r.h)
+	s.changes.all = true
+	s.changes.Unlock()
 	old.live.Store(false)
 	s.release(old)
 	s.retireSeeds()

@@ -121,6 +121,7 @@ type Store struct {
 	// broken is the error of an entry that could not be applied. Only apply uses it, and application.
 	broken      error
 	application application
+	changes     changes // of the heads of runs
 
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.
@@ -173,6 +174,7 @@ func (s *Store) openLive() error {
 	if err := s.sweep(c.number); err != nil {
 		return err
 	}
+	s.changes.everything()
 	s.installed.Store(c.installed)
 	s.applied.Store(applied)
 	s.current.Store(h)
@@ -239,7 +241,7 @@ func (s *Store) MakeDurable(index uint64) error {
 	return nil
 }
 
-func readApplied(db *pebble.DB, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
+func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
 	it, err := db.NewIter(o)
 	if err != nil {
 		return nil, fmt.Errorf("storage: read applied state: %w", err)

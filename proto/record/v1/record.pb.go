@@ -499,7 +499,9 @@ type Checkpoint struct {
 	// The position that it covers.
 	Position uint64 `protobuf:"fixed64,1,opt,name=position,proto3" json:"position,omitempty"`
 	// The signed note (docs/audit.md).
-	Note          string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	Note string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	// The position that the checkpoint before it covers, which the note names; 0: there is none.
+	Follows       uint64 `protobuf:"fixed64,3,opt,name=follows,proto3" json:"follows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -546,6 +548,13 @@ func (x *Checkpoint) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *Checkpoint) GetFollows() uint64 {
+	if x != nil {
+		return x.Follows
+	}
+	return 0
 }
 
 // SigningKey is a public key with which the cluster signs from here on.
@@ -1213,11 +1222,12 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x04data\x18\x04 \x01(\fR\x04data\"N\n" +
 	"\x0fSetEngineRunRef\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"<\n" +
+	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"V\n" +
 	"\n" +
 	"Checkpoint\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x06R\bposition\x12\x12\n" +
-	"\x04note\x18\x02 \x01(\tR\x04note\"\x84\x01\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\x12\x18\n" +
+	"\afollows\x18\x03 \x01(\x06R\afollows\"\x84\x01\n" +
 	"\n" +
 	"SigningKey\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1d\n" +

@@ -10,7 +10,9 @@
 //	k runNo:8 sha256(key):32       receipt                 storage/head.go
 //	m runNo:8                      metadata of CreateRun   record.v1.RunMetadata
 //	n runNo:8                      run identity            record.v1.RunIdentity
+//	p number:8                     public signing key      record.v1.SigningKey
 //	r runId                        run number              runNo:8
+//	s position:8                   signed checkpoint       record.v1.Checkpoint
 //	t persistedAt:8                proposal at that time   position:8
 package keys
 
@@ -26,7 +28,9 @@ const (
 	receipt  = 'k'
 	metadata = 'm'
 	identity = 'n'
+	signing  = 'p'
 	runNo    = 'r'
+	signed   = 's'
 	stamp    = 't'
 )
 
@@ -84,10 +88,34 @@ func ReceiptPrefix(run uint64) []byte { return appendRun(nil, receipt, run) }
 // ReceiptsEnd is the exclusive upper bound of a run's receipts.
 func ReceiptsEnd(run uint64) []byte { return appendRun(nil, receipt, run+1) }
 
+// AppendSigningKey appends the key of the public signing key with a number.
+func AppendSigningKey(dst []byte, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, signing), number)
+}
+
+// SigningKeysEnd is the exclusive upper bound of all signing keys.
+var SigningKeysEnd = []byte{signing + 1}
+
+// AppendSigned appends the key of the signed checkpoint that covers a position.
+func AppendSigned(dst []byte, position uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, signed), position)
+}
+
+// SignedEnd is the exclusive upper bound of all signed checkpoints.
+var SignedEnd = []byte{signed + 1}
+
 // AppendStamp appends the key of the proposal stamped persistedAt. Stamps are after 1970, so that
 // their unsigned order is their order.
 func AppendStamp(dst []byte, persistedAt int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, stamp), uint64(persistedAt))
+}
+
+// ParseRun reads the key of a run's head, metadata or identity.
+func ParseRun(key []byte) (run uint64, ok bool) {
+	if len(key) != 9 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[1:]), true
 }
 
 func appendRun(dst []byte, table byte, run uint64) []byte {

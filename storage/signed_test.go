@@ -1,0 +1,251 @@
+package storage_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"runlog/storage"
+	"runlog/storage/storagetest"
+)
+
+// command applies one command as an entry of its own.
+func command(t rapid.TB, s *storage.Store, index uint64, c storage.Command, err error) storage.Outcome {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := storage.NewProposal(storagetest.Cluster, c.Size())
+	p.Add(c)
+	outcomes, err := s.Apply(index, 1, p.Seal(int64(index)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcomes[0]
+}
+
+// TestSigned: checkpoints follow each other and keys are counted, whatever is asked for; the store gives back what it took.
+func TestSigned(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fs := vfs.NewMem()
+		l := open(t, storage.Options{FS: fs})
+		defer func() { _ = l.Close() }()
+		var taken []storage.SignedCheckpoint
+		var keys []storage.SigningKey
+		for index := uint64(1); index < 40; index++ {
+			if rapid.Bool().Draw(t, "key") {
+				k := storage.SigningKey{Number: uint64(rapid.IntRange(0, len(keys)+2).Draw(t, "number")), PublicKey: fmt.Sprint("key", index), Endorsement: "e"}
+				c, err := storage.EncodeSigningKey(k)
+				o := command(t, l.Store, index, c, err)
+				var refused *storage.SigningKeyError
+				if want := k.Number == uint64(len(keys)+1); want != (o.Err == nil) || !want && !errors.As(o.Err, &refused) {
+					t.Fatalf("key %d after %d: %v", k.Number, len(keys), o.Err)
+				}
+				if o.Err == nil {
+					k.CreatedAt = o.PersistedAt
+					keys = append(keys, k)
+				}
+				continue
+			}
+			last := storage.Position(0)
+			if len(taken) > 0 {
+				last = taken[0].Position
+			}
+			near := func(p storage.Position, what string) storage.Position {
+				return storage.Position(max(0, int64(p)+int64(rapid.IntRange(-1, 1).Draw(t, what))))
+			}
+			given := storage.SignedCheckpoint{Follows: last, Note: fmt.Sprint("note", index)}
+			given.Position = rapid.SampledFrom([]storage.Position{near(last, "p"), near(storage.Position(index), "q"), storage.Position(index) - 1}).Draw(t, "position")
+			if rapid.IntRange(0, 3).Draw(t, "other") == 0 {
+				given.Follows = near(last, "follows")
+			}
+			c, err := storage.EncodeCheckpoint(given)
+			o := command(t, l.Store, index, c, err)
+			var refused *storage.CheckpointError
+			want := given.Position > last && given.Position < storage.Position(index) && given.Follows == last
+			if want != (o.Err == nil) || !want && !errors.As(o.Err, &refused) {
+				t.Fatalf("checkpoint %+v at %d after %d: %v", given, index, last, o.Err)
+			}
+			if want {
+				taken = append([]storage.SignedCheckpoint{given}, taken...)
+			}
+		}
+		if rapid.Bool().Draw(t, "reopen") {
+			if err := l.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same(t, l.Store, taken, keys)
+	})
+}
+
+func same(t rapid.TB, s *storage.Store, taken []storage.SignedCheckpoint, keys []storage.SigningKey) {
+	t.Helper()
+	all, err := s.Checkpoints(0, 100)
+	if err != nil || fmt.Sprint(all) != fmt.Sprint(taken) {
+		t.Fatalf("checkpoints %v, %v; want %v", all, err, taken)
+	}
+	var paged []storage.SignedCheckpoint
+	for before := storage.Position(0); ; {
+		page, err := s.Checkpoints(before, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		paged = append(paged, page...)
+		before = page[len(page)-1].Position
+	}
+	if fmt.Sprint(paged) != fmt.Sprint(all) {
+		t.Fatalf("pages of checkpoints %v, want %v", paged, all)
+	}
+	got, err := s.SigningKeys()
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(keys) {
+		t.Fatalf("keys %v, %v; want %v", got, err, keys)
+	}
+	lastCheckpoint, err := s.LastCheckpoint()
+	lastKey, errKey := s.LastSigningKey()
+	if errors.Join(err, errKey) != nil || len(taken) > 0 && lastCheckpoint != taken[0] || len(keys) > 0 && lastKey != keys[len(keys)-1] {
+		t.Fatalf("last are %v and %v, %v", lastCheckpoint, lastKey, errors.Join(err, errKey))
+	}
+}
+
+// TestSignedTogether: commands of one proposal see each other; what was refused leaves nothing; all of it counts in the
+// rolling hash, and goes with a checkpoint of the store.
+func TestSignedTogether(t *testing.T) {
+	hash := func(note string) [32]byte {
+		l := open(t, storage.Options{})
+		defer func() { _ = l.Close() }()
+		p := storage.NewProposal(storagetest.Cluster, 0)
+		add := func(c storage.Command, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Add(c)
+		}
+		add(storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "a"}))
+		add(storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "b"}))
+		add(storage.EncodeSigningKey(storage.SigningKey{Number: 2, PublicKey: "c"}))
+		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 5, Note: note}))
+		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 5, Note: "x"}))
+		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Note: "x"}))
+		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Follows: 5, Note: "y"}))
+		outcomes, err := l.Store.Apply(10, 1, p.Seal(77))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false, true, true, false, false, true} {
+			if (outcomes[i].Err == nil) != want {
+				t.Errorf("command %d: %v", i, outcomes[i].Err)
+			}
+		}
+		taken := []storage.SignedCheckpoint{{Position: 6, Follows: 5, Note: "y"}, {Position: 5, Note: note}}
+		keys := []storage.SigningKey{{Number: 1, PublicKey: "a", CreatedAt: 77}, {Number: 2, PublicKey: "c", CreatedAt: 77}}
+		same(t, l.Store, taken, keys)
+		other := open(t, storage.Options{})
+		defer func() { _ = other.Close() }()
+		if err := other.Store.Install(bytes.NewReader(streamOf(t, l))); err != nil {
+			t.Fatal(err)
+		}
+		same(t, other.Store, taken, keys)
+		return l.Applied().RollingHash
+	}
+	if hash("one") == hash("two") {
+		t.Error("the note is not in the rolling hash")
+	}
+	if hash("one") != hash("one") {
+		t.Error("the rolling hash is not deterministic")
+	}
+}
+
+// TestHeads: what Heads says to have changed is what has, whenever it is asked, also after a restart and an install; a
+// Heads shows its own moment however late it is read.
+func TestHeads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := open(t, storage.Options{})
+		p := storagetest.NewPair(l)
+		names := make([]string, 3*storage.RunGroup)
+		for i := range names {
+			names[i] = fmt.Sprintf("run-%d", i)
+		}
+		seen := map[uint64]string{} // by group, as Heads has told it
+		var made int
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 3).Draw(t, "proposals") {
+				var requests []storagetest.Request
+				if more := rapid.IntRange(0, storage.RunGroup).Draw(t, "new"); made+more <= len(names) {
+					for i := range more {
+						requests = append(requests, appendTo(names[made+i], 0, rapid.IntRange(1, 2).Draw(t, "events")))
+					}
+					made += more
+				}
+				if made > 0 && rapid.Bool().Draw(t, "old") {
+					requests = append(requests, appendTo(names[rapid.IntRange(0, made-1).Draw(t, "which")], rapid.IntRange(0, 9).Draw(t, "first"), 1))
+				}
+				if _, err := p.Propose(1, requests...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rapid.IntRange(0, 4).Draw(t, "reopen") == 0 {
+				if err := l.Reopen(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v, err := l.Store.Heads()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := l.Applied()
+			if rapid.Bool().Draw(t, "later") && made > 0 {
+				if _, err := p.Propose(1, appendTo(names[0], 20+made, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if v.Applied != before || v.Runs != uint64(made) {
+				t.Fatalf("heads of %d runs as of %d; want %d, %d", v.Runs, v.Applied.Index, made, before.Index)
+			}
+			i := 0
+			for runs, err := range v.Groups(v.Changed) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[v.Changed[i]] = fmt.Sprint(runs)
+				i++
+			}
+			all := make([]uint64, (made+storage.RunGroup-1)/storage.RunGroup)
+			for g := range all {
+				all[g] = uint64(g)
+			}
+			g, no := uint64(0), uint64(0)
+			for runs, err := range v.Groups(all) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seen[g] != fmt.Sprint(runs) {
+					t.Fatalf("group %d has changed and was not told:\n%v\n%v", g, seen[g], runs)
+				}
+				for _, r := range runs {
+					no++
+					if r.RunID != names[no-1] {
+						t.Fatalf("run %d is %q", no, r.RunID)
+					}
+				}
+				g++
+			}
+			if no != uint64(made) {
+				t.Fatalf("%d runs, want %d", no, made)
+			}
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
