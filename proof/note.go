@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -63,8 +64,10 @@ func PublicKey(cluster [16]byte, key ed25519.PublicKey) (string, error) {
 func (s *Signer) PublicKey() string { return s.public }
 
 // Sign returns a statement as a signed note.
-func (s *Signer) Sign(st *Statement) (string, error) {
-	signed, err := note.Sign(&note.Note{Text: st.String()}, s.signer)
+func (s *Signer) Sign(st *Statement) (string, error) { return s.sign(st.String()) }
+
+func (s *Signer) sign(text string) (string, error) {
+	signed, err := note.Sign(&note.Note{Text: text}, s.signer)
 	if err != nil {
 		return "", fmt.Errorf("proof: %w", err)
 	}
@@ -83,44 +86,66 @@ func KeyID(publicKey string) (string, error) {
 // Open verifies that a note was signed with one of the public keys, in their text form, and returns its statement and the
 // key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature, ErrStatement, and that of a key that is none.
 func Open(text string, publicKeys ...string) (*Statement, string, error) {
+	body, key, err := openText(text, publicKeys)
+	if err != nil {
+		return nil, "", err
+	}
+	st, err := ParseStatement(body)
+	if err != nil {
+		return nil, "", err
+	}
+	return st, key, nil
+}
+
+// openText verifies a note and returns its text and the key.
+func openText(text string, publicKeys []string) (body, key string, err error) {
 	keys := map[note.Verifier]string{}
 	var verifiers []note.Verifier
 	for _, key := range publicKeys {
 		v, err := note.NewVerifier(key)
 		if err != nil {
-			return nil, "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, key)
+			return "", "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, key)
 		}
 		keys[v] = key
 		verifiers = append(verifiers, v)
 	}
 	body, signatures, err := split(text)
 	if err != nil {
-		return nil, "", err
+		return "", "", err
 	}
 	if signatures == "" {
-		return nil, "", ErrUnsigned
+		return "", "", ErrUnsigned
 	}
 	n, err := note.Open([]byte(text), note.VerifierList(verifiers...))
 	var unverified *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
 	switch {
 	case errors.As(err, &unverified):
-		return nil, "", fmt.Errorf("%w: %s", ErrUnknownKey, signers(unverified.Note))
+		return "", "", fmt.Errorf("%w: %s", ErrUnknownKey, signers(unverified.Note))
 	case errors.As(err, &invalid):
-		return nil, "", fmt.Errorf("%w: key %s+%08x", ErrSignature, invalid.Name, invalid.Hash)
+		return "", "", fmt.Errorf("%w: key %s+%08x", ErrSignature, invalid.Name, invalid.Hash)
 	case err != nil:
-		return nil, "", fmt.Errorf("%w: %w", ErrNote, err)
+		return "", "", fmt.Errorf("%w: %w", ErrNote, err)
 	}
-	st, err := ParseStatement(body)
-	if err != nil {
-		return nil, "", err
+	if err := strict(n); err != nil {
+		return "", "", err
 	}
 	for _, v := range verifiers {
 		if s := n.Sigs[0]; v.Name() == s.Name && v.KeyHash() == s.Hash {
-			return st, keys[v], nil
+			return body, keys[v], nil
 		}
 	}
-	return nil, "", ErrUnknownKey // not reached: Open gives signatures of the verifiers alone
+	return "", "", ErrUnknownKey // not reached: Open gives signatures of the verifiers alone
+}
+
+// strict refuses signatures whose base64 has bits that do not count: a changed note must never pass.
+func strict(n *note.Note) error {
+	for _, s := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
+			return fmt.Errorf("%w: key %s+%08x: %w", ErrSignature, s.Name, s.Hash, err)
+		}
+	}
+	return nil
 }
 
 func signers(n *note.Note) string {
@@ -134,20 +159,25 @@ func signers(n *note.Note) string {
 // Peek returns the statement of a note without verifying any signature, and who says to have signed it, name+id each;
 // none: it is not signed.
 func Peek(text string) (*Statement, []string, error) {
-	body, signatures, err := split(text)
+	body, who, err := peekText(text)
 	if err != nil {
 		return nil, nil, err
 	}
 	st, err := ParseStatement(body)
+	return st, who, err
+}
+
+func peekText(text string) (body string, who []string, err error) {
+	body, signatures, err := split(text)
 	if err != nil || signatures == "" {
-		return st, nil, err
+		return body, nil, err
 	}
 	_, err = note.Open([]byte(text), note.VerifierList())
 	var unverified *note.UnverifiedNoteError
 	if !errors.As(err, &unverified) {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNote, err)
+		return "", nil, fmt.Errorf("%w: %w", ErrNote, err)
 	}
-	return st, strings.Split(signers(unverified.Note), ", "), nil
+	return body, strings.Split(signers(unverified.Note), ", "), nil
 }
 
 // split cuts a note into its text and its signatures. The text ends in a line feed.

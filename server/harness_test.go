@@ -44,7 +44,9 @@ func testOptions(t testing.TB) Options {
 		DataDir:    t.TempDir(),
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
 		MaxWait: patience,
-		Fail:    func(err error) { t.Errorf("the node stopped itself: %v", err) },
+		// Tests that are not about checkpoints know what is in the log.
+		CheckpointInterval: -1,
+		Fail:               func(err error) { t.Errorf("the node stopped itself: %v", err) },
 	}
 	opts.Store.CacheBytes, opts.Store.MemTableBytes = 1<<20, 1<<20
 	opts.Raft.SegmentBytes = 1 << 20

@@ -21,6 +21,7 @@ type metrics struct {
 	clockSkew  prometheus.Gauge
 	diskFree   prometheus.Gauge
 	diskAlerts prometheus.Counter
+	keyAlerts  prometheus.Counter
 
 	diskRefused prometheus.Counter
 	slowWatches prometheus.Counter
@@ -64,6 +65,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "disk", Name: "low_alerts_total",
 			Help: "Times that DISK_LOW was raised, and appends refused.",
 		}),
+		keyAlerts: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "audit", Name: "key_missing_alerts_total",
+			Help: "Times that AUDIT_KEY_MISSING was raised.",
+		}),
 		diskRefused: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "runlog", Subsystem: "disk", Name: "refused_total",
 			Help: "Requests to append that were refused because the disk was nearly full.",
@@ -82,7 +87,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.diskRefused, m.slowWatches}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.keyAlerts, m.diskRefused, m.slowWatches}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -25,6 +25,12 @@ const (
 // DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the last ones.
 const DefaultMinFreeBytes = 512 << 20
 
+// When checkpoints are signed.
+const (
+	DefaultCheckpointInterval = time.Minute
+	DefaultCheckpointEvents   = 100_000
+)
+
 // Options of a server.
 type Options struct {
 	// DataDir is everything the node keeps. Required.
@@ -82,6 +88,10 @@ type Options struct {
 	SlowConsumer time.Duration
 	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up on. Default: 250,000.
 	MaxCatchUp uint64
+	// CheckpointInterval and CheckpointEvents are how long, and how many events, after a signed checkpoint the next one is
+	// made, if anything has changed. Default: 60 s and 100,000. A negative CheckpointInterval: only when one is asked for.
+	CheckpointInterval time.Duration
+	CheckpointEvents   uint64
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
 	DrainTimeout time.Duration
 
@@ -157,6 +167,12 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.MaxCatchUp == 0 {
 		o.MaxCatchUp = 250_000
+	}
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = DefaultCheckpointInterval
+	}
+	if o.CheckpointEvents == 0 {
+		o.CheckpointEvents = DefaultCheckpointEvents
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 5 * time.Minute

@@ -70,22 +70,24 @@ type Server struct {
 	projector *projector.Projector
 	batcher   *batch.Batcher
 	sealer    *seal.Sealer
+	sealing   atomic.Pointer[seal.Sealer] // the same, for other nodes, who may ask before the node serves
 	health    *health.Server
 	addresses Addresses
 	encodings encodings
 
-	held     atomic.Int64                   // bytes of events that wait for their answer
-	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
-	data     atomic.Uint64                  // bytes below the data directory
-	alerts   alerts
-	upToDate atomic.Bool   // the node leads, or follows a leader and has caught up
-	ready    chan struct{} // closed once the node has served for the first time
-	stopping context.Context
-	stop     context.CancelFunc
-	loops    sync.WaitGroup
-	sends    sync.WaitGroup // of events to watchers; they end with their calls
-	watches  *dispatcher    // of watermarks and snapshots to watchers of one run
-	closers  []func() error // what Close undoes, last first
+	held      atomic.Int64                   // bytes of events that wait for their answer
+	diskLow   atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
+	data      atomic.Uint64                  // bytes below the data directory
+	alerts    alerts
+	keyMissed atomic.Bool   // AUDIT_KEY_MISSING stands
+	upToDate  atomic.Bool   // the node leads, or follows a leader and has caught up
+	ready     chan struct{} // closed once the node has served for the first time
+	stopping  context.Context
+	stop      context.CancelFunc
+	loops     sync.WaitGroup
+	sends     sync.WaitGroup // of events to watchers; they end with their calls
+	watches   *dispatcher    // of watermarks and snapshots to watchers of one run
+	closers   []func() error // what Close undoes, last first
 }
 
 // Addresses are where a node serves. They are written to addresses.json in its data directory.
@@ -222,7 +224,7 @@ func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
 		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
 		Register: func(g *grpc.Server) { s.registerForwarded(guard.Register(g)) },
-		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
+		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, SigningKey: s.signingKey, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
 	})
 	if err == nil {
 		s.joining.Store(s.cluster)
@@ -296,7 +298,7 @@ func (s *Server) openRaft() (err error) {
 		Registerer: s.opts.Registry,
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
-	s.sealer = &seal.Sealer{}
+	s.openSealer()
 	s.cluster.Attach(s.node, s.store)
 	s.onClose(func() error { s.cluster.Detach(); return nil })
 	return nil
@@ -346,6 +348,7 @@ func (s *Server) newGRPCServer() *grpc.Server {
 	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
 	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
 	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
+	runlogv1.RegisterAuditServiceServer(guarded, &auditService{s: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	return g
 }
@@ -355,6 +358,7 @@ func (s *Server) registerForwarded(guarded grpc.ServiceRegistrar) {
 	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
 	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
 	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
+	runlogv1.RegisterAuditServiceServer(guarded, &auditService{s: s})
 }
 
 // transportOptions are those of the gRPC servers for clients and for other nodes.

@@ -1,9 +1,64 @@
 package server
 
-import "runlog/proof"
+import (
+	"context"
 
-// sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key,
-// AUDIT_KEY_MISSING stands, and the note ends before its signatures.
+	"runlog/proof"
+	"runlog/server/seal"
+	"runlog/storage"
+)
+
+const (
+	// alertKeyMissing is raised while the cluster has a signing key that no member has: nothing can be signed.
+	alertKeyMissing = "AUDIT_KEY_MISSING"
+	// keyFile of the data directory has the private key with which the cluster signs.
+	keyFile = "audit.key"
+)
+
+// sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
+// ends before its signatures.
 func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error) {
 	return s.sealer.Sign(st)
+}
+
+// openSealer begins to look after the cluster's signing key and its checkpoints.
+func (s *Server) openSealer() {
+	s.sealer = seal.New(seal.Options{
+		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile),
+		Interval: s.opts.CheckpointInterval, Events: s.opts.CheckpointEvents,
+		Leading: s.node.Leading, Propose: s.proposeCommand, Fetch: s.cluster.FetchSigningKey, Missing: s.keyMissing,
+		Clock: s.opts.Clock, Logger: s.log,
+	})
+	s.sealing.Store(s.sealer)
+	s.onClose(s.sealer.Close)
+}
+
+// proposeCommand puts a command of the node's own into the log.
+func (s *Server) proposeCommand(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
+	ticket, err := s.enqueue(cmd)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	return ticket.Wait(ctx)
+}
+
+// signingKey gives another member the cluster's key.
+func (s *Server) signingKey(number uint64) ([]byte, bool) {
+	if sealer := s.sealing.Load(); sealer != nil {
+		return sealer.Seed(number)
+	}
+	return nil, false
+}
+
+// keyMissing sets AUDIT_KEY_MISSING, and logs when it begins and when it ends.
+func (s *Server) keyMissing(missing bool) {
+	switch raised := s.keyMissed.Swap(missing); {
+	case missing && !raised:
+		s.metrics.keyAlerts.Inc()
+		s.log.Error("no member has the key with which the cluster signs: exports, backups and checkpoints are not signed. "+
+			"Bring back a node that has it, or make a new one: runlog audit rotate-key", "alert", alertKeyMissing)
+	case !missing && raised:
+		s.log.Info("the key with which the cluster signs is here", "alert", alertKeyMissing)
+	}
+	s.alerts.set(alertKeyMissing, missing)
 }

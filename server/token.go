@@ -18,6 +18,7 @@ const (
 	tokenWatch    = 2
 	tokenPage     = 3
 	tokenRuns     = 4
+	tokenSigned   = 5
 )
 
 func formatToken(kind byte, numbers ...uint64) string {
@@ -153,4 +154,29 @@ func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
 		at.listing = rest
 	}
 	return at, true
+}
+
+// checkpointTokens makes and reads the page tokens of signed checkpoints. A token is the kind, the position of the last
+// one that was told as a uvarint, and the tag.
+type checkpointTokens struct{ domain tokenDomain }
+
+func newCheckpointTokens(cluster storage.ClusterID) checkpointTokens {
+	return checkpointTokens{sha256.Sum256(tokenUse("signed checkpoints", cluster))}
+}
+
+func (t *checkpointTokens) format(last storage.Position) string {
+	return t.domain.seal(binary.AppendUvarint([]byte{tokenSigned}, uint64(last)))
+}
+
+// parse returns 0 for no token.
+func (t *checkpointTokens) parse(token string) (storage.Position, error) {
+	if token == "" {
+		return 0, nil
+	}
+	if body, ok := t.domain.unseal(token, tokenSigned); ok {
+		if last, n := binary.Uvarint(body); n > 0 && n == len(body) && last > 0 {
+			return storage.Position(last), nil
+		}
+	}
+	return 0, invalid("pageToken", "is not one of this list"+beginAnew)
 }

@@ -90,7 +90,7 @@ func (s *Store) Heads() (*Heads, error) {
 		s.changes.everything() // what was taken is lost
 		return nil, errors.Join(err, v.Close())
 	}
-	v.Applied, v.Runs = *applied, applied.nextRun-1
+	v.Applied, v.Runs = *applied, applied.Runs()
 	v.Changed = taken.within((v.Runs + RunGroup - 1) / RunGroup)
 	return v, nil
 }

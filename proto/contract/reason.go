@@ -53,6 +53,9 @@ const (
 	ReasonMembershipRefused Reason = "MEMBERSHIP_REFUSED"
 )
 
+// The reason that only AuditService needs.
+const ReasonSigningKeyMissing Reason = "SIGNING_KEY_MISSING"
+
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
 type Stored string
 
@@ -137,6 +140,8 @@ var reasons = [...]ReasonInfo{
 		"Choose another node id or address, or remove the member that has it first, where it is lost."},
 	{ReasonMembershipRefused, codes.FailedPrecondition, 409, StoredNothing, "no",
 		"The change would harm the cluster, or cannot be made: do first what the message says."},
+	{ReasonSigningKeyMissing, codes.FailedPrecondition, 409, StoredNothing, "no",
+		"Bring back a node that has the key, or make a new one with runlog audit rotate-key."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.

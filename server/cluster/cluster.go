@@ -50,6 +50,8 @@ type Options struct {
 	Usage func() (free, data uint64)
 	// Alerts that stand.
 	Alerts func() []string
+	// SigningKey returns the private part of the key with which the cluster signs, for another member.
+	SigningKey func(number uint64) (seed []byte, ok bool)
 	// Fail is told why the node cannot go on. Required.
 	Fail func(error)
 	// Clock is the node's. Default: time.Now.
@@ -73,6 +75,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Alerts == nil {
 		o.Alerts = func() []string { return nil }
+	}
+	if o.SigningKey == nil {
+		o.SigningKey = func(uint64) ([]byte, bool) { return nil, false }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -1,22 +1,134 @@
 package seal
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"runlog/proof"
+	"runlog/storage"
 )
 
-// Sealer signs for a node.
+var (
+	// ErrKeyMissing means that the node does not have the key with which the cluster signs.
+	ErrKeyMissing = errors.New("seal: the node does not have the cluster's signing key")
+	// ErrClosed means that the node is going down.
+	ErrClosed = errors.New("seal: closed")
+)
+
+const (
+	// step is how often it is looked whether there is a new key, or something to sign.
+	step = time.Second
+	// fetchTimeout bounds how long other members are asked for the key at a time.
+	fetchTimeout = 5 * time.Second
+	// missingAfter is how long the key is looked for before it is said to be missing.
+	missingAfter = 3 * time.Second
+)
+
+// Options of a Sealer. All but Clock and Logger are required.
+type Options struct {
+	Store   *storage.Store
+	Cluster storage.ClusterID
+	// KeyFile is where the private key lies. Nobody but the node may read it.
+	KeyFile string
+	// Interval and Events are how long, and how many events, after a checkpoint the next one is made, if anything has
+	// changed. A negative Interval: nothing is signed, and no key made, before it is asked for.
+	Interval time.Duration
+	Events   uint64
+	// Leading tells whether the node leads.
+	Leading func() bool
+	// Propose puts a command into the log and returns what became of it.
+	Propose func(context.Context, storage.Command) (storage.Outcome, error)
+	// Fetch asks other members for the key with a number, until take says that it has the right one.
+	Fetch func(ctx context.Context, number uint64, take func(seed []byte) bool)
+	// Missing is told whether the cluster has a key that neither this node nor any other gives.
+	Missing func(bool)
+	// Clock is the node's. Default: time.Now.
+	Clock func() time.Time
+	// Logger. Default: discards.
+	Logger *slog.Logger
+}
+
+// Sealer signs for a node, and makes checkpoints while the node leads.
 type Sealer struct {
-	signer atomic.Pointer[proof.Signer]
+	opts Options
+	log  *slog.Logger
+
+	keys struct {
+		sync.Mutex // held while the key is changed or looked for
+		keyring
+		missedSince time.Time // zero: the key is not missing
+	}
+	signer atomic.Pointer[proof.Signer] // nil: the node does not have the key
+
+	last    lastCheckpoint  // of due
+	pending map[uint64]bool // groups of runs that the tree does not have as they are; of the loop
+	demand  demand
+
+	newest struct {
+		sync.Mutex
+		tree Tree
+		// sealed is the checkpoint of which the tree is; nil: there is none that was made here.
+		sealed *sealed
+	}
+
+	stopping context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+}
+
+// New begins to look after the key, and to make checkpoints. Close ends it.
+func New(opts Options) *Sealer {
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sealer{opts: opts, log: opts.Logger, pending: map[uint64]bool{}}
+	s.demand.kick = make(chan struct{}, 1)
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.keys.path, s.keys.cluster = opts.KeyFile, opts.Cluster
+	if err := s.keys.open(); err != nil {
+		s.log.Warn("the signing key of this node cannot be read; other members are asked for it", "err", err)
+	}
+	s.loops.Go(s.tendKey)
+	s.loops.Go(s.makeCheckpoints)
+	return s
+}
+
+// Close ends what the Sealer does. The store is still open.
+func (s *Sealer) Close() error {
+	s.stop()
+	s.loops.Wait()
+	s.demand.answer(s.demand.take(), ErrClosed)
+	s.newest.Lock()
+	defer s.newest.Unlock()
+	return s.forgetLocked()
+}
+
+// forgetLocked lets go of the newest checkpoint.
+func (s *Sealer) forgetLocked() error {
+	if s.newest.sealed == nil {
+		return nil
+	}
+	err := s.newest.sealed.heads.Close()
+	s.newest.sealed = nil
+	return err
 }
 
 // Sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
 func (s *Sealer) Sign(st *proof.Statement) (note string, signed bool, err error) {
-	signer := s.signer.Load()
-	if signer == nil {
+	signer, err := s.current(s.stopping)
+	switch {
+	case errors.Is(err, ErrKeyMissing):
 		return proof.Unsigned(st), false, nil
+	case err != nil:
+		return "", false, err
 	}
 	note, err = signer.Sign(st)
 	return note, err == nil, err

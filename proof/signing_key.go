@@ -1,0 +1,127 @@
+package proof
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SigningKeyTitle is the title of the statement by which a key vouches for the one that follows.
+const SigningKeyTitle = "runlog signing key 1"
+
+// SigningKey is what the key of a cluster says of the one that follows.
+type SigningKey struct {
+	Cluster [16]byte
+	// Number of the key that follows, from 1.
+	Number uint64
+	// PublicKey is its text form.
+	PublicKey string
+}
+
+// Statement returns it as the key before signs it.
+func (k *SigningKey) Statement() *Statement {
+	s := &Statement{Title: SigningKeyTitle}
+	return s.Add("cluster", hex.EncodeToString(k.Cluster[:])).Add("number", strconv.FormatUint(k.Number, 10)).Add("key", k.PublicKey)
+}
+
+// ParseSigningKey reads the statement. Errors are ErrStatement.
+func ParseSigningKey(s *Statement) (*SigningKey, error) {
+	k := &SigningKey{}
+	err := s.Expect(SigningKeyTitle)
+	for _, step := range []func() error{
+		func() error { return s.takeHex("cluster", k.Cluster[:]) },
+		func() (err error) { k.Number, err = s.TakeNumber("number"); return err },
+		func() (err error) { k.PublicKey, err = s.Take("key"); return err },
+		s.End,
+	} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// ClusterOf returns the cluster of a key's name, or of a key in its text form.
+func ClusterOf(key string) (cluster [16]byte, ok bool) {
+	name, _, _ := strings.Cut(key, "+")
+	digits, ok := strings.CutPrefix(name, "runlog/")
+	if !ok || len(digits) != 2*len(cluster) {
+		return cluster, false
+	}
+	if _, err := hex.Decode(cluster[:], []byte(digits)); err != nil || KeyName(cluster) != name {
+		return cluster, false
+	}
+	return cluster, true
+}
+
+// Key is a public key of a cluster, as verifiers are given it.
+type Key struct {
+	// PublicKey is its text form.
+	PublicKey string `json:"publicKey"`
+	// Endorsement is the note in which the key before says that this one follows. The first one has none.
+	Endorsement string `json:"endorsement,omitempty"`
+}
+
+// Lineage returns the keys of a cluster, oldest first, that lead to one of them: of those before it, the ones from which
+// endorsements lead there without a gap. Nil: it is not among them.
+func Lineage(keys []Key, publicKey string) []Key {
+	last := slices.IndexFunc(keys, func(k Key) bool { return k.PublicKey == publicKey })
+	if last < 0 {
+		return nil
+	}
+	first := last
+	for first > 0 && keys[first].Endorsement != "" {
+		first--
+	}
+	lineage := slices.Clone(keys[first : last+1])
+	lineage[0].Endorsement = "" // by a key that is not there
+	return lineage
+}
+
+// Trusted verifies a lineage of keys, each endorsed by the one before, and returns those that can be trusted by who trusts
+// some keys: the first of these that is among them, and those that follow it. The error is ErrUnknownKey where none is,
+// and tells which of the lineage is not endorsed.
+func Trusted(lineage []Key, trusted ...string) ([]string, error) {
+	var good []string
+	for i, k := range lineage {
+		if i > 0 {
+			if err := endorses(lineage[i-1].PublicKey, k); err != nil {
+				return nil, fmt.Errorf("key %d of %d: %w", i+1, len(lineage), err)
+			}
+		} else if k.Endorsement != "" {
+			return nil, fmt.Errorf("%w: the first key is endorsed by one that is not there", ErrNote)
+		}
+		if _, err := KeyID(k.PublicKey); err != nil {
+			return nil, err
+		}
+		if len(good) > 0 || slices.Contains(trusted, k.PublicKey) {
+			good = append(good, k.PublicKey)
+		}
+	}
+	if len(good) == 0 {
+		return nil, fmt.Errorf("%w: none of the %d keys by which it vouches for itself is one that you trust", ErrUnknownKey, len(lineage))
+	}
+	return good, nil
+}
+
+// endorses verifies that a key says that another follows.
+func endorses(before string, k Key) error {
+	s, _, err := Open(k.Endorsement, before)
+	if err != nil {
+		return fmt.Errorf("it is not endorsed by the key before: %w", err)
+	}
+	said, err := ParseSigningKey(s)
+	if err != nil {
+		return err
+	}
+	cluster, ok := ClusterOf(k.PublicKey)
+	if !ok || said.PublicKey != k.PublicKey || said.Cluster != cluster || !strings.HasPrefix(before, KeyName(cluster)+"+") {
+		return fmt.Errorf("%w: it is not endorsed by the key before, which endorses %s", ErrUnknownKey, said.PublicKey)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package server
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"runlog/proof"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditServiceClient(n.conn) }
+
+// often makes checkpoints as soon as something has changed.
+func often(_ int, o *Options) { o.CheckpointInterval = time.Millisecond }
+
+// seldom makes checkpoints on demand alone, after the first.
+func seldom(_ int, o *Options) { o.CheckpointInterval = time.Hour }
+
+// prove asks for the proof of a run, verifies it as an auditor would, and returns the leaf and the checkpoint.
+func (n *node) prove(runID string, fresh bool) (*runlogv1.RunLeaf, *proof.Checkpoint) {
+	n.t.Helper()
+	resp, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: runID, Fresh: fresh})
+	if err != nil {
+		n.t.Fatalf("prove %q: %v", runID, err)
+	}
+	var keys []proof.Key
+	for _, k := range resp.Keys {
+		keys = append(keys, proof.Key{PublicKey: k.PublicKey, Endorsement: k.Endorsement})
+	}
+	_, signer, err := proof.OpenCheckpoint(resp.Checkpoint, keys[len(keys)-1].PublicKey)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	lineage := proof.Lineage(keys, signer)
+	trusted, err := proof.Trusted(lineage, lineage[0].PublicKey)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c, _, err := proof.OpenCheckpoint(resp.Checkpoint, trusted...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	events, chain, seq := n.list(runID), contract.Digest{}, uint64(0)
+	for _, e := range events[:resp.Leaf.Head.LastSeq] {
+		seq++
+		if e.RunSeq != seq {
+			n.t.Fatalf("run %q has runSeq %d as number %d", runID, e.RunSeq, seq)
+		}
+		if seq == resp.Leaf.Head.LastSeq && e.ChainDigest != resp.Leaf.Head.ChainDigest {
+			n.t.Fatalf("the leaf of %q has chain digest %s, its record %s", runID, resp.Leaf.Head.ChainDigest, e.ChainDigest)
+		}
+	}
+	if _, err := hex.Decode(chain[:], []byte(resp.Leaf.Head.ChainDigest)); err != nil {
+		n.t.Fatal(err)
+	}
+	l := resp.Leaf
+	head := proof.RunHead{
+		RunID: l.RunId, TenantID: l.TenantId, ProjectID: l.ProjectId, EnvironmentID: l.EnvironmentId, PlanID: l.PlanId, PlanVersion: l.PlanVersion,
+		CreatedAt: l.CreatedAt.AsTime().UnixNano(), LastSeq: l.Head.LastSeq, Chain: chain,
+	}
+	if l.Head.PersistedAt != nil {
+		head.PersistedAt = l.Head.PersistedAt.AsTime().UnixNano()
+	}
+	var path tlog.RecordProof
+	for _, h := range resp.Path {
+		path = append(path, tlog.Hash(h))
+	}
+	if err := tlog.CheckRecord(path, int64(c.Runs), c.Root, int64(resp.LeafIndex), head.Leaf()); err != nil {
+		n.t.Fatalf("the path of %q: %v", runID, err)
+	}
+	return l, c
+}
+
+func (n *node) checkpoints() []*runlogv1.Checkpoint {
+	n.t.Helper()
+	var all []*runlogv1.Checkpoint
+	for token := ""; ; {
+		resp, err := n.audits().ListCheckpoints(n.context(), &runlogv1.ListCheckpointsRequest{PageSize: 3, PageToken: token})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		all = append(all, resp.Checkpoints...)
+		if token = resp.NextPageToken; token == "" {
+			return all
+		}
+	}
+}
+
+func (n *node) signingKeys() []*runlogv1.SigningKey {
+	n.t.Helper()
+	resp, err := n.audits().ListSigningKeys(n.context(), &runlogv1.ListSigningKeysRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.Keys
+}
+
+// chained wants the checkpoints to follow each other without a gap.
+func chained(t *testing.T, list []*runlogv1.Checkpoint) {
+	t.Helper()
+	for i, c := range list {
+		parsed, _, err := proof.PeekCheckpoint(c.Note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want contract.Digest
+		if i+1 < len(list) {
+			if want, err = proof.TextDigest(list[i+1].Note); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if parsed.Previous != want {
+			t.Errorf("checkpoint %d of %d names %v as the one before, which is %v", i, len(list), parsed.Previous, want)
+		}
+	}
+}
+
+// TestProveRun: a run is proved as it is now if that is asked for, however it came to be; several who ask are answered by
+// one checkpoint.
+func TestProveRun(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { seldom(0, o) })
+	for i := range 150 {
+		n.append(fmt.Sprint("run-", i), steps("s", 1+i%3)...)
+	}
+	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("empty")}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 150 {
+		if l, c := n.prove(fmt.Sprint("run-", i), true); l.Head.LastSeq != uint64(1+i%3) || c.Runs < uint64(i) {
+			t.Errorf("run %d is proved up to runSeq %d, among %d runs", i, l.Head.LastSeq, c.Runs)
+		}
+	}
+	if l, c := n.prove("empty", false); l.Head.LastSeq != 0 || c.Runs != 151 {
+		t.Errorf("a run without events is proved as %v of %d runs", l, c.Runs)
+	}
+	made := len(n.checkpoints())
+	n.append("run-7", numbered(9))
+	if l, _ := n.prove("run-7", false); l.Head.LastSeq != 2 {
+		t.Errorf("proved up to %d by the checkpoint that was there", l.Head.LastSeq)
+	}
+	if l, _ := n.prove("run-7", true); l.Head.LastSeq != 3 {
+		t.Errorf("proved up to %d by a fresh checkpoint", l.Head.LastSeq)
+	}
+	if got := len(n.checkpoints()); got != made+1 {
+		t.Errorf("%d checkpoints, want %d", got, made+1)
+	}
+	chained(t, n.checkpoints())
+	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "nobody", Fresh: true})
+	says(t, err, contract.ReasonRunNotFound, "nobody")
+	_, err = n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{})
+	says(t, err, contract.ReasonInvalidArgumentField, "runId")
+	for _, token := range []string{"x", n.watchToken("run", 1), formatPosition(7)} {
+		_, err = n.audits().ListCheckpoints(n.context(), &runlogv1.ListCheckpointsRequest{PageToken: token})
+		says(t, err, contract.ReasonInvalidArgumentField, "pageToken")
+	}
+}
+
+// TestCheckpointsGoOn: checkpoints follow each other over changes of the leader and restarts, are the same on every node,
+// and stop when nothing changes.
+func TestCheckpointsGoOn(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3, often)
+	appended := 0
+	more := func() {
+		t.Helper()
+		appended++
+		all[appended%3].mustAppend(fmt.Sprint("run-", appended), numbered(appended))
+		eventually(t, "a checkpoint of it", func() bool {
+			list := all[0].checkpoints()
+			return len(list) > 0 && list[0].Events == uint64(appended)
+		})
+	}
+	more()
+	more()
+	moveLeader(t, all)
+	more()
+	for _, n := range all {
+		n.restart()
+		more()
+	}
+	list := all[0].checkpoints()
+	chained(t, list)
+	for _, n := range all[1:] {
+		for i, c := range n.checkpoints() {
+			if c.Note != list[i].Note {
+				t.Errorf("checkpoint %d at node %s:\n%s\nat node a:\n%s", i, n.opts.NodeID, c.Note, list[i].Note)
+			}
+		}
+	}
+	if keys := all[1].signingKeys(); len(keys) != 1 {
+		t.Errorf("keys %v", keys)
+	}
+	// The root is a function of what is applied: every node that leads signs the same.
+	roots := map[string]bool{}
+	for range all {
+		l, c := all.leader().prove("run-1", false)
+		if l.Head.LastSeq != 1 {
+			t.Errorf("leaf %v", l)
+		}
+		roots[c.Root.String()] = true
+		moveLeader(t, all)
+	}
+	if len(roots) != 1 {
+		t.Errorf("roots %v", roots)
+	}
+}
+
+// TestSigningKeyReachesAll: every node has the key soon after it was made, a node that joins too, and after the cluster
+// has lost all but one of the nodes that had it.
+func TestSigningKeyReachesAll(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3, seldom)
+	all[0].mustAppend("run", numbered(1))
+	hasKey := func(n *node) bool {
+		_, signed, err := n.server.sign(&proof.Statement{Title: "a test"})
+		return err == nil && signed
+	}
+	for _, n := range all {
+		eventually(t, "the key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+	}
+	one := string(readKey(t, all[0]))
+	for _, n := range all[1:] {
+		if string(readKey(t, n)) != one {
+			t.Errorf("node %s has another key", n.opts.NodeID)
+		}
+	}
+	before := all[1].signingKeys()[0]
+	rotated, err := all[2].audits().RotateSigningKey(all[2].context(), &runlogv1.RotateSigningKeyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := rotated.Key; k.Number != 2 || k.Endorsement == "" || k.PublicKey == before.PublicKey {
+		t.Errorf("the new key is %v", k)
+	}
+	if _, c := all[0].prove("run", true); c.Runs != 1 {
+		t.Errorf("checkpoint %+v", c)
+	}
+	for _, n := range all {
+		if keys := n.signingKeys(); len(keys) != 2 {
+			t.Errorf("node %s has keys %v", n.opts.NodeID, keys)
+		}
+		eventually(t, "the new key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+		if text := string(readKey(t, n)); text == one || strings.Count(text, "number") != 1 {
+			t.Errorf("node %s keeps %d keys", n.opts.NodeID, strings.Count(text, "number"))
+		}
+	}
+	// Two lose it; they get it back.
+	for _, n := range all[:2] {
+		n.restart(func() {
+			if err := os.Remove(filepath.Join(n.opts.DataDir, keyFile)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		eventually(t, "the key back at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+	}
+	young := &node{t: t, opts: testOptions(t)}
+	young.opts.NodeID, young.opts.Join = "young", []string{all[0].server.Addresses().Raft}
+	young.start()
+	t.Cleanup(young.close)
+	eventually(t, "the key at a node that joined", func() bool { return hasKey(young) })
+}
+
+func readKey(t *testing.T, n *node) []byte {
+	t.Helper()
+	path := filepath.Join(n.opts.DataDir, keyFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s has mode %v, %v", path, info.Mode(), err)
+	}
+	return text
+}
+
+// TestSigningKeyMissing: where nobody has the key, an alert stands and nothing is signed until there is a new one, which
+// nobody vouches for.
+func TestSigningKeyMissing(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { seldom(0, o) })
+	n.append("run", numbered(1))
+	first, _ := n.prove("run", true)
+	n.restart(func() {
+		if err := os.WriteFile(filepath.Join(n.opts.DataDir, keyFile), []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	eventually(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.standing()), alertKeyMissing) })
+	if note, signed, err := n.server.sign(&proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
+		t.Errorf("signed %t: %q, %v", signed, note, err)
+	}
+	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})
+	says(t, err, contract.ReasonSigningKeyMissing, "rotate-key")
+	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := rotated.Key; k.Number != 2 || k.Endorsement != "" {
+		t.Errorf("the new key is %v", k)
+	}
+	if names := n.server.alerts.standing(); len(names) != 0 {
+		t.Errorf("alerts %v", names)
+	}
+	if again, _ := n.prove("run", true); again.String() != first.String() {
+		t.Errorf("the leaf was %v, is %v", first, again)
+	}
+	chained(t, n.checkpoints())
+}

@@ -1,0 +1,198 @@
+package seal
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"runlog/proof"
+	"runlog/storage"
+)
+
+// tendKey sees to it that the node has the key with which the cluster signs.
+func (s *Sealer) tendKey() {
+	ticker := time.NewTicker(step)
+	defer ticker.Stop()
+	for {
+		if err := s.tend(s.stopping, s.opts.Interval > 0); err != nil && s.stopping.Err() == nil {
+			s.log.Warn("the signing key could not be seen to, trying again", "err", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-s.stopping.Done():
+			return
+		}
+	}
+}
+
+// current returns the signer of the newest key, or ErrKeyMissing.
+func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
+	for try := 0; ; try++ {
+		last, err := s.opts.Store.LastSigningKey()
+		if err != nil {
+			return nil, err
+		}
+		signer := s.signer.Load()
+		switch {
+		case signer != nil && signer.PublicKey() == last.PublicKey:
+			return signer, nil
+		case try > 0:
+			return nil, ErrKeyMissing
+		}
+		if err := s.tend(ctx, true); err != nil {
+			s.log.Debug("the signing key could not be seen to", "err", err)
+		}
+	}
+}
+
+// tend makes the newest key that of the signer: it is in the file, or another member has it, or, where the cluster has
+// none yet, this node leads and may make it. A key that was made under another cluster id does not count: that is what a
+// restored backup has.
+func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
+	s.keys.Lock()
+	defer s.keys.Unlock()
+	last, err := s.opts.Store.LastSigningKey()
+	if err != nil {
+		return err
+	}
+	if signer := s.signer.Load(); signer != nil && signer.PublicKey() == last.PublicKey {
+		return nil
+	}
+	if !s.own(last) {
+		s.signer.Store(nil)
+		if mayMake && s.opts.Leading() {
+			return s.makeKeyLocked(last.Number+1, nil)
+		}
+		return nil
+	}
+	k := s.keys.find(last.Number, last.PublicKey)
+	if k == nil {
+		k = s.fetchLocked(ctx, last)
+	}
+	s.missedLocked(k == nil)
+	if k == nil {
+		s.signer.Store(nil)
+		return nil
+	}
+	return s.useLocked(k)
+}
+
+// missedLocked tells that the key is missing once it has been for a while: a node that has just joined is not given it at
+// once.
+func (s *Sealer) missedLocked(missed bool) {
+	switch now := time.Now(); {
+	case !missed:
+		s.keys.missedSince = time.Time{}
+		s.opts.Missing(false)
+	case s.keys.missedSince.IsZero():
+		s.keys.missedSince = now
+	case now.Sub(s.keys.missedSince) >= missingAfter:
+		s.opts.Missing(true)
+	}
+}
+
+// own tells whether a key belongs to this cluster.
+func (s *Sealer) own(k storage.SigningKey) bool {
+	cluster, ok := proof.ClusterOf(k.PublicKey)
+	return k.Number > 0 && ok && cluster == s.opts.Cluster
+}
+
+// useLocked signs with a key from now on, and forgets all others.
+func (s *Sealer) useLocked(k *heldKey) error {
+	signer := k.signer
+	if err := s.keys.keep(k); err != nil {
+		return err
+	}
+	s.signer.Store(signer)
+	return nil
+}
+
+// fetchLocked asks other members for the private part of a public key, and keeps it.
+func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (found *heldKey) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	s.opts.Fetch(ctx, public.Number, func(seed []byte) bool {
+		k, err := s.keys.key(public.Number, seed)
+		if err != nil || k.signer.PublicKey() != public.PublicKey {
+			s.log.Warn("a member gave a signing key that is not the cluster's", "number", public.Number)
+			return false
+		}
+		if err := s.keys.add(k); err != nil {
+			s.log.Error("the signing key was not kept", "err", err)
+			return false
+		}
+		found = s.keys.find(public.Number, public.PublicKey)
+		return true
+	})
+	return found
+}
+
+// makeKeyLocked makes a key, which the one before endorses where it is there. It is on stable storage here before the log
+// has its public part; other members fetch it as soon as they see that.
+func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed) // never fails
+	k, err := s.keys.key(number, seed)
+	if err != nil {
+		return err
+	}
+	public := storage.SigningKey{Number: number, PublicKey: k.signer.PublicKey()}
+	if before != nil {
+		st := (&proof.SigningKey{Cluster: s.opts.Cluster, Number: number, PublicKey: public.PublicKey}).Statement()
+		if public.Endorsement, err = before.signer.Sign(st); err != nil {
+			return err
+		}
+	}
+	if err := s.keys.add(k); err != nil {
+		return err
+	}
+	cmd, err := storage.EncodeSigningKey(public)
+	if err != nil {
+		return err
+	}
+	// No caller gives this up: a key of which it is not known whether it will be taken must not be followed by another.
+	outcome, err := s.opts.Propose(s.stopping, cmd)
+	if err = errors.Join(err, outcome.Err); err != nil {
+		return fmt.Errorf("signing key %d: %w", number, err)
+	}
+	s.log.Info("the cluster signs with a new key", "number", number, "key", public.PublicKey)
+	s.missedLocked(false)
+	return s.useLocked(s.keys.find(number, public.PublicKey))
+}
+
+// Rotate makes a new key, at the leader. The one before endorses it, unless it is lost.
+func (s *Sealer) Rotate(ctx context.Context) (storage.SigningKey, error) {
+	if err := s.rotate(ctx); err != nil {
+		return storage.SigningKey{}, err
+	}
+	return s.opts.Store.LastSigningKey()
+}
+
+func (s *Sealer) rotate(ctx context.Context) error {
+	if err := s.tend(ctx, false); err != nil {
+		return err
+	}
+	s.keys.Lock()
+	defer s.keys.Unlock()
+	last, err := s.opts.Store.LastSigningKey()
+	if err != nil {
+		return err
+	}
+	return s.makeKeyLocked(last.Number+1, s.keys.find(last.Number, last.PublicKey))
+}
+
+// Seed returns the private part of a key, for another member.
+func (s *Sealer) Seed(number uint64) ([]byte, bool) {
+	last, err := s.opts.Store.LastSigningKey()
+	if err != nil || last.Number != number {
+		return nil, false
+	}
+	s.keys.Lock()
+	defer s.keys.Unlock()
+	if k := s.keys.find(number, last.PublicKey); k != nil {
+		return k.seed[:], true
+	}
+	return nil, false
+}

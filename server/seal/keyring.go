@@ -1,0 +1,146 @@
+package seal
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"runlog/proof"
+)
+
+// keyring holds the private key in a file:
+//
+//	{"cluster":"0191…","keys":[{"number":1,"seed":"base64"}]}
+//
+// There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken.
+type keyring struct {
+	path    string
+	cluster [16]byte
+	held    []heldKey
+}
+
+type heldKey struct {
+	number uint64
+	seed   [ed25519.SeedSize]byte
+	signer *proof.Signer
+}
+
+type keyFile struct {
+	Cluster string    `json:"cluster"`
+	Keys    []fileKey `json:"keys"`
+}
+
+type fileKey struct {
+	Number uint64 `json:"number"`
+	Seed   []byte `json:"seed"`
+}
+
+// open reads the file. Where there is none, or it belongs to another cluster, there is no key. A file that cannot be read
+// is an error; the ring is empty then, and the file is written anew with the next key.
+func (r *keyring) open() error {
+	text, err := os.ReadFile(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("seal: %w", err)
+	}
+	var f keyFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return fmt.Errorf("seal: %s: %w", r.path, err)
+	}
+	if f.Cluster != fmt.Sprintf("%x", r.cluster) {
+		return nil
+	}
+	for _, k := range f.Keys {
+		held, err := r.key(k.Number, k.Seed)
+		if err != nil {
+			return fmt.Errorf("seal: %s: key %d: %w", r.path, k.Number, err)
+		}
+		r.held = append(r.held, held)
+	}
+	return nil
+}
+
+func (r *keyring) key(number uint64, seed []byte) (heldKey, error) {
+	k := heldKey{number: number}
+	if len(seed) != len(k.seed) {
+		return k, fmt.Errorf("seal: a seed of %d bytes", len(seed))
+	}
+	copy(k.seed[:], seed)
+	var err error
+	k.signer, err = proof.NewSigner(r.cluster, k.seed)
+	return k, err
+}
+
+// find returns the key with a number whose public part is publicKey, nil: it is not there.
+func (r *keyring) find(number uint64, publicKey string) *heldKey {
+	i := slices.IndexFunc(r.held, func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
+	if i < 0 {
+		return nil
+	}
+	return &r.held[i]
+}
+
+// maxHeld bounds the keys of which it is not known whether they were taken.
+const maxHeld = 8
+
+// add puts a key beside those that are there, on stable storage. It may take the place of the oldest.
+func (r *keyring) add(k heldKey) error {
+	held := append(slices.Clone(r.held), k)
+	return r.replace(held[max(0, len(held)-maxHeld):])
+}
+
+// keep drops all keys but one.
+func (r *keyring) keep(k *heldKey) error {
+	if len(r.held) == 1 && r.held[0].number == k.number {
+		return nil
+	}
+	return r.replace([]heldKey{*k})
+}
+
+func (r *keyring) replace(held []heldKey) error {
+	f := keyFile{Cluster: fmt.Sprintf("%x", r.cluster)}
+	for _, k := range held {
+		f.Keys = append(f.Keys, fileKey{k.number, k.seed[:]})
+	}
+	text, err := json.Marshal(f)
+	if err == nil {
+		err = writeFile(r.path, append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("seal: write %s: %w", r.path, err)
+	}
+	r.held = held
+	return nil
+}
+
+// writeFile replaces a file that nobody else may read, at once and durably.
+func writeFile(path string, text []byte) error {
+	tmp := path + ".new"
+	// What was left over may have been readable.
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
