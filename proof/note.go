@@ -80,7 +80,11 @@ func KeyID(publicKey string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, publicKey)
 	}
-	return fmt.Sprintf("%08x", v.KeyHash()), nil
+	id := fmt.Sprintf("%08x", v.KeyHash())
+	if !strings.HasPrefix(publicKey, v.Name()+"+"+id+"+") {
+		return "", fmt.Errorf("%w: %q does not have its id in lower case", ErrUnknownKey, publicKey)
+	}
+	return id, nil
 }
 
 // Open verifies that a note was signed with one of the public keys, in their text form, and returns its statement and the
@@ -187,6 +191,15 @@ func split(text string) (body, signatures string, err error) {
 		return "", "", fmt.Errorf("%w: it has no empty line before its signatures", ErrNote)
 	}
 	return text[:at+1], text[at+2:], nil
+}
+
+// signedOnce refuses a note with more or fewer signatures than one. Others than the cluster's say nothing that is verified.
+func signedOnce(text string) error {
+	_, signatures, err := split(text)
+	if err == nil && strings.Count(signatures, "\n") != 1 {
+		err = fmt.Errorf("%w: it has not exactly one signature", ErrNote)
+	}
+	return err
 }
 
 // Unsigned returns a statement as a note without a signature.

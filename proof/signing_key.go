@@ -112,6 +112,9 @@ func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 // endorses verifies that a key says that another follows.
 func endorses(before string, k Key) error {
 	s, _, err := Open(k.Endorsement, before)
+	if err == nil {
+		err = signedOnce(k.Endorsement)
+	}
 	if err != nil {
 		return fmt.Errorf("it is not endorsed by the key before: %w", err)
 	}

@@ -1,0 +1,379 @@
+package proof
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"runlog/proto/contract"
+)
+
+// testRecords are n records that show every form that a line can have.
+func testRecords(runID string, n int) []Record {
+	payloads := []string{`{}`, `{ "a" : 1.50, "b":"<\u00e9é>" }`, "{\n\t\"a\": 1\r\n}", "{\"a\":1} ", `{"a":1,"a":2}`, "{\"a\":\"\x80\"}"}
+	var all []Record
+	for i := range n {
+		r := Record{RunSeq: uint64(i + 1), PersistedAt: int64(1_770_805_800_000_000_000 + i*1_000_000_007), Event: contract.Event{
+			EventID: contract.EventID{byte(i), 1, 2, 3, 15: 7}, Type: "StepStarted", RunID: runID,
+			TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod", PlanID: "plan", PlanVersion: "v1",
+			StepID: fmt.Sprint("step-", i), LogicalAttemptID: 1, EngineAttemptID: uint32(i + 1), IdempotencyKey: fmt.Sprint("key-", i),
+			EmittedAt: int64(1_770_805_700_123_456_789 + i), EmittedBy: "<producer> & \u2028", CausedBySignalID: "signal", ParentEventID: "parent",
+			Payload: []byte(payloads[i%len(payloads)]),
+		}}
+		if i%3 == 2 {
+			r.Contract, r.Absent = contract.Line11, contract.AbsentTenant|contract.AbsentPlanVersion
+			r.TenantID, r.PlanVersion, r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID = "", "", "", "", "", ""
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func testHead(runID string, records []Record) RunHead {
+	h := RunHead{RunID: runID, TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod", PlanID: "plan", PlanVersion: "v1", CreatedAt: 1_770_805_800_000_000_000}
+	for i := range records {
+		h.Chain = records[i].chain(h.Chain)
+		h.LastSeq, h.PersistedAt = records[i].RunSeq, records[i].PersistedAt
+	}
+	return h
+}
+
+// testTree is a tree over heads, and the path of one.
+func testTree(t testing.TB, heads []RunHead, at int) (tlog.Hash, []tlog.Hash) {
+	t.Helper()
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(indexes []int64) (out []tlog.Hash, err error) {
+		for _, i := range indexes {
+			out = append(out, stored[i])
+		}
+		return out, nil
+	})
+	for i := range heads {
+		hashes, err := tlog.StoredHashesForRecordHash(int64(i), heads[i].Leaf(), reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, hashes...)
+	}
+	root, err := tlog.TreeHash(int64(len(heads)), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := tlog.ProveRecord(int64(len(heads)), int64(at), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root, path
+}
+
+// testCase is a proof of one of five runs, under the second key of a cluster.
+type testCase struct {
+	text    string
+	proof   RunProof
+	records []Record
+	keys    []string
+}
+
+func newTestCase(t testing.TB, at, n int) *testCase {
+	t.Helper()
+	c := &testCase{}
+	var heads []RunHead
+	for i := range 5 {
+		runID := fmt.Sprint("run-", i)
+		records := testRecords(runID, 3+i)
+		if i == at {
+			records = testRecords(runID, n)
+			c.records = records
+		}
+		heads = append(heads, testHead(runID, records))
+	}
+	first, second := testSigner(t, testCluster, 1), testSigner(t, testCluster, 2)
+	endorsement, err := first.Sign((&SigningKey{Cluster: testCluster, Number: 2, PublicKey: second.PublicKey()}).Statement())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.keys = []string{first.PublicKey(), second.PublicKey()}
+	root, path := testTree(t, heads, at)
+	c.proof = RunProof{Leaf: heads[at], Index: uint64(at), Path: path, Keys: []Key{{PublicKey: c.keys[0]}, {c.keys[1], endorsement}}}
+	c.proof.Checkpoint, err = second.SignCheckpoint(&Checkpoint{Cluster: testCluster, Runs: 5, Root: root, Position: 99, CompleteThrough: 1_770_805_900_000_000_000, Events: 25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.text = c.write(t)
+	return c
+}
+
+func testSigner(t testing.TB, cluster [16]byte, seed byte) *Signer {
+	t.Helper()
+	s, err := NewSigner(cluster, [32]byte{seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// write writes the proof as it stands, without the checks of a RunWriter at its end.
+func (c *testCase) write(t testing.TB) string {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := NewRunWriter(&out, c.proof.Leaf.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.records {
+		if err := w.Add(&c.records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line, err := c.proof.line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String() + string(line)
+}
+
+func verify(text string, keys ...string) error {
+	_, err := VerifyRunFile(strings.NewReader(text), keys...)
+	return err
+}
+
+// TestRunProof: a proof is believed by who trusts the key that signed, or one before it.
+func TestRunProof(t *testing.T) {
+	for at := range 5 {
+		for _, n := range []int{0, 1, 12} {
+			c := newTestCase(t, at, n)
+			for _, key := range c.keys {
+				report, err := VerifyRunFile(strings.NewReader(c.text), key)
+				if err != nil {
+					t.Fatalf("run %d with %d records: %v\n%s", at, n, err, c.text)
+				}
+				if report.Leaf != c.proof.Leaf || report.Records != uint64(n) || report.Key != c.keys[1] || report.Checkpoint.Events != 25 {
+					t.Errorf("%+v", report)
+				}
+			}
+			if !IsRunFile([]byte(c.text)) || IsRunFile([]byte(`{"leaf":`)) {
+				t.Error("a proof is not known by its begin")
+			}
+		}
+	}
+}
+
+// TestTamperedBytes: a proof in which any byte was changed, is missing or is one too many is refused, and so is one that is
+// cut anywhere.
+func TestTamperedBytes(t *testing.T) {
+	c := newTestCase(t, 3, 7)
+	for i := range c.text {
+		for _, change := range []byte{1, 2, 4, 0x20, 0x80} {
+			changed := []byte(c.text)
+			changed[i] ^= change
+			if err := verify(string(changed), c.keys[0]); err == nil {
+				t.Fatalf("byte %d, %q made %q: believed", i, c.text[i], changed[i])
+			}
+		}
+		for _, text := range []string{
+			c.text[:i], c.text[:i] + c.text[i+1:], c.text[:i] + " " + c.text[i:], c.text[:i] + c.text[i:i+1] + c.text[i:],
+			c.text[:i] + string(c.text[i]+1) + c.text[i+1:],
+		} {
+			if err := verify(text, c.keys[1]); err == nil {
+				t.Fatalf("tampered with at byte %d: believed\n%s", i, text)
+			}
+		}
+	}
+	if err := verify(c.text+"\n", c.keys[0]); err == nil {
+		t.Error("with a line more: believed")
+	}
+}
+
+// TestTamperedLines: records that are missing, repeated, out of order, of another run or otherwise not those that were
+// signed are found, and it is said where.
+func TestTamperedLines(t *testing.T) {
+	c, other := newTestCase(t, 3, 7), newTestCase(t, 1, 7)
+	lines, others := strings.SplitAfter(c.text, "\n"), strings.SplitAfter(other.text, "\n")
+	lines, others = lines[:len(lines)-1], others[:len(others)-1]
+	join := func(parts ...[]string) string {
+		var b strings.Builder
+		for _, p := range parts {
+			b.WriteString(strings.Join(p, ""))
+		}
+		return b.String()
+	}
+	wrong := func(what, text, says string) {
+		t.Helper()
+		err := verify(text, c.keys[0])
+		if !errors.Is(err, ErrRunFile) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, which does not say %q", what, err, says)
+		}
+	}
+	last := len(lines) - 1
+	for i := range lines {
+		switch {
+		case i == 0:
+			wrong("no header", join(lines[1:]), "no proof of a run")
+		case i == last:
+			wrong("no end", join(lines[:i]), "cut off")
+		case i == last-1:
+			wrong("the last record is missing", join(lines[:i], lines[i+1:]), "some are missing")
+		default:
+			wrong("a record is missing", join(lines[:i], lines[i+1:]), fmt.Sprintf("the one before is %d", i-1))
+		}
+		wrong("a line twice", join(lines[:i+1], lines[i:]), "")
+		for j := i + 1; j < len(lines); j++ {
+			swapped := append([]string(nil), lines...)
+			swapped[i], swapped[j] = swapped[j], swapped[i]
+			wrong("two lines swapped", join(swapped), "")
+		}
+		if i > 0 && i < last {
+			wrong("a record of another run", join(lines[:i], others[i:i+1], lines[i+1:]), "a record of run")
+		}
+	}
+	wrong("a record twice", join(lines[:3], lines[2:]), "repeated")
+	wrong("the end of another run's proof", join(lines[:last], others[last:]), "that of run \"run-1\"")
+	wrong("the records of another run", join(lines[:1], others[1:last], lines[last:]), "a record of run")
+	wrong("the records and header of another run", join(others[:last], lines[last:]), "the records are of")
+	wrong("windows line ends", strings.ReplaceAll(c.text, "\n", "\r\n"), "not written as")
+	wrong("nothing", "", "cut off")
+	wrong("something else", "events\n", "no proof")
+}
+
+// TestTamperedFields: a record of which something was changed, and its chain digest with it, does not fit what was signed.
+func TestTamperedFields(t *testing.T) {
+	for name, change := range map[string]func(r *Record){
+		"runSeq": func(r *Record) { r.RunSeq = 100 }, "persistedAt": func(r *Record) { r.PersistedAt++ },
+		"eventId": func(r *Record) { r.EventID[3]++ }, "eventType": func(r *Record) { r.Type = "StepFailed" },
+		"tenantId": func(r *Record) { r.TenantID = "other" }, "projectId": func(r *Record) { r.ProjectID = "other" },
+		"environmentId": func(r *Record) { r.EnvironmentID = "other" }, "planId": func(r *Record) { r.PlanID = "other" },
+		"planVersion": func(r *Record) { r.PlanVersion = "other" }, "stepId": func(r *Record) { r.StepID = "other" },
+		"logicalAttemptId": func(r *Record) { r.LogicalAttemptID++ }, "engineAttemptId": func(r *Record) { r.EngineAttemptID++ },
+		"idempotencyKey": func(r *Record) { r.IdempotencyKey += "x" }, "emittedAt": func(r *Record) { r.EmittedAt++ },
+		"emittedBy": func(r *Record) { r.EmittedBy = "other" }, "causedBySignalId": func(r *Record) { r.CausedBySignalID = "" },
+		"parentEventId": func(r *Record) { r.ParentEventID = "" }, "contractVersion": func(r *Record) { r.Contract ^= 1 },
+		"payload":     func(r *Record) { r.Payload = []byte(`{"paid":true}`) },
+		"white space": func(r *Record) { r.Payload = append(r.Payload, ' ') },
+	} {
+		for _, i := range []int{0, 3, 6} {
+			c := newTestCase(t, 3, 7)
+			change(&c.records[i])
+			if err := verify(c.write(t), c.keys[0]); !errors.Is(err, ErrRunFile) {
+				t.Errorf("%s of record %d: %v", name, i+1, err)
+			}
+			// The leaf is made to fit too.
+			c.proof.Leaf = testHead(c.proof.Leaf.RunID, c.records)
+			if err := verify(c.write(t), c.keys[0]); !errors.Is(err, ErrRunFile) {
+				t.Errorf("%s of record %d and the leaf: %v", name, i+1, err)
+			}
+		}
+	}
+}
+
+// TestTamperedProof: leaf, index, path, checkpoint and keys are those that belong together, or it is said what is not.
+func TestTamperedProof(t *testing.T) {
+	foreign := [16]byte{9}
+	stranger := testSigner(t, testCluster, 7)
+	resign := func(t *testing.T, s *Signer, p *RunProof, change func(c *Checkpoint)) {
+		c, _, err := PeekCheckpoint(p.Checkpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		if p.Checkpoint, err = s.SignCheckpoint(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := testSigner(t, testCluster, 2)
+	for name, test := range map[string]struct {
+		change func(p *RunProof)
+		want   error
+	}{
+		"leaf":                {func(p *RunProof) { p.Leaf.TenantID = "other" }, ErrRunFile},
+		"leaf created":        {func(p *RunProof) { p.Leaf.CreatedAt++ }, ErrRunFile},
+		"index":               {func(p *RunProof) { p.Index = 2 }, ErrRunFile},
+		"index beyond":        {func(p *RunProof) { p.Index = 5 }, ErrRunFile},
+		"path":                {func(p *RunProof) { p.Path[1][0] ^= 1 }, ErrRunFile},
+		"path short":          {func(p *RunProof) { p.Path = p.Path[1:] }, ErrRunFile},
+		"path long":           {func(p *RunProof) { p.Path = append(p.Path, tlog.Hash{}) }, ErrRunFile},
+		"another checkpoint":  {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Root[0] ^= 1 }) }, ErrRunFile},
+		"another size":        {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Runs = 4 }) }, ErrRunFile},
+		"a forged checkpoint": {func(p *RunProof) { p.Checkpoint = strings.Replace(p.Checkpoint, "events 25", "events 26", 1) }, ErrSignature},
+		"a stranger's":        {func(p *RunProof) { resign(t, stranger, p, func(*Checkpoint) {}) }, ErrUnknownKey},
+		"of another cluster":  {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Cluster = foreign }) }, ErrUnknownKey},
+		"another cluster's": {func(p *RunProof) {
+			resign(t, testSigner(t, foreign, 2), p, func(c *Checkpoint) { c.Cluster = foreign })
+		}, ErrUnknownKey},
+		"not signed":          {func(p *RunProof) { p.Checkpoint = p.Checkpoint[:strings.Index(p.Checkpoint, "\n\n")+2] }, ErrUnsigned},
+		"signed by the first": {func(p *RunProof) { resign(t, testSigner(t, testCluster, 1), p, func(*Checkpoint) {}) }, ErrRunFile},
+		"signed twice":        {func(p *RunProof) { p.Checkpoint += p.Checkpoint[strings.Index(p.Checkpoint, "\n\n")+2:] }, ErrNote},
+		"a statement":         {func(p *RunProof) { p.Checkpoint, _ = second.Sign((&Export{}).Statement()) }, ErrStatement},
+		"no keys":             {func(p *RunProof) { p.Keys = nil }, ErrUnknownKey},
+		"without the first":   {func(p *RunProof) { p.Keys = p.Keys[1:] }, ErrNote},
+		"not endorsed":        {func(p *RunProof) { p.Keys[1].Endorsement = "" }, ErrNote},
+		"endorsed by itself":  {func(p *RunProof) { p.Keys[1].Endorsement = endorse(t, second, 2, second.PublicKey()) }, ErrUnknownKey},
+		"another is endorsed": {func(p *RunProof) {
+			p.Keys[1].Endorsement = endorse(t, testSigner(t, testCluster, 1), 2, stranger.PublicKey())
+		}, ErrUnknownKey},
+		"endorsed by stranger": {func(p *RunProof) { p.Keys[1].Endorsement = endorse(t, stranger, 2, second.PublicKey()) }, ErrUnknownKey},
+		"keys swapped":         {func(p *RunProof) { p.Keys[0], p.Keys[1] = p.Keys[1], p.Keys[0] }, ErrNote},
+		"the first endorsed":   {func(p *RunProof) { p.Keys[0].Endorsement = p.Keys[1].Endorsement }, ErrNote},
+	} {
+		c := newTestCase(t, 3, 7)
+		test.change(&c.proof)
+		if err := verify(c.write(t), c.keys[0]); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+	c := newTestCase(t, 3, 7)
+	for _, trusted := range [][]string{nil, {stranger.PublicKey()}, {"key"}} {
+		if err := verify(c.text, trusted...); !errors.Is(err, ErrUnknownKey) {
+			t.Errorf("who trusts %v: %v", trusted, err)
+		}
+	}
+}
+
+func endorse(t *testing.T, by *Signer, number uint64, key string) string {
+	t.Helper()
+	note, err := by.Sign((&SigningKey{Cluster: testCluster, Number: number, PublicKey: key}).Statement())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return note
+}
+
+// TestLineage: the keys that lead to one are those from which endorsements lead there without a gap.
+func TestLineage(t *testing.T) {
+	keys := []Key{{"a", ""}, {"b", "by a"}, {"c", ""}, {"d", "by c"}, {"e", "by d"}}
+	for key, want := range map[string]string{"a": "[{a }]", "b": "[{a } {b by a}]", "c": "[{c }]", "e": "[{c } {d by c} {e by d}]", "x": "[]"} {
+		if got := fmt.Sprint(Lineage(keys, key)); got != want {
+			t.Errorf("to %s: %s, want %s", key, got, want)
+		}
+	}
+}
+
+// FuzzVerifyRunFile: whatever comes, it is refused or it is what the signer said; nothing breaks.
+func FuzzVerifyRunFile(f *testing.F) {
+	c := newTestCase(f, 3, 4)
+	f.Add([]byte(c.text))
+	f.Add([]byte(c.text[:len(c.text)/2]))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, err := VerifyRunFile(bytes.NewReader(text), c.keys[0]); (err == nil) != (string(text) == c.text) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// FuzzParseCheckpoint: a checkpoint is written one way only.
+func FuzzParseCheckpoint(f *testing.F) {
+	f.Add((&Checkpoint{Runs: 3, CompleteThrough: 1_770_805_900_000_000_000}).Text())
+	f.Add("runlog/00\n1\nAA==\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCheckpoint(text)
+		if err == nil && c.Text() != text {
+			t.Errorf("%q is read as %q", text, c.Text())
+		}
+		if err != nil && !errors.Is(err, ErrStatement) {
+			t.Errorf("%v", err)
+		}
+	})
+}
