@@ -165,9 +165,9 @@ func TestRunProof(t *testing.T) {
 // TestTamperedBytes: a proof in which any byte was changed, is missing or is one too many is refused, and so is one that is
 // cut anywhere.
 func TestTamperedBytes(t *testing.T) {
-	c := newTestCase(t, 3, 7)
+	c := newTestCase(t, 3, 3)
 	for i := range c.text {
-		for _, change := range []byte{1, 2, 4, 0x20, 0x80} {
+		for _, change := range []byte{1, 4, 0x20} {
 			changed := []byte(c.text)
 			changed[i] ^= change
 			if err := verify(string(changed), c.keys[0]); err == nil {
@@ -210,12 +210,12 @@ func TestTamperedLines(t *testing.T) {
 	}
 	last := len(lines) - 1
 	for i := range lines {
-		switch {
-		case i == 0:
+		switch i {
+		case 0:
 			wrong("no header", join(lines[1:]), "no proof of a run")
-		case i == last:
+		case last:
 			wrong("no end", join(lines[:i]), "cut off")
-		case i == last-1:
+		case last - 1:
 			wrong("the last record is missing", join(lines[:i], lines[i+1:]), "some are missing")
 		default:
 			wrong("a record is missing", join(lines[:i], lines[i+1:]), fmt.Sprintf("the one before is %d", i-1))
