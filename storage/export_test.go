@@ -44,3 +44,6 @@ const MaxIndexed = maxIndexed
 
 // Limit makes an Ahead begin anew after so many events.
 func (a *Ahead) Limit(events int) { a.limit = events }
+
+// ChunksRead counts the chunks that were looked at.
+func (r *WindowReader) ChunksRead() int { return r.chunksRead }
