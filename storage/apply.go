@@ -437,8 +437,8 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 	if err := a.flushChunk(); err != nil {
 		return err
 	}
-	var err error
-	if a.row, err = a.tenants.write(a.batch, a.position, a.row); err != nil {
+	err := a.tenants.rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
+	if err != nil {
 		return err
 	}
 	a.row = keys.AppendStamp(a.row[:0], a.stamp)

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"runlog/storage/internal/keys"
 )
 
@@ -27,6 +25,8 @@ type tenants struct {
 	at map[tenantHash]int
 	// last was added to last.
 	last int
+
+	row []byte // scratch
 }
 
 type tenantBlocks struct {
@@ -79,21 +79,22 @@ func (t *tenants) of(hash tenantHash) *tenantBlocks {
 	return &t.list[i]
 }
 
-// write adds the rows of a proposal to its batch. The value is empty where the whole proposal is one tenant's, which is
-// most often so; else the spans, each as three uvarints: chunks since the span before, its first block, and their number.
-func (t *tenants) write(batch *pebble.Batch, position Position, row []byte) ([]byte, error) {
+// rows gives the rows of a proposal, each good until the next. The value is empty where the whole proposal is one tenant's,
+// which is most often so; else the spans, each as three uvarints: chunks since the span before, its first block, and their
+// number.
+func (t *tenants) rows(position Position, give func(key, value []byte) error) error {
 	for i := range t.list {
 		b := &t.list[i]
-		row = keys.AppendTenant(row[:0], b.hash, uint64(position))
-		split := len(row)
+		t.row = keys.AppendTenant(t.row[:0], b.hash, uint64(position))
+		split := len(t.row)
 		if len(t.list) > 1 {
-			row = appendSpans(row, b.spans)
+			t.row = appendSpans(t.row, b.spans)
 		}
-		if err := batch.Set(row[:split], row[split:], nil); err != nil {
-			return row, err
+		if err := give(t.row[:split], t.row[split:]); err != nil {
+			return err
 		}
 	}
-	return row, nil
+	return nil
 }
 
 func appendSpans(dst []byte, spans []blockSpan) []byte {

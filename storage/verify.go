@@ -44,7 +44,7 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 		case errors.Is(err, errUnsound):
 			return c.result(), nil
 		case isDamage(err):
-			c.fault(first, "its block cannot be read: %v", err)
+			_ = c.fault(first, "its block cannot be read: %v", err)
 			return c.result(), nil
 		case err != nil:
 			return nil, err

@@ -39,20 +39,17 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 			return Stretch{}, 0, err
 		}
 	}
-	if !it.SeekGE(keys.AppendStamp(nil, max(from, 0))) {
-		return Stretch{}, completeThrough, it.Error()
-	}
-	if _, st.First, err = stampRow(it); err != nil {
-		return Stretch{}, 0, err
-	}
-	st.End = st.First
-	if it.SeekLT(keys.AppendStamp(nil, max(to, 0))) {
-		at, last, err := stampRow(it)
-		if err != nil {
-			return Stretch{}, 0, err
-		}
-		if at >= from {
-			st.End = last + 1
+	// Both ends lie behind the last proposal before a time, which stays the same once the time is past.
+	for _, end := range []struct {
+		time int64
+		to   *Position
+	}{{from, &st.First}, {to, &st.End}} {
+		if it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
+			_, last, err := stampRow(it)
+			if err != nil {
+				return Stretch{}, 0, err
+			}
+			*end.to = last + 1
 		}
 	}
 	return st, completeThrough, it.Error()
@@ -143,11 +140,13 @@ func (s *Store) OpenWindow(st Stretch, filter WindowFilter, at WindowCursor) (_ 
 	if err != nil {
 		return nil, err
 	}
-	r := &WindowReader{s: s, h: h, snap: h.db.NewSnapshot(), filter: filter, end: st.End, cursor: at}
+	r := &WindowReader{s: s, h: h, snap: h.db.NewSnapshot(), filter: filter, cursor: at}
 	r.rows.r = r.snap
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
+	st.End = max(st.End, r.cursor.Position) // an empty stretch, where the one time is not before the other
+	r.end = st.End
 	switch {
 	case filter.RunID != "":
 		r.source, err = openRunSource(r.snap, &r.rows, filter.RunID, r.cursor, st.End)
@@ -175,6 +174,9 @@ func (r *WindowReader) Close() error {
 
 // Cursor is behind the last event that Next returned, or behind what it has looked at.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
+
+// Stamp is when what was looked at last was committed, in nanoseconds since 1970; 0: nothing was yet.
+func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
 
 // Next returns at most so many events that come next; they are the caller's to keep. None are returned, and more is true,
 // when it has looked at much and found nothing. more is false at the end of the stretch.
