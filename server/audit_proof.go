@@ -17,11 +17,6 @@ import (
 // maxCheckpoints is the most, and the default, of checkpoints in a page.
 const maxCheckpoints = 100
 
-type auditService struct {
-	runlogv1.UnimplementedAuditServiceServer
-	s *Server
-}
-
 // ProveRun ties a run to a signed checkpoint. The leader answers, who has the tree.
 func (a *auditService) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
 	if fault := contract.NameFault(req.RunId); fault != "" {
@@ -41,7 +36,7 @@ func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequ
 	if err := a.s.node.ConfirmLeader(ctx); err != nil {
 		return nil, err
 	}
-	p, err := a.s.sealer.Prove(ctx, req.RunId, req.Fresh)
+	p, err := a.s.sealer.Load().Prove(ctx, req.RunId, req.Fresh)
 	if err != nil {
 		return nil, sealError(err)
 	}
@@ -162,7 +157,7 @@ func (a *auditService) RotateSigningKey(ctx context.Context, req *runlogv1.Rotat
 }
 
 func (a *auditService) rotateHere(ctx context.Context) (*runlogv1.RotateSigningKeyResponse, error) {
-	key, err := a.s.sealer.Rotate(ctx)
+	key, err := a.s.sealer.Load().Rotate(ctx)
 	if err != nil {
 		return nil, sealError(err)
 	}

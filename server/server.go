@@ -69,25 +69,25 @@ type Server struct {
 	node      *raft.Node
 	projector *projector.Projector
 	batcher   *batch.Batcher
-	sealer    *seal.Sealer
-	sealing   atomic.Pointer[seal.Sealer] // the same, for other nodes, who may ask before the node serves
+	sealer    atomic.Pointer[seal.Sealer] // other nodes may ask before there is one
 	health    *health.Server
 	addresses Addresses
 	encodings encodings
+	exports   atomic.Int64 // that are under way
 
-	held      atomic.Int64                   // bytes of events that wait for their answer
-	diskLow   atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
-	data      atomic.Uint64                  // bytes below the data directory
-	alerts    alerts
-	keyMissed atomic.Bool   // AUDIT_KEY_MISSING stands
-	upToDate  atomic.Bool   // the node leads, or follows a leader and has caught up
-	ready     chan struct{} // closed once the node has served for the first time
-	stopping  context.Context
-	stop      context.CancelFunc
-	loops     sync.WaitGroup
-	sends     sync.WaitGroup // of events to watchers; they end with their calls
-	watches   *dispatcher    // of watermarks and snapshots to watchers of one run
-	closers   []func() error // what Close undoes, last first
+	held     atomic.Int64                   // bytes of events that wait for their answer
+	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
+	data     atomic.Uint64                  // bytes below the data directory
+	alerts   alerts
+	keyGone  atomic.Bool   // AUDIT_KEY_MISSING stands
+	upToDate atomic.Bool   // the node leads, or follows a leader and has caught up
+	ready    chan struct{} // closed once the node has served for the first time
+	stopping context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+	sends    sync.WaitGroup // of events to watchers; they end with their calls
+	watches  *dispatcher    // of watermarks and snapshots to watchers of one run
+	closers  []func() error // what Close undoes, last first
 }
 
 // Addresses are where a node serves. They are written to addresses.json in its data directory.
@@ -347,8 +347,8 @@ func (s *Server) newGRPCServer() *grpc.Server {
 	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
 	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
 	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
-	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
 	runlogv1.RegisterAuditServiceServer(guarded, &auditService{s: s})
+	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	return g
 }

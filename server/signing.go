@@ -18,19 +18,19 @@ const (
 // sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
 func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error) {
-	return s.sealer.Sign(st)
+	return s.sealer.Load().Sign(st)
 }
 
 // openSealer begins to look after the cluster's signing key and its checkpoints.
 func (s *Server) openSealer() {
-	s.sealer = seal.New(seal.Options{
+	sealer := seal.New(seal.Options{
 		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile),
 		Interval: s.opts.CheckpointInterval, Events: s.opts.CheckpointEvents,
 		Leading: s.node.Leading, Propose: s.proposeCommand, Fetch: s.cluster.FetchSigningKey, Missing: s.keyMissing,
 		Clock: s.opts.Clock, Logger: s.log,
 	})
-	s.sealing.Store(s.sealer)
-	s.onClose(s.sealer.Close)
+	s.sealer.Store(sealer)
+	s.onClose(sealer.Close)
 }
 
 // proposeCommand puts a command of the node's own into the log.
@@ -44,7 +44,7 @@ func (s *Server) proposeCommand(ctx context.Context, cmd storage.Command) (stora
 
 // signingKey gives another member the cluster's key.
 func (s *Server) signingKey(number uint64) ([]byte, bool) {
-	if sealer := s.sealing.Load(); sealer != nil {
+	if sealer := s.sealer.Load(); sealer != nil {
 		return sealer.Seed(number)
 	}
 	return nil, false
@@ -52,7 +52,7 @@ func (s *Server) signingKey(number uint64) ([]byte, bool) {
 
 // keyMissing sets AUDIT_KEY_MISSING, and logs when it begins and when it ends.
 func (s *Server) keyMissing(missing bool) {
-	switch raised := s.keyMissed.Swap(missing); {
+	switch raised := s.keyGone.Swap(missing); {
 	case missing && !raised:
 		s.metrics.keyAlerts.Inc()
 		s.log.Error("no member has the key with which the cluster signs: exports, backups and checkpoints are not signed. "+

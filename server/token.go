@@ -18,7 +18,8 @@ const (
 	tokenWatch    = 2
 	tokenPage     = 3
 	tokenRuns     = 4
-	tokenSigned   = 5
+	tokenWindow   = 5
+	tokenSigned   = 6
 )
 
 func formatToken(kind byte, numbers ...uint64) string {
