@@ -164,7 +164,7 @@ func (l *lineReader) stranger() string {
 
 // value takes the value of a member and says what it should have been where it is not.
 func (l *lineReader) value(k int, r *Record) (want string) {
-	ok := true
+	var ok bool
 	switch k {
 	case memberEventID:
 		return l.parsed(wantUUID, func(text string) bool { return parseUUID(&r.EventID, text) })

@@ -30,8 +30,9 @@ func readManifest(note string, keys []string) (m Manifest, fault string, err err
 	if len(keys) == 0 {
 		return m, "", nil
 	}
-	if _, m.Key, err = proof.Open(note, keys...); err != nil {
-		return m, err.Error(), nil
+	var unsigned error
+	if _, m.Key, unsigned = proof.Open(note, keys...); unsigned != nil {
+		fault = unsigned.Error()
 	}
-	return m, "", nil
+	return m, fault, nil
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // maxFooterBytes bounds what is read of a Parquet file at once: its footer tells of each row group some kilobytes.
@@ -44,6 +46,9 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 	if err := sameSchema(f.Schema()); err != nil {
 		return nil, "", err
 	}
+	if err := nothingHidden(f.Metadata(), size-8-footer); err != nil {
+		return nil, "", err
+	}
 	for _, kv := range f.Metadata().KeyValueMetadata {
 		if kv.Key != manifestKey {
 			return nil, "", fmt.Errorf("%w: its metadata has %q, which exports do not have", errFile, kv.Key)
@@ -57,6 +62,32 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 		return nil, "", fmt.Errorf("%w: its metadata has no manifest", errFile)
 	}
 	return &groups{groups: f.RowGroups()}, manifest, nil
+}
+
+// nothingHidden wants every byte up to the footer to belong to a column or to an index, and to one alone: what the footer
+// does not lead to, no reader would see.
+func nothingHidden(m *format.FileMetaData, end int64) error {
+	type span struct{ from, to int64 }
+	spans := []span{{0, int64(len("PAR1"))}, {end, end}}
+	for _, group := range m.RowGroups {
+		for i := range group.Columns {
+			c := &group.Columns[i]
+			from := c.MetaData.DataPageOffset
+			if at := c.MetaData.DictionaryPageOffset; at > 0 {
+				from = min(from, at)
+			}
+			spans = append(spans, span{from, from + c.MetaData.TotalCompressedSize},
+				span{c.ColumnIndexOffset, c.ColumnIndexOffset + int64(c.ColumnIndexLength)},
+				span{c.OffsetIndexOffset, c.OffsetIndexOffset + int64(c.OffsetIndexLength)})
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
+	for i := 1; i < len(spans); i++ {
+		if spans[i].from != spans[i-1].to {
+			return fmt.Errorf("%w: bytes %d to %d belong to no column, or to two", errFile, spans[i-1].to, spans[i].from)
+		}
+	}
+	return nil
 }
 
 // catch makes an error of a panic.

@@ -3,6 +3,7 @@ package export
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -75,8 +76,10 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 	for _, name := range m.GetInherited() {
 		ok = ok && inherit(&r.Absent, name)
 	}
-	if !ok || m.GetEmittedAt() == nil || m.GetPersistedAt() == nil || len(r.Payload) == 0 {
-		return fmt.Errorf("%w: run %q, runSeq %d: its id, its times, its digests or what it has inherited", ErrRecord, r.RunID, r.RunSeq)
+	ok = ok && m.GetEmittedAt() != nil && m.GetPersistedAt() != nil && len(r.Payload) > 0 &&
+		r.RunSeq > 0 && r.RunSeq <= math.MaxInt64 && r.LogicalAttemptID > 0 && r.EngineAttemptID > 0
+	if !ok {
+		return fmt.Errorf("%w: run %q, runSeq %d: its id, numbers, times, digests or what it has inherited", ErrRecord, r.RunID, r.RunSeq)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ..
 		if signature != "" {
 			report.fault("the manifest: %s", signature)
 		}
-		err = verify(ctx, src, report)
+		err = verify(ctx, src, int(min(pieceBytes, size+1)), report)
 	}
 	if errors.Is(err, errFile) {
 		report.fault("%v", err)
@@ -60,13 +60,14 @@ func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ..
 }
 
 // verify takes the file through three stages that run at the same time: one goroutine reads pieces, some make records of
-// them and hash these, and this one follows the records in their order. As many pieces are on the way as there are batches.
-func verify(ctx context.Context, src source, report *Report) error {
+// them and hash these, and this one follows the records in their order. As many pieces are on the way as there are batches, and
+// texts are read in pieces of so many bytes.
+func verify(ctx context.Context, src source, piece int, report *Report) error {
 	workers := runtime.GOMAXPROCS(0)
 	batches := 2*workers + 2
 	free, work, ordered := make(chan *batch, batches), make(chan *batch, batches), make(chan *batch, batches)
 	for range batches {
-		free <- &batch{raw: make([]byte, 0, pieceBytes), parsed: make(chan struct{}, 1)}
+		free <- &batch{raw: make([]byte, 0, piece), parsed: make(chan struct{}, 1)}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var joined sync.WaitGroup
