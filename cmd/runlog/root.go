@@ -95,6 +95,7 @@ what they add up to.
 		a.snapshotCommand(),
 		a.watchCommand(),
 		a.runsCommand(),
+		a.auditCommand(),
 		a.clusterCommand(),
 		a.projectorCommand(),
 		a.errorsCommand(),

@@ -1,0 +1,175 @@
+package export
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+var allFormats = []Format{JSONLines, CSV, Parquet}
+
+func verified(t testing.TB, f Format, file []byte, keys ...string) *Report {
+	t.Helper()
+	report, err := Verify(t.Context(), f, bytes.NewReader(file), int64(len(file)), keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// readAll returns the records of a file, as its reader has them.
+func readAll(f Format, file []byte) (records []*Record, manifest string, err error) {
+	src, manifest, err := open(f, bytes.NewReader(file), int64(len(file)))
+	for err == nil {
+		b := &batch{raw: make([]byte, 0, 64)}
+		if err = src.next(b); err != nil {
+			break
+		}
+		src.parse(b)
+		for i := range b.records {
+			if fault := b.records[i].fault; fault != "" {
+				return records, manifest, errors.New(fault)
+			}
+			records = append(records, &b.records[i].Record)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return records, manifest, err
+}
+
+// TestRoundTripAPP11: what is written is read again exactly, payloads byte for byte, in every format, and verifies.
+func TestRoundTripAPP11(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		want := drawRecords(rt)
+		for _, f := range allFormats {
+			file := exported(t, f, want)
+			got, manifest, err := readAll(f, file)
+			if err != nil || manifest != manifestOf(t, signer(t, 1), want) {
+				rt.Fatalf("%v: %v, manifest %q", f, err, manifest)
+			}
+			if !slices.EqualFunc(got, want, func(a, b *Record) bool { return reflect.DeepEqual(a, b) }) {
+				rt.Fatalf("%v: got\n%+v\nwant\n%+v", f, deref(got), deref(want))
+			}
+			if report := verified(t, f, file, signer(t, 1).PublicKey()); len(report.Faults) > 0 || report.Events != uint64(len(want)) {
+				rt.Fatalf("%v: %+v", f, report)
+			}
+			if Detect(file[:min(len(file), 512)]) != f {
+				rt.Fatalf("%v is taken for another format", f)
+			}
+		}
+	})
+}
+
+func deref(records []*Record) (out []Record) {
+	for _, r := range records {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// wire is a record as a node sends it.
+func wire(r *Record) *runlogv1.EventRecord {
+	optional := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	m := &runlogv1.EventRecord{
+		EventId: r.EventID.String(), EventType: r.Type, RunId: r.RunID, TenantId: r.TenantID, ProjectId: r.ProjectID, EnvironmentId: r.EnvironmentID,
+		PlanId: r.PlanID, PlanVersion: r.PlanVersion, StepId: optional(r.StepID), LogicalAttemptId: r.LogicalAttemptID, EngineAttemptId: r.EngineAttemptID,
+		IdempotencyKey: r.IdempotencyKey, EmittedAt: timestamppb.New(time.Unix(0, r.EmittedAt)), EmittedBy: optional(r.EmittedBy),
+		CausedBySignalId: optional(r.CausedBySignalID), ParentEventId: optional(r.ParentEventID), ContractVersion: r.Contract.String(),
+		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}, RunSeq: r.RunSeq, PersistedAt: timestamppb.New(time.Unix(0, r.PersistedAt)),
+		PayloadDigest: r.PayloadDigest.String(), RecordDigest: r.RecordDigest.String(), ChainDigest: r.ChainDigest.String(), Inherited: namesOf(r.Absent),
+	}
+	if r.ImportedAt != 0 {
+		m.ImportedAt = timestamppb.New(time.Unix(0, r.ImportedAt))
+	}
+	return m
+}
+
+// TestTake: a record comes from the wire as it is, and what no node can have stored is refused.
+func TestTake(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, r := range drawRecords(rt) {
+			var got Record
+			if err := got.Take(wire(r)); err != nil || !reflect.DeepEqual(&got, r) {
+				rt.Fatalf("%v: got\n%+v\nwant\n%+v", err, got, *r)
+			}
+		}
+	})
+	for name, change := range map[string]func(*runlogv1.EventRecord){
+		"no id":               func(m *runlogv1.EventRecord) { m.EventId = "" },
+		"no contract":         func(m *runlogv1.EventRecord) { m.ContractVersion = "" },
+		"another contract":    func(m *runlogv1.EventRecord) { m.ContractVersion = "3" },
+		"no payload":          func(m *runlogv1.EventRecord) { m.PayloadForm = nil },
+		"an empty payload":    func(m *runlogv1.EventRecord) { m.PayloadForm = &runlogv1.EventRecord_PayloadJson{} },
+		"a short digest":      func(m *runlogv1.EventRecord) { m.ChainDigest = m.ChainDigest[1:] },
+		"an upper-case digit": func(m *runlogv1.EventRecord) { m.RecordDigest = strings.Repeat("A", 64) },
+		"no stamp":            func(m *runlogv1.EventRecord) { m.PersistedAt = nil },
+		"no time":             func(m *runlogv1.EventRecord) { m.EmittedAt = nil },
+		"a strange heir":      func(m *runlogv1.EventRecord) { m.Inherited = []string{"runId"} },
+		"an heir twice":       func(m *runlogv1.EventRecord) { m.Inherited = []string{"planId", "planId"} },
+		"no runSeq":           func(m *runlogv1.EventRecord) { m.RunSeq = 0 },
+		"a runSeq of no room": func(m *runlogv1.EventRecord) { m.RunSeq = 1 << 63 },
+		"no attempt":          func(m *runlogv1.EventRecord) { m.LogicalAttemptId = 0 },
+	} {
+		m := wire(typical(1)[0])
+		change(m)
+		if err := new(Record).Take(m); !errors.Is(err, ErrRecord) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLineIsProtoJSON: a line is what proto-JSON makes of the record, with the payload last, as it was stored.
+func TestLineIsProtoJSON(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, r := range drawRecords(rt) {
+			m := wire(r)
+			m.PayloadForm = nil
+			text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			var want bytes.Buffer
+			if err := json.Compact(&want, text); err != nil {
+				rt.Fatal(err)
+			}
+			want.Truncate(want.Len() - 1)
+			line := appendLine(nil, r)
+			if !bytes.HasPrefix(line, want.Bytes()) {
+				rt.Fatalf("got\n%s\nwant\n%s", line, want.Bytes())
+			}
+			if !json.Valid(line) {
+				rt.Fatalf("no JSON: %s", line)
+			}
+		}
+	})
+}
+
+// TestParseRecordReadsLines: a line whose payload has no line breaks is a record that can be imported.
+func TestParseRecordReadsLines(t *testing.T) {
+	for _, r := range typical(3) {
+		got, err := contract.ParseRecord(bytes.TrimSpace(appendLine(nil, r)))
+		if err != nil || got.RunSeq != r.RunSeq || got.PersistedAt != r.PersistedAt || !bytes.Equal(got.Event.GetPayloadJson(), r.Payload) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+}
