@@ -152,15 +152,16 @@ func (v *runVerifier) end(text []byte, trusted []string) (*RunReport, error) {
 	if err := v.state.ends(v.runID, &p.Leaf); err != nil {
 		return nil, err
 	}
-	c, key, err := p.verify(trusted)
+	c, key, err := p.Verify(trusted...)
 	if err != nil {
 		return nil, err
 	}
 	return &RunReport{Leaf: p.Leaf, Records: v.state.records, Checkpoint: *c, Key: key}, nil
 }
 
-// verify verifies that the leaf is in a checkpoint that is signed with a key that is trusted.
-func (p *RunProof) verify(trusted []string) (*Checkpoint, string, error) {
+// Verify verifies that the leaf is in the checkpoint, and that this is signed with a key that is one of those that the
+// caller trusts, or follows one. It returns the checkpoint and the key.
+func (p *RunProof) Verify(trusted ...string) (*Checkpoint, string, error) {
 	good, err := Trusted(p.Keys, trusted...)
 	if err != nil {
 		return nil, "", err

@@ -83,6 +83,20 @@ func Lineage(keys []Key, publicKey string) []Key {
 	return lineage
 }
 
+// SignerLineage returns the lineage of the key that says to have signed a note. Nothing is verified.
+func SignerLineage(note string, keys []Key) ([]Key, error) {
+	_, signers, err := peekText(note)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if slices.ContainsFunc(signers, func(who string) bool { return strings.HasPrefix(k.PublicKey, who+"+") }) {
+			return Lineage(keys, k.PublicKey), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: by %s", ErrUnknownKey, strings.Join(signers, ", "))
+}
+
 // Trusted verifies a lineage of keys, each endorsed by the one before, and returns those that can be trusted by who trusts
 // some keys: the first of these that is among them, and those that follow it. The error is ErrUnknownKey where none is,
 // and tells which of the lineage is not endorsed.

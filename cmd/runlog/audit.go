@@ -11,5 +11,6 @@ func (a *app) auditCommand() *cobra.Command {
 	cmd.AddCommand(a.auditQueryCommand())
 	cmd.AddCommand(a.auditExportCommand())
 	cmd.AddCommand(a.auditVerifyCommand())
+	cmd.AddCommand(a.auditProofCommand(), a.auditCheckpointsCommand(), a.auditKeysCommand(), a.auditRotateKeyCommand())
 	return cmd
 }

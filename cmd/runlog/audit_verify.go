@@ -24,7 +24,8 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Verify a file that was taken away, without a server",
 		Long: `Verify that a file has what the cluster exported: that no event was changed, left out, added or put in another place. It
-asks no server. With --key it verifies the cluster's signature too; without, it says who claims to have signed.
+asks no server. With --key it verifies the cluster's signature too; without, it says who claims to have signed. A file that
+"runlog audit proof" has written needs a key.
 
 Exit code 0: all of it fits. 1: it does not, and stderr says where and why, a line each.`,
 		Example: "  runlog audit verify acme-2026-02.parquet --key 'runlog/0191a3…+1b2c3d4e+AbCd…'",
@@ -44,10 +45,8 @@ Exit code 0: all of it fits. 1: it does not, and stderr says where and why, a li
 
 // auditVerify finds out by its first bytes what a file is.
 func (a *app) auditVerify(ctx context.Context, path string, keys []string) error {
-	for _, key := range keys {
-		if _, err := proof.KeyID(key); err != nil {
-			return usageError("--key %q is no public key of the form name+id+key", key)
-		}
+	if err := checkKeys(keys); err != nil {
+		return err
 	}
 	file, err := os.Open(path)
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
@@ -68,6 +67,9 @@ func (a *app) auditVerify(ctx context.Context, path string, keys []string) error
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
+	}
+	if proof.IsRunFile(head[:n]) {
+		return a.verifyProof(path, file, keys)
 	}
 	format := export.Detect(head[:n])
 	if format == 0 {

@@ -59,7 +59,7 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 			case opts.ClockSkewLimit <= 0:
 				return usageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
 			}
-			if err := clusterFlags(&opts); err != nil {
+			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts)); err != nil {
 				return err
 			}
 			var err error
@@ -95,6 +95,7 @@ and written to addresses.json in the data directory once the node serves. SIGTER
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that the contract does not know: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
 	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is raised")
+	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
@@ -144,6 +145,25 @@ func clusterFlags(opts *server.Options) error {
 	}
 	if opts.Raft.Autopilot.DeadAfter <= 0 {
 		opts.Raft.Autopilot.DeadAfter = -1
+	}
+	return nil
+}
+
+// registerCheckpointFlags registers the flags that tell when checkpoints are signed.
+func registerCheckpointFlags(f *pflag.FlagSet, opts *server.Options) {
+	f.DurationVar(&opts.CheckpointInterval, "checkpoint-interval", server.DefaultCheckpointInterval, "how long after a signed checkpoint the next is made, if anything has changed; 0: only when one is asked for")
+	f.Uint64Var(&opts.CheckpointEvents, "checkpoint-events", server.DefaultCheckpointEvents, "how many events after a signed checkpoint the next is made, if that comes first")
+}
+
+// checkpointFlags checks the flags that tell when checkpoints are signed.
+func checkpointFlags(opts *server.Options) error {
+	switch {
+	case opts.CheckpointInterval < 0:
+		return usageError("--checkpoint-interval %s is negative", opts.CheckpointInterval)
+	case opts.CheckpointEvents == 0:
+		return usageError("--checkpoint-events 0 is not positive")
+	case opts.CheckpointInterval == 0:
+		opts.CheckpointInterval = -1
 	}
 	return nil
 }

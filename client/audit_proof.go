@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// ProveRun returns what ties a run to a signed checkpoint. Who trusts the cluster's key verifies it: see package proof.
+func (c *Client) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
+	return call(ctx, c, c.audit.ProveRun, req)
+}
+
+// ListCheckpoints yields signed checkpoints, newest first, page by page. req.PageSize is the size of one page. An error
+// ends the iteration.
+func (c *Client) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpointsRequest) iter.Seq2[*runlogv1.Checkpoint, error] {
+	return func(yield func(*runlogv1.Checkpoint, error) bool) {
+		req := proto.CloneOf(req)
+		for {
+			res, err := call(ctx, c, c.audit.ListCheckpoints, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, checkpoint := range res.GetCheckpoints() {
+				if !yield(checkpoint, nil) {
+					return
+				}
+			}
+			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
+func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, error) {
+	res, err := call(ctx, c, c.audit.ListSigningKeys, &runlogv1.ListSigningKeysRequest{})
+	return res.GetKeys(), err
+}
+
+// RotateSigningKey makes a new key with which the cluster signs from now on. Sent again after an outcome that nobody knows
+// it may make another one, which does no harm.
+func (c *Client) RotateSigningKey(ctx context.Context) (*runlogv1.SigningKey, error) {
+	res, err := call(ctx, c, c.audit.RotateSigningKey, &runlogv1.RotateSigningKeyRequest{})
+	return res.GetKey(), err
+}
