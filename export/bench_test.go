@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"runlog/proof"
 	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // typical makes the records of some runs, mixed, whose events are as bench makes them: 512 bytes of payload.
@@ -118,6 +121,34 @@ func manifestOf(tb testing.TB, s *proof.Signer, records []*Record, change ...fun
 		tb.Fatal(err)
 	}
 	return note
+}
+
+// BenchmarkTake is what an event costs between the connection and the writer: decoded, taken and tallied.
+func BenchmarkTake(b *testing.B) {
+	message := &runlogv1.ExportEventsResponse{}
+	for _, r := range typical(512) {
+		message.Events = append(message.Events, wire(r))
+	}
+	raw, err := proto.Marshal(message)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	var r Record
+	var tally Tally
+	for b.Loop() {
+		var m runlogv1.ExportEventsResponse
+		if err := proto.Unmarshal(raw, &m); err != nil {
+			b.Fatal(err)
+		}
+		for _, e := range m.GetEvents() {
+			if err := r.Take(e); err != nil {
+				b.Fatal(err)
+			}
+			tally.Add(&r)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(tally.Count), "ns/event")
 }
 
 func BenchmarkVerify(b *testing.B) {
