@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -376,4 +379,41 @@ func FuzzParseCheckpoint(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestVerifiedByOthers: a program that shares no code with this one comes to the same, of a proof and of what was changed.
+func TestVerifiedByOthers(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3 here")
+	}
+	file := filepath.Join(t.TempDir(), "proof")
+	run := func(text, key string) (string, error) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), python, "../docs/verify_run.py", file, key).CombinedOutput()
+		return string(out), err
+	}
+	for _, at := range []int{3, 4} {
+		c := newTestCase(t, at, 7*(at%2))
+		for _, key := range c.keys {
+			if out, err := run(c.text, key); err != nil || !strings.Contains(out, fmt.Sprintf("up to runSeq %d", 7*(at%2))) {
+				t.Errorf("%v: %s\n%s", err, out, c.text)
+			}
+		}
+	}
+	c := newTestCase(t, 3, 7)
+	lines := strings.SplitAfter(c.text, "\n")
+	for name, text := range map[string]string{
+		"a record": strings.Replace(c.text, "step-3", "step-4", 1), "a missing record": strings.Replace(c.text, lines[3], "", 1),
+		"the leaf": strings.Replace(c.text, `"tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"v1","createdAt"`,
+			`"tenantId":"other","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"v1","createdAt"`, 1),
+		"the checkpoint": strings.Replace(c.text, `events 25`, `events 26`, 1), "the index": strings.Replace(c.text, `"index":"3"`, `"index":"2"`, 1),
+		"the end": strings.Join(lines[:len(lines)-2], ""), "the endorsement": strings.Replace(c.text, "number 2", "number 3", 1),
+	} {
+		if out, err := run(text, c.keys[0]); err == nil || text == c.text {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
 }

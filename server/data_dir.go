@@ -19,6 +19,7 @@ import (
 //	LOCK            locked while a process uses the directory; holds its process id
 //	identity.json   format, names of node and data directory, and the cluster
 //	addresses.json  where the node serves now
+//	audit.key       the private key with which the cluster signs
 //	raft/           the log
 //	store/          the store
 //	projection/     the projection database; may be deleted while the node is down
