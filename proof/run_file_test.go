@@ -173,7 +173,7 @@ func TestTamperedBytes(t *testing.T) {
 		for _, change := range []byte{1, 4, 0x20} {
 			changed := []byte(c.text)
 			changed[i] ^= change
-			if err := verify(string(changed), c.keys[0]); err == nil {
+			if err := verify(string(changed), c.keys...); err == nil {
 				t.Fatalf("byte %d, %q made %q: believed", i, c.text[i], changed[i])
 			}
 		}
@@ -181,7 +181,7 @@ func TestTamperedBytes(t *testing.T) {
 			c.text[:i], c.text[:i] + c.text[i+1:], c.text[:i] + " " + c.text[i:], c.text[:i] + c.text[i:i+1] + c.text[i:],
 			c.text[:i] + string(c.text[i]+1) + c.text[i+1:],
 		} {
-			if err := verify(text, c.keys[1]); err == nil {
+			if err := verify(text, c.keys...); err == nil {
 				t.Fatalf("tampered with at byte %d: believed\n%s", i, text)
 			}
 		}

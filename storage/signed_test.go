@@ -2,6 +2,8 @@ package storage_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"testing"
@@ -135,7 +137,8 @@ func TestSignedTogether(t *testing.T) {
 		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 5, Note: "x"}))
 		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Note: "x"}))
 		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Follows: 5, Note: "y"}))
-		outcomes, err := l.Store.Apply(10, 1, p.Seal(77))
+		data := p.Seal(77)
+		outcomes, err := l.Store.Apply(10, 1, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,6 +150,9 @@ func TestSignedTogether(t *testing.T) {
 		taken := []storage.SignedCheckpoint{{Position: 6, Follows: 5, Note: "y"}, {Position: 5, Note: note}}
 		keys := []storage.SigningKey{{Number: 1, PublicKey: "a", CreatedAt: 77}, {Number: 2, PublicKey: "c", CreatedAt: 77}}
 		same(t, l.Store, taken, keys)
+		if got, want := l.Applied().RollingHash, documentedHash(t, l.Store, data); got != want {
+			t.Errorf("rolling hash %x, by docs/formats.md %x", got, want)
+		}
 		other := open(t, storage.Options{})
 		defer func() { _ = other.Close() }()
 		if err := other.Store.Install(bytes.NewReader(streamOf(t, l))); err != nil {
@@ -162,6 +168,28 @@ func TestSignedTogether(t *testing.T) {
 	if one != again {
 		t.Error("the rolling hash is not deterministic")
 	}
+}
+
+// documentedHash is the rolling hash of docs/formats.md after a first entry at index 10 that makes no run, and stores all
+// the rows that there are of keys and checkpoints, keys first.
+func documentedHash(t testing.TB, s *storage.Store, entry []byte) [32]byte {
+	t.Helper()
+	b := make([]byte, 32)
+	for _, n := range []uint64{10, 77, 1, 0} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	b = append(b, entry[len(entry)-4:]...)
+	rows, err := s.Dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(rows); i += 2 {
+		if key := rows[i]; key[0] == 'p' || key[0] == 's' {
+			sum := sha256.Sum256(rows[i+1])
+			b = append(append(b, key...), sum[:]...)
+		}
+	}
+	return sha256.Sum256(b)
 }
 
 // TestHeads: what Heads says to have changed is what has, whenever it is asked, also after a restart and an install; a

@@ -132,7 +132,13 @@ func TestCoalesced(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if list, err := g.nodes[0].opts.Store.Checkpoints(0, 1000); err != nil || len(list) > 100 {
+	g.append("run-5", 2, 1)
+	for fresh, want := range map[bool]uint64{false: 2, true: 3} {
+		if p, _ := g.nodes[0].prove("run-5", fresh); p.Leaf.LastSeq < want {
+			t.Errorf("proved up to runSeq %d; fresh %t", p.Leaf.LastSeq, fresh)
+		}
+	}
+	if list, err := g.nodes[0].opts.Store.Checkpoints(0, 1000); err != nil || len(list) > 101 {
 		t.Errorf("%d checkpoints, %v", len(list), err)
 	}
 }
@@ -283,10 +289,10 @@ func TestDue(t *testing.T) {
 		t.Fatal(signed, err)
 	}
 	g.nodes[0].leads.Store(false) // so that none is made but on demand
+	since := time.Duration(0)     // the last stamp
 	want := func(what string, want bool) {
 		t.Helper()
-		// As of the last stamp.
-		now.Store(g.nodes[0].store.Applied().PersistedAt)
+		now.Store(g.nodes[0].store.Applied().PersistedAt + int64(since))
 		if got, err := s.due(); err != nil || got != want {
 			t.Errorf("%s: due %t, %v", what, got, err)
 		}
@@ -309,6 +315,11 @@ func TestDue(t *testing.T) {
 		g.append("run", 1, 1) // again, which changes nothing and takes a second
 	}
 	want("a minute later", true)
+	g.nodes[0].prove("other", true)
+	since = time.Hour
+	want("nothing for an hour", false)
+	g.append("run", 6, 1)
+	want("one event in an hour", true)
 }
 
 // TestKeyFiles: a key that does not fit is not used, wherever it comes from.
