@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -8,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"runlog/proof"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // TestMoment: times are RFC 3339, dates, or so long before now.
@@ -164,4 +168,25 @@ func TestAuditExportOpen(t *testing.T) {
 	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") {
 		t.Error(s.text())
 	}
+}
+
+// TestWindowProgress: the bar shows how much of the window was read, also of one from the beginning.
+func TestWindowProgress(t *testing.T) {
+	at := func(hour int) *timestamppb.Timestamp {
+		return timestamppb.New(time.Date(2026, 2, 11, hour, 0, 0, 0, time.UTC))
+	}
+	for name, from := range map[string]*timestamppb.Timestamp{"from a moment": at(0), "from the beginning": nil} {
+		var out bytes.Buffer
+		a := &app{stderr: &out, stderrWidth: 100}
+		p := a.auditProgress(&runlogv1.QueryEventsResponse{From: from, To: at(10)})
+		p.reached(p.started, at(0), 1)
+		p.reached(p.started.Add(2*time.Second), at(5), 3000)
+		if !strings.Contains(out.String(), " 50% [") || !strings.Contains(out.String(), "3,000 events  1,500/s") {
+			t.Errorf("%s: %q", name, out.String())
+		}
+		p.clear()
+	}
+	var none *windowProgress
+	none.reached(time.Now(), nil, 1)
+	none.clear()
 }
