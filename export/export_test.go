@@ -178,7 +178,7 @@ func TestParseRecordReadsLines(t *testing.T) {
 
 // TestTextsForOthers: what other programs take for the end of a line is never left bare in a row or a line.
 func TestTextsForOthers(t *testing.T) {
-	for text, want := range map[string]string{"a": "a", " a ": " a ", "a\rb": "\"a\rb\"", "a\nb": "\"a\nb\"", "a,b": `"a,b"`, `a"b`: `"a""b"`, "": ""} {
+	for text, want := range map[string]string{"a": "a", "a b": "a b", "a\rb": "\"a\rb\"", "a\nb": "\"a\nb\"", "a,b": `"a,b"`, `a"b`: `"a""b"`, "": ""} {
 		if got := string(appendCell(nil, text)); got != want {
 			t.Errorf("cell %q is %q, want %q", text, got, want)
 		}

@@ -133,7 +133,7 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 		"another digest":      {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.Digest[0]++ } }, "2026-02-12", exitFailed, "nothing was kept"},
 		"another window":      {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.To++ } }, "2026-02-12", exitFailed, "exported a window up to"},
 		"open at the end":     {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.CompleteThrough = e.To - 1 } }, "2026-02-12", exitRefused, "window is open"},
-		"open at the begin":   {t.Context(), func(*fakeAudit) {}, "2026-03-02", exitRefused, "complete through 2026-03-01T00:00:00Z only"},
+		"open at the begin":   {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.CompleteThrough = e.To } }, "2026-03-02", exitRefused, "complete through 2026-03-01T00:00:00Z only"},
 		"interrupted":         {canceled, func(*fakeAudit) {}, "2026-02-12", exitInterrupted, ""},
 		"a stranger's record": {t.Context(), func(f *fakeAudit) { f.records[1].EventId = "1" }, "2026-02-12", exitFailed, "undecodable record"},
 	} {
