@@ -166,10 +166,13 @@ func TestLineIsProtoJSON(t *testing.T) {
 	})
 }
 
-// TestParseRecordReadsLines: a line whose payload has no line breaks is a record that can be imported.
+// TestParseRecordReadsLines: a line is a record that can be imported, whatever its payload looks like.
 func TestParseRecordReadsLines(t *testing.T) {
-	for _, r := range typical(3) {
-		got, err := contract.ParseRecord(bytes.TrimSpace(appendLine(nil, r)))
+	records := typical(3)
+	records[1].Payload = []byte("{\r\n}")
+	records[2].Payload = []byte(" {} ")
+	for _, r := range records {
+		got, err := contract.ParseRecord(bytes.TrimSuffix(appendLine(nil, r), []byte("\n")))
 		if err != nil || got.RunSeq != r.RunSeq || got.PersistedAt != r.PersistedAt || !bytes.Equal(got.Event.GetPayloadJson(), r.Payload) {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -183,7 +186,7 @@ func TestTextsForOthers(t *testing.T) {
 			t.Errorf("cell %q is %q, want %q", text, got, want)
 		}
 	}
-	for _, payload := range []string{"{\r}", "{\n}", "{\r\n}"} {
+	for _, payload := range []string{"{\r}", "{\n}", "{\r\n}", " {}", "{} "} {
 		r := typical(1)[0]
 		r.Payload = []byte(payload)
 		if line := string(appendLine(nil, r)); strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\r\n") || !strings.Contains(line, `"payloadJson":"`) {

@@ -30,7 +30,7 @@ func FuzzLine(f *testing.F) {
 		if fault := parseLine(written, string(written), &again); fault != "" || !reflect.DeepEqual(r, again) {
 			t.Fatalf("%q is read as\n%+v, and written and read again\n%+v (%s)", line, r, again, fault)
 		}
-		if bytes.Contains(line, []byte("payloadJson")) || !json.Valid(line) {
+		if !json.Valid(line) {
 			return
 		}
 		want, err := contract.ParseRecord(line)
