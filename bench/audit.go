@@ -95,12 +95,13 @@ func (x *auditing) measure(ctx context.Context) (*Result, error) {
 	return res, nil
 }
 
-// findWindow looks for a window in the midst of what is stored, going from proposal to proposal.
+// findWindow looks for a window in the midst of what is stored, going from proposal to proposal. What was appended when
+// the store was used before comes behind.
 func (x *auditing) findWindow(ctx context.Context) error {
 	var stamps []time.Time
 	at := timestamppb.New(time.Unix(0, 0))
 	whole := time.Now()
-	for {
+	for len(stamps) < x.b.w.Stored/fillProposal {
 		page, err := x.auditor.QueryEvents(ctx, &runlogv1.QueryEventsRequest{From: at, To: timestamppb.New(whole), PageSize: 1})
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func drawRecord(t *rapid.T) *Record {
 	return r
 }
 
-// drawPayload draws a JSON object, with white space and line breaks between its tokens.
+// drawPayload draws a JSON object, with white space and line breaks around it and between its tokens.
 func drawPayload(t *rapid.T) string {
 	space := rapid.SampledFrom([]string{"", "", "", " ", "\n", "\r\n", "\t"})
 	value := rapid.OneOf(rapid.SampledFrom([]string{"1", "1.50", "12345678901234567890", "null", `"\ud800"`, `"\""`, `"\\"`, "[]", `{"a":[{}]}`, `"}"`, `"],{"`, `"é\u0000"`}),
@@ -67,12 +67,12 @@ func drawPayload(t *rapid.T) string {
 			return string(b)
 		}))
 	var b strings.Builder
-	b.WriteString("{" + space.Draw(t, "space"))
+	b.WriteString(space.Draw(t, "space") + "{" + space.Draw(t, "space"))
 	for i := range rapid.IntRange(0, 4).Draw(t, "members") {
 		if i > 0 {
 			b.WriteString("," + space.Draw(t, "space"))
 		}
 		b.WriteString(`"m":` + space.Draw(t, "space") + value.Draw(t, "value"))
 	}
-	return b.String() + space.Draw(t, "space") + "}"
+	return b.String() + space.Draw(t, "space") + "}" + space.Draw(t, "space")
 }

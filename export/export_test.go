@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
@@ -164,12 +166,113 @@ func TestLineIsProtoJSON(t *testing.T) {
 	})
 }
 
-// TestParseRecordReadsLines: a line whose payload has no line breaks is a record that can be imported.
+// TestParseRecordReadsLines: a line is a record that can be imported, whatever its payload looks like.
 func TestParseRecordReadsLines(t *testing.T) {
-	for _, r := range typical(3) {
-		got, err := contract.ParseRecord(bytes.TrimSpace(appendLine(nil, r)))
+	records := typical(3)
+	records[1].Payload = []byte("{\r\n}")
+	records[2].Payload = []byte(" {} ")
+	for _, r := range records {
+		got, err := contract.ParseRecord(bytes.TrimSuffix(appendLine(nil, r), []byte("\n")))
 		if err != nil || got.RunSeq != r.RunSeq || got.PersistedAt != r.PersistedAt || !bytes.Equal(got.Event.GetPayloadJson(), r.Payload) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
+}
+
+// TestTextsForOthers: what other programs take for the end of a line is never left bare in a row or a line.
+func TestTextsForOthers(t *testing.T) {
+	for text, want := range map[string]string{"a": "a", "a b": "a b", "a\rb": "\"a\rb\"", "a\nb": "\"a\nb\"", "a,b": `"a,b"`, `a"b`: `"a""b"`, "": ""} {
+		if got := string(appendCell(nil, text)); got != want {
+			t.Errorf("cell %q is %q, want %q", text, got, want)
+		}
+	}
+	for _, payload := range []string{"{\r}", "{\n}", "{\r\n}", " {}", "{} "} {
+		r := typical(1)[0]
+		r.Payload = []byte(payload)
+		if line := string(appendLine(nil, r)); strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\r\n") || !strings.Contains(line, `"payloadJson":"`) {
+			t.Errorf("payload %q is in the line %q", payload, line)
+		}
+	}
+}
+
+// TestTimes: a time is written in one way, and read in that way alone.
+func TestTimes(t *testing.T) {
+	for ns, want := range map[int64]string{
+		0: "1970-01-01T00:00:00Z", -1: "1969-12-31T23:59:59.999999999Z", 1e6: "1970-01-01T00:00:00.001Z", 1e3: "1970-01-01T00:00:00.000001Z", 1e8: "1970-01-01T00:00:00.100Z",
+		1 << 62: "2116-02-20T23:53:38.427387904Z", math.MaxInt64: "2262-04-11T23:47:16.854775807Z", math.MinInt64: "1677-09-21T00:12:43.145224192Z",
+	} {
+		var back int64
+		if got := string(appendTime(nil, ns)); got != want || !parseTime(&back, got) || back != ns {
+			t.Errorf("%d is %s, and that %d; want %s", ns, got, back, want)
+		}
+	}
+	for _, text := range []string{
+		"", "Z", "2026-02-11T10:30:00", "2026-02-11t10:30:00Z", "2026-02-11 10:30:00Z", "2026-02-11T10:30:00z", "2026-02-11T10:30:00+00:00", "2026-02-11T10:30:00.5Z",
+		"2026-02-11T10:30:00.500000Z", "2026-02-11T10:30:00.000Z", "2026-02-11T10:30:00.123456000Z", "2026-02-11T10:30:00.1234567890Z", "2026-02-11T10:30:00,123Z", "2026-02-30T10:30:00Z",
+		"2026-13-01T10:30:00Z", "2026-00-01T10:30:00Z", "2026-02-00T10:30:00Z", "2026-02-11T24:00:00Z", "2026-02-11T10:60:00Z", "2026-02-11T10:30:60Z", "2026-02-11T1+:30:00Z",
+		"2262-04-11T23:47:16.854775808Z", "1677-09-21T00:12:43.145224191Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2026-02-11T10:30:00.Z", "2026-02-11T10:30:00.12ZZ",
+	} {
+		var ns int64
+		if parseTime(&ns, text) {
+			t.Errorf("%q is taken for %s", text, appendTime(nil, ns))
+		}
+	}
+}
+
+// TestUnknownParquet: what exports do not have is refused in Parquet too.
+func TestUnknownParquet(t *testing.T) {
+	records := evidence()
+	manifest := manifestOf(t, signer(t, 1), records)
+	rows := func() (rows []parquetRow) {
+		w := newParquetWriter(io.Discard)
+		for _, r := range records {
+			rows = append(rows, w.rowOf(r))
+		}
+		return rows
+	}()
+	type more struct {
+		parquetRow
+		Colour string `parquet:"colour"`
+	}
+	type other struct {
+		EventID int64 `parquet:"event_id"`
+	}
+	wider := make([]more, len(rows))
+	for i := range rows {
+		wider[i].parquetRow = rows[i]
+	}
+	for what, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"as it is":      {parquetFile(t, rows, manifestKey, manifest), ""},
+		"metadata more": {parquetFile(t, rows, manifestKey, manifest, "colour", "blue"), `its metadata has "colour"`},
+		"no manifest":   {parquetFile(t, rows), "its metadata has no manifest"},
+		"a column more": {parquetFile(t, wider, manifestKey, manifest), `it has a column "colour"`},
+		"other columns": {parquetFile(t, []other{{1}}, manifestKey, manifest), `column "event_id" is not`},
+	} {
+		report := verified(t, Parquet, c.file)
+		if c.want == "" && len(report.Faults) > 0 {
+			t.Errorf("%s: %q", what, report.Faults)
+		}
+		if c.want != "" {
+			found(t, what, report, c.want)
+		}
+	}
+}
+
+func parquetFile[T any](t *testing.T, rows []T, metadata ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := parquet.NewGenericWriter[T](&out)
+	if _, err := w.Write(rows); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(metadata); i += 2 {
+		w.SetKeyValueMetadata(metadata[i], metadata[i+1])
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }

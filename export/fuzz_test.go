@@ -30,7 +30,7 @@ func FuzzLine(f *testing.F) {
 		if fault := parseLine(written, string(written), &again); fault != "" || !reflect.DeepEqual(r, again) {
 			t.Fatalf("%q is read as\n%+v, and written and read again\n%+v (%s)", line, r, again, fault)
 		}
-		if bytes.Contains(line, []byte("payloadJson")) || !json.Valid(line) {
+		if !json.Valid(line) {
 			return
 		}
 		want, err := contract.ParseRecord(line)
@@ -103,7 +103,7 @@ func FuzzPieces(f *testing.F) {
 }
 
 // FuzzVerify: no file makes the verification fail, and one with the tests' signature and no fault has the records that
-// were exported.
+// were exported, or none.
 func FuzzVerify(f *testing.F) {
 	original := evidence()
 	for _, format := range allFormats {
@@ -120,7 +120,7 @@ func FuzzVerify(f *testing.F) {
 			return
 		}
 		got, _, err := readAll(format, file)
-		if err != nil || !slices.EqualFunc(got, original, sameButPlan) {
+		if err != nil || len(got) > 0 && !slices.EqualFunc(got, original, sameButPlan) { // the corpus has a window without events
 			t.Fatalf("verifies, and is not what was signed: %v", err)
 		}
 	})

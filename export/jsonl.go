@@ -67,8 +67,9 @@ func appendLine(b []byte, r *Record) []byte {
 	if r.ImportedAt != 0 {
 		b = append(appendTime(append(b, `,"importedAt":"`...), r.ImportedAt), '"')
 	}
-	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 {
-		// A line cannot hold it as it is, and without its line breaks it would have another digest.
+	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
+		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
+		// A line cannot hold it as it is, and without its line breaks, or the blanks around it, it would have another digest.
 		b = base64.StdEncoding.AppendEncode(append(b, `,"payloadJson":"`...), r.Payload)
 		return append(b, "\"}\n"...)
 	}

@@ -281,7 +281,7 @@ func TestTamperedBytes(t *testing.T) {
 			found(t, fmt.Sprintf("%v, more by %.20q", f, more), verified(t, f, append(slices.Clone(file), more...)))
 			found(t, fmt.Sprintf("%v, begun with %.20q", f, more), verified(t, f, append([]byte(more), file...)))
 		}
-		step := map[Format]int{JSONLines: 11, CSV: 11, Parquet: 3}[f] // primes: all bits of all kinds of bytes
+		step := map[Format]int{JSONLines: 11, CSV: 11, Parquet: 7}[f] // primes: all bits of all kinds of bytes
 		for n := 0; n < len(file); n += step {
 			changed := slices.Clone(file)
 			changed[n] ^= 1 << (n % 8)

@@ -3,11 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-
 	"runlog/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -18,10 +17,14 @@ const (
 	// maxExports is how many exports a node makes at once (D12).
 	maxExports = 8
 	// exportEvents and exportBytes end a message of an export.
-	exportEvents = 512
-	exportBytes  = 512 << 10
+	exportEvents = 256
+	exportBytes  = 256 << 10
+	// exportEnvelope is about what an event takes beside its payload.
+	exportEnvelope = 700
 	// exportAhead is how many messages are made before the first of them is sent.
 	exportAhead = 4
+	// exportSlice is how many events are read before appends are given way.
+	exportSlice = 64
 	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps what it shows.
 	exportHold = time.Second
 	// exportTell is how often an export that finds nothing says how far it is.
@@ -128,7 +131,8 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 				return false, context.Cause(ctx)
 			}
 			var records []storage.Record
-			if records, more, err = r.Next(exportEvents - len(m.Events)); err != nil {
+			worked := time.Now()
+			if records, more, err = r.Next(min(exportSlice, exportEvents-len(m.Events))); err != nil {
 				return false, err
 			}
 			n, err := e.add(m, records)
@@ -136,6 +140,7 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 				return false, err
 			}
 			bytes += n
+			e.s.giveWay(time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
 			return false, nil // the summary says the rest
@@ -155,6 +160,16 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
+// giveWay lets appends go first that are under way, after work that can wait has taken some time: what reads much is
+// never to be felt by those who write (READ-3). Go's scheduler would take a processor away from such work after 10 ms only.
+func (s *Server) giveWay(worked time.Duration) {
+	if s.held.Load() > 0 {
+		time.Sleep(worked)
+		return
+	}
+	runtime.Gosched()
+}
+
 // add puts records into a message, and returns their size.
 func (e *exporting) add(m *runlogv1.ExportEventsResponse, records []storage.Record) (bytes int, err error) {
 	for i := range records {
@@ -163,7 +178,7 @@ func (e *exporting) add(m *runlogv1.ExportEventsResponse, records []storage.Reco
 			return 0, err
 		}
 		e.w.at.add(&records[i])
-		bytes += proto.Size(record)
+		bytes += exportEnvelope + len(records[i].Payload)
 		m.Events = append(m.Events, record)
 	}
 	return bytes, nil

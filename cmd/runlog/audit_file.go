@@ -75,7 +75,7 @@ func syncDir(path string) error {
 // windowProgress shows how much of a window has been read.
 type windowProgress struct {
 	*progress
-	from int64 // nanoseconds since 1970
+	from int64 // nanoseconds since 1970; 0: the beginning
 	next time.Time
 }
 
@@ -93,6 +93,11 @@ func (p *windowProgress) reached(now time.Time, through *timestamppb.Timestamp, 
 		return
 	}
 	p.next = now.Add(progressEvery)
+	if p.from == 0 && through != nil {
+		// The window is from the beginning: what there is begins here.
+		p.from = through.AsTime().UnixNano()
+		p.total -= p.from
+	}
 	p.draw(now, max(0, through.AsTime().UnixNano()-p.from), events)
 }
 

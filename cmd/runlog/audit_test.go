@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -8,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"runlog/proof"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // TestMoment: times are RFC 3339, dates, or so long before now.
@@ -129,7 +133,7 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 		"another digest":      {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.Digest[0]++ } }, "2026-02-12", exitFailed, "nothing was kept"},
 		"another window":      {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.To++ } }, "2026-02-12", exitFailed, "exported a window up to"},
 		"open at the end":     {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.CompleteThrough = e.To - 1 } }, "2026-02-12", exitRefused, "window is open"},
-		"open at the begin":   {t.Context(), func(*fakeAudit) {}, "2026-03-02", exitRefused, "complete through 2026-03-01T00:00:00Z only"},
+		"open at the begin":   {t.Context(), func(f *fakeAudit) { f.lie = func(e *proof.Export) { e.CompleteThrough = e.To } }, "2026-03-02", exitRefused, "complete through 2026-03-01T00:00:00Z only"},
 		"interrupted":         {canceled, func(*fakeAudit) {}, "2026-02-12", exitInterrupted, ""},
 		"a stranger's record": {t.Context(), func(f *fakeAudit) { f.records[1].EventId = "1" }, "2026-02-12", exitFailed, "undecodable record"},
 	} {
@@ -164,4 +168,25 @@ func TestAuditExportOpen(t *testing.T) {
 	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") {
 		t.Error(s.text())
 	}
+}
+
+// TestWindowProgress: the bar shows how much of the window was read, also of one from the beginning.
+func TestWindowProgress(t *testing.T) {
+	at := func(hour int) *timestamppb.Timestamp {
+		return timestamppb.New(time.Date(2026, 2, 11, hour, 0, 0, 0, time.UTC))
+	}
+	for name, from := range map[string]*timestamppb.Timestamp{"from a moment": at(0), "from the beginning": nil} {
+		var out bytes.Buffer
+		a := &app{stderr: &out, stderrWidth: 100}
+		p := a.auditProgress(&runlogv1.QueryEventsResponse{From: from, To: at(10)})
+		p.reached(p.started, at(0), 1)
+		p.reached(p.started.Add(2*time.Second), at(5), 3000)
+		if !strings.Contains(out.String(), " 50% [") || !strings.Contains(out.String(), "3,000 events  1,500/s") {
+			t.Errorf("%s: %q", name, out.String())
+		}
+		p.clear()
+	}
+	var none *windowProgress
+	none.reached(time.Now(), nil, 1)
+	none.clear()
 }
