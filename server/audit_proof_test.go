@@ -154,6 +154,15 @@ func TestProveRun(t *testing.T) {
 		t.Errorf("%d checkpoints, want %d", got, made+1)
 	}
 	chained(t, n.checkpoints())
+	if over := n.get("/v1/audit/runs/run-7:prove?fresh=true"); over["leafIndex"] != "7" || len(over["path"].([]any)) != 8 {
+		t.Errorf("over HTTP: %v", over)
+	}
+	if over := n.get("/v1/audit/checkpoints?pageSize=1"); len(over["checkpoints"].([]any)) != 1 || over["nextPageToken"] == "" {
+		t.Errorf("over HTTP: %v", over)
+	}
+	if over := n.post("/v1/audit/keys:rotate", "{}"); over["key"].(map[string]any)["number"] != "2" || len(n.get("/v1/audit/keys")["keys"].([]any)) != 2 {
+		t.Errorf("over HTTP: %v", over)
+	}
 	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "nobody", Fresh: true})
 	says(t, err, contract.ReasonRunNotFound, "nobody")
 	_, err = n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{})

@@ -89,7 +89,8 @@ type Options struct {
 	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up on. Default: 250,000.
 	MaxCatchUp uint64
 	// CheckpointInterval and CheckpointEvents are how long, and how many events, after a signed checkpoint the next one is
-	// made, if anything has changed. Default: 60 s and 100,000. A negative CheckpointInterval: only when one is asked for.
+	// made, if anything has changed. Default: 60 s and 100,000. A negative CheckpointInterval: neither a
+	// checkpoint nor a key is made before one is asked for.
 	CheckpointInterval time.Duration
 	CheckpointEvents   uint64
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.

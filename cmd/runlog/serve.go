@@ -151,19 +151,17 @@ func clusterFlags(opts *server.Options) error {
 
 // registerCheckpointFlags registers the flags that tell when checkpoints are signed.
 func registerCheckpointFlags(f *pflag.FlagSet, opts *server.Options) {
-	f.DurationVar(&opts.CheckpointInterval, "checkpoint-interval", server.DefaultCheckpointInterval, "how long after a signed checkpoint the next is made, if anything has changed; 0: only when one is asked for")
+	f.DurationVar(&opts.CheckpointInterval, "checkpoint-interval", server.DefaultCheckpointInterval, "how long after a signed checkpoint the next is made, if anything has changed")
 	f.Uint64Var(&opts.CheckpointEvents, "checkpoint-events", server.DefaultCheckpointEvents, "how many events after a signed checkpoint the next is made, if that comes first")
 }
 
 // checkpointFlags checks the flags that tell when checkpoints are signed.
 func checkpointFlags(opts *server.Options) error {
 	switch {
-	case opts.CheckpointInterval < 0:
-		return usageError("--checkpoint-interval %s is negative", opts.CheckpointInterval)
+	case opts.CheckpointInterval <= 0:
+		return usageError("--checkpoint-interval %s is not positive", opts.CheckpointInterval)
 	case opts.CheckpointEvents == 0:
 		return usageError("--checkpoint-events 0 is not positive")
-	case opts.CheckpointInterval == 0:
-		opts.CheckpointInterval = -1
 	}
 	return nil
 }
