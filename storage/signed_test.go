@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"testing"
@@ -277,4 +278,34 @@ func TestHeads(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestSignedFormats compares the commands and rows of signed checkpoints and public keys with what earlier builds wrote.
+func TestSignedFormats(t *testing.T) {
+	l := open(t, storage.Options{})
+	defer func() { _ = l.Close() }()
+	var out bytes.Buffer
+	put := func(index uint64, c storage.Command, err error) {
+		t.Helper()
+		if o := command(t, l.Store, index, c, err); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+		fmt.Fprintf(&out, "command\n%s\n", hex.Dump(c.Bytes()))
+	}
+	c, err := storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"})
+	put(5, c, err)
+	c, err = storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 3, Note: "first"})
+	put(6, c, err)
+	c, err = storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Follows: 3, Note: "second"})
+	put(7, c, err)
+	rows, err := l.Store.Dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(rows); i += 2 {
+		if rows[i][0] == 'p' || rows[i][0] == 's' {
+			fmt.Fprintf(&out, "key\n%svalue\n%s\n", hex.Dump(rows[i]), hex.Dump(rows[i+1]))
+		}
+	}
+	golden(t, "signed", out.Bytes())
 }
