@@ -179,10 +179,12 @@ func TestCheckpointsGoOn(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, often)
 	appended := 0
+	var runs []string
 	more := func() {
 		t.Helper()
 		appended++
-		all[appended%3].mustAppend(fmt.Sprint("run-", appended), numbered(appended))
+		runs = append(runs, fmt.Sprint("run-", appended))
+		all[appended%3].mustAppend(runs[appended-1], numbered(appended))
 		eventually(t, "a checkpoint of it", func() bool {
 			list := all[0].checkpoints()
 			return len(list) > 0 && list[0].Events == uint64(appended)
@@ -208,19 +210,51 @@ func TestCheckpointsGoOn(t *testing.T) {
 	if keys := all[1].signingKeys(); len(keys) != 1 {
 		t.Errorf("keys %v", keys)
 	}
-	// The root is a function of what is applied: every node that leads signs the same.
-	roots := map[string]bool{}
-	for range all {
-		l, c := all.leader().prove("run-1", false)
-		if l.Head.LastSeq != 1 {
-			t.Errorf("leaf %v", l)
+	// The root is a function of what is applied: every node has it, and every node that leads signs it.
+	_, newest := all[0].prove("run-1", true)
+	for _, n := range all {
+		if l, c := n.prove("run-1", true); l.Head.LastSeq != 1 || c.Root != newest.Root {
+			t.Errorf("node %s proves %v by root %v, want %v", n.opts.NodeID, l, c.Root, newest.Root)
 		}
-		roots[c.Root.String()] = true
+		if got := n.rootOfStore(runs...); got != newest.Root {
+			t.Errorf("node %s has root %v, signed is %v", n.opts.NodeID, got, newest.Root)
+		}
+	}
+	for range all {
 		moveLeader(t, all)
+		if _, c := all.leader().prove("run-1", false); c.Root != newest.Root {
+			t.Errorf("the next leader signs root %v, not %v", c.Root, newest.Root)
+		}
 	}
-	if len(roots) != 1 {
-		t.Errorf("roots %v", roots)
+}
+
+// rootOfStore works out the root over what a node has applied of runs, which were made in this order.
+func (n *node) rootOfStore(runs ...string) tlog.Hash {
+	n.t.Helper()
+	var level []tlog.Hash
+	for _, id := range runs {
+		r, err := n.server.store.Run(id)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		h := proof.RunHead{
+			RunID: r.RunID, TenantID: r.Scope.TenantID, ProjectID: r.Scope.ProjectID, EnvironmentID: r.Scope.EnvironmentID, PlanID: r.PlanID,
+			PlanVersion: r.PlanVersion, CreatedAt: r.CreatedAt, LastSeq: r.LastSeq, PersistedAt: r.PersistedAt, Chain: r.Chain,
+		}
+		level = append(level, h.Leaf())
 	}
+	for len(level) > 1 {
+		var over []tlog.Hash
+		for i := 0; i < len(level); i += 2 {
+			if i+1 == len(level) {
+				over = append(over, level[i])
+			} else {
+				over = append(over, tlog.NodeHash(level[i], level[i+1]))
+			}
+		}
+		level = over
+	}
+	return level[0]
 }
 
 // TestSigningKeyReachesAll: every node has the key soon after it was made, a node that joins too, and after the cluster
