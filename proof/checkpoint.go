@@ -32,8 +32,8 @@ type Checkpoint struct {
 	Root tlog.Hash
 	// Position in the commit order up to which it reaches.
 	Position uint64
-	// CompleteThrough is the time of the last proposal up to there, in nanoseconds since 1970: what was persisted at or
-	// before it is in the tree.
+	// CompleteThrough is the stamp of the last entry up to there, in nanoseconds since 1970: every event that was stamped at
+	// or before it is in the tree.
 	CompleteThrough int64
 	// Events that were stored up to there.
 	Events uint64

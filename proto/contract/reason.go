@@ -53,7 +53,7 @@ const (
 	ReasonMembershipRefused Reason = "MEMBERSHIP_REFUSED"
 )
 
-// The reason that only AuditService needs.
+// ReasonSigningKeyMissing is one that only AuditService needs.
 const ReasonSigningKeyMissing Reason = "SIGNING_KEY_MISSING"
 
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
