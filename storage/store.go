@@ -95,6 +95,9 @@ type Applied struct {
 // Position of the last applied entry.
 func (a *Applied) Position() Position { return Position(a.Index) }
 
+// Runs is how many runs there are, removed ones included.
+func (a *Applied) Runs() uint64 { return a.nextRun - 1 }
+
 func (a *Applied) row(cluster ClusterID) *recordv1.Applied {
 	return &recordv1.Applied{
 		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.nextRun,

@@ -66,6 +66,7 @@ what they add up to.
   runlog snapshot RUN              show what a run has come to
   runlog watch RUN                 follow it
   runlog cluster status            show the nodes
+  runlog backup DIR                back a node up, and restore it
 
 ` + exitCodeHelp(),
 		Version:       version,
@@ -96,6 +97,8 @@ what they add up to.
 		a.watchCommand(),
 		a.runsCommand(),
 		a.clusterCommand(),
+		a.backupCommand(),
+		a.restoreCommand(),
 		a.projectorCommand(),
 		a.errorsCommand(),
 		a.benchCommand(),
