@@ -80,6 +80,10 @@ func (r *Repository) lock() (io.Closer, error) {
 	if err := r.fs.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
+	// It may be there and not survive a crash.
+	if err := syncDir(r.fs, r.fs.PathDir(r.dir)); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return nil, err
+	}
 	lock, err := r.fs.Lock(r.path(lockFile))
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, fmt.Errorf("backup: %w", err)
