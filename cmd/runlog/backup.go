@@ -12,11 +12,19 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"runlog/backup"
 	"runlog/client"
 	"runlog/proof"
 	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Flow control of the connection that a backup comes over, in bytes: gRPC finds out by itself how much there may be on the way,
+// and takes as long for that as a small backup needs.
+const (
+	backupWindow = 8 << 20
+	backupBuffer = 256 << 10
 )
 
 func (a *app) backupCommand() *cobra.Command {
@@ -34,6 +42,8 @@ directory is for one cluster. "runlog restore" makes a node of a backup.`,
 			"  runlog backup verify /backups/main\n  runlog backup prune /backups/main --keep 7",
 		Args: oneArgument("the directory of the backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a.dialOptions = append(a.dialOptions, grpc.WithInitialWindowSize(backupWindow), grpc.WithInitialConnWindowSize(2*backupWindow),
+				grpc.WithReadBufferSize(backupBuffer))
 			return a.asking(func(c *client.Client) error { return a.takeBackup(cmd.Context(), c, args[0], full) })
 		},
 	}
