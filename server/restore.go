@@ -78,9 +78,11 @@ func (r *restore) choose() (err error) {
 		return err
 	}
 	if len(r.opts.PublicKeys) > 0 {
-		r.done.PublicKey, err = r.done.Backup.Signed(r.opts.PublicKeys...)
+		if r.done.PublicKey, err = r.done.Backup.Signed(r.opts.PublicKeys...); err != nil {
+			return fmt.Errorf("%s: %w", r.done.Backup.Name, err)
+		}
 	}
-	return err
+	return nil
 }
 
 // vacant refuses a target where something is.
@@ -109,7 +111,10 @@ func (r *restore) verify() error {
 	if err := r.done.Backup.Room(vfs.Default, parent); err != nil {
 		return err
 	}
-	return r.opts.Repository.Verify(r.ctx, r.done.Backup, r.progress("verifying"))
+	if err := r.opts.Repository.Verify(r.ctx, r.done.Backup, r.progress("verifying")); err != nil {
+		return fmt.Errorf("%s: %w", r.done.Backup.Name, err)
+	}
+	return nil
 }
 
 func (r *restore) progress(step string) func(backup.Progress) {

@@ -142,7 +142,14 @@ func backupError(err error) error {
 	case errors.Is(err, backup.ErrBusy):
 		return &exitError{exitUnavailable, err.Error() + "; try again when it is done"}
 	case errors.Is(err, backup.ErrMissing), errors.Is(err, backup.ErrDamaged):
-		return &exitError{exitFailed, err.Error()} // one line for each file
+		// One line for each file.
+		return hinted{&exitError{exitFailed, err.Error()}, "another backup may be whole, and runlog backup --full has everything sent anew that the node still has"}
+	case errors.Is(err, backup.ErrManifest):
+		return hinted{err, "restore the file from elsewhere, or name or make another backup; to give this one up, remove the file"}
+	case errors.Is(err, backup.ErrStream):
+		return hinted{err, "make the backup again: tables that have come whole are not sent again"}
+	case errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrSignature):
+		return hinted{err, "do not trust the backup; without --key only damage is looked for"}
 	default:
 		return err
 	}
@@ -185,7 +192,7 @@ func (a *app) listBackups(dir string) error {
 			return []string{e.Name, e.Node, number(e.Position), number(e.Events), strconv.Itoa(len(e.Files)), sizeText(e.Bytes()), signedBy(e.Manifest)}
 		},
 		"NAME", "NODE", "ENTRY", "EVENTS", "FILES", "SIZE", "SIGNATURE")
-	return errors.Join(append(faults, err)...)
+	return backupError(errors.Join(append(faults, err)...))
 }
 
 func (a *app) backupVerifyCommand() *cobra.Command {
@@ -236,7 +243,7 @@ func (a *app) verifyBackup(ctx context.Context, dir, name string, keys []string)
 	key := ""
 	if len(keys) > 0 {
 		if key, err = m.Signed(keys...); err != nil {
-			return fmt.Errorf("%s: %w", m.Name, err)
+			return backupError(fmt.Errorf("%s: %w", m.Name, err))
 		}
 	}
 	bar, advance := a.copying()

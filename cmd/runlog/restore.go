@@ -13,6 +13,7 @@ import (
 	"runlog/backup"
 	"runlog/proof"
 	"runlog/server"
+	"runlog/server/cluster"
 )
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -53,6 +54,9 @@ func repositoryOf(path string) (repo *backup.Repository, name string) {
 func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	if err := checkKeys(opts.PublicKeys); err != nil {
 		return err
+	}
+	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
+		return usageError("--node-id %q %s", opts.NodeID, fault)
 	}
 	log, err := newLogger(a.stderr, "warn", "text")
 	if err != nil {
