@@ -57,7 +57,7 @@ func (n *fakeNode) source(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.Backu
 }
 
 func (n *fakeNode) statement() *proof.Backup {
-	b := &proof.Backup{Cluster: [16]byte{n.cluster}, Node: "n1", Origin: n.origin, Made: int64(n.position) * 1e9, Position: n.position, Term: 1, Events: 3}
+	b := &proof.Backup{Format: 3, Cluster: [16]byte{n.cluster}, Node: "n1", Origin: n.origin, Made: int64(n.position) * 1e9, Position: n.position, Term: 1, Events: 3}
 	for _, name := range slices.Sorted(maps.Keys(n.files)) {
 		b.Files = append(b.Files, proof.BackupFile{Name: name, Size: uint64(len(n.files[name])), SHA256: sha256.Sum256([]byte(n.files[name]))})
 	}

@@ -154,18 +154,18 @@ func (b *backups) round(ctx context.Context, name string) (r BackupRound, err er
 	return r, os.RemoveAll(repo)
 }
 
-// forget has the system let go of what it has in memory of files below the directory.
-func (b *backups) forget() error {
-	return filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil // a compaction removes files meanwhile
+// forget has the system let go of what it has in memory of files below the directory. Those that a compaction removes
+// meanwhile are forgotten too.
+func (b *backups) forget() (failed error) {
+	_ = filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if f, err := os.Open(path); err == nil {
+				failed = errors.Join(failed, evict(f), f.Close())
+			}
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return nil
-		}
-		return errors.Join(evict(f), f.Close())
+		return nil
 	})
+	return failed
 }
 
 // copy is the limit of the disk: what the node has, read and written once.

@@ -33,6 +33,9 @@ type Fill struct {
 	Receipts int `json:"receipts"`
 	// RunEvents is how many of them each run has.
 	RunEvents int `json:"runEvents"`
+	// PayloadBytes is about the size of an event's payload; 0: it is empty. With payloads, one run in a hundred is
+	// SmallTenant's.
+	PayloadBytes int `json:"payloadBytes,omitempty"`
 }
 
 // Validate reports every fault of the description.
@@ -43,6 +46,9 @@ func (f *Fill) Validate() error {
 	}
 	if f.RunEvents < 1 || f.RunEvents > MaxRunEvents {
 		errs = append(errs, fmt.Errorf("bench: run events is %d, want 1 to %d", f.RunEvents, MaxRunEvents))
+	}
+	if f.PayloadBytes != 0 && (f.PayloadBytes < MinPayloadBytes || f.PayloadBytes > MaxPayloadBytes) {
+		errs = append(errs, fmt.Errorf("bench: payload is %d bytes, want 0, or %d to %d", f.PayloadBytes, MinPayloadBytes, MaxPayloadBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -111,6 +117,7 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 	if err != nil {
 		return err
 	}
+	text := fillText(f.PayloadBytes)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	bulk, err := storage.OpenBulk(storage.Options{Dir: filepath.Join(data, "store"), Cluster: cluster, Fail: cancel}, fillProposal)
@@ -140,7 +147,7 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 			slots <- struct{}{}
 			encoders.Go(func() {
 				defer func() { <-slots }()
-				c, err := storage.EncodeAppend(&storage.Append{RunID: StoredRun(run), Events: storedEvents(run, f.RunEvents)})
+				c, err := storage.EncodeAppend(&storage.Append{RunID: StoredRun(run), Events: f.events(text, run)})
 				ready <- encoded{c, err}
 			})
 		}
@@ -180,6 +187,23 @@ func clusterOf(data string) (storage.ClusterID, error) {
 
 // StoredRun is the id of a filled store's n-th run.
 func StoredRun(n int) string { return fmt.Sprintf("run_stored_%010d", n) }
+
+// events of a run.
+func (f *Fill) events(text string, run int) []contract.Event {
+	events := storedEvents(run, f.RunEvents)
+	if f.PayloadBytes == 0 {
+		return events
+	}
+	for i := range events {
+		if run%100 == 99 {
+			events[i].TenantID = SmallTenant
+		}
+		// Pieces of the text that seldom repeat.
+		at := (run*f.RunEvents + i) * 7919 % textBytes
+		events[i].Payload = fmt.Appendf(nil, `{"log":"%s"}`, text[at:at+f.PayloadBytes])
+	}
+	return events
+}
 
 // storedEvents are as small as events can be: it is their receipts that count.
 func storedEvents(run, n int) []contract.Event {

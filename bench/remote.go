@@ -128,3 +128,38 @@ func (r *Remote) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+var _ Auditor = (*Remote)(nil)
+
+func (r *Remote) audit() runlogv1.AuditServiceClient {
+	return runlogv1.NewAuditServiceClient(r.link().conn)
+}
+
+// QueryEvents calls QueryEvents.
+func (r *Remote) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error) {
+	return r.audit().QueryEvents(ctx, req, grpc.MaxCallRecvMsgSize(maxPageBytes))
+}
+
+// maxPageBytes is more than a node puts into one message.
+const maxPageBytes = 16 << 20
+
+// ExportEvents calls ExportEvents.
+func (r *Remote) ExportEvents(
+	ctx context.Context, req *runlogv1.ExportEventsRequest, read func(*runlogv1.ExportEventsResponse),
+) (*runlogv1.ExportSummary, error) {
+	stream, err := r.audit().ExportEvents(ctx, req, grpc.MaxCallRecvMsgSize(maxPageBytes))
+	for err == nil {
+		var m *runlogv1.ExportEventsResponse
+		if m, err = stream.Recv(); err == nil {
+			if read(m); m.Summary != nil {
+				return m.Summary, nil
+			}
+		}
+	}
+	return nil, err
+}
+
+// VerifyRun calls VerifyRun.
+func (r *Remote) VerifyRun(ctx context.Context, runID string) (*runlogv1.VerifyRunResponse, error) {
+	return r.audit().VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: runID})
+}

@@ -47,6 +47,8 @@ type Result struct {
 	Watch   *WatchResult   `json:"watch,omitempty"`
 	Lag     *LagResult     `json:"lag,omitempty"`
 	Rebuild *RebuildResult `json:"rebuild,omitempty"`
+	// Audit is what an auditor's questions take.
+	Audit *AuditResult `json:"audit,omitempty"`
 	// Memory is what a stream takes that says nothing (watch, grpc-idle).
 	Memory *StreamMemory `json:"memoryOfAStream,omitempty"`
 	// Reads beside the appends (mixed-read).

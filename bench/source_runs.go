@@ -23,8 +23,10 @@ func newHotRun(s *session, batch, number, sources int) *hotRun {
 	return h
 }
 
+func hotRunID(s *session) string { return "run_bench_" + s.id + "_hot" }
+
 func (h *hotRun) next() *runlogv1.AppendEventsRequest {
-	h.req = &runlogv1.AppendEventsRequest{RunId: "run_bench_" + h.s.id + "_hot", Events: make([]*runlogv1.EventWrite, h.batch)}
+	h.req = &runlogv1.AppendEventsRequest{RunId: hotRunID(h.s), Events: make([]*runlogv1.EventWrite, h.batch)}
 	now := time.Now()
 	for i := range h.req.Events {
 		h.req.Events[i] = h.signal(uint32(h.made*h.sources+h.number+1), now)

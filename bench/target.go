@@ -70,6 +70,14 @@ type Mark struct {
 	At          time.Time
 }
 
+// Auditor is a Target whose windows of time can be asked for (audit).
+type Auditor interface {
+	QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
+	// ExportEvents gives each message to read, and returns what the last one says.
+	ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest, read func(*runlogv1.ExportEventsResponse)) (*runlogv1.ExportSummary, error)
+	VerifyRun(ctx context.Context, runID string) (*runlogv1.VerifyRunResponse, error)
+}
+
 // Restarter is a Target that can be killed and brought back (recovery).
 type Restarter interface {
 	// Kill ends the process as SIGKILL does and returns once it is gone.

@@ -138,6 +138,7 @@ func (e *unsupportedError) Error() string { return "bench: it has no " + e.what 
 var (
 	errNoStreams = &unsupportedError{"streaming append"}
 	errNoReads   = &unsupportedError{"reads"}
+	errNoAudit   = &unsupportedError{"windows of time"}
 	errNoWatches = &unsupportedError{"watches"}
 	errNoAdmin   = &unsupportedError{"admin listener; let the bench start it"}
 	errNoGroup   = &unsupportedError{"other node that could lead"}

@@ -104,6 +104,8 @@ func Kinds() []Kind {
 			Workload{Callers: 64, Batch: 1, Runs: 1000, Watchers: 20_000}, openWatch, "watchers", "runs", "rate")),
 		own(kind(Lag, "append-unary at half of the rate that it reaches: how old snapshots get",
 			Workload{Callers: 256, Batch: 1}, openLag)),
+		kind(Audit, "of a store that was filled with payloads (bench audit): windows, exports and verification, and appends beside them",
+			Workload{Callers: 16, Batch: 1, Stored: 2_000_000, Rate: 1000}, openAudit, "stored", "rate"),
 		own(kind(Rebuild, "the projection is folded anew from a log of runs that batches have made",
 			Workload{Callers: 16, Batch: 100, Stored: 2_000_000}, openRebuild, "batch", "stored")),
 		own(kind(Recovery, "append-unary, and the node is killed at its height and started again",
@@ -133,6 +135,8 @@ const (
 	// Lag and Rebuild need an Operator.
 	Lag     = "lag"
 	Rebuild = "rebuild"
+	// Audit needs an Auditor with a filled store.
+	Audit = "audit"
 	// Recovery needs a Restarter.
 	Recovery = "recovery"
 	// Failover and Transfer need a Group.

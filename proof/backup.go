@@ -12,17 +12,14 @@ import (
 
 const (
 	// BackupTitle is the title of a backup's statement.
-	BackupTitle = "runlog backup 1"
-	// BackupFormat is the version of what the files of a backup hold (docs/formats.md, what lies on disk).
-	BackupFormat = 1
-
+	BackupTitle  = "runlog backup 1"
 	backupTitles = "runlog backup "
 	// maxBackupFile times maxBackupFiles is a size that an int64 holds. A database of 10 TB has fewer files, and smaller ones.
 	maxBackupFile  = 1 << 44
 	maxBackupFiles = 200_000
 )
 
-// ErrBackupFormat means that a backup was made by a build with another format than this one's.
+// ErrBackupFormat means that the statement of a backup has another version than this build knows.
 var ErrBackupFormat = errors.New("proof: backup of another format")
 
 var (
@@ -33,6 +30,8 @@ var (
 
 // Backup is what a node says of a backup that it has made: how far it reaches, and which files it consists of.
 type Backup struct {
+	// Format of what the files hold: that of the node's data directory.
+	Format  uint64
 	Cluster [16]byte
 	// Node is the name of the node. Origin names its database: what it is called in Raft, a slash, and the number of the
 	// database. Files of one origin that have the same name are the same file.
@@ -71,7 +70,7 @@ func (b *Backup) Bytes() (n uint64) {
 // Statement returns it as a node signs it.
 func (b *Backup) Statement() *Statement {
 	s := &Statement{Title: BackupTitle}
-	s.Add("format", strconv.Itoa(BackupFormat)).Add("cluster", fmt.Sprintf("%x", b.Cluster[:]))
+	s.Add("format", fmt.Sprint(b.Format)).Add("cluster", fmt.Sprintf("%x", b.Cluster[:]))
 	s.Add("node", Quote(b.Node)).Add("origin", b.Origin).Add("version", Quote(b.Version)).Add("made", FormatTime(b.Made))
 	s.Add("position", fmt.Sprint(b.Position)).Add("term", fmt.Sprint(b.Term)).Add("rolling-hash", b.RollingHash.String())
 	s.Add("complete-through", FormatTime(b.CompleteThrough)).Add("runs", fmt.Sprint(b.Runs)).Add("events", fmt.Sprint(b.Events))
@@ -81,8 +80,7 @@ func (b *Backup) Statement() *Statement {
 	return s
 }
 
-// ParseBackup reads a backup's statement. Errors are ErrBackupFormat, also of a backup whose statement has another version,
-// and ErrStatement.
+// ParseBackup reads a backup's statement. Errors are ErrBackupFormat and ErrStatement.
 func ParseBackup(s *Statement) (*Backup, error) {
 	if strings.HasPrefix(s.Title, backupTitles) && s.Title != BackupTitle {
 		return nil, fmt.Errorf("%w: its statement is %q, and this build knows %q", ErrBackupFormat, s.Title, BackupTitle)
@@ -90,7 +88,7 @@ func ParseBackup(s *Statement) (*Backup, error) {
 	b := &Backup{}
 	err := s.Expect(BackupTitle)
 	for _, step := range []func() error{
-		s.takeBackupFormat,
+		func() (err error) { b.Format, err = s.TakeNumber("format"); return err },
 		func() error { return s.takeHex("cluster", b.Cluster[:]) },
 		func() (err error) { b.Node, err = s.TakeText("node"); return err },
 		func() (err error) { b.Origin, err = s.takeMatch("origin", backupOriginRE); return err },
@@ -113,15 +111,6 @@ func ParseBackup(s *Statement) (*Backup, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// takeBackupFormat comes first: what follows belongs to the format.
-func (s *Statement) takeBackupFormat() error {
-	format, err := s.TakeNumber("format")
-	if err == nil && format != BackupFormat {
-		err = fmt.Errorf("%w: its files have format %d, and this build knows %d", ErrBackupFormat, format, BackupFormat)
-	}
-	return err
 }
 
 func (s *Statement) takeMatch(name string, form *regexp.Regexp) (string, error) {

@@ -13,7 +13,7 @@ import (
 
 func aBackup() *Backup {
 	return &Backup{
-		Cluster: [16]byte{1, 2, 3}, Node: "n1", Origin: "n1.5f2c8a01/2", Version: "v1.2.3", Made: 1770805800123456789,
+		Format: 3, Cluster: [16]byte{1, 2, 3}, Node: "n1", Origin: "n1.5f2c8a01/2", Version: "v1.2.3", Made: 1770805800123456789,
 		Position: 1234, Term: 5, RollingHash: contract.Digest{4}, CompleteThrough: 1770805799000000001, Runs: 7, Events: 99,
 		Files: []BackupFile{{"000004.sst", 17, contract.Digest{5}}, {"MANIFEST-000001", 0, contract.Digest{6}}},
 	}
@@ -47,7 +47,7 @@ func TestBackupStatementRefused(t *testing.T) {
 	}{
 		"other title":       {BackupTitle, "runlog export 1", ErrStatement, "runlog export 1"},
 		"later title":       {BackupTitle, "runlog backup 2", ErrBackupFormat, "runlog backup 2"},
-		"later format":      {"format 1", "format 2", ErrBackupFormat, "format 2"},
+		"no format":         {"format 3", "format three", ErrStatement, "three"},
 		"unknown line":      {"term 5\n", "term 5\ncolour \"red\"\n", ErrStatement, "colour"},
 		"missing line":      {"term 5\n", "", ErrStatement, "term"},
 		"line twice":        {"term 5\n", "term 5\nterm 5\n", ErrStatement, "term"},

@@ -105,7 +105,7 @@ func checkKnown(req *runlogv1.BackupRequest) error {
 func (b *backupStream) describe(c *storage.Checkpoint) {
 	me, a := b.s.cluster.Identity(), &c.Applied
 	b.made = proof.Backup{
-		Cluster: b.s.clusterID, Node: me.NodeID, Origin: fmt.Sprintf("%s/%d", me.RaftID(), c.Database), Version: b.s.opts.Version,
+		Format: dataDirFormat, Cluster: b.s.clusterID, Node: me.NodeID, Origin: fmt.Sprintf("%s/%d", me.RaftID(), c.Database), Version: b.s.opts.Version,
 		Made: b.s.opts.Clock().UnixNano(), Position: a.Index, Term: a.Term, RollingHash: a.RollingHash,
 		CompleteThrough: a.PersistedAt, Runs: a.Runs(), Events: a.Events,
 	}

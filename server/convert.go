@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -24,42 +25,44 @@ func timestamp(ns int64) *timestamppb.Timestamp {
 }
 
 // optional is nil for an absent text.
-func optional(s string) *string {
-	if s == "" {
+func optional(s string) *string { return unlessEmpty(&s) }
+
+// unlessEmpty is optional for a text that has its place already.
+func unlessEmpty(s *string) *string {
+	if *s == "" {
 		return nil
 	}
-	return &s
+	return s
+}
+
+// wireRecord is an EventRecord with what it points at, in one piece of memory: exports make a great many.
+type wireRecord struct {
+	m                            runlogv1.EventRecord
+	emitted, persisted, imported timestamppb.Timestamp
+	payload                      runlogv1.EventRecord_PayloadJson
+	step, by, signal, parent     string
 }
 
 func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
-	m := &runlogv1.EventRecord{
-		EventId:          r.EventID.String(),
-		EventType:        r.Type,
-		RunId:            r.RunID,
-		TenantId:         r.TenantID,
-		ProjectId:        r.ProjectID,
-		EnvironmentId:    r.EnvironmentID,
-		PlanId:           r.PlanID,
-		PlanVersion:      r.PlanVersion,
-		StepId:           optional(r.StepID),
-		LogicalAttemptId: r.LogicalAttemptID,
-		EngineAttemptId:  r.EngineAttemptID,
-		IdempotencyKey:   r.IdempotencyKey,
-		EmittedAt:        timestamppb.New(time.Unix(0, r.EmittedAt)),
-		EmittedBy:        optional(r.EmittedBy),
-		CausedBySignalId: optional(r.CausedBySignalID),
-		ParentEventId:    optional(r.ParentEventID),
-		ContractVersion:  r.Contract.String(),
-		RunSeq:           r.RunSeq,
-		PersistedAt:      timestamp(r.PersistedAt),
-		PayloadDigest:    r.PayloadDigest.String(),
-		RecordDigest:     r.RecordDigest.String(),
-		ChainDigest:      r.ChainDigest.String(),
-		Inherited:        inherited(r.Absent),
-		ImportedAt:       timestamp(r.ImportedAt),
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID}
+	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
+	m := &w.m
+	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID
+	m.TenantId, m.ProjectId, m.EnvironmentId = r.TenantID, r.ProjectID, r.EnvironmentID
+	m.PlanId, m.PlanVersion = r.PlanID, r.PlanVersion
+	m.StepId = unlessEmpty(&w.step)
+	m.LogicalAttemptId, m.EngineAttemptId, m.IdempotencyKey = r.LogicalAttemptID, r.EngineAttemptID, r.IdempotencyKey
+	m.EmittedAt = setTime(&w.emitted, r.EmittedAt)
+	m.EmittedBy, m.CausedBySignalId, m.ParentEventId = unlessEmpty(&w.by), unlessEmpty(&w.signal), unlessEmpty(&w.parent)
+	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
+	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
+	m.Inherited = inherited(r.Absent)
+	if r.ImportedAt != 0 {
+		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
 	}
 	if form != runlogv1.PayloadForm_STRUCT {
-		m.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}
+		w.payload.PayloadJson = r.Payload
+		m.PayloadForm = &w.payload
 		return m, nil
 	}
 	s, err := payloadStruct(r.Payload)
@@ -68,6 +71,24 @@ func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.
 	}
 	m.PayloadForm = &runlogv1.EventRecord_Payload{Payload: s}
 	return m, nil
+}
+
+// hexDigests returns the texts of a record's digests, which share their memory.
+func hexDigests(payload, record, chain *contract.Digest) (p, r, c string) {
+	const size = 2 * len(payload)
+	var b [3 * size]byte
+	hex.Encode(b[:size], payload[:])
+	hex.Encode(b[size:2*size], record[:])
+	hex.Encode(b[2*size:], chain[:])
+	all := string(b[:])
+	return all[:size], all[size : 2*size], all[2*size:]
+}
+
+// setTime makes t the time of nanoseconds since 1970.
+func setTime(t *timestamppb.Timestamp, ns int64) *timestamppb.Timestamp {
+	at := time.Unix(0, ns)
+	t.Seconds, t.Nanos = at.Unix(), int32(at.Nanosecond())
+	return t
 }
 
 // inherited names the envelope fields that a sparse event left out (ENV-1).

@@ -34,7 +34,7 @@ type identity struct {
 	cluster.Identity
 }
 
-const dataDirFormat = 2
+const dataDirFormat = 3
 
 // InUseError says that another process holds the data directory.
 type InUseError struct {

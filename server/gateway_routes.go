@@ -22,6 +22,7 @@ var gatewayServices = []struct {
 	{runlogv1.File_runlog_v1_run_service_proto, runlogv1.RegisterRunServiceHandler},
 	{runlogv1.File_runlog_v1_event_service_proto, runlogv1.RegisterEventServiceHandler},
 	{runlogv1.File_runlog_v1_projection_service_proto, runlogv1.RegisterProjectionServiceHandler},
+	{runlogv1.File_runlog_v1_audit_service_proto, runlogv1.RegisterAuditServiceHandler},
 	{runlogv1.File_runlog_v1_cluster_service_proto, runlogv1.RegisterClusterServiceHandler},
 }
 

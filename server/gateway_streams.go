@@ -23,6 +23,14 @@ func payloadAsStruct(req any) {
 		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
 			r.PayloadForm = runlogv1.PayloadForm_STRUCT
 		}
+	case *runlogv1.QueryEventsRequest:
+		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
+			r.PayloadForm = runlogv1.PayloadForm_STRUCT
+		}
+	case *runlogv1.ExportEventsRequest:
+		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
+			r.PayloadForm = runlogv1.PayloadForm_STRUCT
+		}
 	case *runlogv1.WatchRunRequest:
 		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
 			r.PayloadForm = runlogv1.PayloadForm_STRUCT

@@ -36,6 +36,7 @@ type node struct {
 	runs       runlogv1.RunServiceClient
 	events     runlogv1.EventServiceClient
 	projection runlogv1.ProjectionServiceClient
+	audit      runlogv1.AuditServiceClient
 }
 
 // testOptions are small, on free ports and in a directory of the test's own.
@@ -108,6 +109,7 @@ func (n *node) dial() {
 	n.runs = runlogv1.NewRunServiceClient(conn)
 	n.events = runlogv1.NewEventServiceClient(conn)
 	n.projection = runlogv1.NewProjectionServiceClient(conn)
+	n.audit = runlogv1.NewAuditServiceClient(conn)
 }
 
 // close stops the server and reports what it says. Calling it again does nothing.

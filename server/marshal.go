@@ -55,7 +55,8 @@ func (m *jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {
 // prepareStream makes a server stream Server-Sent Events when the request asks for them, and resumes
 // it where a browser says that it was.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
-	streamed := strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
+	export := strings.HasSuffix(r.URL.RawPath, ":export")
+	streamed := export || strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
 	if !streamed || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
 		r.Header.Del("Accept")
 		return
@@ -65,8 +66,13 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 	if token := r.Header.Get("Last-Event-ID"); token != "" {
 		q := r.URL.Query()
-		q.Del("resume_token")
-		q.Set("resumeToken", token)
+		if export {
+			q.Del("page_token")
+			q.Set("pageToken", token)
+		} else {
+			q.Del("resume_token")
+			q.Set("resumeToken", token)
+		}
 		r.URL.RawQuery = q.Encode()
 	}
 }
@@ -104,6 +110,11 @@ func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
 		return watchEvent(m.ProtoReflect(), m.ResumeToken, data), nil
 	case *runlogv1.WatchRunsResponse:
 		return watchEvent(m.ProtoReflect(), m.ResumeToken, data), nil
+	case *runlogv1.ExportEventsResponse:
+		if m.Summary != nil {
+			return event("summary", "", "", data), nil
+		}
+		return event("events", m.ResumeToken, "", data), nil
 	default:
 		return event("events", "", "", data), nil
 	}

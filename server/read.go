@@ -231,6 +231,12 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 	if level == runlogv1.Consistency_LOCAL {
 		return nil
 	}
+	return s.askLeader(ctx, func(reign *cluster.Reign) error { return s.readableIn(ctx, reign) })
+}
+
+// askLeader asks who leads, until somebody has who does. While nobody leads it waits for LeaderWait, and no longer than the
+// call lasts.
+func (s *Server) askLeader(ctx context.Context, ask func(*cluster.Reign) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.opts.LeaderWait)
 	defer cancel()
 	var tried *cluster.Reign
@@ -242,7 +248,7 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 		if err != nil {
 			continue
 		}
-		err = s.readableIn(ctx, reign)
+		err = ask(reign)
 		if err == nil || !errors.Is(err, raft.ErrNotLeader) {
 			return err
 		}

@@ -19,6 +19,9 @@ import (
 // ErrNotEmpty means that a backup is to be restored where something is.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
+// ErrBackupFormat means that a backup was made by a build whose data have another format.
+var ErrBackupFormat = errors.New("server: the backup has data of another format")
+
 // RestoreOptions say which backup is restored, and where.
 type RestoreOptions struct {
 	// Of these, DataDir, NodeID, RaftAdvertise or RaftListen, Store, Logger and Fail count.
@@ -76,6 +79,9 @@ type restore struct {
 func (r *restore) choose() (err error) {
 	if r.done.Backup, err = r.opts.Repository.Find(r.opts.Backup); err != nil {
 		return err
+	}
+	if m := r.done.Backup; m.Format != dataDirFormat {
+		return fmt.Errorf("%w: %s has %d, and this build knows %d; restore it with the build that made it, %s", ErrBackupFormat, m.Name, m.Format, dataDirFormat, m.Version)
 	}
 	if len(r.opts.PublicKeys) > 0 {
 		if r.done.PublicKey, err = r.done.Backup.Signed(r.opts.PublicKeys...); err != nil {

@@ -188,6 +188,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
 		"another key": {proof.ErrUnknownKey, "another key", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
 		"no backup":   {backup.ErrNone, "nothing", func() (*Restored, error) { return try(signed, "nothing") }},
+		"format":      {ErrBackupFormat, "the build that made it, dev", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Format++ })) }},
 		"term":        {storage.ErrPromise, "of term", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Term++ })) }},
 		"rolling hash": {storage.ErrPromise, "rolling hash", func() (*Restored, error) {
 			return try(signed, take(signed, func(b *proof.Backup) { b.RollingHash[0]++ }))

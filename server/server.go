@@ -71,6 +71,7 @@ type Server struct {
 	health    *health.Server
 	addresses Addresses
 	encodings encodings
+	exports   atomic.Int64 // that are under way
 
 	held     atomic.Int64                   // bytes of events that wait for their answer
 	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
@@ -343,6 +344,7 @@ func (s *Server) newGRPCServer() *grpc.Server {
 	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
 	runlogv1.RegisterEventServiceServer(guarded, &eventService{s: s})
 	runlogv1.RegisterProjectionServiceServer(guarded, &projectionService{s: s})
+	runlogv1.RegisterAuditServiceServer(guarded, &auditService{s: s})
 	runlogv1.RegisterClusterServiceServer(guarded, &clusterService{s: s})
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	return g

@@ -18,6 +18,7 @@ const (
 	tokenWatch    = 2
 	tokenPage     = 3
 	tokenRuns     = 4
+	tokenWindow   = 5
 )
 
 func formatToken(kind byte, numbers ...uint64) string {

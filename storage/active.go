@@ -20,6 +20,7 @@ func (h *keyHash) prefix() keyPrefix { return keyPrefix(h[:16]) }
 type run struct {
 	no       uint64
 	identity *recordv1.RunIdentity
+	tenant   tenantHash
 	head     head
 	metadata *recordv1.RunMetadata // nil: none
 	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a

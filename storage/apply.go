@@ -95,6 +95,7 @@ type application struct {
 	chunk       []byte
 	chunkNo     uint32
 	chunkBlocks uint32
+	tenants     tenants
 	rows        finder // as they were before the proposal
 	effects     []byte // on the heads, for the rolling hash
 	row         []byte // scratch for keys and rows
@@ -123,7 +124,9 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 		chunk:   a.chunk[:0],
 		effects: a.effects[:0],
 		row:     a.row,
+		tenants: a.tenants,
 	}
+	a.tenants.reset()
 	return a, nil
 }
 
@@ -355,6 +358,7 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 		return nil
 	}
 	a.touch(r)
+	a.tenants.add(r.tenant, a.chunkNo, a.chunkBlocks)
 	return a.appendBlock(&out)
 }
 
@@ -431,6 +435,10 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 		r.touched, r.marked = false, false
 	}
 	if err := a.flushChunk(); err != nil {
+		return err
+	}
+	err := a.tenants.rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
+	if err != nil {
 		return err
 	}
 	a.row = keys.AppendStamp(a.row[:0], a.stamp)

@@ -20,7 +20,7 @@ func (a *application) newRun(m *appendCommand) *run {
 		createdAt = parseAssigned(m.assigned).PersistedAt
 	}
 	return &run{
-		no: a.nextRun,
+		no: a.nextRun, tenant: hashTenant(m.scope.tenant),
 		identity: &recordv1.RunIdentity{
 			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
 			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.imports(),
@@ -104,6 +104,7 @@ func (a *application) activeRun(runID []byte) (*run, error) {
 	if r.identity, err = a.rows.identity(no); err != nil {
 		return nil, err
 	}
+	r.tenant = hashTenant(r.identity.Scope.GetTenantId())
 	if r.head, err = a.rows.head(no); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"testing"
 
@@ -147,4 +148,68 @@ func openBench(b *testing.B) *storagetest.Local {
 		b.Fatal(err)
 	}
 	return l
+}
+
+// BenchmarkWindow is how fast an export reads.
+func BenchmarkWindow(b *testing.B) {
+	for _, s := range benchShapes {
+		b.Run(fmt.Sprintf("%dx%d", s.requests, s.events), func(b *testing.B) {
+			l := openBench(b)
+			for i, entry := range benchLog(b, s.proposals, s.requests, s.events, s.runs) {
+				if _, err := l.Store.Apply(uint64(i+1), 1, entry); err != nil {
+					b.Fatal(err)
+				}
+			}
+			st, _, err := l.Store.Stretch(0, math.MaxInt64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := l.Store.OpenWindow(st, storage.WindowFilter{TenantID: "tenant_acme"}, storage.WindowCursor{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for more := true; more; {
+					if _, more, err = r.Next(1000); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := r.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perEvent(b, s.proposals*s.requests*s.events)
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkVerify works out the chain of a run of 100,000 events anew.
+func BenchmarkVerify(b *testing.B) {
+	l := openBench(b)
+	const proposals, events = 100, 1000
+	for i, entry := range benchLog(b, proposals, 1, events, 1) {
+		if _, err := l.Store.Apply(uint64(i+1), 1, entry); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		v, err := l.Store.View("run-000000")
+		if err != nil {
+			b.Fatal(err)
+		}
+		got, err := v.Verify(b.Context())
+		if err != nil || got.FirstBadSeq != 0 || got.Verified != proposals*events {
+			b.Fatalf("%+v, %v", got, err)
+		}
+		_ = v.Close()
+	}
+	perEvent(b, proposals*events)
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
 }

@@ -61,6 +61,7 @@ type bulkSlot struct {
 	position Position
 	stamp    int64
 	chunk    uint32 // the next one
+	tenants  tenants
 }
 
 type bulkReceipt struct {
@@ -112,6 +113,8 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 			stamp:    int64(binary.BigEndian.Uint64(it.Key()[1:])),
 		})
 	}
+	rows := finder{r: db}
+	defer func() { err = errors.Join(err, rows.close()) }()
 	for i := range slots {
 		s := &slots[i]
 		for it.SeekGE(keys.AppendChunk(nil, uint64(s.position), 0)); it.Valid(); it.Next() {
@@ -119,10 +122,36 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 			if !ok || position != uint64(s.position) {
 				break
 			}
+			if err := s.noteTenants(&rows, n, it.Value()); err != nil {
+				return nil, err
+			}
 			s.chunk = n + 1
 		}
 	}
 	return slots, it.Error()
+}
+
+// noteTenants notes whose the blocks of a chunk are that is there.
+func (s *bulkSlot) noteTenants(rows *finder, chunk uint32, data []byte) error {
+	c, err := openChunk(data)
+	if err != nil {
+		return err
+	}
+	for no := uint32(0); ; no++ {
+		var b block
+		ok, err := c.next(&b)
+		if err != nil || !ok {
+			return err
+		}
+		if b.count == 0 {
+			continue
+		}
+		id, err := rows.identity(b.run)
+		if err != nil {
+			return err
+		}
+		s.tenants.add(hashTenant(id.Scope.GetTenantId()), chunk, no)
+	}
 }
 
 // Room is how many events can be added, about.
@@ -220,7 +249,7 @@ func (b *Bulk) endSlot() error {
 
 // addBlocks stores the bodies of a run and gathers its receipts.
 func (b *Bulk) addBlocks(no uint64, m *appendCommand, h *head, slot *bulkSlot) error {
-	headers := m.headers
+	headers, tenant := m.headers, hashTenant(m.scope.tenant)
 	b.receipts = b.receipts[:0]
 	for _, body := range m.blocks {
 		out := block{
@@ -239,6 +268,7 @@ func (b *Bulk) addBlocks(no uint64, m *appendCommand, h *head, slot *bulkSlot) e
 				runSeq: h.lastSeq, persistedAt: slot.stamp, eventID: e.eventID, content: e.content,
 			}})
 		}
+		slot.tenants.add(tenant, slot.chunk, b.blocks)
 		if err := b.addBlock(&out, slot); err != nil {
 			return err
 		}
@@ -295,6 +325,29 @@ func (b *Bulk) addReceipts(no uint64) error {
 	return nil
 }
 
+// addTenants writes the rows of all proposals, whose order is that of tenants first.
+func (b *Bulk) addTenants() error {
+	type row struct{ key, value []byte }
+	var rows []row
+	for i := range b.slots[:b.open] {
+		slot := &b.slots[i]
+		err := slot.tenants.rows(slot.position, func(key, value []byte) error {
+			rows = append(rows, row{bytes.Clone(key), bytes.Clone(value)})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(rows, func(x, y row) int { return bytes.Compare(x.key, y.key) })
+	for _, r := range rows {
+		if err := b.set(r.key, r.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // set appends a row to its table.
 func (b *Bulk) set(key, value []byte) error {
 	t := b.tables[key[0]]
@@ -333,7 +386,7 @@ func (t *bulkTable) close() error {
 // Close hands everything to the store, durably, and closes it. After an error the store is as it was, or has
 // rows that nothing points at: throw it away.
 func (b *Bulk) Close() error {
-	err := b.endSlot()
+	err := errors.Join(b.endSlot(), b.addTenants())
 	var paths []string
 	for _, t := range b.tables {
 		err = errors.Join(err, t.close())

@@ -71,7 +71,8 @@ func (b *bulkStore) rows() [][]byte {
 }
 
 func bulkCommand(t rapid.TB, run string, first, n int) storage.Command {
-	c, err := storage.EncodeAppend(&storage.Append{RunID: run, Events: storagetest.Events(run, first, n)})
+	events := ofTenant("tenant "+run[len(run)-1:], storagetest.Events(run, first, n))
+	c, err := storage.EncodeAppend(&storage.Append{RunID: run, Events: events})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // Dump returns the whole key space: keys and values by turns.
@@ -44,3 +47,56 @@ const MaxIndexed = maxIndexed
 
 // Limit makes an Ahead begin anew after so many events.
 func (a *Ahead) Limit(events int) { a.limit = events }
+
+// ChunksRead counts the chunks that were looked at.
+func (r *WindowReader) ChunksRead() int { return r.chunksRead }
+
+// Tamper sets a row, or deletes it (nil), behind the store's back.
+func (s *Store) Tamper(key, value []byte) error {
+	if value == nil {
+		return s.db().Delete(key, pebble.NoSync)
+	}
+	return s.db().Set(key, value, pebble.NoSync)
+}
+
+// IsEvent tells whether a byte of a chunk, of raw blocks, takes part in an event of the run: it is in the chunk's header or
+// in a block of the run, and not in the body of a duplicate.
+func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
+	v, err := s.View(runID)
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	c, err := openChunk(chunk)
+	if err != nil || at < len(chunk)-len(c.row.data) {
+		return true, err
+	}
+	for {
+		begin := len(chunk) - len(c.row.data)
+		var b block
+		ok, err := c.next(&b)
+		if err != nil || !ok {
+			return false, err
+		}
+		end := len(chunk) - len(c.row.data)
+		if at < begin || at >= end {
+			continue
+		}
+		return b.run == v.no && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
+	}
+}
+
+// isDead tells whether a byte of the bodies is one of a duplicate's.
+func (b *block) isDead(at int) bool {
+	for i, rest := uint32(0), b.data; at >= 0 && len(rest) > 0; i++ {
+		_, after, err := nextBody(rest)
+		if err != nil {
+			return false
+		}
+		if at -= len(rest) - len(after); at < 0 {
+			return slices.Contains(b.dead, i)
+		}
+		rest = after
+	}
+	return false
+}

@@ -50,7 +50,19 @@ func goldenRequests() [][]storagetest.Request {
 			{SetRef: &storagetest.SetRef{RunID: "run", Ref: "engine/1"}},
 		},
 		{{Append: &storage.Append{RunID: "run", Events: []contract.Event{other, events[0], events[2], events[3]}, ExpectedLastSeq: &last}}},
+		{
+			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
+			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
+			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1)}},
+		},
 	}
+}
+
+func ofTenant(id string, events []contract.Event) []contract.Event {
+	for i := range events {
+		events[i].TenantID = id
+	}
+	return events
 }
 
 // TestFormats compares what lies in the log and on disk with what earlier builds wrote, byte for byte: a
@@ -82,7 +94,7 @@ func TestFormats(t *testing.T) {
 	}
 	tables := map[byte]string{
 		'a': "applied", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
-		'm': "metadata", 'n': "identity", 'r': "run_number", 't': "stamp",
+		'm': "metadata", 'n': "identity", 'r': "run_number", 't': "stamp", 'u': "tenant",
 	}
 	dumps := map[string]*bytes.Buffer{}
 	for i := 0; i < len(rows); i += 2 {

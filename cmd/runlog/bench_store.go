@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -82,16 +81,7 @@ func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options,
 		if data == "" {
 			data = filepath.Join(dir, "filled")
 		}
-		began := time.Now()
-		err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
-		r.bar.clear()
-		if err != nil {
-			return err
-		}
-		if taken := time.Since(began); taken > time.Second {
-			fmt.Fprintf(a.stderr, "runlog: %s events in %s were written in %v\n", number(fill.Receipts), plural(fill.Runs(), "run"), taken.Round(time.Second/10))
-		}
-		return nil
+		return a.fill(ctx, r, &fill, binary, data)
 	})
 }
 

@@ -107,6 +107,7 @@ type Cluster struct {
 	reigns   reigns
 	vouched  vouched
 	invited  invited
+	closing  chan struct{} // has room for the one that moves the clock
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
@@ -132,7 +133,7 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.Identity.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{})}
+	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1)}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{

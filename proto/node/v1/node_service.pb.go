@@ -876,7 +876,7 @@ func (x *ReadPositionResponse) GetPosition() uint64 {
 
 type CloseThroughRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Nanoseconds since 1970.
+	// Nanoseconds since 1970; 0: now, by the leader's clock.
 	Time          int64 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -920,8 +920,10 @@ func (x *CloseThroughRequest) GetTime() int64 {
 }
 
 type CloseThroughResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Position      uint64                 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Position uint64                 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	// The time that was asked for, nanoseconds since 1970.
+	Time          int64 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -959,6 +961,13 @@ func (*CloseThroughResponse) Descriptor() ([]byte, []int) {
 func (x *CloseThroughResponse) GetPosition() uint64 {
 	if x != nil {
 		return x.Position
+	}
+	return 0
+}
+
+func (x *CloseThroughResponse) GetTime() int64 {
+	if x != nil {
+		return x.Time
 	}
 	return 0
 }
@@ -1436,9 +1445,10 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x14ReadPositionResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\")\n" +
 	"\x13CloseThroughRequest\x12\x12\n" +
-	"\x04time\x18\x01 \x01(\x03R\x04time\"2\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\"F\n" +
 	"\x14CloseThroughResponse\x12\x1a\n" +
-	"\bposition\x18\x01 \x01(\x04R\bposition\"0\n" +
+	"\bposition\x18\x01 \x01(\x04R\bposition\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x03R\x04time\"0\n" +
 	"\x16FetchSigningKeyRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"-\n" +
 	"\x17FetchSigningKeyResponse\x12\x12\n" +

@@ -54,8 +54,9 @@ type NodeServiceClient interface {
 	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
 	// read that began before the call (READ-2).
 	ReadPosition(ctx context.Context, in *ReadPositionRequest, opts ...grpc.CallOption) (*ReadPositionResponse, error)
-	// CloseThrough asks the leader to see to it that no event will be stamped before a time, and for the position that a
-	// node must have applied to know (READ-4). Where the time is ahead of the leader's clock, it is not reached.
+	// CloseThrough asks the leader to see to it that no event will be stamped at or before a time any more, and for the
+	// position that a node must have applied to know (READ-4). A time that is ahead of the leader's clock is not reached; the
+	// position is then that of a linearizable read.
 	CloseThrough(ctx context.Context, in *CloseThroughRequest, opts ...grpc.CallOption) (*CloseThroughResponse, error)
 	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
 	FetchSigningKey(ctx context.Context, in *FetchSigningKeyRequest, opts ...grpc.CallOption) (*FetchSigningKeyResponse, error)
@@ -206,8 +207,9 @@ type NodeServiceServer interface {
 	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
 	// read that began before the call (READ-2).
 	ReadPosition(context.Context, *ReadPositionRequest) (*ReadPositionResponse, error)
-	// CloseThrough asks the leader to see to it that no event will be stamped before a time, and for the position that a
-	// node must have applied to know (READ-4). Where the time is ahead of the leader's clock, it is not reached.
+	// CloseThrough asks the leader to see to it that no event will be stamped at or before a time any more, and for the
+	// position that a node must have applied to know (READ-4). A time that is ahead of the leader's clock is not reached; the
+	// position is then that of a linearizable read.
 	CloseThrough(context.Context, *CloseThroughRequest) (*CloseThroughResponse, error)
 	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
 	FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error)

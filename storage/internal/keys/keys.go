@@ -12,6 +12,7 @@
 //	n runNo:8                      run identity            record.v1.RunIdentity
 //	r runId                        run number              runNo:8
 //	t persistedAt:8                proposal at that time   position:8
+//	u tenant:8 position:8          a tenant's blocks       storage/tenants.go
 package keys
 
 import "encoding/binary"
@@ -28,6 +29,7 @@ const (
 	identity = 'n'
 	runNo    = 'r'
 	stamp    = 't'
+	tenant   = 'u'
 )
 
 // Applied is the key of the applied state.
@@ -70,6 +72,14 @@ func AppendPlace(dst []byte, run, firstSeq uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendRun(dst, place, run), firstSeq)
 }
 
+// ParsePlace reads the firstSeq in a place's key.
+func ParsePlace(key []byte) (firstSeq uint64, ok bool) {
+	if len(key) != 17 || key[0] != place {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[9:]), true
+}
+
 // PlacesEnd is the exclusive upper bound of a run's places.
 func PlacesEnd(run uint64) []byte { return appendRun(nil, place, run+1) }
 
@@ -88,6 +98,31 @@ func ReceiptsEnd(run uint64) []byte { return appendRun(nil, receipt, run+1) }
 // their unsigned order is their order.
 func AppendStamp(dst []byte, persistedAt int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, stamp), uint64(persistedAt))
+}
+
+// ParseStamp reads a stamp's key.
+func ParseStamp(key []byte) (persistedAt int64, ok bool) {
+	if len(key) != 9 || key[0] != stamp {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(key[1:])), true
+}
+
+// StampsEnd is the exclusive upper bound of all stamps.
+var StampsEnd = []byte{stamp + 1}
+
+// AppendTenant appends the key of what a proposal has of a tenant, by the tenant's hash.
+func AppendTenant(dst []byte, hash [8]byte, position uint64) []byte {
+	dst = append(append(dst, tenant), hash[:]...)
+	return binary.BigEndian.AppendUint64(dst, position)
+}
+
+// ParseTenant reads the position in a key of AppendTenant.
+func ParseTenant(key []byte) (position uint64, ok bool) {
+	if len(key) != 17 || key[0] != tenant {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[9:]), true
 }
 
 func appendRun(dst []byte, table byte, run uint64) []byte {

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"runlog/bench"
+)
+
+// What an audit is held to.
+const (
+	auditFirstPage = 50 * time.Millisecond
+	auditExported  = 150_000
+	auditVerified  = 500_000
+	auditSlowdown  = 1.2
+)
+
+func (a *app) benchAuditCommand() *cobra.Command {
+	var f benchFlags
+	var fill bench.Fill
+	var store string
+	cmd := &cobra.Command{
+		Use:   bench.Audit,
+		Short: "Measure windows of time, exports and verification on a large store",
+		Long: `Fill a data directory with events that have payloads, and measure what an auditor's questions take:
+the first page of a window of a million events in the midst of them, the export of the window, that
+of a tenant who has one event in a hundred, the verification of a long run; and what appends take
+beside an export, next to appends alone in the same run.
+
+The events are written past the log, as runlog bench big-store does it.`,
+		Example: `  runlog bench audit --receipts 2000000
+  runlog bench audit --receipts 50000000 --store /var/tmp/audited --rounds 3`,
+		Args: benchArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := f.options()
+			if err == nil {
+				err = fill.Validate()
+			}
+			if err != nil {
+				return usageError("%v", err)
+			}
+			return a.benchAudit(cmd.Context(), &f, opts, fill, store)
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.workloads, "workloads", []string{bench.Audit}, "what to measure")
+	flags.IntVar(&fill.Receipts, "receipts", 2_000_000, "events in the store")
+	flags.IntVar(&fill.RunEvents, "run-events", 100, "events of each run")
+	flags.IntVar(&fill.PayloadBytes, "stored-payload-bytes", 300, "size of their payloads")
+	flags.StringVar(&store, "store", "", "keep the filled data directory here, and use it again if it is there (default: removed afterwards)")
+	f.batch, f.inFlight = 100, 64
+	return cmd
+}
+
+func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options, fill bench.Fill, data string) error {
+	if name := wantsOwn(&opts); name != "" {
+		return usageError("%s takes an empty node of its own; leave it out of %s", name, bench.Audit)
+	}
+	for i := range opts.Workloads {
+		opts.Workloads[i].Stored = fill.Receipts
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts.Systems = []bench.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (bench.Target, error) {
+		return startNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
+	}}}
+	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
+		r.goals = auditGoals(opts.Workloads)
+		if data == "" {
+			data = filepath.Join(dir, "filled")
+		}
+		return a.fill(ctx, r, &fill, binary, data)
+	})
+}
+
+// fill fills a data directory, unless it is.
+func (a *app) fill(ctx context.Context, r *benchReport, fill *bench.Fill, binary, data string) error {
+	began := time.Now()
+	err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
+	r.bar.clear()
+	if taken := time.Since(began); err == nil && taken > time.Second {
+		fmt.Fprintf(a.stderr, "runlog: %s events in %s were written in %v\n", number(fill.Receipts), plural(fill.Runs(), "run"), taken.Round(time.Second/10))
+	}
+	return err
+}
+
+// auditGoals are what an audit means to reach: medians of the rounds.
+func auditGoals(workloads []bench.Workload) []bench.Goal {
+	var goals []bench.Goal
+	for _, w := range workloads {
+		if w.Name != bench.Audit {
+			continue
+		}
+		of := bench.SystemOf(bigStore, w)
+		add := func(measure string, figure func(*bench.AuditResult) float64, g bench.Goal) {
+			g.Measure = measure
+			g.Figure = bench.FigureOf(func(r *bench.Result) float64 { return figure(r.Audit) }, of, bench.Median)
+			goals = append(goals, g)
+		}
+		add("first page of the window", func(r *bench.AuditResult) float64 { return float64(r.FirstPage.P50) }, bench.Goal{Must: float64(auditFirstPage), AtMost: true, Duration: true})
+		add("events exported a second", func(r *bench.AuditResult) float64 { return r.Exported }, bench.Goal{Must: auditExported})
+		add("1 % tenant: share of the window's time", func(r *bench.AuditResult) float64 { return r.TenantTime }, bench.Goal{})
+		add("events verified a second", func(r *bench.AuditResult) float64 { return r.Verified }, bench.Goal{Must: auditVerified})
+		add("p99 of appends beside an export ÷ alone", func(r *bench.AuditResult) float64 { return r.Slowdown }, bench.Goal{Must: auditSlowdown, AtMost: true})
+	}
+	return goals
+}

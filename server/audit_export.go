@@ -1,0 +1,181 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	"runlog/proof"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+const (
+	// maxExports is how many exports a node makes at once (D12).
+	maxExports = 8
+	// exportEvents and exportBytes end a message of an export.
+	exportEvents = 256
+	exportBytes  = 256 << 10
+	// exportEnvelope is about what an event takes beside its payload.
+	exportEnvelope = 700
+	// exportAhead is how many messages are made before the first of them is sent.
+	exportAhead = 4
+	// exportSlice is how many events are read before appends are given way.
+	exportSlice = 64
+	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps what it shows.
+	exportHold = time.Second
+	// exportTell is how often an export that finds nothing says how far it is.
+	exportTell = time.Second
+)
+
+// ExportEvents streams all events of a window (READ-3, READ-4).
+func (a *auditService) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+	return statusOf(a.export(req, stream))
+}
+
+func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+	w, err := a.s.parseWindow(req)
+	if err != nil {
+		return err
+	}
+	if a.s.exports.Add(1) > maxExports {
+		a.s.exports.Add(-1)
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
+			Message: "the node makes as many exports as it may"}
+	}
+	defer a.s.exports.Add(-1)
+	answer, err := a.s.closeWindow(stream.Context(), w)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	forget := context.AfterFunc(a.s.stopping, func() { cancel(errStopping) })
+	defer forget()
+	e := &exporting{s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, made: make(chan *runlogv1.ExportEventsResponse, exportAhead)}
+	// Reading goes on while what was read is sent.
+	go e.read(ctx)
+	for m := range e.made {
+		if err = stream.Send(m); err != nil {
+			break
+		}
+	}
+	cancel(err)
+	for range e.made { // until the reader has ended, which owns the window
+	}
+	if err = errors.Join(err, e.err); err != nil {
+		return err
+	}
+	summary, err := a.s.exportSummary(w, &answer)
+	if err != nil {
+		return err
+	}
+	return stream.Send(&runlogv1.ExportEventsResponse{ReadThrough: instant(answer.through), Summary: summary})
+}
+
+// exportSummary is what an export ends with.
+func (s *Server) exportSummary(w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
+	position := answer.stretch.End
+	if position > 0 {
+		position--
+	}
+	f := &w.filter
+	st := proof.Export{
+		Cluster: s.clusterID, From: w.from, To: w.to, TenantID: f.TenantID, ProjectID: f.ProjectID, EnvironmentID: f.EnvironmentID,
+		PlanID: f.PlanID, RunID: f.RunID, StepID: f.StepID, Types: f.Types,
+		Count: w.at.count, Digest: w.at.digest, CompleteThrough: answer.through, Position: uint64(position),
+	}
+	me := s.cluster.Identity()
+	return &runlogv1.ExportSummary{
+		Count: w.at.count, Digest: w.at.digest.String(), CompleteThrough: timestamp(answer.through), Closed: answer.closed(w),
+		From: instant(w.from), To: instant(w.to), ClusterId: me.ClusterID, Position: formatPosition(position),
+		Statement: proof.Unsigned(st.Statement()),
+	}, nil
+}
+
+// exporting reads a window and makes the messages of its export.
+type exporting struct {
+	s       *Server
+	w       *window
+	stretch storage.Stretch
+	form    runlogv1.PayloadForm_Form
+	made    chan *runlogv1.ExportEventsResponse
+	err     error // once made is closed
+}
+
+func (e *exporting) read(ctx context.Context) {
+	defer close(e.made)
+	for more := true; more && e.err == nil; {
+		more, e.err = e.readOn(ctx)
+	}
+}
+
+// readOn reads one state of the database for a while.
+func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
+	r, err := e.s.store.OpenWindow(e.stretch, e.w.filter, e.w.at.cursor)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	more = true
+	for begun, told := time.Now(), time.Now(); more && time.Since(begun) < exportHold; {
+		m := &runlogv1.ExportEventsResponse{}
+		for bytes := 0; more && len(m.Events) < exportEvents && bytes < exportBytes && time.Since(told) < exportTell; {
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+			var records []storage.Record
+			worked := time.Now()
+			if records, more, err = r.Next(min(exportSlice, exportEvents-len(m.Events))); err != nil {
+				return false, err
+			}
+			n, err := e.add(m, records)
+			if err != nil {
+				return false, err
+			}
+			bytes += n
+			e.s.giveWay(time.Since(worked))
+		}
+		if len(m.Events) == 0 && !more {
+			return false, nil // the summary says the rest
+		}
+		told = time.Now()
+		e.w.at.cursor = r.Cursor()
+		if through := r.Stamp(); through > 0 {
+			m.ReadThrough = timestamp(through)
+		}
+		m.ResumeToken = e.w.token(e.s.clusterID)
+		select {
+		case e.made <- m:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return more, nil
+}
+
+// giveWay lets appends go first that are under way, after work that can wait has taken some time: what reads much is
+// never to be felt by those who write (READ-3). Go's scheduler would take a processor away from such work after 10 ms only.
+func (s *Server) giveWay(worked time.Duration) {
+	if s.held.Load() > 0 {
+		time.Sleep(worked)
+		return
+	}
+	runtime.Gosched()
+}
+
+// add puts records into a message, and returns their size.
+func (e *exporting) add(m *runlogv1.ExportEventsResponse, records []storage.Record) (bytes int, err error) {
+	for i := range records {
+		record, err := encodeRecord(&records[i], e.form)
+		if err != nil {
+			return 0, err
+		}
+		e.w.at.add(&records[i])
+		bytes += exportEnvelope + len(records[i].Payload)
+		m.Events = append(m.Events, record)
+	}
+	return bytes, nil
+}

@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
+	"runlog/storage"
+)
+
+// maxAhead is how far ahead of the leader's clock a time may be for the leader to wait for it: clocks differ, and who asks
+// for what was until now means the leader's now.
+const maxAhead = time.Second
+
+// CloseThrough has the leader see to it that no event will be stamped at or before a time any more (READ-4, D7), and
+// returns the position that this node must have applied to know. Times are nanoseconds since 1970; 0 is now by the leader's
+// clock, and comes back. A time ahead of that clock is not reached; the position is then that of a linearizable read.
+func (c *Cluster) CloseThrough(ctx context.Context, r *Reign, at int64) (storage.Position, int64, error) {
+	if r.Link == nil {
+		return c.closeHere(ctx, at)
+	}
+	ctx, done := r.Bound(ctx)
+	defer done()
+	resp, err := r.Link.node.CloseThrough(ctx, &nodev1.CloseThroughRequest{Time: at})
+	if status.Code(err) == codes.Unimplemented {
+		return 0, 0, err
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w: %w", raft.ErrNotLeader, err)
+	}
+	return storage.Position(resp.Position), resp.Time, nil
+}
+
+// CloseThrough is asked of the leader.
+func (s *service) CloseThrough(ctx context.Context, req *nodev1.CloseThroughRequest) (*nodev1.CloseThroughResponse, error) {
+	position, at, err := s.c.closeHere(ctx, req.Time)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return &nodev1.CloseThroughResponse{Position: uint64(position), Time: at}, nil
+}
+
+func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, int64, error) {
+	r := c.running.Load()
+	if r == nil {
+		return 0, 0, raft.ErrNotLeader
+	}
+	now := c.opts.Clock().UnixNano()
+	if at == 0 {
+		at = now
+	}
+	if ahead := time.Duration(at - now); ahead > 0 && ahead <= maxAhead {
+		select {
+		case <-time.After(ahead):
+		case <-ctx.Done():
+			return 0, 0, context.Cause(ctx)
+		}
+	}
+	// One tick at a time: it closes what all that wait behind it have asked for, most often.
+	select {
+	case c.closing <- struct{}{}:
+		defer func() { <-c.closing }()
+	case <-ctx.Done():
+		return 0, 0, context.Cause(ctx)
+	}
+	if now := r.store.Applied(); now.PersistedAt >= at {
+		return now.Position(), at, nil
+	}
+	clock := c.opts.Clock().UnixNano()
+	if clock < at {
+		if err := r.node.ConfirmLeader(ctx); err != nil {
+			return 0, 0, err
+		}
+		now := r.store.Applied()
+		return now.Position(), at, nil
+	}
+	position, err := c.tick(ctx, r, clock)
+	return position, at, err
+}
+
+// tick commits a proposal that does nothing but to move the clock, and returns its position.
+func (c *Cluster) tick(ctx context.Context, r *running, clock int64) (storage.Position, error) {
+	me := c.Identity()
+	id, err := me.Cluster()
+	if err != nil {
+		return 0, err
+	}
+	committed := make(chan error, 1)
+	err = r.node.Propose(storage.NewProposal(id, 0).Seal(clock), func(_ []storage.Outcome, err error) { committed <- err })
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case err = <-committed:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	if err != nil {
+		// Lost or not, it stored nothing that anybody waits for: another leader can be asked.
+		return 0, fmt.Errorf("%w: %w", raft.ErrNotLeader, err)
+	}
+	now := r.store.Applied()
+	return now.Position(), nil
+}

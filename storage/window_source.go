@@ -1,0 +1,331 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/storage/internal/keys"
+)
+
+// chunkSource finds the chunks of a stretch in which a window may have events, in commit order.
+type chunkSource interface {
+	// next returns the next one, good until the call after; nil: there is none.
+	next() (*foundChunk, error)
+	close() error
+}
+
+type foundChunk struct {
+	position Position
+	chunk    uint32
+	blocks   []blockSpan // that may have events; nil: any
+	data     []byte
+}
+
+// chunkRows reads chunks.
+type chunkRows struct {
+	it    *pebble.Iterator
+	found foundChunk
+	key   []byte
+}
+
+func openChunkRows(r pebble.Reader, at WindowCursor, end Position) (c chunkRows, err error) {
+	c.it, err = r.NewIter(&pebble.IterOptions{
+		LowerBound: keys.AppendChunk(nil, uint64(at.Position), at.Chunk),
+		UpperBound: keys.AppendChunk(nil, uint64(end), 0),
+	})
+	if err != nil {
+		return c, fmt.Errorf("storage: read chunks: %w", err)
+	}
+	return c, nil
+}
+
+func (c *chunkRows) seek(position Position, chunk uint32) bool {
+	c.key = keys.AppendChunk(c.key[:0], uint64(position), chunk)
+	return c.it.SeekGE(c.key)
+}
+
+// here returns the chunk that the iterator is at.
+func (c *chunkRows) here() (*foundChunk, error) {
+	position, chunk, ok := keys.ParseChunk(c.it.Key())
+	if !ok {
+		return nil, fmt.Errorf("%w: key %x", errChunk, c.it.Key())
+	}
+	data, err := c.it.ValueAndErr()
+	if err != nil {
+		return nil, fmt.Errorf("storage: read chunk %d of %d: %w", chunk, position, err)
+	}
+	c.found = foundChunk{position: Position(position), chunk: chunk, data: data}
+	return &c.found, nil
+}
+
+// exactly returns a chunk that must be there.
+func (c *chunkRows) exactly(position Position, chunk uint32, blocks []blockSpan) (*foundChunk, error) {
+	if !c.seek(position, chunk) {
+		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position))
+	}
+	f, err := c.here()
+	if err == nil && (f.position != position || f.chunk != chunk) {
+		err = fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.blocks = blocks
+	return f, nil
+}
+
+// logSource reads every chunk.
+type logSource struct {
+	chunks chunkRows
+	begun  bool
+}
+
+func openLogSource(r pebble.Reader, at WindowCursor, end Position) (*logSource, error) {
+	chunks, err := openChunkRows(r, at, end)
+	return &logSource{chunks: chunks}, err
+}
+
+func (s *logSource) next() (*foundChunk, error) {
+	ok := false
+	if s.begun {
+		ok = s.chunks.it.Next()
+	} else {
+		s.begun, ok = true, s.chunks.it.First()
+	}
+	if !ok {
+		return nil, s.chunks.it.Error()
+	}
+	return s.chunks.here()
+}
+
+func (s *logSource) close() error { return closeAll(s.chunks.it) }
+
+// tenantSource reads the chunks that have blocks of a tenant.
+type tenantSource struct {
+	chunks chunkRows
+	rows   *pebble.Iterator
+	begun  bool
+	from   WindowCursor
+
+	position Position
+	whole    bool        // the rest of the position's chunks is the tenant's
+	spans    []blockSpan // of the position, not read yet
+	mine     []blockSpan // of the chunk that was found
+}
+
+func openTenantSource(r pebble.Reader, hash tenantHash, at WindowCursor, end Position) (*tenantSource, error) {
+	chunks, err := openChunkRows(r, at, end)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := r.NewIter(&pebble.IterOptions{
+		LowerBound: keys.AppendTenant(nil, hash, uint64(at.Position)),
+		UpperBound: keys.AppendTenant(nil, hash, uint64(end)),
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), closeAll(chunks.it))
+	}
+	return &tenantSource{chunks: chunks, rows: rows, from: at}, nil
+}
+
+func (s *tenantSource) next() (*foundChunk, error) {
+	if s.whole {
+		if s.chunks.it.Next() {
+			f, err := s.chunks.here()
+			if err != nil || f.position == s.position {
+				return f, err
+			}
+		}
+		s.whole = false
+	}
+	for len(s.spans) == 0 {
+		ok := false
+		if s.begun {
+			ok = s.rows.Next()
+		} else {
+			s.begun, ok = true, s.rows.First()
+		}
+		if !ok {
+			return nil, errors.Join(s.rows.Error(), s.chunks.it.Error())
+		}
+		f, err := s.row()
+		if f != nil || err != nil {
+			return f, err
+		}
+	}
+	chunk := s.spans[0].chunk
+	n := 1
+	for n < len(s.spans) && s.spans[n].chunk == chunk {
+		n++
+	}
+	s.mine = append(s.mine[:0], s.spans[:n]...)
+	s.spans = s.spans[n:]
+	return s.chunks.exactly(s.position, chunk, s.mine)
+}
+
+// row takes up the row that the index is at. It returns the first chunk of a proposal that is all the tenant's; else the
+// proposal's spans are there.
+func (s *tenantSource) row() (*foundChunk, error) {
+	position, ok := keys.ParseTenant(s.rows.Key())
+	value, err := s.rows.ValueAndErr()
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: tenant %x", errRow, s.rows.Key())
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.position = Position(position)
+	first := uint32(0)
+	if s.position == s.from.Position {
+		first = s.from.Chunk
+	}
+	if len(value) > 0 {
+		if s.spans, err = parseSpans(s.spans[:0], value); err != nil {
+			return nil, err
+		}
+		for len(s.spans) > 0 && s.spans[0].chunk < first {
+			s.spans = s.spans[1:]
+		}
+		return nil, nil
+	}
+	// From the first chunk on. There may be none left, where a cursor is behind the last.
+	if !s.chunks.seek(s.position, first) {
+		return nil, s.chunks.it.Error()
+	}
+	f, err := s.chunks.here()
+	if err != nil || f.position != s.position {
+		return nil, err
+	}
+	s.whole = true
+	return f, nil
+}
+
+func (s *tenantSource) close() error { return closeAll(s.chunks.it, s.rows) }
+
+// runSource reads the chunks that have blocks of a run.
+type runSource struct {
+	chunks chunkRows
+	places *pebble.Iterator // nil: there is no such run
+	begun  bool
+	from   WindowCursor
+	end    Position
+	ahead  place // the one behind those that were returned, where isAhead
+	mine   []blockSpan
+
+	isAhead bool
+}
+
+func openRunSource(r pebble.Reader, rows *finder, runID string, at WindowCursor, end Position) (*runSource, error) {
+	s := &runSource{from: at, end: end}
+	no, found, err := rows.runNo(runID)
+	if err != nil || !found {
+		return s, err
+	}
+	if s.chunks, err = openChunkRows(r, at, end); err != nil {
+		return nil, err
+	}
+	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, no, 0), UpperBound: keys.PlacesEnd(no)})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
+	}
+	if s.begun, err = s.find(no); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// find goes to the place before the first one in the stretch, and returns false where that is the first of all. Places
+// are in the order of runSeq, and so of positions: halving finds the first in as many steps as the number has digits.
+func (s *runSource) find(no uint64) (bool, error) {
+	if !s.places.Last() {
+		return false, s.places.Error()
+	}
+	last, ok := keys.ParsePlace(s.places.Key())
+	if !ok {
+		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
+	}
+	// Of the seqs in [low, high) it is not known whether the block at or behind them is before the stretch.
+	low, high := uint64(0), last+1
+	for low < high {
+		mid := low + (high-low)/2
+		if !s.places.SeekGE(keys.AppendPlace(nil, no, mid)) {
+			return false, s.places.Error()
+		}
+		p, err := s.place()
+		if err != nil {
+			return false, err
+		}
+		at, _ := keys.ParsePlace(s.places.Key())
+		if p.position < s.from.Position {
+			low = at + 1
+		} else {
+			high = mid
+		}
+	}
+	return s.places.SeekLT(keys.AppendPlace(nil, no, low)), s.places.Error()
+}
+
+func (s *runSource) place() (place, error) {
+	row, err := s.places.ValueAndErr()
+	if err != nil {
+		return place{}, err
+	}
+	return parsePlace(row)
+}
+
+func (s *runSource) next() (*foundChunk, error) {
+	first, ok, err := s.step()
+	if err != nil || !ok {
+		return nil, err
+	}
+	s.mine = append(s.mine[:0], blockSpan{first.chunk, first.block, 1})
+	for {
+		p, ok, err := s.step()
+		if err != nil {
+			return nil, err
+		}
+		if s.ahead, s.isAhead = p, ok; !ok || p.position != first.position || p.chunk != first.chunk {
+			return s.chunks.exactly(first.position, first.chunk, s.mine)
+		}
+		s.isAhead = false
+		s.mine = append(s.mine, blockSpan{p.chunk, p.block, 1})
+	}
+}
+
+// step returns the next place in the stretch.
+func (s *runSource) step() (p place, ok bool, err error) {
+	if s.isAhead {
+		s.isAhead = false
+		return s.ahead, true, nil
+	}
+	for s.places != nil {
+		if s.begun {
+			ok = s.places.Next()
+		} else {
+			s.begun, ok = true, s.places.First()
+		}
+		if !ok {
+			return place{}, false, s.places.Error()
+		}
+		if p, err = s.place(); err != nil || p.position >= s.end {
+			return place{}, false, err
+		}
+		if p.position > s.from.Position || p.position == s.from.Position && p.chunk >= s.from.Chunk {
+			return p, true, nil
+		}
+	}
+	return place{}, false, nil
+}
+
+func (s *runSource) close() error { return closeAll(s.chunks.it, s.places) }
+
+func closeAll(its ...*pebble.Iterator) (err error) {
+	for _, it := range its {
+		if it != nil {
+			err = errors.Join(err, it.Close())
+		}
+	}
+	return err
+}
