@@ -124,6 +124,11 @@ var volatile = []struct {
 	{regexp.MustCompile(`"lagMs":"\d+"`), `"lagMs":"<lag>"`},
 	{regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)`), "in <time>"},
 	{regexp.MustCompile(`\bnode-[0-9a-f]{8}\b`), "<node>"},
+	{regexp.MustCompile(`\b20\d{6}T\d{6}\.\d{3}Z-\d+-[0-9a-f]{16}\b`), "<backup>"},
+	{regexp.MustCompile(`\d+ files, [0-9.]+ [KMG]?i?B`), "<files>"},
+	{regexp.MustCompile(`not signed$|signed with .*, which was not checked \(--key\)$`), "<signature>"},
+	{regexp.MustCompile(`serve --data-dir \S+`), "serve --data-dir <dir>"},
+	{regexp.MustCompile(`directory is not empty: .*; name`), "directory is not empty: <dir>; name"},
 	{regexp.MustCompile(` +`), " "},
 }
 
