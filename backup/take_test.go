@@ -113,7 +113,7 @@ func TestTakeJournalDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range good {
-		for _, bad := range []string{string(good[:i]), string(good[:i]) + "~" + string(good[i+1:])} {
+		for _, bad := range []string{string(good[:i]), string(good[:i]) + string(good[i]^1) + string(good[i+1:])} {
 			if err := writeFile(r.fs, r.path(incompleteFile), []byte(bad)); err != nil {
 				t.Fatal(err)
 			}

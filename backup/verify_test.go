@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"runlog/proof"
 )
@@ -66,7 +67,7 @@ func TestSigned(t *testing.T) {
 
 // TestManifestDamaged: a manifest that was cut anywhere, or of which any byte is another, is found out without a key.
 func TestManifestDamaged(t *testing.T) {
-	r, _, m, _ := signed(t)
+	r, n, m, _ := signed(t)
 	path := r.path(m.Name + manifestSuffix)
 	try := func(what, text string) {
 		t.Helper()
@@ -91,6 +92,12 @@ func TestManifestDamaged(t *testing.T) {
 		try(fmt.Sprint("another byte at ", i), m.Note[:i]+string(m.Note[i]^1)+m.Note[i+1:])
 	}
 	try("a byte more", m.Note+"\n")
+	// One that cannot be read may be the newest.
+	n.next()
+	n.take(t, r)
+	if _, err := r.Find(""); !errors.Is(err, ErrManifest) {
+		t.Errorf("the newest, where one cannot be read: %v", err)
+	}
 	// Under another name it is not found at all.
 	if err := errors.Join(writeFile(r.fs, path, []byte(m.Note)), r.fs.Rename(path, r.path("mine.manifest"))); err != nil {
 		t.Fatal(err)
@@ -152,6 +159,38 @@ func TestFilesDamaged(t *testing.T) {
 	cancel()
 	if err := r.Verify(stopped, m, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestPruneOrder: files go when it is sure that no manifest names them any more, also after a crash.
+func TestPruneOrder(t *testing.T) {
+	tap := &tap{}
+	r, n := Open(tap.disk(vfs.NewMem()), "dir"), newFakeNode()
+	for range 3 {
+		n.take(t, r)
+		n.next()
+	}
+	var manifests, files int
+	removed, durable := 0, 0 // manifests
+	tap.set(func(op errorfs.Op) error {
+		switch {
+		case op.Kind == errorfs.OpRemove && strings.HasSuffix(op.Path, manifestSuffix):
+			removed++
+			manifests++
+		case op.Kind == errorfs.OpFileSync && op.Path == "dir":
+			durable = removed
+		case op.Kind == errorfs.OpRemove:
+			files++
+			if durable != 2 {
+				t.Errorf("%s is removed while %d of 2 manifests are gone for good", op.Path, durable)
+			}
+		}
+		return nil
+	})
+	_, err := r.Prune(1)
+	tap.set(nil)
+	if err != nil || manifests != 2 || files == 0 {
+		t.Errorf("%d manifests, %d files, %v", manifests, files, err)
 	}
 }
 
