@@ -292,9 +292,9 @@ func TestBackupKnown(t *testing.T) {
 	}
 	// What is no table may become another under its name.
 	for _, f := range first.Files {
-		if strings.HasPrefix(f.Name, "MANIFEST") {
-			edits := &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: make([]byte, 32)}
-			if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{edits}}}}); err != nil {
+		if strings.HasPrefix(f.Name, "OPTIONS") {
+			options := &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: make([]byte, 32)}
+			if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{options}}}}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -233,7 +233,9 @@ func TestRestoreRefuses(t *testing.T) {
 	// What a restore that was killed has left does not serve, and does not hinder the next.
 	half := testOptions(t)
 	half.DataDir = target + restoringSuffix
-	if err := os.MkdirAll(filepath.Join(half.DataDir, "store", "000001"), 0o755); err != nil {
+	left := filepath.Join(half.DataDir, "store", "000001")
+	if err := errors.Join(os.MkdirAll(left, 0o755), os.WriteFile(filepath.Join(left, "000099.sst"), []byte("half"), 0o644),
+		os.WriteFile(filepath.Join(half.DataDir, "store", "other"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := Start(t.Context(), half); err == nil {
