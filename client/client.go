@@ -84,6 +84,7 @@ type Client struct {
 	projections runlogv1.ProjectionServiceClient
 	runs        runlogv1.RunServiceClient
 	cluster     runlogv1.ClusterServiceClient
+	audit       runlogv1.AuditServiceClient
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
 	reached atomic.Bool
 }
@@ -110,6 +111,7 @@ func Dial(target string, opts Options) (*Client, error) {
 		projections: runlogv1.NewProjectionServiceClient(nodes),
 		runs:        runlogv1.NewRunServiceClient(nodes),
 		cluster:     runlogv1.NewClusterServiceClient(nodes),
+		audit:       runlogv1.NewAuditServiceClient(nodes),
 	}, nil
 }
 

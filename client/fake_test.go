@@ -26,6 +26,7 @@ type fakeServer struct {
 	runlogv1.UnimplementedEventServiceServer
 	runlogv1.UnimplementedProjectionServiceServer
 	runlogv1.UnimplementedRunServiceServer
+	runlogv1.UnimplementedAuditServiceServer
 
 	stop   func() // ends it and all connections
 	leader string // what answers to appends name as the leader's address; "": nothing
@@ -37,6 +38,8 @@ type fakeServer struct {
 	watchRuns    func(*runlogv1.WatchRunsRequest, grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error
 	getSnapshot  func(*runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
+	queryEvents  func(*runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
+	exportEvents func(*runlogv1.ExportEventsRequest, grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error
 }
 
 func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
@@ -72,6 +75,14 @@ func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) 
 	return f.listRuns(req)
 }
 
+func (f *fakeServer) QueryEvents(_ context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error) {
+	return f.queryEvents(req)
+}
+
+func (f *fakeServer) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+	return f.exportEvents(req, stream)
+}
+
 // dialFake starts the fake and returns a client of it; both end with the test.
 func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
 	t.Helper()
@@ -92,6 +103,7 @@ func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeSe
 		runlogv1.RegisterEventServiceServer(server, fake)
 		runlogv1.RegisterProjectionServiceServer(server, fake)
 		runlogv1.RegisterRunServiceServer(server, fake)
+		runlogv1.RegisterAuditServiceServer(server, fake)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
 		t.Cleanup(func() {

@@ -103,12 +103,12 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s\nof node %s, %s of %s up to entry %s, complete through %s; %s\n%s, %s in %v (%s/s): %s sent, %s were there\n",
 		taken.Name, oneLine(taken.Node), plural(taken.Events, "event"), plural(taken.Runs, "run"), number(taken.Position), proof.FormatTime(taken.CompleteThrough),
-		signedBy(taken.Manifest), plural(len(taken.Files), "file"), sizeText(taken.Bytes()), took.Round(time.Millisecond), sizeText(rate),
+		signersOf(taken.Manifest), plural(len(taken.Files), "file"), sizeText(taken.Bytes()), took.Round(time.Millisecond), sizeText(rate),
 		sizeText(taken.SentBytes), sizeText(taken.KnownBytes))
 	return err
 }
 
-func signedBy(m *backup.Manifest) string {
+func signersOf(m *backup.Manifest) string {
 	if len(m.Signers) == 0 {
 		return "not signed"
 	}
@@ -189,7 +189,7 @@ func (a *app) listBackups(dir string) error {
 			if e.Err != nil {
 				return []string{e.Name, "", "", "", "", "", "DAMAGED"}
 			}
-			return []string{e.Name, e.Node, number(e.Position), number(e.Events), strconv.Itoa(len(e.Files)), sizeText(e.Bytes()), signedBy(e.Manifest)}
+			return []string{e.Name, e.Node, number(e.Position), number(e.Events), strconv.Itoa(len(e.Files)), sizeText(e.Bytes()), signersOf(e.Manifest)}
 		},
 		"NAME", "NODE", "ENTRY", "EVENTS", "FILES", "SIZE", "SIGNATURE")
 	return backupError(errors.Join(append(faults, err)...))
@@ -267,7 +267,7 @@ func signature(m *backup.Manifest, key string) string {
 	case len(m.Signers) == 0:
 		return "not signed"
 	default:
-		return signedBy(m) + ", which was not checked (--key)"
+		return signersOf(m) + ", which was not checked (--key)"
 	}
 }
 

@@ -27,6 +27,7 @@ type fakeServer struct {
 	runlogv1.UnimplementedProjectionServiceServer
 	runlogv1.UnimplementedRunServiceServer
 	fakeCluster
+	fakeAudit
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -204,6 +205,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterProjectionServiceServer(server, f)
 	runlogv1.RegisterRunServiceServer(server, f)
 	runlogv1.RegisterClusterServiceServer(server, &f.fakeCluster)
+	runlogv1.RegisterAuditServiceServer(server, &f.fakeAudit)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

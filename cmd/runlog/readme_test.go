@@ -15,12 +15,12 @@ import (
 // TestReadme runs the console blocks of the documents as they are written, in order, against one node,
 // and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
-	for _, doc := range []string{"README.md", "docs/running.md", "docs/benchmarks.md"} {
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/audit.md", "docs/benchmarks.md"} {
 		t.Run(doc, func(t *testing.T) {
 			steps := readConsole(t, filepath.Join("..", "..", doc))
 			n := spawnNode(t, t.TempDir())
 			a := n.ready(t)
-			sh := shell{t: t, env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
+			sh := shell{t: t, dir: workDir(t), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
 				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
 			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin)
 			for _, s := range steps {
@@ -88,8 +88,25 @@ func binDir(t *testing.T) string {
 	return dir
 }
 
+// workDir has the documents where the commands look for them, and room for what they write.
+func workDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"docs", "proto"} {
+		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 type shell struct {
 	t   *testing.T
+	dir string
 	env []string
 }
 
@@ -98,7 +115,7 @@ type shell struct {
 func (s *shell) run(command string) string {
 	s.t.Helper()
 	cmd := exec.Command("bash", "-c", command)
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir = s.dir
 	cmd.Env = s.env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -123,6 +140,9 @@ var volatile = []struct {
 	{regexp.MustCompile(`^id: Ag[\w-]+$`), "id: <token>"},
 	{regexp.MustCompile(`"lagMs":"\d+"`), `"lagMs":"<lag>"`},
 	{regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)`), "in <time>"},
+	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "<cluster>"},
+	{regexp.MustCompile(`(?i)\b(digest +)[0-9a-f]{64}\b`), "$1<digest>"},
+	{regexp.MustCompile(`^(Signed by|Signature) .*`), "$1"},
 	{regexp.MustCompile(`\bnode-[0-9a-f]{8}\b`), "<node>"},
 	{regexp.MustCompile(`\b20\d{6}T\d{6}\.\d{3}Z-\d+-[0-9a-f]{16}\b`), "<backup>"},
 	{regexp.MustCompile(`\d+ files, [0-9.]+ [KMG]?i?B`), "<files>"},

@@ -96,6 +96,7 @@ what they add up to.
 		a.snapshotCommand(),
 		a.watchCommand(),
 		a.runsCommand(),
+		a.auditCommand(),
 		a.clusterCommand(),
 		a.backupCommand(),
 		a.restoreCommand(),

@@ -27,6 +27,7 @@ func sampleServer() *fakeServer {
 				RunId: "failed", LastEventSeq: 1234567, Status: runlogv1.RunStatus_FAILED, PersistedAt: seconds(63.5), LagMs: 1500}}},
 		},
 	}
+	f.fakeAudit = *sampleAudit()
 	f.mu.events = map[string][]*runlogv1.EventRecord{"seeded": sampleEvents()}
 	return f
 }

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -25,7 +26,8 @@ type Record struct {
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event as ParseEvent reads
 // it, of either contract line, with runSeq and persistedAt beside it. Of the other members that reading an event
 // adds, payloadDigest and recordDigest are returned, inherited says which fields the producer had left out, and
-// importedAt and chainDigest, which belong to where the record was read, are dropped.
+// importedAt and chainDigest, which belong to where the record was read, are dropped. A payload may be payloadJson instead,
+// its bytes in base64, as export files have those that a line cannot hold.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's is.
 func ParseRecord(line []byte) (Record, error) {
@@ -35,7 +37,7 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	var r Record
 	var bad []Violation
-	var inherited []byte
+	var inherited, payload []byte
 	event := []byte{'{'}
 	seen := map[string]bool{}
 	for i := range all {
@@ -62,6 +64,8 @@ func ParseRecord(line []byte) (Record, error) {
 			fault = setText(&r.RecordDigest, m.value)
 		case field == "inherited":
 			inherited = m.value
+		case field == "payloadJson":
+			fault = setBytes(&payload, m.value)
 		}
 		seen[field] = true
 		if fault != "" {
@@ -78,6 +82,12 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	if r.Event, err = ParseEvent(append(event, '}')); err != nil {
 		return Record{}, err
+	}
+	if payload != nil {
+		if r.Event.PayloadForm != nil {
+			return Record{}, NewError(appendFault(nil, "payloadJson", "is given beside payload, or beside members that belong to it: keep one"))
+		}
+		r.Event.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
 	}
 	if r.Event.EventId == "" {
 		return Record{}, NewError(appendFault(nil, "eventId", "is required: what is imported keeps the one that it has"))
@@ -105,6 +115,8 @@ func recordField(name string) string {
 		return "importedAt"
 	case "inherited":
 		return "inherited"
+	case "payloadJson", "payload_json":
+		return "payloadJson"
 	}
 	return ""
 }
@@ -133,6 +145,17 @@ func setStamp(dst *int64, raw []byte) string {
 	}
 	*dst = at.Seconds*1e9 + int64(at.Nanos)
 	return ""
+}
+
+// setBytes takes the JSON object that base64 stands for; whether it is one, the validation of the event tells.
+func setBytes(dst *[]byte, raw []byte) string {
+	if raw[0] == '"' {
+		if b, err := base64.StdEncoding.DecodeString(unquote(raw)); err == nil && len(b) > 0 {
+			*dst = b
+			return ""
+		}
+	}
+	return "must be a JSON object in base64"
 }
 
 // leaveOut takes back what reading filled in from the run (ENV-1).

@@ -33,7 +33,11 @@ func TestParseRecord(t *testing.T) {
 			t.Errorf("payload %s, want %s", r.Event.GetPayloadJson(), flat)
 		}
 	}
-	r, err := ParseRecord([]byte(strings.TrimSuffix(recordLine, "}") +
+	r, err := ParseRecord([]byte(strings.TrimSuffix(recordLine, "}") + `,"payloadJson":"ewogIH0g"}`))
+	if err != nil || string(r.Event.GetPayloadJson()) != "{\n  } " {
+		t.Errorf("payload %q, %v", r.Event.GetPayloadJson(), err)
+	}
+	r, err = ParseRecord([]byte(strings.TrimSuffix(recordLine, "}") +
 		`,"tenantId":"t","projectId":"p","environmentId":"e","planId":"a","planVersion":"1","inherited":["tenantId","planVersion"]}`))
 	if err != nil || r.Event.TenantId != "" || r.Event.ProjectId != "p" || r.Event.EnvironmentId != "e" || r.Event.PlanId != "a" || r.Event.PlanVersion != "" {
 		t.Errorf("what was inherited: %+v, %v", r.Event, err)
@@ -58,6 +62,10 @@ func TestParseRecordRefusals(t *testing.T) {
 		"inherits a step":    {change(`"runSeq"`, `"inherited":["stepId"],"runSeq"`), "inherited"},
 		"inherits no list":   {change(`"runSeq"`, `"inherited":"tenantId","runSeq"`), "inherited"},
 		"a digest of a kind": {change(`"runSeq"`, `"recordDigest":7,"runSeq"`), "recordDigest"},
+		"two payloads":       {change(`"runSeq"`, `"payload":{},"payloadJson":"e30=","runSeq"`), "payloadJson"},
+		"no base64":          {change(`"runSeq"`, `"payloadJson":"e30","runSeq"`), "payloadJson"},
+		"bytes of no text":   {change(`"runSeq"`, `"payloadJson":{},"runSeq"`), "payloadJson"},
+		"an empty payload":   {change(`"runSeq"`, `"payloadJson":"","runSeq"`), "payloadJson"},
 		"a stranger":         {change(`"runSeq"`, `"offset":7,"runSeq"`), "offset"},
 	} {
 		_, err := ParseRecord([]byte(test.line))

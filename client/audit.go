@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// QueryEvents yields the pages of an audit window in commit order (READ-3, READ-4), from req.PageToken on. What a page says
+// of its window, completeThrough, closed, count and digest, holds from the first page to its end. An error ends the
+// iteration.
+func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) iter.Seq2[*runlogv1.QueryEventsResponse, error] {
+	return func(yield func(*runlogv1.QueryEventsResponse, error) bool) {
+		req := proto.CloneOf(req)
+		for {
+			res, err := call(ctx, c, c.audit.QueryEvents, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(res, nil) || res.GetNextPageToken() == "" {
+				return
+			}
+			req.PageToken = res.GetNextPageToken()
+		}
+	}
+}
+
+// ExportEvents yields the messages of one export of an audit window, from req.PageToken on, no event twice and none left
+// out. When the connection or the node is lost it goes on behind the last message, at whichever node answers; messages that
+// bring nothing new do not keep it trying. The last message is the one with the summary. An error ends the iteration.
+func (c *Client) ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest) iter.Seq2[*runlogv1.ExportEventsResponse, error] {
+	return func(yield func(*runlogv1.ExportEventsResponse, error) bool) {
+		req, tries, left, whole, placed := proto.CloneOf(req), retrier{client: c}, false, false, true
+		take := func(res *runlogv1.ExportEventsResponse) bool {
+			c.reached.Store(true)
+			switch token := res.GetResumeToken(); {
+			case token == "":
+				placed = placed && len(res.GetEvents()) == 0
+			case token != req.GetPageToken():
+				req.PageToken, placed = token, true
+				tries.answered()
+			}
+			whole = res.GetSummary() != nil
+			left = !yield(res, nil)
+			return !left && !whole
+		}
+		for {
+			failure := receive(ctx, c.opts.Timeout, bind(c.audit.ExportEvents, req), take)
+			switch {
+			case left || whole:
+				return
+			case failure == nil:
+				failure = &Error{Code: codes.Unavailable, Message: "the server ended the export before its summary"}
+			}
+			if !placed {
+				yield(nil, failure) // going on would repeat events
+				return
+			}
+			if err := tries.again(ctx, failure); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}

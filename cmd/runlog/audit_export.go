@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client"
+	"runlog/export"
+	"runlog/proof"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+type auditExportOptions struct {
+	windowOptions
+	file, format string
+	allowOpen    bool
+}
+
+func (a *app) auditExportCommand() *cobra.Command {
+	var opts auditExportOptions
+	cmd := &cobra.Command{
+		Use:   "export --from TIME [--to TIME] -f FILE",
+		Short: "Write the events of a window to a file that can be verified",
+		Long: `Write the events of a window to a file of JSON lines, CSV or Parquet, in the order in which they were recorded. The
+file ends with a manifest: the window, the filter, the count and the digest of the events, signed by the cluster. "runlog
+audit verify FILE" checks it without a server.
+
+The file gets its name when it is whole, and replaces none. Lost connections and nodes do not matter: the export goes on at
+another node. A window that is not closed is refused, because the same window would have other events later.
+
+` + windowHelp,
+		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
+			"  runlog audit export --run run-1 -f - --format jsonl | gzip > run-1.jsonl.gz",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.auditExport(cmd.Context(), opts)
+		},
+	}
+	opts.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&opts.file, "file", "f", "", "file to write; - is standard output, for jsonl and csv")
+	flags.StringVar(&opts.format, "format", "", strings.Join(export.FormatNames(), ", ")+"; without it, what the name of the file ends in")
+	flags.BoolVar(&opts.allowOpen, "allow-open", false, "export a window that is not closed, as it is now")
+	complete(cmd, "format", export.FormatNames()...)
+	return cmd
+}
+
+// fileFormat returns the format of the file to write.
+func (o *auditExportOptions) fileFormat() (export.Format, error) {
+	if o.file == "" {
+		return 0, usageError("--file is required: name the file to write, or - for standard output")
+	}
+	if o.format != "" {
+		f, err := export.ParseFormat(o.format)
+		if err != nil {
+			return 0, usageError("--format %q is none of %s", o.format, strings.Join(export.FormatNames(), ", "))
+		}
+		if f == export.Parquet && o.file == "-" {
+			return 0, usageError("Parquet cannot be written to standard output; name a file")
+		}
+		return f, nil
+	}
+	f, err := export.FormatOf(o.file)
+	if err != nil || o.file == "-" {
+		return 0, usageError("the format of %q is not known: name it with --format, one of %s", o.file, strings.Join(export.FormatNames(), ", "))
+	}
+	return f, nil
+}
+
+func (a *app) auditExport(ctx context.Context, opts auditExportOptions) error {
+	format, err := opts.fileFormat()
+	if err != nil {
+		return err
+	}
+	req, err := opts.request(time.Now())
+	if err != nil {
+		return err
+	}
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	e := exporter{app: a, client: c, opts: opts}
+	if err := e.look(ctx, req); err != nil {
+		return err
+	}
+	target, err := a.newTarget(opts.file)
+	if err != nil {
+		return err
+	}
+	defer target.discard()
+	if e.out, err = export.NewWriter(format, target); err != nil {
+		return err
+	}
+	e.began = time.Now()
+	if err := e.run(ctx); err != nil {
+		return err
+	}
+	if err := target.keep(); err != nil {
+		return err
+	}
+	return e.report(format)
+}
+
+// exporter takes one window from the cluster to a file.
+type exporter struct {
+	app    *app
+	client *client.Client
+	opts   auditExportOptions
+	out    export.Writer
+
+	req     *runlogv1.ExportEventsRequest
+	first   *runlogv1.QueryEventsResponse // what was known of the window before
+	began   time.Time
+	record  export.Record
+	tally   export.Tally
+	summary *runlogv1.ExportSummary
+}
+
+// look asks what the cluster knows of the window, so that one that is open or refused is so before anything is written,
+// and settles its end.
+func (e *exporter) look(ctx context.Context, req *runlogv1.QueryEventsRequest) error {
+	req.PageSize = 1
+	for page, err := range e.client.QueryEvents(ctx, req) {
+		if err != nil {
+			return err
+		}
+		e.first = page
+		break
+	}
+	if !e.first.GetClosed() && !e.opts.allowOpen {
+		return e.openError(e.first.GetTo().AsTime(), e.first.GetCompleteThrough().AsTime())
+	}
+	if req.GetTo() == nil {
+		req.To = e.first.GetTo()
+	}
+	e.req = &runlogv1.ExportEventsRequest{
+		From: req.GetFrom(), To: req.GetTo(), TenantId: req.GetTenantId(), ProjectId: req.GetProjectId(), EnvironmentId: req.GetEnvironmentId(),
+		PlanId: req.GetPlanId(), RunId: req.GetRunId(), StepId: req.GetStepId(), Types: req.GetTypes(), PayloadForm: runlogv1.PayloadForm_JSON,
+	}
+	return nil
+}
+
+func (e *exporter) openError(to, through time.Time) error {
+	return &exitError{exitRefused, fmt.Sprintf("the window is open: it ends at %s, and is complete through %s only, so that events may still be added; "+
+		"end it in the past with --to, wait, or take it as it is with --allow-open", to.Format(time.RFC3339Nano), through.Format(time.RFC3339Nano))}
+}
+
+// run writes the whole file, up to its manifest.
+func (e *exporter) run(ctx context.Context) error {
+	bar := e.app.auditProgress(e.first)
+	defer bar.clear()
+	for message, err := range e.client.ExportEvents(ctx, e.req) {
+		if err != nil {
+			return err
+		}
+		for _, m := range message.GetEvents() {
+			if err := e.record.Take(m); err != nil {
+				return err
+			}
+			e.tally.Add(&e.record)
+			if err := e.out.Write(&e.record); err != nil {
+				return err
+			}
+		}
+		bar.reached(time.Now(), message.GetReadThrough(), e.tally.Count)
+		e.summary = message.GetSummary()
+	}
+	if err := e.agree(); err != nil {
+		return err
+	}
+	return e.out.Close(e.summary.GetStatement())
+}
+
+// agree compares what came with what the cluster says that it sent: a file that would not verify is not kept.
+func (e *exporter) agree() error {
+	s := e.summary
+	st, _, err := proof.Peek(s.GetStatement())
+	if err != nil {
+		return fmt.Errorf("the cluster's statement on the export: %w", err)
+	}
+	stated, err := proof.ParseExport(st)
+	if err != nil {
+		return fmt.Errorf("the cluster's statement on the export: %w", err)
+	}
+	switch {
+	case stated.Count != e.tally.Count || stated.Digest != e.tally.Digest:
+		return &exitError{exitFailed, fmt.Sprintf("%s came with the digest %s, and the cluster says that it sent %d with %s; nothing was kept, try again",
+			plural(e.tally.Count, "event"), e.tally.Digest, stated.Count, stated.Digest)}
+	case stated.To != e.req.GetTo().AsTime().UnixNano():
+		return &exitError{exitFailed, fmt.Sprintf("the cluster has exported a window up to %s, and not to %s", proof.FormatTime(stated.To), clock(e.req.GetTo()))}
+	case !stated.Closed() && !e.opts.allowOpen:
+		return e.openError(time.Unix(0, stated.To).UTC(), time.Unix(0, stated.CompleteThrough).UTC())
+	}
+	return nil
+}
+
+// exportReport is what an export came to, as JSON shows it.
+type exportReport struct {
+	File      string   `json:"file"`
+	Format    string   `json:"format"`
+	From      string   `json:"from"`
+	To        string   `json:"to"`
+	Closed    bool     `json:"closed"`
+	Count     uint64   `json:"count"`
+	Digest    string   `json:"digest"`
+	ClusterID string   `json:"clusterId"`
+	Signers   []string `json:"signers"`
+	Seconds   float64  `json:"seconds"`
+}
+
+// report tells of the export: on stderr where the events themselves are on stdout.
+func (e *exporter) report(format export.Format) error {
+	_, signers, err := proof.Peek(e.summary.GetStatement())
+	if err != nil {
+		return err
+	}
+	took := time.Since(e.began)
+	s, to := e.summary, e.app.stdout
+	if e.opts.file == "-" {
+		to = e.app.stderr
+	}
+	if e.app.format == formatJSON {
+		return json.NewEncoder(to).Encode(exportReport{
+			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()), Closed: s.GetClosed(), Count: s.GetCount(),
+			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Seconds: took.Seconds(),
+		})
+	}
+	out := bufio.NewWriter(to)
+	state := "closed: it has these events for ever"
+	if !s.GetClosed() {
+		state = "open: complete through " + clock(s.GetCompleteThrough()) + ", and the same window will have more events later"
+	}
+	facts(out,
+		[2]string{"File", e.opts.file},
+		[2]string{"Format", format.String()},
+		[2]string{"Cluster", s.GetClusterId()},
+		[2]string{"Window", span(s.GetFrom(), s.GetTo())},
+		[2]string{"State", state},
+		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s)", number(s.GetCount()), brief(took), number(uint64(float64(s.GetCount())/max(took.Seconds(), 1e-3))))},
+		[2]string{"Digest", s.GetDigest()},
+		[2]string{"Signed by", signedBy(signers)},
+	)
+	return out.Flush()
+}
+
+func signedBy(signers []string) string {
+	if len(signers) == 0 {
+		return "nobody: the node that answered does not have the cluster's key"
+	}
+	return strings.Join(signers, ", ")
+}

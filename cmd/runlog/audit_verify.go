@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"runlog/export"
+	"runlog/proof"
+)
+
+func (a *app) auditVerifyCommand() *cobra.Command {
+	var keys []string
+	cmd := &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Verify a file that was taken away, without a server",
+		Long: `Verify that a file has what the cluster exported: that no event was changed, left out, added or put in another place. It
+asks no server. With --key it verifies the cluster's signature too; without, it says who claims to have signed.
+
+Exit code 0: all of it fits. 1: it does not, and stderr says where and why, a line each.`,
+		Example: "  runlog audit verify acme-2026-02.parquet --key 'runlog/0191a3…+1b2c3d4e+AbCd…'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("verify takes one file, not %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.auditVerify(cmd.Context(), args[0], keys)
+		},
+	}
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "public key of the cluster, name+id+key; may be repeated, and one of them must have signed")
+	return cmd
+}
+
+// auditVerify finds out by its first bytes what a file is.
+func (a *app) auditVerify(ctx context.Context, path string, keys []string) error {
+	for _, key := range keys {
+		if _, err := proof.KeyID(key); err != nil {
+			return usageError("--key %q is no public key of the form name+id+key", key)
+		}
+	}
+	file, err := os.Open(path)
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return usageError("%s: %v", path, pathError.Err)
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return usageError("%s is no regular file", path)
+	}
+	head := make([]byte, 512)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	format := export.Detect(head[:n])
+	if format == 0 {
+		return &exitError{exitRefused, path + " does not begin as a file that \"runlog audit\" writes"}
+	}
+	began := time.Now()
+	report, err := export.Verify(ctx, format, file, info.Size(), keys...)
+	if err != nil {
+		return err
+	}
+	for _, fault := range report.Faults {
+		fmt.Fprintln(a.stderr, oneLine(fault))
+	}
+	if len(report.Faults) > 0 {
+		return &exitError{exitRefused, fmt.Sprintf("%s is not what was exported: %s found", path, plural(len(report.Faults)+report.More, "fault"))}
+	}
+	return a.reportVerified(path, format, report, time.Since(began))
+}
+
+// verifiedReport is what a verification came to, as JSON shows it.
+type verifiedReport struct {
+	File      string   `json:"file"`
+	Format    string   `json:"format"`
+	ClusterID string   `json:"clusterId"`
+	From      string   `json:"from"`
+	To        string   `json:"to"`
+	Filter    []string `json:"filter"`
+	Closed    bool     `json:"closed"`
+	Count     uint64   `json:"count"`
+	Links     uint64   `json:"links"`
+	Digest    string   `json:"digest"`
+	Signers   []string `json:"signers"`
+	// VerifiedKey is the public key that has signed; empty where none was given.
+	VerifiedKey string `json:"verifiedKey"`
+}
+
+func (a *app) reportVerified(path string, format export.Format, r *export.Report, took time.Duration) error {
+	m := &r.Manifest
+	if a.format == formatJSON {
+		return json.NewEncoder(a.stdout).Encode(verifiedReport{
+			File: path, Format: format.String(), ClusterID: fmt.Sprintf("%x", m.Cluster), From: proof.FormatTime(m.From), To: proof.FormatTime(m.To),
+			Filter: append([]string{}, filterOf(m)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
+			Signers: append([]string{}, m.Signers...), VerifiedKey: m.Key,
+		})
+	}
+	state := "closed: the cluster has these events for ever"
+	if !m.Closed() {
+		state = "open when it was exported: complete through " + proof.FormatTime(m.CompleteThrough)
+	}
+	signature := "verified, by " + m.Key
+	switch {
+	case m.Key != "":
+	case len(m.Signers) == 0:
+		signature = "NONE: nobody has signed, so that anybody can have made the file"
+	default:
+		signature = "NOT VERIFIED: name the cluster's public key with --key; it claims to be by " + strings.Join(m.Signers, ", ")
+	}
+	out := bufio.NewWriter(a.stdout)
+	facts(out,
+		[2]string{"File", path},
+		[2]string{"Format", format.String()},
+		[2]string{"Cluster", fmt.Sprintf("%x", m.Cluster)},
+		[2]string{"Window", "from " + proof.FormatTime(m.From) + " to before " + proof.FormatTime(m.To)},
+		[2]string{"Filter", strings.Join(filterOf(m), ", ")},
+		[2]string{"State", state},
+		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s); each fits its digests, and all of them the manifest's",
+			number(r.Events), brief(took), number(uint64(float64(r.Events)/max(took.Seconds(), 1e-3))))},
+		[2]string{"Chains", fmt.Sprintf("%s found to follow from the one before in the run; the others have none in the file", plural(r.Links, "event"))},
+		[2]string{"Digest", m.Digest.String()},
+		[2]string{"Signature", signature},
+	)
+	return out.Flush()
+}
+
+// filterOf tells what a window was narrowed to.
+func filterOf(m *export.Manifest) (filter []string) {
+	for _, f := range [...][2]string{
+		{"tenant", m.TenantID}, {"project", m.ProjectID}, {"environment", m.EnvironmentID},
+		{"plan", m.PlanID}, {"run", m.RunID}, {"step", m.StepID},
+	} {
+		if f[1] != "" {
+			filter = append(filter, f[0]+" "+f[1])
+		}
+	}
+	for _, t := range m.Types {
+		filter = append(filter, "type "+t)
+	}
+	return filter
+}

@@ -1,0 +1,209 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"runlog/proto/contract"
+)
+
+// rowReader reads the cells of one row. raw and text have the same bytes, until a quoted cell is read from raw.
+type rowReader struct {
+	raw   []byte
+	text  string
+	pos   int
+	fault string
+}
+
+// parseRow reads a record from a row as appendRow wrote it, without its line feed, and says what is wrong with it. The
+// record shares its texts with text and its payload with raw, which is changed.
+func parseRow(raw []byte, text string, r *Record) (fault string) {
+	*r = Record{}
+	if !utf8.ValidString(text) {
+		return "is not valid UTF-8"
+	}
+	c := rowReader{raw: raw, text: text}
+	for k := range columns {
+		if k > 0 && !c.comma() {
+			return fmt.Sprintf("has %d columns, not %d, or text behind a quoted one", k, len(columns))
+		}
+		if k == len(columns)-1 {
+			r.Payload = c.payload()
+			break
+		}
+		cell := c.cell()
+		if c.fault != "" {
+			break
+		}
+		if want := setCell(k, cell, r); want != "" {
+			return fmt.Sprintf("%s is not %s", columns[k], want)
+		}
+	}
+	if c.fault == "" && c.pos < len(text) {
+		return fmt.Sprintf("goes on behind its %d columns", len(columns))
+	}
+	return c.fault
+}
+
+func (c *rowReader) comma() bool {
+	if c.pos < len(c.text) && c.text[c.pos] == ',' {
+		c.pos++
+		return true
+	}
+	return false
+}
+
+// cell takes a cell.
+func (c *rowReader) cell() string {
+	if c.pos < len(c.text) && c.text[c.pos] == '"' {
+		quoted := c.quoted()
+		return strings.ReplaceAll(quoted, `""`, `"`)
+	}
+	rest := c.text[c.pos:]
+	if i := strings.IndexByte(rest, ','); i >= 0 {
+		rest = rest[:i]
+	}
+	if strings.IndexByte(rest, '"') >= 0 {
+		c.fault = fmt.Sprintf("has a quote within a cell at byte %d", c.pos)
+	}
+	c.pos += len(rest)
+	return rest
+}
+
+// quoted takes a quoted cell and returns it without its own quotes, those within it still doubled.
+func (c *rowReader) quoted() string {
+	from := c.pos + 1
+	for i := from; ; {
+		n := strings.IndexByte(c.text[i:], '"')
+		if n < 0 {
+			c.fault = fmt.Sprintf("has no end of the quoted cell at byte %d", from-1)
+			c.pos = len(c.text)
+			return ""
+		}
+		if i += n; i+1 < len(c.text) && c.text[i+1] == '"' {
+			i += 2
+			continue
+		}
+		c.pos = i + 1
+		return c.text[from:i]
+	}
+}
+
+// payload takes the last cell, without a copy: quotes that are doubled in it are made single ones where they stand.
+func (c *rowReader) payload() []byte {
+	from := c.pos
+	if from >= len(c.text) || c.text[from] != '"' {
+		c.fault = "has no quoted payload"
+		return nil
+	}
+	quoted := c.quoted()
+	if c.fault != "" {
+		return nil
+	}
+	src := c.raw[from+1 : from+1+len(quoted)]
+	n := bytes.IndexByte(src, '"')
+	if n < 0 {
+		return src
+	}
+	for rest := src[n:]; ; {
+		// rest begins with the first quote of two.
+		src[n] = '"'
+		n++
+		rest = rest[2:]
+		i := bytes.IndexByte(rest, '"')
+		if i < 0 {
+			n += copy(src[n:], rest)
+			return src[:n:n]
+		}
+		n += copy(src[n:], rest[:i])
+		rest = rest[i:]
+	}
+}
+
+// setCell sets what a column says of a record, and says what it should have been where it is not.
+func setCell(k int, cell string, r *Record) (want string) {
+	set := func(want string, ok bool) string {
+		if ok {
+			return ""
+		}
+		return want
+	}
+	switch k {
+	case memberEventID:
+		return set(wantUUID, parseUUID(&r.EventID, cell))
+	case memberLogicalAttemptID:
+		n, ok := parseNumber(cell, 32)
+		r.LogicalAttemptID = uint32(n)
+		return set(wantNumber, ok)
+	case memberEngineAttemptID:
+		n, ok := parseNumber(cell, 32)
+		r.EngineAttemptID = uint32(n)
+		return set(wantNumber, ok)
+	case memberEmittedAt:
+		return set(wantTime, parseTime(&r.EmittedAt, cell))
+	case memberContractVersion:
+		return set(wantVersion, parseContract(&r.Contract, cell))
+	case memberRunSeq:
+		n, ok := parseNumber(cell, 64)
+		r.RunSeq = n
+		return set(wantNumber, ok)
+	case memberPersistedAt:
+		return set(wantTime, parseTime(&r.PersistedAt, cell))
+	case memberPayloadDigest:
+		return set(wantDigest, parseDigest(&r.PayloadDigest, cell))
+	case memberRecordDigest:
+		return set(wantDigest, parseDigest(&r.RecordDigest, cell))
+	case memberChainDigest:
+		return set(wantDigest, parseDigest(&r.ChainDigest, cell))
+	case memberInherited:
+		return set(wantNames, parseNames(&r.Absent, cell))
+	case memberImportedAt:
+		return set(wantTime, cell == "" || parseTime(&r.ImportedAt, cell))
+	default:
+		setText(k, cell, r)
+		return ""
+	}
+}
+
+func setText(k int, cell string, r *Record) {
+	switch k {
+	case memberEventType:
+		r.Type = cell
+	case memberRunID:
+		r.RunID = cell
+	case memberTenantID:
+		r.TenantID = cell
+	case memberProjectID:
+		r.ProjectID = cell
+	case memberEnvironmentID:
+		r.EnvironmentID = cell
+	case memberPlanID:
+		r.PlanID = cell
+	case memberPlanVersion:
+		r.PlanVersion = cell
+	case memberStepID:
+		r.StepID = cell
+	case memberIdempotencyKey:
+		r.IdempotencyKey = cell
+	case memberEmittedBy:
+		r.EmittedBy = cell
+	case memberCausedBySignalID:
+		r.CausedBySignalID = cell
+	case memberParentEventID:
+		r.ParentEventID = cell
+	}
+}
+
+// parseNames reads names with single spaces between them.
+func parseNames(absent *contract.Absent, cell string) bool {
+	for cell != "" {
+		name, rest, more := strings.Cut(cell, " ")
+		if !inherit(absent, name) || more && rest == "" {
+			return false
+		}
+		cell = rest
+	}
+	return true
+}

@@ -1,0 +1,111 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// ErrRecord means that what a node sent is no record that it could have stored.
+var ErrRecord = errors.New("export: undecodable record")
+
+// Record is an event as it was stored, with all that a file says of it. What a sparse event left out is filled in from its
+// run; Absent says which fields those are.
+type Record struct {
+	contract.Event
+
+	RunSeq      uint64
+	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
+	ImportedAt  int64 // the same; 0: it was not imported
+
+	PayloadDigest contract.Digest
+	RecordDigest  contract.Digest
+	ChainDigest   contract.Digest
+}
+
+// Stamp is the time by which windows have the event, in nanoseconds since 1970.
+func (r *Record) Stamp() int64 {
+	if r.ImportedAt != 0 {
+		return r.ImportedAt
+	}
+	return r.PersistedAt
+}
+
+// Tally counts the records of a window and works out their digest.
+type Tally struct {
+	Count  uint64
+	Digest contract.Digest
+}
+
+// Add takes the next record in commit order.
+func (t *Tally) Add(r *Record) {
+	t.Count++
+	t.Digest = contract.WindowDigest(t.Digest, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
+}
+
+// Take reads a record as a node sends it, with its payload as JSON bytes. r shares its texts and its payload with m.
+// Errors are ErrRecord.
+func (r *Record) Take(m *runlogv1.EventRecord) error {
+	form, ok := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
+	line, known := contract.ParseLine(m.GetContractVersion())
+	if !ok || !known || m.GetContractVersion() == "" {
+		return fmt.Errorf("%w: run %q, runSeq %d: no payload in bytes, or of an unknown contract", ErrRecord, m.GetRunId(), m.GetRunSeq())
+	}
+	*r = Record{
+		Event: contract.Event{
+			Type: m.GetEventType(), RunID: m.GetRunId(),
+			TenantID: m.GetTenantId(), ProjectID: m.GetProjectId(), EnvironmentID: m.GetEnvironmentId(),
+			PlanID: m.GetPlanId(), PlanVersion: m.GetPlanVersion(),
+			StepID:           m.GetStepId(),
+			LogicalAttemptID: m.GetLogicalAttemptId(), EngineAttemptID: m.GetEngineAttemptId(),
+			IdempotencyKey:   m.GetIdempotencyKey(),
+			EmittedAt:        nanoseconds(m.GetEmittedAt()),
+			EmittedBy:        m.GetEmittedBy(),
+			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
+			Contract: line, Payload: form.PayloadJson,
+		},
+		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), ImportedAt: nanoseconds(m.GetImportedAt()),
+	}
+	ok = parseUUID(&r.EventID, m.GetEventId()) && parseDigest(&r.PayloadDigest, m.GetPayloadDigest()) &&
+		parseDigest(&r.RecordDigest, m.GetRecordDigest()) && parseDigest(&r.ChainDigest, m.GetChainDigest())
+	for _, name := range m.GetInherited() {
+		ok = ok && inherit(&r.Absent, name)
+	}
+	ok = ok && m.GetEmittedAt() != nil && m.GetPersistedAt() != nil && len(r.Payload) > 0 &&
+		r.RunSeq > 0 && r.RunSeq <= math.MaxInt64 && r.LogicalAttemptID > 0 && r.EngineAttemptID > 0
+	if !ok {
+		return fmt.Errorf("%w: run %q, runSeq %d: its id, numbers, times, digests or what it has inherited", ErrRecord, r.RunID, r.RunSeq)
+	}
+	return nil
+}
+
+func nanoseconds(t *timestamppb.Timestamp) int64 { return t.GetSeconds()*1e9 + int64(t.GetNanos()) }
+
+// inheritable are the fields that can be absent, in the order in which records name them.
+var inheritable = [...]struct {
+	bit  contract.Absent
+	name string
+}{
+	{contract.AbsentTenant, "tenantId"},
+	{contract.AbsentProject, "projectId"},
+	{contract.AbsentEnvironment, "environmentId"},
+	{contract.AbsentPlan, "planId"},
+	{contract.AbsentPlanVersion, "planVersion"},
+}
+
+// inherit notes a field as inherited. It is false for a name that is none, or comes twice.
+func inherit(absent *contract.Absent, name string) bool {
+	for _, f := range inheritable {
+		if f.name == name {
+			twice := *absent&f.bit != 0
+			*absent |= f.bit
+			return !twice
+		}
+	}
+	return false
+}

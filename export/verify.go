@@ -1,0 +1,150 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+)
+
+// maxFaults are told of a file.
+const maxFaults = 20
+
+// Report is what the verification of a file found.
+type Report struct {
+	Manifest Manifest
+	// Events that were read.
+	Events uint64
+	// Links is how many of the records were found to follow from the one before in their run, which is in the file too, or
+	// to begin their run.
+	Links uint64
+	// Faults are the first of what is wrong, each with its line or row. None: the file has what the cluster exported.
+	Faults []string
+	// More is how many faults there are beside these.
+	More int
+}
+
+func (r *Report) fault(format string, args ...any) {
+	if len(r.Faults) == maxFaults {
+		r.More++
+		return
+	}
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+}
+
+// Verify reads a file and compares what it has with its manifest: the digests of each record with its fields, the records
+// with each other where they follow one another in their run, and all of them with the window, the filter, the count and
+// the digest that the cluster has stated. Where there are public keys, one of them must have signed that.
+//
+// What is wrong with the file is in the report. The errors are those of reading it, and the context's.
+func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ...string) (*Report, error) {
+	report := &Report{}
+	src, note, err := open(f, file, size)
+	var signature string
+	if err == nil {
+		report.Manifest, signature, err = readManifest(note, keys)
+	}
+	if err == nil {
+		if signature != "" {
+			report.fault("the manifest: %s", signature)
+		}
+		err = verify(ctx, src, int(min(pieceBytes, size+1)), report)
+	}
+	if errors.Is(err, errFile) {
+		report.fault("%v", err)
+		err = nil
+	}
+	return report, err
+}
+
+// verify takes the file through three stages that run at the same time: one goroutine reads pieces, some make records of
+// them and hash these, and this one follows the records in their order. As many pieces are on the way as there are batches, and
+// texts are read in pieces of so many bytes.
+func verify(ctx context.Context, src source, piece int, report *Report) error {
+	workers := runtime.GOMAXPROCS(0)
+	batches := 2*workers + 2
+	free, work, ordered := make(chan *batch, batches), make(chan *batch, batches), make(chan *batch, batches)
+	for range batches {
+		free <- &batch{raw: make([]byte, 0, piece), parsed: make(chan struct{}, 1)}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var joined sync.WaitGroup
+	defer joined.Wait()
+	defer stop()
+	joined.Go(func() {
+		defer close(work)
+		defer close(ordered)
+		read(ctx, src, free, work, ordered)
+	})
+	for range workers {
+		joined.Go(func() {
+			for b := range work {
+				b.check(src)
+				b.parsed <- struct{}{}
+			}
+		})
+	}
+	f := newFollower(report, src.unit())
+	for b := range ordered {
+		<-b.parsed
+		for i := range b.records {
+			if !f.record(&b.records[i]) {
+				return nil
+			}
+		}
+		if b.err != nil {
+			return b.err
+		}
+		free <- b
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.end()
+	return nil
+}
+
+// read hands the pieces of a file to the workers and, in the same order, to the follower.
+func read(ctx context.Context, src source, free <-chan *batch, work, ordered chan<- *batch) {
+	for {
+		var b *batch
+		select {
+		case b = <-free:
+		case <-ctx.Done():
+			return
+		}
+		b.records = b.records[:0]
+		if b.err = src.next(b); errors.Is(b.err, io.EOF) {
+			return
+		}
+		failed := b.err != nil
+		if failed {
+			b.raw, b.records = b.raw[:0], b.records[:0]
+		}
+		// Neither waits: there are no more batches than the channels have room for.
+		ordered <- b
+		work <- b
+		if failed {
+			return
+		}
+	}
+}
+
+// check makes records of a piece, and compares each record's digests with its fields.
+func (b *batch) check(src source) {
+	src.parse(b)
+	for i := range b.records {
+		c := &b.records[i]
+		if c.fault != "" {
+			return
+		}
+		switch payload, record := c.Digests(); {
+		case payload != c.PayloadDigest:
+			c.wrong = "payloadDigest is not that of the payload: one of them was changed"
+		case record != c.RecordDigest:
+			c.wrong = "recordDigest is not that of the event: it was changed, or what inherited says, or a field from eventId to contractVersion"
+		}
+	}
+}
