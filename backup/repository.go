@@ -77,7 +77,8 @@ func (r *Repository) stored(sum contract.Digest) (path, sub string) {
 
 // lock keeps others from changing the directory, which it makes, until the closer is closed.
 func (r *Repository) lock() (io.Closer, error) {
-	if err := r.fs.MkdirAll(r.dir, 0o755); err != nil {
+	// As a data directory: a backup holds all that one does.
+	if err := r.fs.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
 	// It may be there and not survive a crash.

@@ -162,6 +162,24 @@ func TestFilesDamaged(t *testing.T) {
 	}
 }
 
+// TestNoRoom: nothing is copied where it would not fit.
+func TestNoRoom(t *testing.T) {
+	r, n := Open(vfs.Default, t.TempDir()), newFakeNode()
+	m, out := n.take(t, r).Manifest, t.TempDir()
+	if err := m.Room(vfs.Default, out); err != nil {
+		t.Error(err)
+	}
+	m.Files[0].Size = 1 << 44
+	for what, err := range map[string]error{"room": m.Room(vfs.Default, out), "copy": r.Copy(t.Context(), m, vfs.Default, out, nil)} {
+		if !errors.Is(err, ErrNoRoom) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if names, err := vfs.Default.List(out); err != nil || len(names) > 0 {
+		t.Errorf("copied: %q, %v", names, err)
+	}
+}
+
 // TestPruneOrder: files go when it is sure that no manifest names them any more, also after a crash.
 func TestPruneOrder(t *testing.T) {
 	tap := &tap{}
