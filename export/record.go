@@ -45,7 +45,7 @@ type Tally struct {
 // Add takes the next record in commit order.
 func (t *Tally) Add(r *Record) {
 	t.Count++
-	t.Digest = contract.WindowDigest(t.Digest, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
+	t.Digest = contract.WindowDigest(t.Digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
 }
 
 // Take reads a record as a node sends it, with its payload as JSON bytes. r shares its texts and its payload with m.

@@ -117,7 +117,15 @@ func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 		if e.ImportedAt != nil {
 			imported = e.ImportedAt.AsTime().UnixNano()
 		}
-		d = contract.WindowDigest(d, digest(e.RecordDigest), e.RunSeq, e.PersistedAt.AsTime().UnixNano(), imported, digest(e.ChainDigest))
+		shown := &contract.Event{
+			TenantID: e.TenantId, ProjectID: e.ProjectId, EnvironmentID: e.EnvironmentId, PlanID: e.PlanId, PlanVersion: e.PlanVersion,
+		}
+		for i, name := range []string{"tenantId", "projectId", "environmentId", "planId", "planVersion"} {
+			if slices.Contains(e.Inherited, name) {
+				shown.Absent |= 1 << i
+			}
+		}
+		d = contract.WindowDigest(d, shown, digest(e.RecordDigest), e.RunSeq, e.PersistedAt.AsTime().UnixNano(), imported, digest(e.ChainDigest))
 	}
 	return d.String()
 }

@@ -173,7 +173,7 @@ func (w *window) resume(id storage.ClusterID, token string) error {
 // add counts an event that is given.
 func (w *windowPlace) add(r *storage.Record) {
 	w.count++
-	w.digest = contract.WindowDigest(w.digest, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
+	w.digest = contract.WindowDigest(w.digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
 }
 
 // windowAnswer is what a window's answer is true of.

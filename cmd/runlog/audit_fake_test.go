@@ -104,7 +104,7 @@ func (f *fakeAudit) find(w window) (records []*runlogv1.EventRecord, e proof.Exp
 		}
 		records = append(records, r)
 		e.Count++
-		e.Digest = contract.WindowDigest(e.Digest, parsedDigest(r.GetRecordDigest()), r.GetRunSeq(), at, 0, parsedDigest(r.GetChainDigest()))
+		e.Digest = contract.WindowDigest(e.Digest, &contract.Event{}, parsedDigest(r.GetRecordDigest()), r.GetRunSeq(), at, 0, parsedDigest(r.GetChainDigest()))
 	}
 	return records, e
 }

@@ -114,9 +114,10 @@ func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
 // WindowDigest returns the digest of a window's events up to one (READ-4): SHA-256 over the 16 bytes
 // "runlog/window/1\x00", the digest up to the event before (32 zero bytes before the first), and the event's record
 // digest, runSeq, persistedAt, importedAt (0 where it was not imported; all 8 bytes, big endian, times in nanoseconds since
-// 1970-01-01T00:00:00Z) and chain digest. The events are those that the window's filter lets through, in commit order.
-func WindowDigest(prev, record Digest, runSeq uint64, persistedAt, importedAt int64, chain Digest) Digest {
-	var stack [len(windowTag) + 3*sha256.Size + 24]byte
+// 1970-01-01T00:00:00Z), chain digest, and what AppendInherited gives, which is most often nothing. The events are those that
+// the window's filter lets through, in commit order.
+func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persistedAt, importedAt int64, chain Digest) Digest {
+	var stack [canonicalStack]byte
 	b := append(stack[:0], windowTag...)
 	b = append(b, prev[:]...)
 	b = append(b, record[:]...)
@@ -124,7 +125,26 @@ func WindowDigest(prev, record Digest, runSeq uint64, persistedAt, importedAt in
 	b = binary.BigEndian.AppendUint64(b, uint64(persistedAt))
 	b = binary.BigEndian.AppendUint64(b, uint64(importedAt))
 	b = append(b, chain[:]...)
-	return sha256.Sum256(b)
+	return sha256.Sum256(e.AppendInherited(b))
+}
+
+// AppendInherited appends what the event did not name and a reader is shown of its run (ENV-1): the absent fields of 4 to
+// 8, in the form that they would have among the canonical bytes.
+func (e *Event) AppendInherited(dst []byte) []byte {
+	for _, f := range [...]struct {
+		bit    Absent
+		number byte
+		text   string
+	}{
+		{AbsentTenant, fieldTenantID, e.TenantID}, {AbsentProject, fieldProjectID, e.ProjectID},
+		{AbsentEnvironment, fieldEnvironmentID, e.EnvironmentID},
+		{AbsentPlan, fieldPlanID, e.PlanID}, {AbsentPlanVersion, fieldPlanVersion, e.PlanVersion},
+	} {
+		if e.Absent&f.bit != 0 {
+			dst = appendField(dst, f.number, f.text)
+		}
+	}
+	return dst
 }
 
 // ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/1\x00", the
