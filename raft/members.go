@@ -99,6 +99,19 @@ func membersOf(c hraft.Configuration) []Member {
 	return members
 }
 
+// EncodeMembers returns members as the log has them, and as storage.Membership.Data has them.
+func EncodeMembers(members []Member) []byte {
+	var c hraft.Configuration
+	for _, m := range members {
+		server := hraft.Server{ID: hraft.ServerID(m.ID), Address: hraft.ServerAddress(m.Address), Suffrage: hraft.Nonvoter}
+		if m.Voter {
+			server.Suffrage = hraft.Voter
+		}
+		c.Servers = append(c.Servers, server)
+	}
+	return hraft.EncodeConfiguration(c)
+}
+
 // Self returns what the group knows of this node; false: it is no member, as far as this node knows.
 func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }
 

@@ -18,6 +18,14 @@ import (
 
 func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditServiceClient(n.conn) }
 
+// haveKey sees to it that the cluster has a key, which it would make when it first signs something.
+func (n *node) haveKey() {
+	n.t.Helper()
+	if _, signed, err := n.server.sign(&proof.Statement{Title: "a test"}); err != nil || !signed {
+		n.t.Fatalf("signed: %t, %v", signed, err)
+	}
+}
+
 // often makes checkpoints as soon as something has changed.
 func often(_ int, o *Options) { o.CheckpointInterval = time.Millisecond }
 
@@ -79,7 +87,7 @@ func (n *node) prove(runID string, fresh bool) (*runlogv1.RunLeaf, *proof.Checkp
 	return l, c
 }
 
-func (n *node) checkpoints() []*runlogv1.Checkpoint {
+func (n *node) signedCheckpoints() []*runlogv1.Checkpoint {
 	n.t.Helper()
 	var all []*runlogv1.Checkpoint
 	for token := ""; ; {
@@ -142,7 +150,7 @@ func TestProveRun(t *testing.T) {
 	if l, c := n.prove("empty", false); l.Head.LastSeq != 0 || c.Runs != 151 {
 		t.Errorf("a run without events is proved as %v of %d runs", l, c.Runs)
 	}
-	made := len(n.checkpoints())
+	made := len(n.signedCheckpoints())
 	n.append("run-7", numbered(9))
 	if l, _ := n.prove("run-7", false); l.Head.LastSeq != 2 {
 		t.Errorf("proved up to %d by the checkpoint that was there", l.Head.LastSeq)
@@ -150,10 +158,10 @@ func TestProveRun(t *testing.T) {
 	if l, _ := n.prove("run-7", true); l.Head.LastSeq != 3 {
 		t.Errorf("proved up to %d by a fresh checkpoint", l.Head.LastSeq)
 	}
-	if got := len(n.checkpoints()); got != made+1 {
+	if got := len(n.signedCheckpoints()); got != made+1 {
 		t.Errorf("%d checkpoints, want %d", got, made+1)
 	}
-	chained(t, n.checkpoints())
+	chained(t, n.signedCheckpoints())
 	if over := n.get("/v1/audit/runs/run-7:prove?fresh=true"); over["leafIndex"] != "7" || len(over["path"].([]any)) != 8 {
 		t.Errorf("over HTTP: %v", over)
 	}
@@ -186,7 +194,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 		runs = append(runs, fmt.Sprint("run-", appended))
 		all[appended%3].mustAppend(runs[appended-1], numbered(appended))
 		eventually(t, "a checkpoint of it", func() bool {
-			list := all[0].checkpoints()
+			list := all[0].signedCheckpoints()
 			return len(list) > 0 && list[0].Events == uint64(appended)
 		})
 	}
@@ -198,10 +206,10 @@ func TestCheckpointsGoOn(t *testing.T) {
 		n.restart()
 		more()
 	}
-	list := all[0].checkpoints()
+	list := all[0].signedCheckpoints()
 	chained(t, list)
 	for _, n := range all[1:] {
-		for i, c := range n.checkpoints() {
+		for i, c := range n.signedCheckpoints() {
 			if c.Note != list[i].Note {
 				t.Errorf("checkpoint %d at node %s:\n%s\nat node a:\n%s", i, n.opts.NodeID, c.Note, list[i].Note)
 			}
@@ -356,5 +364,5 @@ func TestSigningKeyMissing(t *testing.T) {
 	if again, _ := n.prove("run", true); again.String() != first.String() {
 		t.Errorf("the leaf was %v, is %v", first, again)
 	}
-	chained(t, n.checkpoints())
+	chained(t, n.signedCheckpoints())
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -354,6 +355,27 @@ func TestOpenWindowsREAD4(t *testing.T) {
 	}
 	if x := n.export(&runlogv1.ExportEventsRequest{To: to}); x.summary.Closed || x.summary.Count != 2 {
 		t.Errorf("%v", x.summary)
+	}
+}
+
+// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows as any other: "until now" has
+// everything that was acknowledged.
+func TestWindowsBehindTheClockREAD4(t *testing.T) {
+	t.Parallel()
+	var behind atomic.Int64
+	n := startNode(t, func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) } })
+	for i := range 3 {
+		n.append("run", newEvent("SignalAccepted", func(e *runlogv1.EventWrite) { e.LogicalAttemptId = uint32(i + 1) }))
+		last := n.server.store.Applied().PersistedAt
+		events, now := nodes{n}.query(&runlogv1.QueryEventsRequest{})
+		if len(events) != i+1 || !now.Closed {
+			t.Errorf("until now: %d events, closed %v, want %d", len(events), now.Closed, i+1)
+		}
+		at := timestamppb.New(time.Unix(0, last))
+		if events, now := (nodes{n}).query(&runlogv1.QueryEventsRequest{From: at}); len(events) != 1 || !now.Closed {
+			t.Errorf("from the last stamp on: %d events, %v", len(events), now)
+		}
+		behind.Store(int64(time.Hour))
 	}
 }
 

@@ -63,10 +63,13 @@ func (s *Server) parseWindow(req windowRequest) (*window, error) {
 	if w.to, err = bound("to", req.GetTo()); err != nil {
 		fault("to", "is not a time between 1970 and 2262")
 	}
-	switch now := s.opts.Clock(); {
+	// Stamps go on above the last one, whatever clocks say (APP-5).
+	applied := s.store.Applied()
+	switch now := max(s.opts.Clock().UnixNano(), applied.PersistedAt); {
 	case len(bad) > 0:
-	case w.from > now.Add(maxClockAhead).UnixNano():
-		fault("from", fmt.Sprintf("lies ahead: it is %s now, and nothing can have been persisted in the window yet", now.UTC().Format(time.RFC3339)))
+	case w.from > now+int64(maxClockAhead):
+		fault("from", fmt.Sprintf("lies ahead: it is %s now, and nothing can have been persisted in the window yet",
+			time.Unix(0, now).UTC().Format(time.RFC3339)))
 	case req.GetTo() != nil && w.from >= w.to:
 		fault("to", "is not after from: the window is empty; from is inclusive, to is exclusive")
 	}

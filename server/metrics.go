@@ -25,6 +25,7 @@ type metrics struct {
 
 	diskRefused prometheus.Counter
 	slowWatches prometheus.Counter
+	backupSent  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -77,6 +78,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "watch", Name: "slow_consumers_total",
 			Help: "Watches of events that were ended because their reader took none for too long (WATCH-3).",
 		}),
+		backupSent: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "backup", Name: "sent_bytes_total",
+			Help: "Bytes of files that were sent to backups.",
+		}),
 		clockSkew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
 			Help: "How far the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
@@ -87,7 +92,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.keyAlerts, m.diskRefused, m.slowWatches}
+	return []prometheus.Collector{m.calls, m.streams, m.events, m.diverged, m.skewAlerts, m.lagAlerts, m.clockSkew, m.diskFree, m.diskAlerts, m.keyAlerts, m.diskRefused, m.slowWatches, m.backupSent}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

@@ -78,6 +78,7 @@ type Server struct {
 	held     atomic.Int64                   // bytes of events that wait for their answer
 	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
 	data     atomic.Uint64                  // bytes below the data directory
+	backups  atomic.Int64                   // that are being made
 	alerts   alerts
 	keyGone  atomic.Bool   // AUDIT_KEY_MISSING stands
 	upToDate atomic.Bool   // the node leads, or follows a leader and has caught up

@@ -95,7 +95,7 @@ type Applied struct {
 // Position of the last applied entry.
 func (a *Applied) Position() Position { return Position(a.Index) }
 
-// Runs is how many there are.
+// Runs is how many runs there are, removed ones included.
 func (a *Applied) Runs() uint64 { return a.nextRun - 1 }
 
 func (a *Applied) row(cluster ClusterID) *recordv1.Applied {

@@ -51,16 +51,6 @@ one that signs will do too: each key vouches for the next one.`,
 	return cmd
 }
 
-// checkKeys refuses what is no public key.
-func checkKeys(keys []string) error {
-	for _, key := range keys {
-		if _, err := proof.KeyID(key); err != nil {
-			return usageError("--key %q is no public key of the form name+id+key", key)
-		}
-	}
-	return nil
-}
-
 // writeProof writes the proof of a run, once it has verified it. A file is there when it is whole.
 func (a *app) writeProof(ctx context.Context, c *client.Client, runID string, opts proofOptions) error {
 	resp, err := c.ProveRun(ctx, &runlogv1.ProveRunRequest{RunId: runID, Fresh: !opts.newest})

@@ -54,7 +54,7 @@ workload and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchEchoCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchBackupCommand(), a.benchEchoCommand())
 	return cmd
 }
 

@@ -21,6 +21,8 @@ type fakeCluster struct {
 	leader   string                        // who leads after a transfer without a name
 	refuse   error                         // the answer to every change, when set
 
+	backups [][]*runlogv1.BackupResponse // one after the other
+
 	mu    sync.Mutex
 	asked int
 }

@@ -14,7 +14,9 @@ func TestOperations(t *testing.T) {
 	for i, n := range nodes {
 		servers[i] = n.Addresses().GRPC
 	}
+	dir := t.TempDir()
 	sh := shell{t: t, env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+strings.Join(servers, ","),
+		"BACKUPS="+filepath.Join(dir, "backups"), "RESTORED="+filepath.Join(dir, "restored"),
 		"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
 	for _, s := range readConsole(t, filepath.Join("..", "..", "docs", "operations.md")) {
 		got := sh.run(s.command)

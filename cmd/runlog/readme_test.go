@@ -144,6 +144,11 @@ var volatile = []struct {
 	{regexp.MustCompile(`(?i)\b(digest +)[0-9a-f]{64}\b`), "$1<digest>"},
 	{regexp.MustCompile(`^(Signed by|Signature) .*`), "$1"},
 	{regexp.MustCompile(`\bnode-[0-9a-f]{8}\b`), "<node>"},
+	{regexp.MustCompile(`\b20\d{6}T\d{6}\.\d{3}Z-\d+-[0-9a-f]{16}\b`), "<backup>"},
+	{regexp.MustCompile(`\d+ files, [0-9.]+ [KMG]?i?B`), "<files>"},
+	{regexp.MustCompile(`not signed$|signed with .*, which was not checked \(--key\)$`), "<signature>"},
+	{regexp.MustCompile(`serve --data-dir \S+`), "serve --data-dir <dir>"},
+	{regexp.MustCompile(`directory is not empty: .*; name`), "directory is not empty: <dir>; name"},
 	{regexp.MustCompile(` +`), " "},
 }
 

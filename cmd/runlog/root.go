@@ -66,6 +66,7 @@ what they add up to.
   runlog snapshot RUN              show what a run has come to
   runlog watch RUN                 follow it
   runlog cluster status            show the nodes
+  runlog backup DIR                back a node up, and restore it
 
 ` + exitCodeHelp(),
 		Version:       version,
@@ -97,6 +98,8 @@ what they add up to.
 		a.runsCommand(),
 		a.auditCommand(),
 		a.clusterCommand(),
+		a.backupCommand(),
+		a.restoreCommand(),
 		a.projectorCommand(),
 		a.errorsCommand(),
 		a.benchCommand(),

@@ -51,6 +51,7 @@ const (
 	ReasonMemberNotFound    Reason = "MEMBER_NOT_FOUND"
 	ReasonMemberExists      Reason = "MEMBER_EXISTS"
 	ReasonMembershipRefused Reason = "MEMBERSHIP_REFUSED"
+	ReasonFileChanged       Reason = "FILE_CHANGED"
 )
 
 // ReasonSigningKeyMissing is one that only AuditService needs.
@@ -140,6 +141,8 @@ var reasons = [...]ReasonInfo{
 		"Choose another node id or address, or remove the member that has it first, where it is lost."},
 	{ReasonMembershipRefused, codes.FailedPrecondition, 409, StoredNothing, "no",
 		"The change would harm the cluster, or cannot be made: do first what the message says."},
+	{ReasonFileChanged, codes.DataLoss, 500, StoredNothing, "no, elsewhere",
+		"A file of the node has changed on its disk, which never happens by itself: back up another node, and replace this one."},
 	{ReasonSigningKeyMissing, codes.FailedPrecondition, 409, StoredNothing, "no",
 		"Bring back a node that has the key, or make a new one with runlog audit rotate-key."},
 }

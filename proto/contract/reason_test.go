@@ -36,6 +36,8 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"MEMBER_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		{[]Reason{"MEMBER_EXISTS"}, codes.AlreadyExists, 409, StoredNothing},
 		{[]Reason{"MEMBERSHIP_REFUSED"}, codes.FailedPrecondition, 409, StoredNothing},
+		// And a backup's.
+		{[]Reason{"FILE_CHANGED"}, codes.DataLoss, 500, StoredNothing},
 		// And of who signs.
 		{[]Reason{"SIGNING_KEY_MISSING"}, codes.FailedPrecondition, 409, StoredNothing},
 	}

@@ -18,8 +18,8 @@ import (
 const maxAhead = time.Second
 
 // CloseThrough has the leader see to it that no event will be stamped at or before a time any more (READ-4, D7), and
-// returns the position that this node must have applied to know. Times are nanoseconds since 1970; 0 is now by the leader's
-// clock, and comes back. A time ahead of that clock is not reached; the position is then that of a linearizable read.
+// returns the position that this node must have applied to know. Times are nanoseconds since 1970; 0 is the stamp that an
+// event would get now, and comes back. A time ahead of that is not reached; the position is then that of a linearizable read.
 func (c *Cluster) CloseThrough(ctx context.Context, r *Reign, at int64) (storage.Position, int64, error) {
 	if r.Link == nil {
 		return c.closeHere(ctx, at)
@@ -50,11 +50,10 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	if r == nil {
 		return 0, 0, raft.ErrNotLeader
 	}
-	now := c.opts.Clock().UnixNano()
 	if at == 0 {
-		at = now
+		at = c.next(r)
 	}
-	if ahead := time.Duration(at - now); ahead > 0 && ahead <= maxAhead {
+	if ahead := time.Duration(at - c.next(r)); ahead > 0 && ahead <= maxAhead {
 		select {
 		case <-time.After(ahead):
 		case <-ctx.Done():
@@ -71,27 +70,32 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	if now := r.store.Applied(); now.PersistedAt >= at {
 		return now.Position(), at, nil
 	}
-	clock := c.opts.Clock().UnixNano()
-	if clock < at {
+	if c.next(r) < at {
 		if err := r.node.ConfirmLeader(ctx); err != nil {
 			return 0, 0, err
 		}
 		now := r.store.Applied()
 		return now.Position(), at, nil
 	}
-	position, err := c.tick(ctx, r, clock)
+	position, err := c.tick(ctx, r)
 	return position, at, err
 }
 
+// next is about the stamp that a proposal would get now: stamps go on above the last one, whatever the clock says (APP-5).
+func (c *Cluster) next(r *running) int64 {
+	applied := r.store.Applied()
+	return max(c.opts.Clock().UnixNano(), applied.PersistedAt+1)
+}
+
 // tick commits a proposal that does nothing but to move the clock, and returns its position.
-func (c *Cluster) tick(ctx context.Context, r *running, clock int64) (storage.Position, error) {
+func (c *Cluster) tick(ctx context.Context, r *running) (storage.Position, error) {
 	me := c.Identity()
 	id, err := me.Cluster()
 	if err != nil {
 		return 0, err
 	}
 	committed := make(chan error, 1)
-	err = r.node.Propose(storage.NewProposal(id, 0).Seal(clock), func(_ []storage.Outcome, err error) { committed <- err })
+	err = r.node.Propose(storage.NewProposal(id, 0).Seal(c.opts.Clock().UnixNano()), func(_ []storage.Outcome, err error) { committed <- err })
 	if err != nil {
 		return 0, err
 	}

@@ -43,6 +43,14 @@ func NewIdentity(nodeID string) Identity {
 	return Identity{NodeID: nodeID, Disk: disk}
 }
 
+// NewCluster returns that of a new data directory whose store is the first of a new cluster, which has no other member. The
+// store says who belongs to it; nothing is to be founded.
+func NewCluster(nodeID string) Identity {
+	i := NewIdentity(nodeID)
+	i.ClusterID, i.Member = randomHex(16), true
+	return i
+}
+
 // RaftID is what the node is called in Raft.
 func (i *Identity) RaftID() string { return i.NodeID + "." + i.Disk }
 

@@ -76,7 +76,7 @@ func (x MemberRole_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberRole_Value.Descriptor instead.
 func (MemberRole_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8, 0}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9, 0}
 }
 
 type MemberState_Value int32
@@ -140,16 +140,14 @@ func (x MemberState_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberState_Value.Descriptor instead.
 func (MemberState_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9, 0}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type BackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files that an earlier backup has. One that has not changed since is named in the manifest and not sent: it is read, and
-	// has the digest that is given here.
-	Have []*BackupFile `protobuf:"bytes,1,rep,name=have,proto3" json:"have,omitempty"`
-	// Of the backup that they are from: files are the same only if they come from the same database of the same node.
-	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Files that earlier backups have, of each origin that the caller knows, as it cannot tell which one answers. A table
+	// that has not changed since is named in the manifest and not sent: it is read, and has the digest that is given here.
+	Known         []*BackupKnown `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,18 +182,65 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *BackupRequest) GetHave() []*BackupFile {
+func (x *BackupRequest) GetKnown() []*BackupKnown {
 	if x != nil {
-		return x.Have
+		return x.Known
 	}
 	return nil
 }
 
-func (x *BackupRequest) GetOrigin() string {
+// BackupKnown are the files of an origin that a caller has.
+type BackupKnown struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As BackupBegin tells it: files are the same only if they come from the same database of the same node.
+	Origin        string        `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	Files         []*BackupFile `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupKnown) Reset() {
+	*x = BackupKnown{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupKnown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupKnown) ProtoMessage() {}
+
+func (x *BackupKnown) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupKnown.ProtoReflect.Descriptor instead.
+func (*BackupKnown) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BackupKnown) GetOrigin() string {
 	if x != nil {
 		return x.Origin
 	}
 	return ""
+}
+
+func (x *BackupKnown) GetFiles() []*BackupFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
 }
 
 // BackupFile is a file of a backup.
@@ -212,7 +257,7 @@ type BackupFile struct {
 
 func (x *BackupFile) Reset() {
 	*x = BackupFile{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +269,7 @@ func (x *BackupFile) String() string {
 func (*BackupFile) ProtoMessage() {}
 
 func (x *BackupFile) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[1]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +282,7 @@ func (x *BackupFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFile.ProtoReflect.Descriptor instead.
 func (*BackupFile) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{1}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *BackupFile) GetName() string {
@@ -277,7 +322,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +334,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +347,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BackupResponse) GetPart() isBackupResponse_Part {
@@ -403,15 +448,17 @@ type BackupBegin struct {
 	Origin string `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
 	Files  uint64 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
 	// Of all files, and of those that are not sent, in bytes.
-	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	KnownBytes    uint64 `protobuf:"varint,4,opt,name=known_bytes,json=knownBytes,proto3" json:"known_bytes,omitempty"`
+	Bytes      uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	KnownBytes uint64 `protobuf:"varint,4,opt,name=known_bytes,json=knownBytes,proto3" json:"known_bytes,omitempty"`
+	// 32 hexadecimal digits.
+	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackupBegin) Reset() {
 	*x = BackupBegin{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +470,7 @@ func (x *BackupBegin) String() string {
 func (*BackupBegin) ProtoMessage() {}
 
 func (x *BackupBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +483,7 @@ func (x *BackupBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
 func (*BackupBegin) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BackupBegin) GetOrigin() string {
@@ -467,6 +514,13 @@ func (x *BackupBegin) GetKnownBytes() uint64 {
 	return 0
 }
 
+func (x *BackupBegin) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 // BackupFileBegin announces a file.
 type BackupFileBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -480,7 +534,7 @@ type BackupFileBegin struct {
 
 func (x *BackupFileBegin) Reset() {
 	*x = BackupFileBegin{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +546,7 @@ func (x *BackupFileBegin) String() string {
 func (*BackupFileBegin) ProtoMessage() {}
 
 func (x *BackupFileBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +559,7 @@ func (x *BackupFileBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupFileBegin.ProtoReflect.Descriptor instead.
 func (*BackupFileBegin) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BackupFileBegin) GetName() string {
@@ -537,7 +591,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +603,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +616,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{6}
 }
 
 type GetStatusResponse struct {
@@ -583,7 +637,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +649,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +662,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetStatusResponse) GetClusterId() string {
@@ -693,7 +747,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +759,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +772,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Member) GetNodeId() string {
@@ -891,7 +945,7 @@ type MemberRole struct {
 
 func (x *MemberRole) Reset() {
 	*x = MemberRole{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +957,7 @@ func (x *MemberRole) String() string {
 func (*MemberRole) ProtoMessage() {}
 
 func (x *MemberRole) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +970,7 @@ func (x *MemberRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRole.ProtoReflect.Descriptor instead.
 func (*MemberRole) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9}
 }
 
 // MemberState is how a member is.
@@ -928,7 +982,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +994,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1007,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{10}
 }
 
 type AddMemberRequest struct {
@@ -966,7 +1020,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1032,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1045,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AddMemberRequest) GetRaftAddress() string {
@@ -1011,7 +1065,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1077,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1090,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AddMemberResponse) GetNodeId() string {
@@ -1055,7 +1109,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1121,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1134,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveMemberRequest) GetNodeId() string {
@@ -1098,7 +1152,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1164,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1177,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{14}
 }
 
 type TransferLeadershipRequest struct {
@@ -1136,7 +1190,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1202,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1215,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{14}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransferLeadershipRequest) GetNodeId() string {
@@ -1181,7 +1235,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1247,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1260,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{15}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -1220,10 +1274,12 @@ var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"R\n" +
-	"\rBackupRequest\x12)\n" +
-	"\x04have\x18\x01 \x03(\v2\x15.runlog.v1.BackupFileR\x04have\x12\x16\n" +
-	"\x06origin\x18\x02 \x01(\tR\x06origin\"L\n" +
+	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n" +
+	"\rBackupRequest\x12,\n" +
+	"\x05known\x18\x01 \x03(\v2\x16.runlog.v1.BackupKnownR\x05known\"R\n" +
+	"\vBackupKnown\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12+\n" +
+	"\x05files\x18\x02 \x03(\v2\x15.runlog.v1.BackupFileR\x05files\"L\n" +
 	"\n" +
 	"BackupFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -1235,13 +1291,15 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x12)\n" +
 	"\x03end\x18\x04 \x01(\v2\x15.runlog.v1.BackupFileH\x00R\x03end\x12\x1c\n" +
 	"\bmanifest\x18\x05 \x01(\tH\x00R\bmanifestB\x06\n" +
-	"\x04part\"r\n" +
+	"\x04part\"\x91\x01\n" +
 	"\vBackupBegin\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\x04R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x1f\n" +
 	"\vknown_bytes\x18\x04 \x01(\x04R\n" +
-	"knownBytes\"O\n" +
+	"knownBytes\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\"O\n" +
 	"\x0fBackupFileBegin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
@@ -1334,56 +1392,58 @@ func file_runlog_v1_cluster_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(MemberRole_Value)(0),              // 0: runlog.v1.MemberRole.Value
 	(MemberState_Value)(0),             // 1: runlog.v1.MemberState.Value
 	(*BackupRequest)(nil),              // 2: runlog.v1.BackupRequest
-	(*BackupFile)(nil),                 // 3: runlog.v1.BackupFile
-	(*BackupResponse)(nil),             // 4: runlog.v1.BackupResponse
-	(*BackupBegin)(nil),                // 5: runlog.v1.BackupBegin
-	(*BackupFileBegin)(nil),            // 6: runlog.v1.BackupFileBegin
-	(*GetStatusRequest)(nil),           // 7: runlog.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 8: runlog.v1.GetStatusResponse
-	(*Member)(nil),                     // 9: runlog.v1.Member
-	(*MemberRole)(nil),                 // 10: runlog.v1.MemberRole
-	(*MemberState)(nil),                // 11: runlog.v1.MemberState
-	(*AddMemberRequest)(nil),           // 12: runlog.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 13: runlog.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 14: runlog.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 15: runlog.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 16: runlog.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 17: runlog.v1.TransferLeadershipResponse
-	(*durationpb.Duration)(nil),        // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 19: google.protobuf.Timestamp
+	(*BackupKnown)(nil),                // 3: runlog.v1.BackupKnown
+	(*BackupFile)(nil),                 // 4: runlog.v1.BackupFile
+	(*BackupResponse)(nil),             // 5: runlog.v1.BackupResponse
+	(*BackupBegin)(nil),                // 6: runlog.v1.BackupBegin
+	(*BackupFileBegin)(nil),            // 7: runlog.v1.BackupFileBegin
+	(*GetStatusRequest)(nil),           // 8: runlog.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 9: runlog.v1.GetStatusResponse
+	(*Member)(nil),                     // 10: runlog.v1.Member
+	(*MemberRole)(nil),                 // 11: runlog.v1.MemberRole
+	(*MemberState)(nil),                // 12: runlog.v1.MemberState
+	(*AddMemberRequest)(nil),           // 13: runlog.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 14: runlog.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 15: runlog.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 16: runlog.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 17: runlog.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 18: runlog.v1.TransferLeadershipResponse
+	(*durationpb.Duration)(nil),        // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 20: google.protobuf.Timestamp
 }
 var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
-	3,  // 0: runlog.v1.BackupRequest.have:type_name -> runlog.v1.BackupFile
-	5,  // 1: runlog.v1.BackupResponse.begin:type_name -> runlog.v1.BackupBegin
-	6,  // 2: runlog.v1.BackupResponse.file:type_name -> runlog.v1.BackupFileBegin
-	3,  // 3: runlog.v1.BackupResponse.end:type_name -> runlog.v1.BackupFile
-	9,  // 4: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
-	0,  // 5: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
-	1,  // 6: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
-	18, // 7: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	19, // 8: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
-	18, // 9: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
-	19, // 10: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
-	7,  // 11: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
-	12, // 12: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
-	14, // 13: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
-	16, // 14: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
-	2,  // 15: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
-	8,  // 16: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
-	13, // 17: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
-	15, // 18: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
-	17, // 19: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
-	4,  // 20: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	3,  // 0: runlog.v1.BackupRequest.known:type_name -> runlog.v1.BackupKnown
+	4,  // 1: runlog.v1.BackupKnown.files:type_name -> runlog.v1.BackupFile
+	6,  // 2: runlog.v1.BackupResponse.begin:type_name -> runlog.v1.BackupBegin
+	7,  // 3: runlog.v1.BackupResponse.file:type_name -> runlog.v1.BackupFileBegin
+	4,  // 4: runlog.v1.BackupResponse.end:type_name -> runlog.v1.BackupFile
+	10, // 5: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
+	0,  // 6: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
+	1,  // 7: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
+	19, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	20, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
+	19, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
+	20, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
+	8,  // 12: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
+	13, // 13: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
+	15, // 14: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
+	17, // 15: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
+	2,  // 16: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
+	9,  // 17: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
+	14, // 18: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
+	16, // 19: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
+	18, // 20: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
+	5,  // 21: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_cluster_service_proto_init() }
@@ -1391,7 +1451,7 @@ func file_runlog_v1_cluster_service_proto_init() {
 	if File_runlog_v1_cluster_service_proto != nil {
 		return
 	}
-	file_runlog_v1_cluster_service_proto_msgTypes[2].OneofWrappers = []any{
+	file_runlog_v1_cluster_service_proto_msgTypes[3].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_File)(nil),
 		(*BackupResponse_Data)(nil),
@@ -1404,7 +1464,7 @@ func file_runlog_v1_cluster_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_cluster_service_proto_rawDesc), len(file_runlog_v1_cluster_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

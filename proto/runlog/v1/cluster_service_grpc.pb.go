@@ -42,7 +42,8 @@ type ClusterServiceClient interface {
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
 	// Backup streams a consistent state of the node that is asked, of the moment of the call: each file that the caller
-	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md).
+	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md). A node makes
+	// few at a time (OVERLOADED), and ends one whose reader takes nothing for too long (SLOW_CONSUMER).
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
@@ -129,7 +130,8 @@ type ClusterServiceServer interface {
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
 	// Backup streams a consistent state of the node that is asked, of the moment of the call: each file that the caller
-	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md).
+	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md). A node makes
+	// few at a time (OVERLOADED), and ends one whose reader takes nothing for too long (SLOW_CONSUMER).
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }

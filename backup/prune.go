@@ -1,0 +1,97 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// Pruned is what was removed.
+type Pruned struct {
+	// Backups that are no more, the oldest first, and how many are left.
+	Backups []string
+	Kept    int
+	// Files that no backup has any more, and their bytes.
+	Files, Bytes uint64
+}
+
+// Prune removes all backups but those that reach furthest, keep of them (at least 1), and the files that no backup has any
+// more. Manifests go first, so that none is left that lacks files. While a manifest cannot be read nothing is removed, as
+// nobody knows which files it has. Errors: ErrBusy, ErrManifest, proof.ErrBackupFormat, and those of the disk.
+func (r *Repository) Prune(keep int) (p *Pruned, err error) {
+	if keep < 1 {
+		return nil, fmt.Errorf("backup: %d backups to keep: 1 is the least", keep)
+	}
+	lock, err := r.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	list, err := r.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		if e.Err != nil {
+			return nil, fmt.Errorf("nothing is removed while it is not known which files a backup has: %w", e.Err)
+		}
+	}
+	p = &Pruned{Kept: min(keep, len(list))}
+	gone, kept := list[:len(list)-p.Kept], list[len(list)-p.Kept:]
+	for _, e := range gone {
+		if err := r.fs.Remove(r.path(e.Name + manifestSuffix)); err != nil {
+			return p, fmt.Errorf("backup: %w", err)
+		}
+		p.Backups = append(p.Backups, e.Name)
+	}
+	if err := syncDir(r.fs, r.dir); err != nil {
+		return p, err
+	}
+	wanted := map[string]bool{}
+	for _, e := range kept {
+		for _, f := range e.Files {
+			wanted[f.SHA256.String()] = true
+		}
+	}
+	j, err := openJournal(r)
+	if err != nil {
+		return p, err
+	}
+	for _, f := range j.files {
+		wanted[f.SHA256.String()] = true // the next backup will have most of them
+	}
+	return p, r.sweep(wanted, p)
+}
+
+// sweep removes the files that are not wanted. What has another name than a digest is none of ours.
+func (r *Repository) sweep(wanted map[string]bool, p *Pruned) error {
+	if err := r.fs.RemoveAll(r.path(incomingDir)); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	for sub := range 1 << 8 {
+		dir := r.path(filesDir, fmt.Sprintf("%02x", sub))
+		names, err := r.fs.List(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("backup: %w", err)
+		}
+		for _, name := range names {
+			path := r.fs.PathJoin(dir, name)
+			if wanted[name] || !storedRE.MatchString(name) {
+				continue
+			}
+			info, err := r.fs.Stat(path)
+			if err == nil {
+				err = r.fs.Remove(path)
+			}
+			if err != nil {
+				return fmt.Errorf("backup: %w", err)
+			}
+			p.Files++
+			p.Bytes += uint64(info.Size())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/backup"
+	"runlog/proof"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+// restoredFrom makes a node of a backup, empty: the newest, which is not started yet.
+func restoredFrom(t testing.TB, repo *backup.Repository, name string, change func(*Options)) *node {
+	t.Helper()
+	n := &node{t: t, opts: testOptions(t)}
+	n.opts.DataDir = filepath.Join(t.TempDir(), "restored")
+	if change != nil {
+		change(&n.opts)
+	}
+	r, err := Restore(t.Context(), RestoreOptions{Options: n.opts, Repository: repo, Backup: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.opts.NodeID != "" && n.opts.NodeID != r.NodeID {
+		t.Errorf("node %q, want %q", r.NodeID, n.opts.NodeID)
+	}
+	t.Cleanup(n.close)
+	return n
+}
+
+// TestRestore: a restored node goes on as the first of a new cluster, also with a clock that is behind (APP-5), and others
+// join it; a window that is closed in the backup is the same there, byte by byte. The nodes of the cluster that was backed up are strangers to it, and it to them.
+func TestRestoreAPP5READ4(t *testing.T) {
+	t.Parallel()
+	old := startNodes(t, 3)
+	for i := range 10 {
+		old[i%3].mustAppend("run", numbered(i))
+	}
+	old.wantSame("run", 10) // a follower may be behind for a moment
+	repo := newRepository(t)
+	old.followers()[0].backUp(repo)
+	records := old[0].list("run")
+	last := records[9].PersistedAt.AsTime()
+	window := &runlogv1.ExportEventsRequest{From: records[2].PersistedAt, To: records[9].PersistedAt}
+	before := old[0].export(window)
+	n := restoredFrom(t, repo, "", func(o *Options) {
+		o.NodeID = "first"
+		o.Clock = func() time.Time { return time.Now().Add(-time.Hour) }
+	})
+	n.start()
+	me := n.server.cluster.Identity()
+	if me.ClusterID == old[0].server.cluster.Identity().ClusterID || len(me.ClusterID) != 32 || me.NodeID != "first" {
+		t.Errorf("identity %+v", me)
+	}
+	now := n.append("run", numbered(10))
+	if now.LastSeq != 11 || !now.Results[0].PersistedAt.AsTime().After(last) {
+		t.Errorf("the next event is %v, the last one before %v", now, last)
+	}
+	n.restart()
+	wantEqual(t, "last", n.append("run", numbered(11)).LastSeq, 12)
+
+	young := nodes{n}
+	for _, name := range []string{"second", "third"} {
+		m := &node{t: t, opts: testOptions(t)}
+		m.opts.NodeID, m.opts.Join = name, []string{n.server.Addresses().Raft}
+		m.start()
+		t.Cleanup(m.close)
+		young = append(young, m)
+	}
+	young.wantSame("run", 12)
+	for _, m := range young[1:] { // to the clock of the first one it lies ahead
+		after := m.export(window)
+		after.summary.ClusterId = before.summary.ClusterId
+		if len(after.events) != 7 || !after.summary.Closed || !bytes.Equal(after.bytes(t), before.bytes(t)) {
+			t.Errorf("the window at %s: %v, was %v", m.opts.NodeID, after.summary, before.summary)
+		}
+	}
+	eventually(t, "all vote", func() bool {
+		voters := 0
+		for _, m := range n.server.node.Members() {
+			if m.Voter {
+				voters++
+			}
+		}
+		return voters == 3
+	})
+	eventually(t, "the first one is known where it is", func() bool {
+		self, _ := n.server.node.Self()
+		return self.Address == n.server.Addresses().Raft
+	})
+	wantEqual(t, "last", young[2].mustAppend("run", numbered(12)).LastSeq, 13)
+	for _, m := range young {
+		if err := auditRun(m.local("run", 13)); err != nil {
+			t.Error(err)
+		}
+	}
+	wantEqual(t, "events of the old cluster", len(old[1].list("run")), 10)
+
+	// A new node is refused by the old cluster once it belongs to the new one, and a node of the old one by the new.
+	for what, c := range map[string]struct{ stranger, host *node }{"new": {young[2], old[0]}, "old": {old[2], n}} {
+		c.stranger.close()
+		c.stranger.opts.Registry, c.stranger.opts.Join, c.stranger.opts.BootstrapExpect = nil, []string{c.host.server.Addresses().Raft}, 0
+		c.stranger.opts.Fail = func(error) {}
+		cluster := strings.Clone(c.host.server.cluster.Identity().ClusterID)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		s, err := Start(ctx, c.stranger.opts)
+		cancel()
+		if err == nil {
+			if s.cluster.Identity().ClusterID == cluster {
+				t.Errorf("the %s node has changed its cluster", what)
+			}
+			_ = s.Close()
+		}
+		for _, m := range c.host.server.node.Members() {
+			if strings.HasPrefix(m.ID, c.stranger.opts.NodeID+".") {
+				t.Errorf("the %s node has become a member of the other cluster", what)
+			}
+		}
+	}
+}
+
+// TestRestoreRefuses: each has its reason, and leaves nothing.
+func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", numbered(1))
+	key, err := proof.NewSigner(n.server.clusterID, [32]byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := proof.NewSigner(n.server.clusterID, [32]byte{2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	unsigned, signed := backup.Open(nil, filepath.Join(root, "unsigned")), backup.Open(nil, filepath.Join(root, "signed"))
+	if _, err := unsigned.Take(withoutSignatures(t, n.source()), backup.TakeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changed := func(change func(*proof.Backup)) backup.Source {
+		from := n.source()
+		return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
+			return func(yield func(*runlogv1.BackupResponse, error) bool) {
+				for m, err := range from(req) {
+					if note := m.GetManifest(); note != "" {
+						st, _, err := proof.Peek(note)
+						if err != nil {
+							t.Error(err)
+						}
+						b, err := proof.ParseBackup(st)
+						if err != nil {
+							t.Error(err)
+						}
+						change(b)
+						if note, err = key.Sign(b.Statement()); err != nil {
+							t.Error(err)
+						}
+						m.Part = &runlogv1.BackupResponse_Manifest{Manifest: note}
+					}
+					if !yield(m, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	take := func(repo *backup.Repository, change func(*proof.Backup)) string {
+		taken, err := repo.Take(changed(change), backup.TakeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return taken.Name
+	}
+	good := take(signed, func(*proof.Backup) {})
+	target := filepath.Join(root, "deep", "target")
+	try := func(repo *backup.Repository, name string, change ...func(*RestoreOptions)) (*Restored, error) {
+		o := RestoreOptions{Options: testOptions(t), Repository: repo, Backup: name}
+		o.DataDir = target
+		for _, c := range change {
+			c(&o)
+		}
+		return Restore(t.Context(), o)
+	}
+	keyed := func(key string) func(*RestoreOptions) {
+		return func(o *RestoreOptions) { o.PublicKeys = []string{key} }
+	}
+	for what, c := range map[string]struct {
+		err  error
+		says string
+		f    func() (*Restored, error)
+	}{
+		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
+		"another key": {proof.ErrUnknownKey, "another key", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
+		"no backup":   {backup.ErrNone, "nothing", func() (*Restored, error) { return try(signed, "nothing") }},
+		"format":      {ErrBackupFormat, "the build that made it, dev", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Format++ })) }},
+		"term":        {storage.ErrPromise, "of term", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Term++ })) }},
+		"rolling hash": {storage.ErrPromise, "rolling hash", func() (*Restored, error) {
+			return try(signed, take(signed, func(b *proof.Backup) { b.RollingHash[0]++ }))
+		}},
+		"events": {storage.ErrPromise, "events", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Events++ })) }},
+		"last stamp": {storage.ErrPromise, "the last stamp", func() (*Restored, error) {
+			return try(signed, take(signed, func(b *proof.Backup) { b.CompleteThrough++ }))
+		}},
+		"bad name": {nil, "--node-id", func() (*Restored, error) { return try(signed, good, func(o *RestoreOptions) { o.NodeID = "a b" }) }},
+		"cut": {context.Canceled, "", func() (*Restored, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			o := RestoreOptions{Options: testOptions(t), Repository: signed, Backup: good, Progress: func(step string, p backup.Progress) {
+				if step == "copying" && p.Files == 1 {
+					cancel()
+				}
+			}}
+			o.DataDir = target
+			return Restore(ctx, o)
+		}},
+	} {
+		_, err := c.f()
+		if err == nil || c.err != nil && !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", what, err)
+		}
+		for _, path := range []string{target, target + restoringSuffix} {
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: %s is there: %v", what, path, err)
+			}
+		}
+	}
+	// What a restore that was killed has left does not serve, and does not hinder the next.
+	half := testOptions(t)
+	half.DataDir = target + restoringSuffix
+	left := filepath.Join(half.DataDir, "store", "000001")
+	if err := errors.Join(os.MkdirAll(left, 0o755), os.WriteFile(filepath.Join(left, "000099.sst"), []byte("half"), 0o644),
+		os.WriteFile(filepath.Join(half.DataDir, "store", "other"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Start(t.Context(), half); err == nil {
+		_ = s.Close()
+		t.Error("half a restore serves")
+	}
+	r, err := try(signed, good, keyed(key.PublicKey()))
+	if err != nil || r.PublicKey != key.PublicKey() || r.Backup.Name != good {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := try(signed, good); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), target) {
+		t.Errorf("a directory that is not empty: %v", err)
+	}
+	// An empty directory is as good as none.
+	target = filepath.Join(root, "empty")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(unsigned, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// withoutSignatures is a node that does not have the cluster's key.
+func withoutSignatures(t *testing.T, from backup.Source) backup.Source {
+	return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
+		return func(yield func(*runlogv1.BackupResponse, error) bool) {
+			for m, err := range from(req) {
+				if note := m.GetManifest(); note != "" {
+					st, _, err := proof.Peek(note)
+					if err != nil {
+						t.Error(err)
+					}
+					m.Part = &runlogv1.BackupResponse_Manifest{Manifest: proof.Unsigned(st)}
+				}
+				if !yield(m, err) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// CheckpointFile is one of a checkpoint's files.
+type CheckpointFile struct {
+	Name string
+	Size uint64 // bytes
+}
+
+// Files are what the checkpoint consists of, in the order of their names.
+func (c *Checkpoint) Files() []CheckpointFile {
+	files := make([]CheckpointFile, len(c.manifest.files))
+	for i, f := range c.manifest.files {
+		files[i] = CheckpointFile{f.name, f.size}
+	}
+	return files
+}
+
+// OpenFile opens one of the files, to be read from its begin in large pieces. It has as many bytes as Files says, or
+// reading it ends in io.ErrUnexpectedEOF. It must be closed; the checkpoint may be closed meanwhile.
+func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {
+	i, found := c.manifest.find(name)
+	if !found {
+		return nil, fmt.Errorf("%w: file %q", ErrNotInCheckpoint, name)
+	}
+	f, err := c.fs.Open(c.fs.PathJoin(c.dir, name), vfs.SequentialReadsOption)
+	if err != nil {
+		if c.closed.Load() {
+			return nil, ErrClosed
+		}
+		return nil, fmt.Errorf("storage: read checkpoint: %w", err)
+	}
+	return &openedFile{File: f, left: c.manifest.files[i].size}, nil
+}
+
+// openedFile reads as many bytes as a file had when it was listed.
+type openedFile struct {
+	vfs.File
+	left uint64
+}
+
+func (f *openedFile) Read(p []byte) (int, error) {
+	if f.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := f.File.Read(p[:min(uint64(len(p)), f.left)])
+	f.left -= uint64(n)
+	if errors.Is(err, io.EOF) && n > 0 {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("storage: read checkpoint: %d bytes are missing: %w", f.left, noEOF(err))
+	}
+	return n, err
+}
