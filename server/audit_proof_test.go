@@ -366,3 +366,28 @@ func TestSigningKeyMissing(t *testing.T) {
 	}
 	chained(t, n.signedCheckpoints())
 }
+
+// TestRestoredSigns: a cluster that was made out of a backup signs with a key of its own, and its checkpoints go on from
+// those of the old one, whose key it does not have.
+func TestRestoredSigns(t *testing.T) {
+	t.Parallel()
+	old := startNode(t, func(o *Options) { seldom(0, o) })
+	old.append("run", numbered(0), numbered(1))
+	leaf, before := old.prove("run", true)
+	repo := newRepository(t)
+	old.backUp(repo)
+	n := restoredFrom(t, repo, "", func(o *Options) { seldom(0, o) })
+	n.start()
+	again, now := n.prove("run", true)
+	if again.String() != leaf.String() || now.Root != before.Root || now.Cluster == before.Cluster {
+		t.Errorf("proved %v in %+v, before %v in %+v", again, now, leaf, before)
+	}
+	keys := n.signingKeys()
+	if len(keys) != 2 || keys[1].Endorsement != "" || keys[0].PublicKey != old.signingKeys()[0].PublicKey {
+		t.Errorf("keys %v", keys)
+	}
+	chained(t, n.signedCheckpoints())
+	if len(n.signedCheckpoints()) < 2 || len(n.server.alerts.standing()) > 0 {
+		t.Errorf("%d checkpoints, alerts %v", len(n.signedCheckpoints()), n.server.alerts.standing())
+	}
+}
