@@ -120,7 +120,8 @@ func TestClusterCommands(t *testing.T) {
 	do(exitOK, "n2 leads", "cluster", "transfer", "n2")
 	do(exitOK, "n2 leads, as before", "cluster", "transfer", "n2")
 	_ = nodes[2].Close()
-	do(exitFailed, "n3 does not answer at "+raft[2]+": connection refused", "cluster", "doctor")
+	// The reason is the one that the leader was told last: the connection is refused, or the node was about to stop.
+	do(exitFailed, "n3 does not answer at "+raft[2]+": ", "cluster", "doctor")
 	do(exitOK, "Voters   3, none may fail", "cluster", "status")
 	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
 	do(exitOK, "n3 is removed: 2 voters, none may fail", "cluster", "remove", "n3")
