@@ -49,11 +49,11 @@ type AuditResult struct {
 	Verified float64 `json:"verifiedPerSecond"`
 }
 
-// AuditTurn is the p99 of appends in one turn, in milliseconds, and how many events a second were exported beside them.
+// AuditTurn is the p99 of appends in one turn, in milliseconds, and how much was exported beside them, in MiB a second.
 type AuditTurn struct {
 	AloneMs  float64 `json:"aloneMs"`
 	BesideMs float64 `json:"besideMs"`
-	Exported float64 `json:"exportedPerSecond"`
+	Exported float64 `json:"exportedMiBPerSecond"`
 }
 
 // openAudit prepares audit: appends at a given rate, which everything else is asked beside.
@@ -249,23 +249,25 @@ func (x *auditing) besides(ctx context.Context) (res *Result, err error) {
 func (x *auditing) beside(ctx context.Context) (*Result, float64, error) {
 	exporting, stop := context.WithCancel(ctx)
 	type end struct {
-		events uint64
-		err    error
+		bytes uint64
+		err   error
 	}
 	ended := make(chan end, 1)
 	begun := time.Now()
 	go func() {
 		var all end
 		for all.err == nil && exporting.Err() == nil {
-			_, all.err = x.auditor.ExportEvents(exporting, x.window(""), func(m *runlogv1.ExportEventsResponse) { all.events += uint64(len(m.Events)) })
+			var n uint64
+			n, all.err = x.auditor.DrainExport(exporting, x.window(""))
+			all.bytes += n
 		}
 		ended <- all
 	}()
 	res, err := x.o.drive(ctx, x.b, x.w, x.o.newLoop(&x.b.w))
 	stop()
 	all := <-ended
-	if err == nil && status.Code(all.err) != codes.Canceled {
+	if err == nil && all.err != nil && status.Code(all.err) != codes.Canceled {
 		err = fmt.Errorf("bench: export: %w", all.err)
 	}
-	return res, float64(all.events) / time.Since(begun).Seconds(), err
+	return res, float64(all.bytes) / time.Since(begun).Seconds() / (1 << 20), err
 }

@@ -12,7 +12,7 @@ func audits(results []Result, many bool) Table {
 		t.Rows = append(t.Rows, []string{name(&results[i], many), grouped(float64(a.Window)), latencyText(a.FirstPage.P50), latencyText(a.FirstPage.P99),
 			grouped(a.Exported), RatioText(a.TenantEvents), RatioText(a.TenantTime), kibibytes(float64(a.GrownBytes)), grouped(a.Verified), "", "", RatioText(a.Slowdown)})
 		for n, turn := range a.Turns {
-			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", grouped(turn.Exported), "", "", "", "",
+			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", threeDigits(turn.Exported) + " MiB/s", "", "", "", "",
 				threeDigits(turn.AloneMs) + " ms", threeDigits(turn.BesideMs) + " ms", RatioText(quotient(turn.BesideMs, turn.AloneMs))})
 		}
 	}

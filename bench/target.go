@@ -75,6 +75,8 @@ type Auditor interface {
 	QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
 	// ExportEvents gives each message to read, and returns what the last one says.
 	ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest, read func(*runlogv1.ExportEventsResponse)) (*runlogv1.ExportSummary, error)
+	// DrainExport reads an export without decoding it.
+	DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequest) (bytes uint64, err error)
 	VerifyRun(ctx context.Context, runID string) (*runlogv1.VerifyRunResponse, error)
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,6 +54,8 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 	forget := context.AfterFunc(a.s.stopping, func() { cancel(errStopping) })
 	defer forget()
 	e := &exporting{s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, made: make(chan *runlogv1.ExportEventsResponse, exportAhead)}
+	now := a.s.store.Applied()
+	e.pace.seen = now.Position()
 	// Reading goes on while what was read is sent.
 	go e.read(ctx)
 	for m := range e.made {
@@ -106,6 +107,7 @@ type exporting struct {
 	stretch storage.Stretch
 	form    runlogv1.PayloadForm_Form
 	made    chan *runlogv1.ExportEventsResponse
+	pace    pace
 	err     error // once made is closed
 }
 
@@ -140,7 +142,7 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 				return false, err
 			}
 			bytes += n
-			e.s.giveWay(time.Since(worked))
+			e.pace.rest(e.s, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
 			return false, nil // the summary says the rest
@@ -158,16 +160,6 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 		}
 	}
 	return more, nil
-}
-
-// giveWay lets appends go first that are under way, after work that can wait has taken some time: what reads much is
-// never to be felt by those who write (READ-3). Go's scheduler would take a processor away from such work after 10 ms only.
-func (s *Server) giveWay(worked time.Duration) {
-	if s.held.Load() > 0 {
-		time.Sleep(worked)
-		return
-	}
-	runtime.Gosched()
 }
 
 // add puts records into a message, and returns their size.

@@ -49,7 +49,7 @@ The events are written past the log, as runlog bench big-store does it.`,
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{bench.Audit}, "what to measure")
+	flags.StringSliceVar(&f.workloads, "workloads", []string{bench.Audit + ":rate=1000"}, "what to measure")
 	flags.IntVar(&fill.Receipts, "receipts", 2_000_000, "events in the store")
 	flags.IntVar(&fill.RunEvents, "run-events", 100, "events of each run")
 	flags.IntVar(&fill.PayloadBytes, "stored-payload-bytes", 300, "size of their payloads")
