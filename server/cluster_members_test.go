@@ -223,3 +223,20 @@ func TestStrangerAPP2(t *testing.T) {
 	}
 	n.append("run", numbered(1))
 }
+
+// TestLeaderUnderAnotherAddress: a node that leads, and serves at another address than the members' list says, corrects it.
+func TestLeaderUnderAnotherAddress(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	before := n.server.Addresses().Raft
+	n.restart()
+	if n.server.Addresses().Raft == before {
+		t.Skip("the port is the same, by chance")
+	}
+	eventually(t, "the members' list names the new address", func() bool {
+		members := n.server.node.Members()
+		return len(members) == 1 && members[0].Address == n.server.Addresses().Raft && members[0].Voter
+	})
+	n.append("run", newEvent("RunPaused"))
+}

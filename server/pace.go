@@ -9,7 +9,7 @@ import (
 
 const (
 	// restShare is how many times as long as it has worked a task rests that can wait, while appends come.
-	restShare = 4
+	restShare = 9
 	// quietAfter the last append a task goes on without rests.
 	quietAfter = 100 * time.Millisecond
 )

@@ -65,6 +65,9 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 		return true, nil
 	case leader == "" && len(r.node.Members()) == 0 && c.Identity().Founding:
 		return false, nil // who founds the cluster will make itself heard
+	case known && r.node.Leading():
+		// Nobody else can be asked, and a leader need not ask.
+		return false, r.node.Add(c.stopping, c.selfID(), c.opts.Advertise, nil)
 	}
 	err = ErrNoLeader
 	for _, address := range c.around() {
