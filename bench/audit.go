@@ -119,7 +119,7 @@ func (x *auditing) findWindow(ctx context.Context) error {
 	if span == 0 {
 		return errors.New("bench: the store has too little for a window")
 	}
-	first := len(stamps)/2 - span/2
+	first := (len(stamps) - span - 1) / 2
 	x.from, x.to = timestamppb.New(stamps[first]), timestamppb.New(stamps[first+span])
 	x.result.Stored = uint64(x.b.w.Stored)
 	return nil
