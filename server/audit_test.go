@@ -238,7 +238,7 @@ func TestClosedWindowsStayREAD4(t *testing.T) {
 			}
 		}
 	}
-	check("flushed and compacted")
+	check("flushed, and compacted in the background")
 	for _, n := range all {
 		n.restart()
 	}

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -131,10 +132,17 @@ func TestWindowsREAD3(t *testing.T) {
 			if _, err := p.Propose(clock, requests...); err != nil {
 				t.Fatal(err)
 			}
-			if rapid.IntRange(0, 9).Draw(t, "flush") == 0 {
-				if err := l.Store.Flush(); err != nil {
-					t.Fatal(err)
-				}
+			var err error
+			switch rapid.IntRange(0, 14).Draw(t, "meanwhile") {
+			case 0:
+				err = l.Store.Flush()
+			case 1:
+				err = l.Store.Compact(context.Background())
+			case 2:
+				err = l.Reopen()
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 		all := everything(t, l.Store)
@@ -179,6 +187,11 @@ func TestClosedStretchesStayREAD4(t *testing.T) {
 		// Clocks of leaders that disagree.
 		if _, err := l.Propose(1_000+int64(i)*10-int64(i%7)*40, []storagetest.Request{request}); err != nil {
 			t.Fatal(err)
+		}
+		if i%20 == 19 {
+			if err := l.Store.Compact(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for _, w := range []window{{0, 500}, {1_000, 1_100}, {1_050, 1_300}, {0, 1_601}} {
 			st, through, err := l.Store.Stretch(w.from, w.to)
