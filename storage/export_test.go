@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/storage/internal/keys"
 )
 
 // Dump returns the whole key space: keys and values by turns.
@@ -99,4 +101,9 @@ func (b *block) isDead(at int) bool {
 		rest = after
 	}
 	return false
+}
+
+// BreakPlace writes a place of a run that cannot be read.
+func (s *Store) BreakPlace(no, seq uint64) error {
+	return s.db().Set(keys.AppendPlace(nil, no, seq), []byte{0xff}, pebble.NoSync)
 }

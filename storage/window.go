@@ -33,26 +33,33 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 		return Stretch{}, 0, fmt.Errorf("storage: read stamps: %w", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	// The last of all, in the same state of the database.
+	// The last of all, in the same state of the database. Each error is asked for at once: the next seek forgets it.
 	if it.Last() {
-		if completeThrough, _, err = stampRow(it); err != nil {
-			return Stretch{}, 0, err
-		}
+		completeThrough, _, err = stampRow(it)
+	} else {
+		err = it.Error()
+	}
+	if err != nil {
+		return Stretch{}, 0, err
 	}
 	// Both ends lie behind the last proposal before a time, which stays the same once the time is past.
 	for _, end := range []struct {
 		time int64
 		to   *Position
 	}{{from, &st.First}, {to, &st.End}} {
-		if it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
-			_, last, err := stampRow(it)
-			if err != nil {
+		if !it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
+			if err := it.Error(); err != nil {
 				return Stretch{}, 0, err
 			}
-			*end.to = last + 1
+			continue
 		}
+		_, last, err := stampRow(it)
+		if err != nil {
+			return Stretch{}, 0, err
+		}
+		*end.to = last + 1
 	}
-	return st, completeThrough, it.Error()
+	return st, completeThrough, nil
 }
 
 func stampRow(it *pebble.Iterator) (int64, Position, error) {
@@ -147,14 +154,7 @@ func (s *Store) OpenWindow(st Stretch, filter WindowFilter, at WindowCursor) (_ 
 	}
 	st.End = max(st.End, r.cursor.Position) // an empty stretch, where the one time is not before the other
 	r.end = st.End
-	switch {
-	case filter.RunID != "":
-		r.source, err = openRunSource(r.snap, &r.rows, filter.RunID, r.cursor, st.End)
-	case filter.TenantID != "":
-		r.source, err = openTenantSource(r.snap, hashTenant(filter.TenantID), r.cursor, st.End)
-	default:
-		r.source, err = openLogSource(r.snap, r.cursor, st.End)
-	}
+	r.source, err = openSource(r.snap, &r.rows, &filter, r.cursor, st.End)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -16,6 +16,30 @@ type chunkSource interface {
 	close() error
 }
 
+// openSource opens the one with the best index for a filter; nil where there is an error.
+func openSource(r pebble.Reader, rows *finder, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
+	switch {
+	case f.RunID != "":
+		s, err := openRunSource(r, rows, f.RunID, at, end)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	case f.TenantID != "":
+		s, err := openTenantSource(r, hashTenant(f.TenantID), at, end)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	default:
+		s, err := openLogSource(r, at, end)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+}
+
 type foundChunk struct {
 	position Position
 	chunk    uint32
@@ -138,6 +162,10 @@ func (s *tenantSource) next() (*foundChunk, error) {
 				return f, err
 			}
 		}
+		// Before the next seek forgets it.
+		if err := s.chunks.it.Error(); err != nil {
+			return nil, err
+		}
 		s.whole = false
 	}
 	for len(s.spans) == 0 {
@@ -220,8 +248,11 @@ type runSource struct {
 func openRunSource(r pebble.Reader, rows *finder, runID string, at WindowCursor, end Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
 	no, found, err := rows.runNo(runID)
-	if err != nil || !found {
-		return s, err
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return s, nil
 	}
 	if s.chunks, err = openChunkRows(r, at, end); err != nil {
 		return nil, err
