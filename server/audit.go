@@ -44,7 +44,7 @@ func (a *auditService) QueryEvents(ctx context.Context, req *runlogv1.QueryEvent
 	}
 	resp.Count, resp.Digest = w.at.count, w.at.digest.String()
 	if more {
-		resp.NextPageToken = w.token(a.s.clusterID)
+		resp.NextPageToken = a.s.windowToken(w)
 	}
 	return resp, nil
 }

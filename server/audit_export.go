@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,29 +52,28 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
 	forget := context.AfterFunc(a.s.stopping, func() { cancel(errStopping) })
 	defer forget()
-	e := &exporting{s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, made: make(chan *runlogv1.ExportEventsResponse, exportAhead)}
 	now := a.s.store.Applied()
-	e.pace.seen = now.Position()
-	// Reading goes on while what was read is sent.
-	go e.read(ctx)
-	for m := range e.made {
-		if err = stream.Send(m); err != nil {
-			break
+	e := &exporting{
+		s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, pace: pace{seen: now.Position()},
+		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
+	}
+	// What was read is sent on another goroutine, which ends with the call, also where it hangs in Send.
+	a.s.sends.Go(func() { e.send(stream.Send) })
+	err = e.read(ctx)
+	if err == nil {
+		var summary *runlogv1.ExportSummary
+		if summary, err = a.s.exportSummary(w, &answer); err == nil {
+			err = e.put(ctx, &runlogv1.ExportEventsResponse{ReadThrough: instant(answer.through), Summary: summary})
 		}
 	}
-	cancel(err)
-	for range e.made { // until the reader has ended, which owns the window
-	}
-	if err = errors.Join(err, e.err); err != nil {
-		return err
-	}
-	summary, err := a.s.exportSummary(w, &answer)
+	close(e.made)
 	if err != nil {
 		return err
 	}
-	return stream.Send(&runlogv1.ExportEventsResponse{ReadThrough: instant(answer.through), Summary: summary})
+	return e.end(ctx)
 }
 
 // exportSummary is what an export ends with.
@@ -88,9 +88,12 @@ func (s *Server) exportSummary(w *window, answer *windowAnswer) (*runlogv1.Expor
 		PlanID: f.PlanID, RunID: f.RunID, StepID: f.StepID, Types: f.Types,
 		Count: w.at.count, Digest: w.at.digest, CompleteThrough: answer.through, Position: uint64(position),
 	}
-	statement, _, err := s.sign(st.Statement())
-	if err != nil {
-		return nil, err
+	statement := proof.Unsigned(st.Statement())
+	if w.vouched {
+		var err error
+		if statement, _, err = s.sign(st.Statement()); err != nil {
+			return nil, err
+		}
 	}
 	me := s.cluster.Identity()
 	return &runlogv1.ExportSummary{
@@ -106,23 +109,76 @@ type exporting struct {
 	w       *window
 	stretch storage.Stretch
 	form    runlogv1.PayloadForm_Form
-	made    chan *runlogv1.ExportEventsResponse
 	pace    pace
-	err     error // once made is closed
+	made    chan *runlogv1.ExportEventsResponse
+	sent    chan struct{} // closed when sending has ended, with sendErr
+	sendErr error
 }
 
-func (e *exporting) read(ctx context.Context) {
-	defer close(e.made)
-	for more := true; more && e.err == nil; {
-		more, e.err = e.readOn(ctx)
+func (e *exporting) send(send func(*runlogv1.ExportEventsResponse) error) {
+	defer close(e.sent)
+	for m := range e.made {
+		if e.sendErr = send(m); e.sendErr != nil {
+			return
+		}
 	}
 }
 
-// readOn reads one state of the database for a while.
-func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
+func (e *exporting) read(ctx context.Context) error {
+	for more := true; more; {
+		m, rest, err := e.readOn(ctx)
+		if err == nil && m != nil {
+			err = e.put(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+		more = rest
+	}
+	return nil
+}
+
+// put sends a message, once its reader has taken those before it.
+func (e *exporting) put(ctx context.Context, m *runlogv1.ExportEventsResponse) error {
+	patience := time.NewTimer(e.s.opts.SlowConsumer)
+	defer patience.Stop()
+	select {
+	case e.made <- m:
+		return nil
+	case <-e.sent:
+		return e.sendErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return e.slow()
+	}
+}
+
+// end waits until all is sent. Nothing is put any more.
+func (e *exporting) end(ctx context.Context) error {
+	patience := time.NewTimer(e.s.opts.SlowConsumer)
+	defer patience.Stop()
+	select {
+	case <-e.sent:
+		return e.sendErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return e.slow()
+	}
+}
+
+func (e *exporting) slow() error {
+	return &contract.Error{Reason: contract.ReasonSlowConsumer,
+		Message: fmt.Sprintf("a message of the export waited for its reader for %v: go on from the last resumeToken", e.s.opts.SlowConsumer)}
+}
+
+// readOn reads one state of the database for a while. It ends with a message that has to wait for its reader: the state is
+// not held meanwhile.
+func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
 	r, err := e.s.store.OpenWindow(e.stretch, e.w.filter, e.w.at.cursor)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	more = true
@@ -130,36 +186,36 @@ func (e *exporting) readOn(ctx context.Context) (more bool, err error) {
 		m := &runlogv1.ExportEventsResponse{}
 		for bytes := 0; more && len(m.Events) < exportEvents && bytes < exportBytes && time.Since(told) < exportTell; {
 			if ctx.Err() != nil {
-				return false, context.Cause(ctx)
+				return nil, false, context.Cause(ctx)
 			}
 			var records []storage.Record
 			worked := time.Now()
 			if records, more, err = r.Next(min(exportSlice, exportEvents-len(m.Events))); err != nil {
-				return false, err
+				return nil, false, err
 			}
 			n, err := e.add(m, records)
 			if err != nil {
-				return false, err
+				return nil, false, err
 			}
 			bytes += n
 			e.pace.rest(e.s, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
-			return false, nil // the summary says the rest
+			return nil, false, nil // the summary says the rest
 		}
 		told = time.Now()
 		e.w.at.cursor = r.Cursor()
 		if through := r.Stamp(); through > 0 {
 			m.ReadThrough = timestamp(through)
 		}
-		m.ResumeToken = e.w.token(e.s.clusterID)
+		m.ResumeToken = e.s.windowToken(e.w)
 		select {
 		case e.made <- m:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		default:
+			return m, more, nil
 		}
 	}
-	return more, nil
+	return nil, more, nil
 }
 
 // add puts records into a message, and returns their size.

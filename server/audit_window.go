@@ -1,10 +1,8 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -34,8 +32,11 @@ type windowRequest interface {
 type window struct {
 	from, to int64 // nanoseconds since 1970; to 0: until now
 	filter   storage.WindowFilter
-	asked    []byte // a hash of the question
+	asked    [sha256.Size]byte // a hash of the question
 	at       windowPlace
+	// vouched says that at comes of what this cluster has read: it began at the begin, or where a token says so that the
+	// cluster has signed. Only then is an answer signed.
+	vouched bool
 }
 
 // windowPlace is where an answer goes on: behind the events that were given, of which it has the number and the digest.
@@ -78,8 +79,9 @@ func (s *Server) parseWindow(req windowRequest) (*window, error) {
 	}
 	w.asked = w.hash()
 	if token := req.GetPageToken(); token != "" {
-		return w, w.resume(s.clusterID, token)
+		return w, s.resumeWindow(w, token)
 	}
+	w.vouched = true
 	return w, nil
 }
 
@@ -110,67 +112,6 @@ func (w *window) filterFaults() (bad []contract.Violation) {
 		}
 	}
 	return bad
-}
-
-// hash tells questions apart. How pages are cut and payloads shown is no part of one.
-func (w *window) hash() []byte {
-	f := &w.filter
-	parts := [][]byte{
-		[]byte("runlog/window/1"), binary.BigEndian.AppendUint64(nil, uint64(w.from)), binary.BigEndian.AppendUint64(nil, uint64(w.to)),
-		[]byte(f.TenantID), []byte(f.ProjectID), []byte(f.EnvironmentID), []byte(f.PlanID), []byte(f.RunID), []byte(f.StepID),
-	}
-	for _, t := range f.Types {
-		parts = append(parts, []byte(t))
-	}
-	return sum(parts...)
-}
-
-// A window's token holds for as long as the cluster, at every node: what it names lies where it lies.
-//
-//	kind:1 question:8 to:8 position chunk block event count digest:32 check:8
-//
-// The numbers in the middle are uvarints. Check is a hash of the cluster and of all before it; it tells mistakes, and keeps
-// no secret.
-func (w *window) token(id storage.ClusterID) string {
-	b := append([]byte{tokenWindow}, w.asked...)
-	b = binary.BigEndian.AppendUint64(b, uint64(w.to))
-	c := &w.at.cursor
-	for _, n := range [...]uint64{uint64(c.Position), uint64(c.Chunk), uint64(c.Block), uint64(c.Event), w.at.count} {
-		b = binary.AppendUvarint(b, n)
-	}
-	b = append(b, w.at.digest[:]...)
-	b = append(b, sum([]byte("runlog/window token/1"), id[:], b)...)
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func (w *window) resume(id storage.ClusterID, token string) error {
-	const header = 1 + sumBytes + 8
-	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) < header+len(contract.Digest{})+sumBytes || b[0] != tokenWindow {
-		return invalid("pageToken", "is not a token of a window: pass on nextPageToken or resumeToken as you got it"+beginAnew)
-	}
-	end := len(b) - sumBytes
-	if !bytes.Equal(b[end:], sum([]byte("runlog/window token/1"), id[:], b[:end])) {
-		return invalid("pageToken", "was changed on the way, or is of another cluster: pass on nextPageToken or resumeToken as you got it"+beginAnew)
-	}
-	if !bytes.Equal(b[1:1+sumBytes], w.asked) {
-		return invalid("pageToken", "is of another query: send the window and the filter with which that one began"+beginAnew)
-	}
-	w.to = int64(binary.BigEndian.Uint64(b[1+sumBytes:]))
-	rest := b[header : end-len(w.at.digest)]
-	var n [5]uint64
-	for i := range n {
-		width := 0
-		if n[i], width = binary.Uvarint(rest); width <= 0 {
-			return invalid("pageToken", "is not a token of a window"+beginAnew)
-		}
-		rest = rest[width:]
-	}
-	w.at = windowPlace{
-		cursor: storage.WindowCursor{Position: storage.Position(n[0]), Chunk: uint32(n[1]), Block: uint32(n[2]), Event: uint32(n[3])},
-		count:  n[4], digest: contract.Digest(b[end-len(w.at.digest) : end]),
-	}
-	return nil
 }
 
 // add counts an event that is given.

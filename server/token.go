@@ -14,12 +14,13 @@ import (
 // Tokens are base64url of a kind and uvarints. A position will name one place a partition one day, so
 // clients must not look inside.
 const (
-	tokenPosition = 1
-	tokenWatch    = 2
-	tokenPage     = 3
-	tokenRuns     = 4
-	tokenWindow   = 5
-	tokenSigned   = 6
+	tokenPosition     = 1
+	tokenWatch        = 2
+	tokenPage         = 3
+	tokenRuns         = 4
+	tokenWindow       = 5
+	tokenSignedWindow = 7
+	tokenSigned       = 6
 )
 
 func formatToken(kind byte, numbers ...uint64) string {

@@ -120,6 +120,9 @@ func (s *Sealer) forgetLocked() error {
 	return err
 }
 
+// Signer returns the one with the newest key that this node has used; nil: it has none. It asks nobody.
+func (s *Sealer) Signer() *proof.Signer { return s.signer.Load() }
+
 // Sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
 func (s *Sealer) Sign(st *proof.Statement) (note string, signed bool, err error) {
