@@ -391,3 +391,24 @@ func TestRestoredSigns(t *testing.T) {
 		t.Errorf("%d checkpoints, alerts %v", len(n.signedCheckpoints()), n.server.alerts.standing())
 	}
 }
+
+// TestProofAfterRotation: who has only the key that signs from now on can verify a proof that is made from now on.
+func TestProofAfterRotation(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.mustAppend("run", numbered(0))
+	if _, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true}); err != nil {
+		t.Fatal(err)
+	}
+	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := proof.OpenCheckpoint(got.Checkpoint, rotated.Key.PublicKey); err != nil {
+		t.Errorf("a fresh proof is signed with a key that was given up: %v", err)
+	}
+}

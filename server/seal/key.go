@@ -119,7 +119,7 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 			s.log.Warn("a member gave a signing key that is not the cluster's", "number", public.Number)
 			return false
 		}
-		if err := s.keys.add(k); err != nil {
+		if err := s.keys.add(k, public.Number); err != nil {
 			s.log.Error("the signing key was not kept", "err", err)
 			return false
 		}
@@ -145,7 +145,7 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 			return err
 		}
 	}
-	if err := s.keys.add(k); err != nil {
+	if err := s.keys.add(k, number-1); err != nil {
 		return err
 	}
 	cmd, err := storage.EncodeSigningKey(public)

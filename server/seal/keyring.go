@@ -90,18 +90,28 @@ func (r *keyring) find(number uint64, publicKey string) *heldKey {
 // maxHeld bounds the keys of which it is not known whether they were taken.
 const maxHeld = 8
 
-// add puts a key beside those that are there, on stable storage. It may take the place of the oldest.
-func (r *keyring) add(k heldKey) error {
+// add puts a key beside those that are there, on stable storage. It may take the place of the oldest, but for the one with
+// the number that is in use.
+func (r *keyring) add(k heldKey, inUse uint64) error {
 	held := append(slices.Clone(r.held), k)
-	return r.replace(held[max(0, len(held)-maxHeld):])
+	for len(held) > maxHeld {
+		i := slices.IndexFunc(held, func(k heldKey) bool { return k.number != inUse })
+		held = slices.Delete(held, i, i+1)
+	}
+	return r.replace(held)
 }
 
-// keep drops all keys but one.
+// keep drops all keys that k takes the place of. Those with higher numbers stay: the log may name one of them, further than
+// the store has got.
 func (r *keyring) keep(k *heldKey) error {
-	if len(r.held) == 1 && r.held[0].number == k.number {
+	kept := *k
+	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool {
+		return other.number <= kept.number && other.signer.PublicKey() != kept.signer.PublicKey()
+	})
+	if len(held) == len(r.held) {
 		return nil
 	}
-	return r.replace([]heldKey{*k})
+	return r.replace(held)
 }
 
 func (r *keyring) replace(held []heldKey) error {

@@ -136,6 +136,10 @@ func (s *Sealer) due() (bool, error) {
 		}
 		s.last = lastCheckpoint{stored.Position, *c}
 	}
+	rotated, err := s.rotated()
+	if err != nil || rotated {
+		return rotated, err
+	}
 	now, last := s.opts.Store.Applied(), &s.last
 	switch {
 	case now.Runs() == 0:
@@ -148,6 +152,18 @@ func (s *Sealer) due() (bool, error) {
 		age := time.Duration(s.opts.Clock().UnixNano() - last.CompleteThrough)
 		return age >= s.opts.Interval || now.Events-last.Events >= s.opts.Events, nil
 	}
+}
+
+// rotated tells whether the last checkpoint made here is signed with a key that was given up since.
+func (s *Sealer) rotated() (bool, error) {
+	s.newest.Lock()
+	newest := s.newest.sealed
+	s.newest.Unlock()
+	if newest == nil {
+		return false, nil
+	}
+	last, err := s.opts.Store.LastSigningKey()
+	return err == nil && last.PublicKey != newest.key, err
 }
 
 // make makes a checkpoint of what is applied now.

@@ -49,6 +49,12 @@ func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
 	if newest == nil {
 		return nil, nil
 	}
+	if fresh {
+		// Who is given the key that signs from now on has no other.
+		if last, err := s.opts.Store.LastSigningKey(); err != nil || last.PublicKey != newest.key {
+			return nil, err
+		}
+	}
 	run, no, err := newest.heads.Run(runID)
 	var missing *storage.RunNotFoundError
 	switch {

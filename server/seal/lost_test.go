@@ -1,0 +1,70 @@
+package seal
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"runlog/proof"
+	"runlog/storage"
+)
+
+// TestRefusedRotations: rotations that were refused, however many, do not cost the key that is in use.
+func TestRefusedRotations(t *testing.T) {
+	g := newGroup(t, t.TempDir(), 1)
+	defer g.close()
+	n := g.nodes[0]
+	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		t.Fatal(signed, err)
+	}
+	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
+	for range maxHeld {
+		if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+			t.Fatal(err)
+		}
+	}
+	g.before = nil
+	if _, ok := n.sealer.Seed(1); !ok {
+		t.Error("the key in use is not given to other members any more")
+	}
+	// The node restarts.
+	if err := n.sealer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.sealer = New(n.opts)
+	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		t.Errorf("after a restart: signed %t, %v: the cluster's only key is lost", signed, err)
+	}
+	if k, err := n.sealer.Rotate(t.Context()); err != nil || k.Endorsement == "" {
+		t.Errorf("the next key is not endorsed: %+v, %v", k, err)
+	}
+}
+
+// TestRestartBeforeReplay: the log has the new key, the store, which is opened behind the log, not yet.
+func TestRestartBeforeReplay(t *testing.T) {
+	g := newGroup(t, t.TempDir(), 1)
+	defer g.close()
+	n := g.nodes[0]
+	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		t.Fatal(signed, err)
+	}
+	var committed storage.Command
+	g.before = func(c storage.Command) error { committed = c; return errLost } // the node is killed once the log has it
+	if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+		t.Fatal(err)
+	}
+	g.before = nil
+	if err := n.sealer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.leads.Store(false)
+	n.sealer = New(n.opts)
+	for n.sealer.signer.Load() == nil { // tendKey looks at once
+		time.Sleep(time.Millisecond)
+	}
+	g.apply(committed) // the log is replayed
+	n.leads.Store(true)
+	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		t.Errorf("signed %t, %v: the key that the log names is in no file any more", signed, err)
+	}
+}
