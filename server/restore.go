@@ -55,6 +55,10 @@ func Restore(ctx context.Context, opts RestoreOptions) (_ *Restored, err error) 
 		return nil, fmt.Errorf("--node-id %q %s", opts.NodeID, fault)
 	}
 	r := &restore{ctx: ctx, opts: &opts, target: filepath.Clean(opts.DataDir)}
+	// A link to a disk stays one.
+	if disk, err := filepath.EvalSymlinks(r.target); err == nil {
+		r.target = disk
+	}
 	if err := errors.Join(r.choose(), r.vacant()); err != nil {
 		return nil, err
 	}

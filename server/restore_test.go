@@ -280,3 +280,27 @@ func withoutSignatures(t *testing.T, from backup.Source) backup.Source {
 		}
 	}
 }
+
+// TestRestoreBehindALink: a data directory that is a link to a disk stays one.
+func TestRestoreBehindALink(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.mustAppend("run", numbered(0))
+	repo := newRepository(t)
+	n.backUp(repo)
+	disk, link := t.TempDir(), filepath.Join(t.TempDir(), "data")
+	if err := os.Symlink(disk, link); err != nil {
+		t.Fatal(err)
+	}
+	opts := testOptions(t)
+	opts.DataDir = link
+	if _, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo}); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link was replaced: %v, %v", is, err)
+	}
+	if _, err := os.Stat(filepath.Join(disk, "identity.json")); err != nil {
+		t.Errorf("behind the link is no data directory: %v", err)
+	}
+}

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // windowOptions name a window of time and what of it is wanted.
 type windowOptions struct {
+	flags *pflag.FlagSet
+
 	from, to                                      string
 	tenant, project, environment, plan, run, step string
 	types                                         []string
@@ -28,6 +31,7 @@ const windowHelp = `A window has the events with FROM <= persistedAt < TO, the t
 
 func (o *windowOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	o.flags = flags
 	flags.StringVar(&o.from, "from", "", "begin of the window, inclusive; required unless --run is given")
 	flags.StringVar(&o.to, "to", "now", "end of the window, exclusive")
 	flags.StringVar(&o.tenant, "tenant", "", "only events of this tenant")
@@ -41,6 +45,12 @@ func (o *windowOptions) addFlags(cmd *cobra.Command) {
 
 // window returns the bounds; nil: before the first event, and the moment of the call.
 func (o *windowOptions) window(now time.Time) (from, to *timestamppb.Timestamp, err error) {
+	for _, name := range [...]string{"tenant", "project", "environment", "plan", "run", "step"} {
+		// A script's variable that was never set would ask for everything.
+		if f := o.flags.Lookup(name); f.Changed && f.Value.String() == "" {
+			return nil, nil, usageError("--%s is empty: name one, or leave the flag out", name)
+		}
+	}
 	switch {
 	case o.from == "" && o.run == "":
 		return nil, nil, usageError("--from is required: name the begin of the window, such as 2026-02-11, -24h or beginning")

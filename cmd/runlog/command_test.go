@@ -126,6 +126,7 @@ func TestGolden(t *testing.T) {
 		"audit-query-json":    {args: []string{"audit", "query", "--run", "run-2", "--type", "StepFailed", "-o", "json"}},
 		"audit-query-limit":   {args: []string{"audit", "query", "--from", "beginning", "--limit", "2"}},
 		"audit-query-none":    {args: []string{"audit", "query", "--from", "2020-01-01", "--to", "2020-01-02"}},
+		"audit-query-unset":   {args: []string{"audit", "query", "--from", "2026-02-11", "--tenant", ""}},
 		"audit-query-open":    {args: []string{"audit", "query", "--from", "2026-02-11", "--to", "2200-01-01"}},
 		"audit-query-whole":   {args: []string{"audit", "query"}},
 		"audit-query-empty":   {args: []string{"audit", "query", "--from", "2026-02-12", "--to", "2026-02-11"}},
