@@ -160,12 +160,15 @@ func setCell(k int, cell string, r *Record) (want string) {
 	case memberInherited:
 		return set(wantNames, parseNames(&r.Absent, cell))
 	case memberImportedAt:
-		return set(wantTime, cell == "" || parseTime(&r.ImportedAt, cell))
+		return set(wantTime, cell == "" || parseImported(&r.ImportedAt, cell))
 	default:
 		setText(k, cell, r)
 		return ""
 	}
 }
+
+// parseImported is parseTime for a time at which an event can have been imported.
+func parseImported(dst *int64, text string) bool { return parseTime(dst, text) && *dst > 0 }
 
 func setText(k int, cell string, r *Record) {
 	switch k {

@@ -183,15 +183,15 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 	case memberPlanVersion:
 		r.PlanVersion, ok = l.string()
 	case memberStepID:
-		r.StepID, ok = l.string()
+		r.StepID, ok = l.present()
 	case memberIdempotencyKey:
 		r.IdempotencyKey, ok = l.string()
 	case memberEmittedBy:
-		r.EmittedBy, ok = l.string()
+		r.EmittedBy, ok = l.present()
 	case memberCausedBySignalID:
-		r.CausedBySignalID, ok = l.string()
+		r.CausedBySignalID, ok = l.present()
 	case memberParentEventID:
-		r.ParentEventID, ok = l.string()
+		r.ParentEventID, ok = l.present()
 	default:
 		return l.assigned(k, r)
 	}
@@ -199,6 +199,12 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 		return wantText
 	}
 	return ""
+}
+
+// present is string for a member that is left out where it would be empty.
+func (l *lineReader) present() (string, bool) {
+	text, ok := l.string()
+	return text, ok && text != ""
 }
 
 // assigned is value for the members that are no text.
@@ -213,7 +219,7 @@ func (l *lineReader) assigned(k int, r *Record) (want string) {
 	case memberPersistedAt:
 		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.PersistedAt, text) })
 	case memberImportedAt:
-		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.ImportedAt, text) })
+		return l.parsed(wantTime, func(text string) bool { return parseImported(&r.ImportedAt, text) })
 	case memberContractVersion:
 		return l.parsed(wantVersion, func(text string) bool { return parseContract(&r.Contract, text) })
 	case memberRunSeq:

@@ -206,8 +206,9 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 
 // set gives the texts of a column to the records.
 func (g *groups) set(b *batch, k int) error {
-	if len(g.texts) == 0 {
-		return nil
+	switch k {
+	case memberLogicalAttemptID, memberEngineAttemptID, memberEmittedAt, memberPersistedAt, memberImportedAt, memberRunSeq, memberInherited:
+		return nil // no texts
 	}
 	text, from := "", 0
 	if k != memberPayload {

@@ -1,0 +1,52 @@
+package export
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestTamperedToNothing: values that say what is not so, and are read as if they were not there.
+func TestTamperedToNothing(t *testing.T) {
+	original := evidence()
+	key := signer(t, 1).PublicKey()
+	text, table := string(exported(t, JSONLines, original)), string(exported(t, CSV, original))
+	for what, c := range map[string]struct {
+		f    Format
+		file string
+	}{
+		"imported in 1970":      {JSONLines, strings.Replace(text, `,"payload":{`, `,"importedAt":"1970-01-01T00:00:00Z","payload":{`, 1)},
+		"imported in 1970, CSV": {CSV, strings.Replace(table, `,,"{`, `,1970-01-01T00:00:00Z,"{`, 1)},
+		"a step without a name": {JSONLines, strings.Replace(text, `,"payload":{`, `,"parentEventId":"","payload":{`, 1)},
+	} {
+		if c.file == text || c.file == table {
+			t.Fatalf("%s: nothing was changed", what)
+		}
+		if report := verified(t, c.f, []byte(c.file), key); len(report.Faults) == 0 {
+			t.Errorf("%s: it verifies", what)
+		}
+	}
+	// A Parquet file in which no row names a contract, or every row was imported in 1970.
+	records := typical(100)
+	manifest := manifestOf(t, signer(t, 1), records)
+	for what, change := range map[string]func(*parquetRow){
+		"as it was":         func(*parquetRow) {},
+		"without contracts": func(r *parquetRow) { r.ContractVersion = "" },
+		"without types":     func(r *parquetRow) { r.EventType = "" },
+	} {
+		var out bytes.Buffer
+		w := newParquetWriter(&out)
+		for _, r := range records {
+			p := w.rowOf(r)
+			change(&p)
+			w.rows = append(w.rows, p)
+		}
+		if err := w.Close(manifest); err != nil {
+			t.Fatal(err)
+		}
+		report := verified(t, Parquet, out.Bytes(), key)
+		if ok := len(report.Faults) == 0; ok != (what == "as it was") {
+			t.Errorf("Parquet, %s: verifies: %v %q", what, ok, report.Faults)
+		}
+	}
+}
