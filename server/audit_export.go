@@ -198,7 +198,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsR
 				return nil, false, err
 			}
 			bytes += n
-			e.pace.rest(e.s, time.Since(worked))
+			e.pace.rest(ctx, e.s, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
 			return nil, false, nil // the summary says the rest

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -23,7 +24,7 @@ type pace struct {
 }
 
 // rest is called after each step, with the time that it took; steps take well below a millisecond.
-func (p *pace) rest(s *Server, worked time.Duration) {
+func (p *pace) rest(ctx context.Context, s *Server, worked time.Duration) {
 	now := s.store.Applied()
 	if at := now.Position(); at != p.seen || s.held.Load() > 0 {
 		p.seen, p.noted = at, time.Now()
@@ -32,5 +33,8 @@ func (p *pace) rest(s *Server, worked time.Duration) {
 		runtime.Gosched()
 		return
 	}
-	time.Sleep(restShare * worked)
+	select {
+	case <-time.After(restShare * worked):
+	case <-ctx.Done():
+	}
 }

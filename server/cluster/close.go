@@ -77,7 +77,7 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 		now := r.store.Applied()
 		return now.Position(), at, nil
 	}
-	position, err := c.tick(ctx, r)
+	position, err := c.tick(ctx, r, at)
 	return position, at, err
 }
 
@@ -87,15 +87,16 @@ func (c *Cluster) next(r *running) int64 {
 	return max(c.opts.Clock().UnixNano(), applied.PersistedAt+1)
 }
 
-// tick commits a proposal that does nothing but to move the clock, and returns its position.
-func (c *Cluster) tick(ctx context.Context, r *running) (storage.Position, error) {
+// tick commits a proposal that does nothing but to move the clock, to a time that it has reached or beyond, and returns its
+// position.
+func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Position, error) {
 	me := c.Identity()
 	id, err := me.Cluster()
 	if err != nil {
 		return 0, err
 	}
 	committed := make(chan error, 1)
-	err = r.node.Propose(storage.NewProposal(id, 0).Seal(c.opts.Clock().UnixNano()), func(_ []storage.Outcome, err error) { committed <- err })
+	err = r.node.Propose(storage.NewProposal(id, 0).Seal(max(at, c.opts.Clock().UnixNano())), func(_ []storage.Outcome, err error) { committed <- err })
 	if err != nil {
 		return 0, err
 	}
