@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -75,7 +77,7 @@ func TestHoldLock(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs in a process of its own")
 	}
-	if _, err := openDataDir(dir, ""); err != nil {
+	if _, err := openDataDir(vfs.Default, dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("held")
