@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
@@ -248,7 +249,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if s.clusterID, err = me.Cluster(); err != nil {
 		return err
 	}
-	made, err := raft.Made(s.dir.file("raft"))
+	made, err := raft.Made(vfs.Default, s.dir.file("raft"))
 	if err == nil {
 		err = s.cluster.CheckData(made)
 	}
@@ -266,7 +267,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	if !made {
-		if err := raft.Make(s.dir.file("raft")); err != nil {
+		if err := raft.Make(vfs.Default, s.dir.file("raft")); err != nil {
 			return err
 		}
 	}
