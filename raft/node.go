@@ -67,8 +67,8 @@ type Node struct {
 	pilot     *pilot
 	following following
 	library   *libraryLog
-	// changing is held from looking at the members until a change of them is made.
-	changing sync.Mutex
+	// changing has room for one, who holds it from looking at the members until a change of them is made.
+	changing chan struct{}
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
@@ -114,7 +114,7 @@ func newNode(opts Options) *Node {
 	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
-	n.flight.changed = make(chan struct{}, 1)
+	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
 	n.verify.confirm = n.confirmLeader
 	return n

@@ -62,7 +62,7 @@ type Sealer struct {
 	log  *slog.Logger
 
 	keys struct {
-		sync.Mutex // held while the key is changed or looked for
+		turn // held while the key is changed or looked for
 		keyring
 		missedSince time.Time // zero: the key is not missing
 	}
@@ -84,6 +84,12 @@ type Sealer struct {
 	loops    sync.WaitGroup
 }
 
+// turn is a mutex that is held while others are waited for.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
 // New begins to look after the key, and to make checkpoints. Close ends it.
 func New(opts Options) *Sealer {
 	if opts.FS == nil {
@@ -96,7 +102,7 @@ func New(opts Options) *Sealer {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Sealer{opts: opts, log: opts.Logger, pending: map[uint64]bool{}}
-	s.demand.kick = make(chan struct{}, 1)
+	s.keys.turn, s.demand.kick = make(turn, 1), make(chan struct{}, 1)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.keys.disk, s.keys.path, s.keys.cluster = opts.FS, opts.KeyFile, opts.Cluster
 	if err := s.keys.open(); err != nil {
