@@ -107,7 +107,7 @@ type Options struct {
 
 	// Store is handed to storage.Open; Dir, FS, Cluster, Logger, Registerer and Fail are set by the server.
 	Store storage.Options
-	// Raft is handed to raft.Start; Dir, NodeID, Listener, Store, Logger, Registerer and Fail are set by
+	// Raft is handed to raft.Start; Dir, FS, NodeID, Listener, Store, Logger, Registerer and Fail are set by
 	// the server.
 	Raft raft.Options
 	// Clock is the node's. Default: time.Now.

@@ -21,7 +21,7 @@ type Recovery struct {
 }
 
 // Recover makes the node of a data directory, which no process uses, the only voter of its cluster, after the majority of
-// the voters was lost for good: docs/operations.md tells when. Of the options, DataDir and the loggers count.
+// the voters was lost for good: docs/operations.md tells when. Of the options, DataDir, FS and the loggers count.
 func Recover(opts Options) (r *Recovery, err error) {
 	opts.EnsureDefaults()
 	// Opening a directory that is no node's would make it one.
@@ -50,7 +50,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, err
 	}
 	had, err := raft.Recover(raft.Options{
-		Dir: dir.file("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
+		FS: opts.FS, Dir: dir.file("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
 		SegmentBytes: opts.Raft.SegmentBytes,
 	})
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
@@ -249,7 +248,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if s.clusterID, err = me.Cluster(); err != nil {
 		return err
 	}
-	made, err := raft.Made(vfs.Default, s.dir.file("raft"))
+	made, err := raft.Made(s.opts.FS, s.dir.file("raft"))
 	if err == nil {
 		err = s.cluster.CheckData(made)
 	}
@@ -267,7 +266,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	if !made {
-		if err := raft.Make(vfs.Default, s.dir.file("raft")); err != nil {
+		if err := raft.Make(s.opts.FS, s.dir.file("raft")); err != nil {
 			return err
 		}
 	}
@@ -288,7 +287,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 // openRaft puts up Raft and the batcher, and makes the node one of its cluster.
 func (s *Server) openRaft() (err error) {
 	raftOpts := s.opts.Raft
-	raftOpts.Dir = s.dir.file("raft")
+	raftOpts.FS, raftOpts.Dir = s.opts.FS, s.dir.file("raft")
 	raftOpts.Store, raftOpts.Logger, raftOpts.Registerer, raftOpts.Fail = s.store, s.log, s.opts.Registry, s.opts.Fail
 	s.cluster.RaftOptions(&raftOpts)
 	if s.node, err = raft.Start(raftOpts); err != nil {
