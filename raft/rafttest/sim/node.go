@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,11 +94,12 @@ func (n *node) powerOn() {
 	l.ended, l.end = context.WithCancel(context.Background())
 	n.life = l
 	opts := n.options(l)
-	l.done.Go(func() { l.run(opts) })
+	disk := n.disk
+	l.done.Go(func() { l.run(opts, disk) })
 }
 
 // run starts the node, and takes what is left of it down when its power is off.
-func (l *life) run(opts server.Options) {
+func (l *life) run(opts server.Options, disk *disk) {
 	ctx, cancel := context.WithTimeout(l.ended, startPatience)
 	defer cancel()
 	s, err := server.Start(ctx, opts)
@@ -107,6 +110,7 @@ func (l *life) run(opts server.Options) {
 		return
 	}
 	l.node.mu.Lock()
+	disk.serving.Store(true)
 	l.server, l.close = s, sync.OnceValue(s.Close)
 	l.node.mu.Unlock()
 	<-l.ended.Done()
@@ -123,6 +127,25 @@ func (l *life) fail(err error) {
 		close(l.failed)
 		l.node.world.failed(l, err)
 	})
+	if wouldPanic() {
+		runtime.Goexit()
+	}
+}
+
+// wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that, which would be the end of the
+// process, and of the simulation with it.
+func wouldPanic() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "github.com/hashicorp/raft.(*Raft)") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // powerOff ends a life, nil for whichever there is, at this instant. The next one finds the disk as it is left. It tells

@@ -31,7 +31,9 @@ const (
 	// How long a call may take, from and to.
 	minPatience = 100 * time.Millisecond
 	maxPatience = 4 * time.Second
-	thinkTime   = 40 * time.Millisecond
+	// Clients mostly think between two calls, and sometimes do not.
+	thinkTime   = 150 * time.Millisecond
+	burstCalls  = 20
 	streamDepth = 6
 )
 
@@ -41,13 +43,13 @@ func (c *worker) work(ctx context.Context) {
 		weight int
 		do     func(context.Context, int)
 	}{
-		{45, c.append}, {8, c.batch}, {6, c.stream}, {18, c.read}, {8, c.snapshot}, {8, c.window},
+		{45, c.append}, {8, c.batch}, {2, c.stream}, {25, c.read}, {10, c.snapshot}, {2, c.window},
 	}
 	total := 0
 	for _, t := range things {
 		total += t.weight
 	}
-	for ctx.Err() == nil {
+	for burst := 0; ctx.Err() == nil; burst-- {
 		n := c.rng.IntN(total)
 		for _, t := range things {
 			if n -= t.weight; n < 0 {
@@ -57,7 +59,12 @@ func (c *worker) work(ctx context.Context) {
 				break
 			}
 		}
-		pause(ctx, time.Duration(c.rng.ExpFloat64()*float64(thinkTime)))
+		if burst <= 0 && c.rng.IntN(10*burstCalls) == 0 {
+			burst = burstCalls
+		}
+		if burst <= 0 {
+			pause(ctx, time.Duration(c.rng.ExpFloat64()*float64(thinkTime)))
+		}
 	}
 }
 
@@ -170,7 +177,7 @@ func (c *worker) stream(ctx context.Context, node int) {
 		ticket history.Ticket
 	}
 	var calls []call
-	for i := range 10 + c.rng.IntN(20) {
+	for i := range 3 + c.rng.IntN(12) {
 		req, a := c.request()
 		req.RequestId = strconv.Itoa(i)
 		calls = append(calls, call{req: req, op: history.Op{Appends: []history.Append{a}}})
