@@ -21,6 +21,8 @@ type Result struct {
 	Plan []Fault
 	// Happened counts the faults that happened, by kind: power losses by node.
 	Happened map[Kind]int
+	// Seen counts what the nodes did of their own accord, by kind.
+	Seen map[string]int
 	// Broken is what must not happen and needs no history to be seen.
 	Broken []string
 	Report *history.Report
@@ -48,6 +50,7 @@ func Run(opts Options) *Result {
 	}
 	w.end()
 	r.Happened, r.Broken, r.Fake = w.happened, w.broken, time.Since(w.began)
+	r.Seen = w.seen.counts
 	return r
 }
 

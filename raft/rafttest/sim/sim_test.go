@@ -27,7 +27,7 @@ func TestSim(t *testing.T) {
 			}
 			r = Run(opts)
 		})
-		t.Logf("seed %d: %s in %s, %d faults: %v", *seed+uint64(i), r.Fake, time.Since(began), len(r.Plan), r.Happened)
+		t.Logf("seed %d: %s in %s, %d faults: %v; %v", *seed+uint64(i), r.Fake, time.Since(began), len(r.Plan), r.Happened, r.Seen)
 		for _, b := range r.Broken {
 			t.Error(b)
 		}

@@ -65,6 +65,7 @@ type world struct {
 	operator *caller
 	recorder *history.Recorder
 	sent     sent
+	seen     seen
 	working  context.Context // ends when clients are to begin nothing new
 
 	mu       sync.Mutex
@@ -77,7 +78,8 @@ type world struct {
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
 	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{})}
-	w.log = slog.New(slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}))
+	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
