@@ -84,6 +84,10 @@ cluster: build ## start three nodes that make a cluster, with a load on them, an
 crash: ## kill nodes ROUNDS times while they take appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
+.PHONY: mutants
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
+	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
+
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
 	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v

@@ -21,6 +21,7 @@ type node struct {
 	world *world
 	host  string
 	clock *clock
+	stops atomic.Int32 // of itself, that nothing explained
 
 	mu    sync.Mutex
 	disk  *disk

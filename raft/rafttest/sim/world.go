@@ -132,13 +132,15 @@ func (w *world) failed(l *life, err error) {
 	explained := n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
+	again := time.Second
 	if !explained {
 		w.fault("%s stopped itself: %v", n.host, err)
+		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
 	}
 	w.ghosts.Go(func() {
 		n.powerOff(l, rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began)))), 0)
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(again):
 			n.powerOn()
 		case <-w.over:
 		}
