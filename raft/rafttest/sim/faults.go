@@ -30,6 +30,8 @@ func (w *world) do(f Fault) {
 	switch f.Kind {
 	case PowerLoss, Kill, BitRot:
 		w.turnOff(f, rng)
+	case CrashPoint:
+		w.crash(f, rng)
 	case Restart:
 		w.restart(f)
 	case Split, OneWay, Partial, ClientCut:
