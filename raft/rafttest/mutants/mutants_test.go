@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 		}
 		names[m.Name] = true
 		for _, edits := range [][]Edit{m.Edits, m.Control} {
-			if _, err := Overlay(t.TempDir(), dirs, edits); err != nil {
+			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
 				t.Errorf("%s: %v", m.Name, err)
 			}
 		}
@@ -99,12 +99,13 @@ func TestFound(t *testing.T) {
 func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	t.Helper()
 	dir := t.TempDir()
-	overlay, err := Overlay(dir, dirs, edits)
+	args, err := Arguments(dir, dirs, edits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "trial.test")
-	cmd := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".")
+	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, args...)
+	cmd := exec.Command("go", append(args, ".")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -183,7 +183,8 @@ func (w *world) finals() ([]*history.Final, error) {
 		}
 		f, err := w.final(ctx, i, ends)
 		if err != nil {
-			return nil, fmt.Errorf("what %s has: %w", n.host, err)
+			w.fault("what %s has: %v", n.host, err)
+			continue
 		}
 		all = append(all, f)
 	}
@@ -222,7 +223,8 @@ func (w *world) final(ctx context.Context, node int, ends map[string]uint64) (*h
 			RunId: run, MinSeq: last, Consistency: runlogv1.Consistency_LOCAL,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("snapshot of %s: %w", run, err)
+			w.fault("snapshot of %s on %s: %v", run, f.Node, err) // what it has instead is worth a look
+			continue
 		}
 		s := history.Snapshot{Run: run, Local: true, MinSeq: last}
 		if err := seenSnapshot(&s, resp.GetSnapshot()); err != nil {
@@ -230,13 +232,12 @@ func (w *world) final(ctx context.Context, node int, ends map[string]uint64) (*h
 		}
 		f.Snapshots = append(f.Snapshots, s)
 		verified, err := w.operator.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run})
-		if err != nil {
-			return nil, fmt.Errorf("verification of %s: %w", run, err)
-		}
-		if !verified.GetOk() {
-			w.fault("verification of %s on %s: %s", run, f.Node, verified.GetProblem())
+		if err != nil || !verified.GetOk() {
+			w.fault("verification of %s on %s: %v: %s", run, f.Node, err, verified.GetProblem())
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), formPatience)
+	defer cancel()
 	if err := w.export(ctx, node, f); err != nil {
 		return nil, err
 	}
