@@ -45,14 +45,14 @@ type lived struct {
 
 // TestSeeds lets worlds live one after the other in this process, as its flags say.
 func TestSeeds(t *testing.T) {
-	var out io.Writer = io.Discard
+	out := io.Discard
 	if *child {
 		out = os.NewFile(3, "outcomes")
 	}
 	for i := range *seeds {
 		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Log: logOf(*trace), Keep: kept(t)}
-		r, real := inBubble(t, opts)
-		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: real, Happened: r.Happened}
+		r, took := inBubble(t, opts)
+		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened}
 		if r.Report != nil {
 			l.Counts = r.Report.Counts
 		}
@@ -68,7 +68,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !*child {
-			t.Logf("seed %d: %s of the world in %s, %v, %v", l.Seed, l.Fake.Round(time.Second), real.Round(time.Millisecond), l.Happened, l.Counts)
+			t.Logf("seed %d: %s of the world in %s, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Counts)
 			if l.Failed != nil {
 				t.Errorf("%v\n%s", l.Failed, l.Text)
 			}

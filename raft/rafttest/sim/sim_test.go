@@ -14,7 +14,7 @@ import (
 )
 
 // inBubble lets one world live in a bubble of its own.
-func inBubble(t *testing.T, opts Options) (r *Result, real time.Duration) {
+func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	t.Run(fmt.Sprint("seed-", opts.Seed), func(t *testing.T) {
