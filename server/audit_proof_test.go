@@ -351,7 +351,12 @@ func TestSigningKeyMissing(t *testing.T) {
 	}
 	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})
 	says(t, err, contract.ReasonSigningKeyMissing, "rotate-key")
-	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	_, err = n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	says(t, err, contract.ReasonSigningKeyMissing, "--old-key-is-lost")
+	if keys := n.signingKeys(); len(keys) != 1 {
+		t.Errorf("a rotation that was refused has left keys %v", keys)
+	}
+	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{OldKeyIsLost: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestRefusedRotations(t *testing.T) {
 	}
 	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
 	for range maxHeld {
-		if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+		if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +35,7 @@ func TestRefusedRotations(t *testing.T) {
 	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("after a restart: signed %t, %v: the cluster's only key is lost", signed, err)
 	}
-	if k, err := n.sealer.Rotate(t.Context()); err != nil || k.Endorsement == "" {
+	if k, err := n.sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 		t.Errorf("the next key is not endorsed: %+v, %v", k, err)
 	}
 }
@@ -50,7 +50,7 @@ func TestRestartBeforeReplay(t *testing.T) {
 	}
 	var committed storage.Command
 	g.before = func(c storage.Command) error { committed = c; return errLost } // the node is killed once the log has it
-	if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Fatal(err)
 	}
 	g.before = nil
@@ -66,5 +66,38 @@ func TestRestartBeforeReplay(t *testing.T) {
 	n.leads.Store(true)
 	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("signed %t, %v: the key that the log names is in no file any more", signed, err)
+	}
+}
+
+// TestRotateWhileFetching: while the member that has the key does not answer no other key is made, unless the caller says
+// that it is lost; once it answers, its key endorses the new one.
+func TestRotateWhileFetching(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		g := newGroup(t, t.TempDir(), 2)
+		a, b := g.nodes[0], g.nodes[1]
+		g.append("run", 0, 1)
+		if k, err := a.sealer.Rotate(t.Context(), false); err != nil || k.Number != 1 {
+			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)
+		}
+		silent := [][]byte{}
+		b.seeds.Store(&silent)
+		a.leads.Store(false)
+		b.leads.Store(true)
+		if k, err := b.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {
+			t.Errorf("rotated to %+v, %v", k, err)
+		}
+		if keys, err := b.opts.Store.SigningKeys(); err != nil || len(keys) != 1 {
+			t.Errorf("keys %v, %v", keys, err)
+		}
+		if !lost {
+			b.seeds.Store(nil) // it answers again
+		}
+		if k, err := b.sealer.Rotate(t.Context(), lost); err != nil || k.Number != 2 || (k.Endorsement == "") != lost {
+			t.Errorf("lost %t: rotated to %+v, %v", lost, k, err)
+		}
+		if _, signed, err := b.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+			t.Errorf("lost %t: signed %t, %v", lost, signed, err)
+		}
+		g.close()
 	}
 }
