@@ -125,19 +125,21 @@ func TestSilentStreamIsUnavailable(t *testing.T) {
 func TestStreamsGiveUp(t *testing.T) {
 	noLeader := refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
 	for name, read := range map[string]func(ctx context.Context, c *Client) (messages int, err error){
-		"ReadEvents": func(ctx context.Context, c *Client) (n int, last error) {
+		"ReadEvents": func(ctx context.Context, c *Client) (n int, _ error) {
 			for _, err := range c.ReadEvents(ctx, &runlogv1.ReadEventsRequest{}) {
-				if n, last = n+1, err; err != nil {
-					return n - 1, err
+				if err != nil {
+					return n, err
 				}
+				n++
 			}
 			return n, nil
 		},
-		"ExportEvents": func(ctx context.Context, c *Client) (n int, last error) {
+		"ExportEvents": func(ctx context.Context, c *Client) (n int, _ error) {
 			for _, err := range c.ExportEvents(ctx, &runlogv1.ExportEventsRequest{}) {
-				if n, last = n+1, err; err != nil {
-					return n - 1, err
+				if err != nil {
+					return n, err
 				}
+				n++
 			}
 			return n, nil
 		},
