@@ -22,7 +22,8 @@ func (a *app) restoreCommand() *cobra.Command {
 		Use:   "restore DIR[/NAME]",
 		Short: "Make the data directory of a node out of a backup",
 		Long: `Make a data directory out of the backup NAME in DIR, or of the one in DIR that reaches furthest. Everything
-is verified before anything is written; a data directory that is not empty is refused.
+is verified before anything is written; a data directory that is not empty is refused, and so is the
+working directory and one where a disk is mounted: name a directory below that.
 
 "runlog serve --data-dir" starts the node. It is the only member of a new cluster, which goes on where the
 backup ends: runSeq, duplicates, persistedAt and chains. New nodes join it as any other. The nodes
@@ -72,7 +73,7 @@ func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	r, err := server.Restore(ctx, opts)
 	bar.clear()
 	switch {
-	case errors.Is(err, server.ErrNotEmpty):
+	case errors.Is(err, server.ErrNotEmpty), errors.Is(err, server.ErrNotReplaceable):
 		return &exitError{exitUsage, err.Error()}
 	case err != nil:
 		return backupError(err)
