@@ -28,6 +28,8 @@ working directory and one where a disk is mounted: name a directory below that.
 "runlog serve --data-dir" starts the node. It is the only member of a new cluster, which goes on where the
 backup ends: runSeq, duplicates, persistedAt and chains. New nodes join it as any other. The nodes
 that were backed up do not talk to it: stop them, or what is appended to both is in neither of them whole.
+The new cluster has an id and a signing key of its own: back it up into a new directory, and give its
+public key to everybody who verifies.
 
 With --key the backup must be signed with that key.`,
 		Example: "  runlog restore /backups/main --data-dir /var/lib/runlog\n  runlog restore /backups/main/20260212T0600 --data-dir ./copy --node-id copy",
