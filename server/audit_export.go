@@ -37,7 +37,7 @@ func (a *auditService) ExportEvents(req *runlogv1.ExportEventsRequest, stream gr
 }
 
 func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
-	w, err := a.s.parseWindow(req)
+	w, err := a.s.parseWindow(stream.Context(), req)
 	if err != nil {
 		return err
 	}
