@@ -417,3 +417,23 @@ func TestProofAfterRotation(t *testing.T) {
 		t.Errorf("a fresh proof is signed with a key that was given up: %v", err)
 	}
 }
+
+// TestProofOfADeposedLeaderREAD2: a node that leads as far as it knows, and has lost touch with the others, proves nothing: one
+// of them may have been elected and have acknowledged more.
+func TestProofOfADeposedLeaderREAD2(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3, seldom, func(_ int, o *Options) {
+		o.LeaderWait = 200 * time.Millisecond
+		o.Raft.ElectionTimeout = 3 * time.Second // for so long it believes to lead
+	})
+	leader := all.leader()
+	leader.mustAppend("run", numbered(0))
+	leader.prove("run", true)
+	all.followers().close()
+	before := leader.server.node.Leading()
+	_, err := leader.audits().ProveRun(leader.context(), &runlogv1.ProveRunRequest{RunId: "run"})
+	refused(t, err, contract.ReasonNoLeader)
+	if !before {
+		t.Log("it knew already that it does not lead: the test proves little")
+	}
+}

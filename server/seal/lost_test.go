@@ -2,6 +2,7 @@ package seal
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -99,5 +100,46 @@ func TestRotateWhileFetching(t *testing.T) {
 			t.Errorf("lost %t: signed %t, %v", lost, signed, err)
 		}
 		g.close()
+	}
+}
+
+// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the next; until then the tree is
+// that of the checkpoint before.
+func TestRefreshFailsHalfWay(t *testing.T) {
+	g := newGroup(t, t.TempDir(), 1)
+	defer g.close()
+	n, runs := g.nodes[0], []string(nil)
+	for i := range 5 * storage.RunGroup {
+		runs = append(runs, fmt.Sprint("run-", i))
+		g.append(runs[i], 0, 1)
+	}
+	_, before := n.prove("run-0", true)
+	for _, i := range []int{0, 2*storage.RunGroup + 1, 5*storage.RunGroup - 1} {
+		g.append(runs[i], 1, 1)
+	}
+	heads, err := n.opts.Store.Heads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(heads.Changed) != 3 {
+		t.Fatalf("changed are groups %v", heads.Changed)
+	}
+	heads.Runs++ // the last group has a run that nobody made, and cannot be read
+	heads.Changed = append(heads.Changed, heads.Runs/storage.RunGroup)
+	if _, err := n.sealer.refresh(t.Context(), heads); err == nil {
+		t.Error("a run that is not there was read")
+	}
+	if err := heads.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, c := n.prove("run-0", false); c.Root != before.Root || p.Leaf.LastSeq != 1 {
+		t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Root, before.Root)
+	}
+	delete(n.sealer.pending, heads.Runs/storage.RunGroup) // nobody made it
+	want := rootNow(t, n.opts.Store, runs)
+	for _, run := range []string{"run-0", runs[len(runs)-1], "run-70"} {
+		if _, c := n.prove(run, true); c.Root != want {
+			t.Errorf("root %v, want %v", c.Root, want)
+		}
 	}
 }
