@@ -133,7 +133,7 @@ func (a *app) copying() (*progress, func(step string, p backup.Progress)) {
 	}
 }
 
-// backupError gives an error of a repository its exit code.
+// backupError gives an error of a repository its exit code: damage is told as "audit verify" tells it.
 func backupError(err error) error {
 	switch {
 	case err == nil:
@@ -144,13 +144,13 @@ func backupError(err error) error {
 		return &exitError{exitUnavailable, err.Error() + "; try again when it is done"}
 	case errors.Is(err, backup.ErrMissing), errors.Is(err, backup.ErrDamaged):
 		// One line for each file.
-		return hinted{&exitError{exitFailed, err.Error()}, "another backup may be whole, and runlog backup --full has everything sent anew that the node still has"}
+		return hinted{&exitError{exitRefused, err.Error()}, "another backup may be whole, and runlog backup --full has everything sent anew that the node still has"}
 	case errors.Is(err, backup.ErrManifest):
-		return hinted{err, "restore the file from elsewhere, or name or make another backup; to give this one up, remove the file"}
+		return hinted{&exitError{exitRefused, err.Error()}, "restore the file from elsewhere, or name or make another backup; to give this one up, remove the file"}
 	case errors.Is(err, backup.ErrStream):
 		return hinted{err, "make the backup again: tables that have come whole are not sent again"}
 	case errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrSignature):
-		return hinted{err, "do not trust the backup; without --key only damage is looked for"}
+		return hinted{&exitError{exitRefused, err.Error()}, "do not trust the backup; without --key only damage is looked for"}
 	default:
 		return err
 	}
@@ -166,7 +166,7 @@ func (a *app) backupListCommand() *cobra.Command {
 }
 
 func (a *app) listBackups(dir string) error {
-	entries, err := backup.Open(nil, dir).List()
+	entries, err := backupsIn(backup.Open(nil, dir), dir)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (a *app) verifyBackups(ctx context.Context, dir string, keys []string) erro
 		}
 	}
 	if bad > 0 {
-		return hinted{&exitError{exitFailed, fmt.Sprintf("of %s %d cannot be trusted, see above", plural(len(entries), "backup"), bad)},
+		return hinted{&exitError{exitRefused, fmt.Sprintf("of %s %d cannot be trusted, see above", plural(len(entries), "backup"), bad)},
 			"runlog backup --full has everything sent anew that the node still has; to give one up, remove its manifest"}
 	}
 	return nil

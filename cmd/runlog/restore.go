@@ -14,6 +14,7 @@ import (
 	"runlog/proof"
 	"runlog/server"
 	"runlog/server/cluster"
+	"runlog/storage"
 )
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -77,6 +78,8 @@ func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	switch {
 	case errors.Is(err, server.ErrNotEmpty), errors.Is(err, server.ErrNotReplaceable):
 		return &exitError{exitUsage, err.Error()}
+	case errors.Is(err, storage.ErrPromise):
+		return &exitError{exitRefused, err.Error()}
 	case err != nil:
 		return backupError(err)
 	}
