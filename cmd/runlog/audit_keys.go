@@ -84,17 +84,19 @@ func endorsed(k *runlogv1.SigningKey) string {
 }
 
 func (a *app) auditRotateKeyCommand() *cobra.Command {
-	return &cobra.Command{
+	req := &runlogv1.RotateSigningKeyRequest{}
+	cmd := &cobra.Command{
 		Use:   "rotate-key",
 		Short: "Make a new key with which the cluster signs from now on",
 		Long: `Make a new key with which the cluster signs from now on. The old one vouches for it, so that who has the old public key can
-verify what the new one signs, and is forgotten. Where no node has the old key any more (AUDIT_KEY_MISSING), nothing vouches
-for the new one: give its public part to everybody who verifies.`,
+verify what the new one signs, and is forgotten. While no node that answers has the old key (AUDIT_KEY_MISSING) nothing is
+made: bring back one that has it. Where there is none any more, say so with --old-key-is-lost. Nothing vouches for the new key
+then: give its public part to everybody who verifies.`,
 		Example: "  runlog audit rotate-key",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
-				k, err := c.RotateSigningKey(cmd.Context())
+				k, err := c.RotateSigningKey(cmd.Context(), req)
 				if err != nil {
 					return err
 				}
@@ -102,6 +104,8 @@ for the new one: give its public part to everybody who verifies.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&req.OldKeyIsLost, "old-key-is-lost", false, "make a key for which nothing vouches, where no node has the old one")
+	return cmd
 }
 
 func (a *app) showKey(k *runlogv1.SigningKey) error {

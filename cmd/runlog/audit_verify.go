@@ -137,11 +137,20 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 		[2]string{"State", state},
 		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s); each fits its digests, and all of them the manifest's",
 			number(r.Events), brief(took), number(uint64(float64(r.Events)/max(took.Seconds(), 1e-3))))},
-		[2]string{"Chains", fmt.Sprintf("%s found to follow from the one before in the run; the others have none in the file", plural(r.Links, "event"))},
+		[2]string{"Chains", chains(r)},
 		[2]string{"Digest", m.Digest.String()},
 		[2]string{"Signature", signature},
 	)
 	return out.Flush()
+}
+
+// chains tells how many events were found to follow from the one before.
+func chains(r *export.Report) string {
+	text := fmt.Sprintf("%s begin their run, or follow from the event before", plural(r.Links, "event"))
+	if others := r.Events - r.Links; others > 0 {
+		text += fmt.Sprintf("; of %s the one before is not in the file", number(others))
+	}
+	return text
 }
 
 // filterOf tells what a window was narrowed to.
