@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -41,6 +42,23 @@ func TestCheckAcceptsNothing(t *testing.T) {
 	}
 	w := build(shape{seed: 1, runs: 1, clients: 1, ops: 1})
 	if r := Check(w.history, nil); !r.Has(WellFormed) {
+		t.Error(r)
+	}
+}
+
+// TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what they must be, and that a fold that
+// fails is told.
+func TestCheckWithoutAFold(t *testing.T) {
+	w := build(shape{seed: 2, runs: 2, clients: 4, ops: 90})
+	if r := Check(w.history, nil, w.finals...); !r.OK() || r.Counts["snapshots"] == 0 {
+		t.Error(r)
+	}
+	failing := func([]*Record, []uint64) ([]Folded, error) { return nil, errors.New("out of order") }
+	if r := Check(w.history, failing, w.finals...); !r.Has(SnapshotsFold) {
+		t.Error(r)
+	}
+	w.finals[1].Snapshots[0].Digest[0] ^= 1
+	if r := Check(w.history, nil, w.finals...); !r.Has(SnapshotsFold) {
 		t.Error(r)
 	}
 }

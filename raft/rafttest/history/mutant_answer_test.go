@@ -325,6 +325,15 @@ var readMutants = []mutant{
 			return true
 		})
 	}},
+	{"a local read has more than the run is told to have", Linearizable, false, func(b *bench) bool {
+		return b.read(func(_ *Op, r *Read) bool {
+			if !r.Local || r.More || len(r.Events) < 2 {
+				return false
+			}
+			r.LastSeq--
+			return true
+		})
+	}},
 	{"a read has the events in another order", Linearizable, true, func(b *bench) bool {
 		return b.read(func(_ *Op, r *Read) bool {
 			if r.Local || len(r.Events) < 2 {

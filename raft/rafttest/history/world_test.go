@@ -278,7 +278,7 @@ func (w *world) read(r *Read) {
 		return
 	}
 	r.Status, r.LastSeq = Acknowledged, uint64(len(records))
-	r.AfterSeq = w.Uint64N(r.LastSeq + 1)
+	r.AfterSeq, r.MinSeq = w.Uint64N(r.LastSeq+1), w.Uint64N(r.LastSeq+1)
 	shown := records[r.AfterSeq:]
 	if len(shown) > 1 && w.IntN(4) == 0 {
 		shown, r.More = shown[:1+w.IntN(len(shown)-1)], true
@@ -301,7 +301,7 @@ func (w *world) snapshot(s *Snapshot) {
 		s.Outcome = Failed(contract.ReasonRunNotFound)
 		return
 	}
-	s.Status = Acknowledged
+	s.Status, s.MinSeq = Acknowledged, w.Uint64N(s.LastEventSeq+1)
 	want := foldOne(records[:s.LastEventSeq])
 	s.Digest, s.RunStatus = want.Digest, want.Status
 }
