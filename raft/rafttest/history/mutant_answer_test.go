@@ -186,7 +186,7 @@ var appendMutants = []mutant{
 }
 
 func (b *bench) early(is func(*Op) bool) bool {
-	op := b.pick(is)
+	op := b.pick(func(op *Op) bool { return is(op) && op.answered() })
 	op.Return = op.Call - 1
 	return true
 }
@@ -381,7 +381,7 @@ var readMutants = []mutant{
 
 // read finds a read for which there is something to do.
 func (b *bench) read(change func(*Op, *Read) bool) bool {
-	return b.pick(func(op *Op) bool { return op.Read != nil && change(op, op.Read) }) != nil
+	return b.pick(func(op *Op) bool { return op.Read != nil && op.answered() && change(op, op.Read) }) != nil
 }
 
 // show makes a read answer with what lies between two runSeqs.
