@@ -46,6 +46,34 @@ func TestCheckAcceptsNothing(t *testing.T) {
 	}
 }
 
+// TestCrossCheckGivesUp shows that a search that was cut short is an error, and never a verdict.
+func TestCrossCheckGivesUp(t *testing.T) {
+	w := build(shape{seed: 2, runs: 1, clients: 4, ops: 40})
+	s := &orderSearch{left: 3}
+	for i := range w.history.Ops {
+		for _, step := range w.history.Ops[i].steps {
+			s.add(&w.history.Ops[i], step)
+		}
+	}
+	if err := s.search(); !errors.Is(err, ErrUndecided) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCrossCheckComparesNodes shows that nodes must agree about an append without an answer, which either log alone explains.
+func TestCrossCheckComparesNodes(t *testing.T) {
+	h := &History{Ops: []Op{sent(1, 0, -1, "a")}}
+	stored, lost := &Final{Node: "n0", Records: []Record{{Run: "r", RunSeq: 1, PersistedAt: 1, EventID: "id a", Key: "a"}}}, &Final{Node: "n1"}
+	for _, alone := range []*Final{stored, lost} {
+		if err := CrossCheck(h, alone); err != nil {
+			t.Error(err)
+		}
+	}
+	if CrossCheck(h, stored, lost) == nil || CrossCheck(h, lost, stored) == nil {
+		t.Error("nodes may differ")
+	}
+}
+
 // TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what they must be, and that a fold that
 // fails is told.
 func TestCheckWithoutAFold(t *testing.T) {
