@@ -29,6 +29,9 @@ func verified(t testing.TB, f Format, file []byte, keys ...string) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if report.Unsigned != nil { // which the tests take for a fault as any other
+		report.Faults = append(report.Faults, report.Unsigned.Error())
+	}
 	return report
 }
 

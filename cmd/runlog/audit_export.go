@@ -20,6 +20,7 @@ type auditExportOptions struct {
 	windowOptions
 	file, format string
 	allowOpen    bool
+	unsigned     bool // is taken too
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
@@ -32,7 +33,8 @@ file ends with a manifest: the window, the filter, the count and the digest of t
 audit verify FILE" checks it without a server.
 
 The file gets its name when it is whole, and replaces none. Lost connections and nodes do not matter: the export goes on at
-another node. A window that is not closed is refused, because the same window would have other events later.
+another node. A window that is not closed is refused, because the same window would have other events later; so is an export
+that the cluster does not sign, because nobody could tell it from one that somebody has made up.
 
 ` + windowHelp,
 		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
@@ -47,6 +49,7 @@ another node. A window that is not closed is refused, because the same window wo
 	flags.StringVarP(&opts.file, "file", "f", "", "file to write; - is standard output, for jsonl and csv")
 	flags.StringVar(&opts.format, "format", "", strings.Join(export.FormatNames(), ", ")+"; without it, what the name of the file ends in")
 	flags.BoolVar(&opts.allowOpen, "allow-open", false, "export a window that is not closed, as it is now")
+	flags.BoolVar(&opts.unsigned, "allow-unsigned", false, "export also while the cluster lacks its key, without a signature")
 	complete(cmd, "format", export.FormatNames()...)
 	return cmd
 }
@@ -182,7 +185,7 @@ func (e *exporter) run(ctx context.Context) error {
 // agree compares what came with what the cluster says that it sent: a file that would not verify is not kept.
 func (e *exporter) agree() error {
 	s := e.summary
-	st, _, err := proof.Peek(s.GetStatement())
+	st, signers, err := proof.Peek(s.GetStatement())
 	if err != nil {
 		return fmt.Errorf("the cluster's statement on the export: %w", err)
 	}
@@ -198,6 +201,8 @@ func (e *exporter) agree() error {
 		return &exitError{exitFailed, fmt.Sprintf("the cluster has exported a window up to %s, and not to %s", proof.FormatTime(stated.To), clock(e.req.GetTo()))}
 	case !stated.Closed() && !e.opts.allowOpen:
 		return e.openError(time.Unix(0, stated.To).UTC(), time.Unix(0, stated.CompleteThrough).UTC())
+	case len(signers) == 0 && !e.opts.unsigned:
+		return &exitError{exitRefused, "the export is not signed, and no whole file was kept: " + keyMissing}
 	}
 	return nil
 }

@@ -56,8 +56,13 @@ func TestAuditProof(t *testing.T) {
 		return key
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	do(exitOK, "verified, by", "audit", "proof", "run-1", "-f", file("one"))
+	said := do(exitOK, "which this server names", "audit", "proof", "run-1", "-f", file("one"))
 	first := newestKey()
+	if strings.Contains(said, "verified") || !strings.Contains(said, first.PublicKey) {
+		t.Errorf("of a key that nobody named it is said:\n%s", said)
+	}
+	do(exitOK, "verified, by "+first.PublicKey, "audit", "proof", "run-1", "-f", file("one again"), "--key", first.PublicKey)
+	do(exitOK, `"verifiedKey":"","serverKey":"`+first.PublicKey, "audit", "proof", "run-1", "-f", file("one in JSON"), "-o", "json")
 	do(exitOK, "Endorsed    yes", "audit", "rotate-key")
 	do(exitOK, "Checkpoint", "audit", "proof", "run-1", "-f", file("still"), "--newest", "--key", first.PublicKey)
 	if code, out, errs := cli(t, at, strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, `"logicalAttemptId":2,`), "append", "-f", "-"); code != exitOK {
@@ -72,7 +77,10 @@ func TestAuditProof(t *testing.T) {
 		do(exitOK, "verified, by", "audit", "verify", file(name), "--key", first.PublicKey)
 	}
 	do(exitOK, `"runId":"run-1"`, "audit", "verify", file("two"), "--key", newestKey().PublicKey, "-o", "json")
-	do(exitRefused, "one that you trust", "audit", "verify", file("one"), "--key", newestKey().PublicKey)
+	do(exitRefused, "but by "+first.PublicKey[:48], "audit", "verify", file("one"), "--key", newestKey().PublicKey)
+	do(exitOK, "events", "audit", "export", "--from", "beginning", "-f", file("x.jsonl"))
+	do(exitOK, "verified, by "+newestKey().PublicKey, "audit", "verify", file("x.jsonl"), "--key", newestKey().PublicKey)
+	do(exitRefused, "but by "+newestKey().PublicKey[:48]+"; that alone is no forgery", "audit", "verify", file("x.jsonl"), "--key", first.PublicKey)
 	do(exitUsage, "--key", "audit", "verify", file("one"))
 	do(exitUsage, "no public key", "audit", "proof", "run-1", "--key", "x")
 	do(exitUsage, "exists", "audit", "proof", "run-1", "-f", file("one"))

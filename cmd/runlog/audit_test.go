@@ -81,7 +81,7 @@ func TestAuditExportVerify(t *testing.T) {
 				{[]string{"--key", fakeSigner(2).PublicKey(), "--key", key}, exitOK, "verified, by " + key},
 				{nil, exitOK, "NOT VERIFIED"},
 				{[]string{"--key", key, "-o", "json"}, exitOK, `"verifiedKey":"` + key + `"`},
-				{[]string{"--key", fakeSigner(2).PublicKey()}, exitRefused, "signed with another key"},
+				{[]string{"--key", fakeSigner(2).PublicKey()}, exitRefused, "the events fit the manifest, and the manifest is not verified: proof: not signed by a key that was named, but by " + key[:48]},
 			} {
 				s := auditSession(t.Context(), t, audit, append([]string{"verify", path}, test.args...)...)
 				if s.code != test.code || !strings.Contains(s.text(), test.want) {
@@ -151,12 +151,17 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 	}
 }
 
-// TestAuditExportOpen: an open window is taken when it is said to be wanted, and the file says that it was open.
+// TestAuditExportOpen: an open window, and an export that nobody signs, is taken when it is said to be wanted, and the file
+// says so.
 func TestAuditExportOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.csv")
 	audit := sampleAudit()
 	audit.signer = nil
 	s := auditSession(t.Context(), t, audit, "export", "--from", "2026-02-11", "--to", "2026-04-01", "--allow-open", "-f", path)
+	if s.code != exitRefused || !strings.Contains(s.stderr.String(), "not signed") || !strings.Contains(s.stderr.String(), "rotate-key") || len(filesIn(t, filepath.Dir(path))) > 0 {
+		t.Fatal(s.text())
+	}
+	s = auditSession(t.Context(), t, audit, "export", "--from", "2026-02-11", "--to", "2026-04-01", "--allow-open", "--allow-unsigned", "-f", path)
 	if s.code != exitOK || !strings.Contains(s.text(), "open: complete through 2026-03-01T00:00:00Z") || !strings.Contains(s.text(), "nobody") {
 		t.Fatal(s.text())
 	}
@@ -165,7 +170,7 @@ func TestAuditExportOpen(t *testing.T) {
 		t.Error(s.text())
 	}
 	s = auditSession(t.Context(), t, audit, "verify", path, "--key", fakeSigner(1).PublicKey())
-	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") {
+	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") || strings.Contains(s.text(), "is not what was exported") {
 		t.Error(s.text())
 	}
 }

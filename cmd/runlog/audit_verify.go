@@ -39,7 +39,7 @@ Exit code 0: all of it fits. 1: it does not, and stderr says where and why, a li
 			return a.auditVerify(cmd.Context(), args[0], keys)
 		},
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "public key of the cluster, name+id+key; may be repeated, and one of them must have signed")
+	keyFlag(cmd, &keys)
 	return cmd
 }
 
@@ -83,8 +83,14 @@ func (a *app) auditVerify(ctx context.Context, path string, keys []string) error
 	for _, fault := range report.Faults {
 		fmt.Fprintln(a.stderr, oneLine(fault))
 	}
-	if len(report.Faults) > 0 {
+	if report.More > 0 {
+		fmt.Fprintf(a.stderr, "and %s more\n", number(uint64(report.More)))
+	}
+	switch {
+	case len(report.Faults) > 0:
 		return &exitError{exitRefused, fmt.Sprintf("%s is not what was exported: %s found", path, plural(len(report.Faults)+report.More, "fault"))}
+	case report.Unsigned != nil:
+		return hinted{&exitError{exitRefused, fmt.Sprintf("%s: the events fit the manifest, and the manifest is not verified: %v", path, report.Unsigned)}, signatureHint(report.Unsigned)}
 	}
 	return a.reportVerified(path, format, report, time.Since(began))
 }
