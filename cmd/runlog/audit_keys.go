@@ -21,8 +21,9 @@ func (a *app) auditCheckpointsCommand() *cobra.Command {
 		Long: `List the signed checkpoints, newest first: each has the root of a Merkle tree over the heads of all runs. Keep one in a
 place that the operators of the cluster cannot reach, and they cannot change anything before it unseen. With -o json each
 line has the signed note itself.`,
-		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt",
-		Args:    cobra.NoArgs,
+		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
+			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
 				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(limit, 100))})
