@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) auditCheckpointsCommand() *cobra.Command {
-	var limit uint64
+	var most uint64
 	cmd := &cobra.Command{
 		Use:   "checkpoints",
 		Short: "List what the cluster has signed about all its runs, newest first",
@@ -26,13 +26,13 @@ line has the signed note itself.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
-				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(limit, 100))})
-				return list(a, seq, limit, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
+				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
+				return list(a, seq, most, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
 					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&limit, "limit", 20, "at most so many; 0 means all")
+	limitFlag(cmd.Flags(), &most, 20, "at most so many")
 	return cmd
 }
 
