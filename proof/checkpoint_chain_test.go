@@ -100,15 +100,16 @@ func TestTamperedCheckpoints(t *testing.T) {
 		err   error
 		says  string
 	}{
-		"one left out":     {[]string{notes[0], notes[2]}, ErrChain, "others between them"},
-		"another root":     {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.Root[3]++ }), notes[2]}, ErrChain, "does not name"},
-		"two of one place": {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Events++ })}, ErrChain, "two histories"},
-		"two of one past":  {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Position += 2 })}, ErrChain, "two histories"},
-		"back in time":     {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.CompleteThrough = -1 })}, ErrChain, "two histories"},
-		"two clusters":     {[]string{notes[0], other}, ErrChain, "two clusters"},
-		"a second line":    {[]string{note + signature}, ErrNote, ""},
-		"not signed":       {[]string{strings.TrimSuffix(note, signature)}, ErrUnsigned, ""},
-		"a stranger's":     {[]string{other}, ErrUnknownKey, "but by "},
+		"one left out":         {[]string{notes[0], notes[2]}, ErrChain, "others between them"},
+		"another root":         {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.Root[3]++ }), notes[2]}, ErrChain, "does not name"},
+		"two of one place":     {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Events++ })}, ErrChain, "two histories"},
+		"one place, two pasts": {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Previous[0]++ })}, ErrChain, "two histories"},
+		"two of one past":      {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Position += 2 })}, ErrChain, "two histories"},
+		"back in time":         {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.CompleteThrough = -1 })}, ErrChain, "two histories"},
+		"two clusters":         {[]string{notes[0], other}, ErrChain, "two clusters"},
+		"a second line":        {[]string{note + signature}, ErrNote, ""},
+		"not signed":           {[]string{strings.TrimSuffix(note, signature)}, ErrUnsigned, ""},
+		"a stranger's":         {[]string{other}, ErrUnknownKey, "but by "},
 		"of another's name": {[]string{func() string {
 			note, err := signerOf(t, 1).SignCheckpoint(&Checkpoint{Cluster: [16]byte{8}})
 			if err != nil {
