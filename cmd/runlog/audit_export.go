@@ -125,6 +125,7 @@ type exporter struct {
 	record  export.Record
 	tally   export.Tally
 	summary *runlogv1.ExportSummary
+	stated  *proof.Export // what the summary's statement says
 }
 
 // look asks what the cluster knows of the window, so that one that is open or refused is so before anything is written,
@@ -193,6 +194,7 @@ func (e *exporter) agree() error {
 	if err != nil {
 		return fmt.Errorf("the cluster's statement on the export: %w", err)
 	}
+	e.stated = stated
 	switch {
 	case stated.Count != e.tally.Count || stated.Digest != e.tally.Digest:
 		return &exitError{exitFailed, fmt.Sprintf("%s came with the digest %s, and the cluster says that it sent %d with %s; nothing was kept, try again",
@@ -213,6 +215,7 @@ type exportReport struct {
 	Format    string   `json:"format"`
 	From      string   `json:"from"`
 	To        string   `json:"to"`
+	Filter    []string `json:"filter"`
 	Closed    bool     `json:"closed"`
 	Count     uint64   `json:"count"`
 	Digest    string   `json:"digest"`
@@ -234,7 +237,8 @@ func (e *exporter) report(format export.Format) error {
 	}
 	if e.app.format == formatJSON {
 		return json.NewEncoder(to).Encode(exportReport{
-			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()), Closed: s.GetClosed(), Count: s.GetCount(),
+			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
+			Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
 			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Seconds: took.Seconds(),
 		})
 	}
@@ -248,6 +252,7 @@ func (e *exporter) report(format export.Format) error {
 		[2]string{"Format", format.String()},
 		[2]string{"Cluster", s.GetClusterId()},
 		[2]string{"Window", span(s.GetFrom(), s.GetTo())},
+		[2]string{"Filter", strings.Join(filterOf(e.stated), ", ")},
 		[2]string{"State", state},
 		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s)", number(s.GetCount()), brief(took), number(uint64(float64(s.GetCount())/max(took.Seconds(), 1e-3))))},
 		[2]string{"Digest", s.GetDigest()},

@@ -3,9 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +154,72 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 				t.Errorf("left %q", names)
 			}
 		})
+	}
+}
+
+// TestAuditExportAfterKill: what an export that was killed has left is taken over; what another one writes, or somebody has put
+// in its place, is not.
+func TestAuditExportAfterKill(t *testing.T) {
+	dir := t.TempDir()
+	path, part := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, ".x.jsonl.part")
+	if err := os.WriteFile(part, bytes.Repeat([]byte("{}\n"), 10_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	export := func(want exitCode, says string) {
+		t.Helper()
+		s := auditSession(t.Context(), t, sampleAudit(), "export", "--from", "2026-02-11", "--tenant", "acme", "--type", "RunFailed", "-f", path)
+		if s.code != want || !strings.Contains(s.text(), says) {
+			t.Errorf("no %q, or not exit %d: %s", says, want, s.text())
+		}
+	}
+	held, err := os.Open(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Skip("no locks here:", err)
+	}
+	export(exitUsage, "another process is writing")
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	export(exitOK, "is written anew")
+	if s := auditSession(t.Context(), t, sampleAudit(), "verify", path, "--key", fakeSigner(1).PublicKey()); s.code != exitOK || !strings.Contains(s.text(), "tenant acme, type RunFailed") {
+		t.Error(s.text())
+	}
+	precious := filepath.Join(dir, "precious")
+	if err := errors.Join(os.Remove(path), os.WriteFile(precious, []byte("mine"), 0o600), os.Symlink(precious, part)); err != nil {
+		t.Fatal(err)
+	}
+	export(exitUsage, "it is no file, or was moved")
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "mine" {
+		t.Errorf("a link led to a file that is now %q, %v", text, err)
+	}
+	if err := os.Remove(part); err != nil {
+		t.Fatal(err)
+	}
+	export(exitOK, "Filter     tenant acme, type RunFailed")
+	if names := filesIn(t, dir); len(names) != 2 {
+		t.Errorf("left %q", names)
+	}
+}
+
+// TestAuditVerifyManyFaults: of more faults than are shown it is said how many there are.
+func TestAuditVerifyManyFaults(t *testing.T) {
+	audit := sampleAudit()
+	audit.records = slices.Repeat(audit.records, 10)
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	if s := auditSession(t.Context(), t, audit, "export", "--from", "beginning", "-f", path); s.code != exitOK {
+		t.Fatal(s.text())
+	}
+	s := auditSession(t.Context(), t, audit, "verify", path)
+	more := regexp.MustCompile(`(?m)^and (\d+) more$`).FindStringSubmatch(s.stderr.String())
+	if more == nil || strings.Count(s.stderr.String(), "\nline ") != 19 {
+		t.Fatal(s.text())
+	}
+	n, err := strconv.Atoi(more[1])
+	if err != nil || !strings.Contains(s.stderr.String(), fmt.Sprintf("%d faults found", 20+n)) {
+		t.Error(s.text())
 	}
 }
 

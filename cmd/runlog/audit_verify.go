@@ -155,7 +155,7 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(verifiedReport{
 			File: path, Format: format.String(), ClusterID: fmt.Sprintf("%x", m.Cluster), From: proof.FormatTime(m.From), To: proof.FormatTime(m.To),
-			Filter: append([]string{}, filterOf(m)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
+			Filter: append([]string{}, filterOf(&m.Export)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
 			Signers: append([]string{}, m.Signers...), VerifiedKey: m.Key,
 		})
 	}
@@ -177,7 +177,7 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 		[2]string{"Format", format.String()},
 		[2]string{"Cluster", fmt.Sprintf("%x", m.Cluster)},
 		[2]string{"Window", "from " + proof.FormatTime(m.From) + " to before " + proof.FormatTime(m.To)},
-		[2]string{"Filter", strings.Join(filterOf(m), ", ")},
+		[2]string{"Filter", strings.Join(filterOf(&m.Export), ", ")},
 		[2]string{"State", state},
 		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s); each fits its digests, and all of them the manifest's",
 			number(r.Events), brief(took), number(uint64(float64(r.Events)/max(took.Seconds(), 1e-3))))},
@@ -189,7 +189,7 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 }
 
 // filterOf tells what a window was narrowed to.
-func filterOf(m *export.Manifest) (filter []string) {
+func filterOf(m *proof.Export) (filter []string) {
 	for _, f := range [...][2]string{
 		{"tenant", m.TenantID}, {"project", m.ProjectID}, {"environment", m.EnvironmentID},
 		{"plan", m.PlanID}, {"run", m.RunID}, {"step", m.StepID},
