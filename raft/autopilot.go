@@ -76,14 +76,16 @@ type promoter struct {
 
 // AddVoter makes a member a voter.
 func (p promoter) AddVoter(id hraft.ServerID, _ hraft.ServerAddress, _ uint64, _ time.Duration) hraft.IndexFuture {
-	p.n.changing.Lock()
-	defer p.n.changing.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+	defer cancel()
+	if err := p.n.takeTurn(ctx); err != nil {
+		return changed{err}
+	}
+	defer p.n.giveTurn()
 	m, known := find(p.n.Members(), string(id))
 	if !known {
 		return changed{ErrNotMember}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
-	defer cancel()
 	return changed{p.n.change(ctx, p.Raft.AddVoter(id, hraft.ServerAddress(m.Address), 0, changeTimeout))}
 }
 

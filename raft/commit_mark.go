@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"os"
-	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // commitMark says, on stable storage and apart from the log, how far the log was once committed: a log that
@@ -17,7 +16,7 @@ import (
 //	index of a committed entry, big endian   8
 //	CRC32C of it                             4
 type commitMark struct {
-	file  *os.File
+	file  vfs.File
 	index uint64
 }
 
@@ -26,39 +25,38 @@ const (
 	markFile = "commit-mark"
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Made tells whether Make has been called for the directory of a node.
-func Made(dir string) (bool, error) {
-	_, err := os.Stat(filepath.Join(dir, markFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case err != nil:
+func Made(disk vfs.FS, dir string) (bool, error) {
+	made, err := exists(disk, disk.PathJoin(dir, markFile))
+	if err != nil {
 		return false, fmt.Errorf("raft: %w", err)
 	}
-	return true, nil
+	return made, nil
 }
 
 // Make makes the directory of a node, with a mark in it. A node whose directory lacks it afterwards has lost its log and
 // its vote, also where it has kept neither for long.
-func Make(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func Make(disk vfs.FS, dir string) error {
+	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	m, err := openMark(dir)
+	m, err := openMark(disk, dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.close(), syncDir(filepath.Dir(dir)))
+	return errors.Join(m.close(), syncDir(disk, disk.PathDir(dir)))
 }
 
 // openMark opens or makes the mark in dir.
-func openMark(dir string) (*commitMark, error) {
-	path := filepath.Join(dir, markFile)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeMark(dir, path)
+func openMark(disk vfs.FS, dir string) (*commitMark, error) {
+	path := disk.PathJoin(dir, markFile)
+	made, err := exists(disk, path)
+	if err == nil && !made {
+		return makeMark(disk, dir, path)
+	}
+	var f vfs.File
+	if err == nil {
+		f, err = disk.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("raft: commit mark: %w", err)
@@ -74,18 +72,18 @@ func openMark(dir string) (*commitMark, error) {
 }
 
 // makeMark makes it under another name first, so that a mark is there whole or not at all.
-func makeMark(dir, path string) (*commitMark, error) {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+func makeMark(disk vfs.FS, dir, path string) (*commitMark, error) {
+	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("raft: commit mark: %w", err)
 	}
 	m := &commitMark{file: f}
 	err = m.write(0)
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = disk.Rename(path+".new", path)
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = syncDir(disk, dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("raft: commit mark: %w", err), f.Close())
@@ -115,11 +113,3 @@ func (m *commitMark) write(index uint64) error {
 }
 
 func (m *commitMark) close() error { return m.file.Close() }
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}

@@ -43,7 +43,7 @@ func newGroup(t *testing.T, n int, opts Options) *group {
 		m.open()
 		if i == 0 {
 			err := hraft.BootstrapCluster(m.node.config(nil), m.node.logs, m.node.stable, m.node.snapshots,
-				plainPeers{}, hraft.Configuration{Servers: servers})
+				nil, hraft.Configuration{Servers: servers})
 			if err != nil {
 				t.Fatal(err)
 			}

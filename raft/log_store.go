@@ -3,8 +3,6 @@ package raft
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -98,13 +96,13 @@ func (s *logStore) holding(bytes uint64) uint64 {
 
 // countBytes begins the count with what lies in the log, so that a node which never lives for long
 // truncates too.
-func (s *logStore) countBytes(dir string) error {
-	files, err := os.ReadDir(dir)
+func (s *logStore) countBytes(files walFiles, dir string) error {
+	names, err := files.segments(dir)
 	if err != nil {
-		return fmt.Errorf("raft: %w", err)
+		return err
 	}
-	for _, f := range files {
-		if info, err := f.Info(); err == nil && filepath.Ext(f.Name()) == ".wal" {
+	for _, name := range names {
+		if info, err := files.disk.Stat(files.disk.PathJoin(dir, name)); err == nil {
 			s.written.Add(uint64(info.Size()))
 		}
 	}

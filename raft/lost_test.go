@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells what to
@@ -39,13 +41,36 @@ func TestSnapshotsLost(t *testing.T) {
 	}
 }
 
+// removeLastSnapshot leaves the records of snapshots as they were before the last one.
 func removeLastSnapshot(t *testing.T, b *bed) {
 	t.Helper()
-	all, err := os.ReadDir(b.dir + "/snapshots")
-	if err != nil || len(all) != 2 {
-		t.Fatalf("%d snapshots, error %v", len(all), err)
+	s := snapshotStore{disk: vfs.Default, dir: b.dir}
+	if err := s.load(); err != nil || len(s.mu.records) != 2 {
+		t.Fatalf("%d snapshots, error %v", len(s.mu.records), err)
 	}
-	remove(t, b.dir+"/snapshots/"+all[1].Name())
+	earlier := s.mu.records[1]
+	s.mu.records = nil
+	if _, err := s.record(&earlier.Meta, earlier.snapshotMeta); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLogMetaLost proves D2: a log whose segments nobody tells of is refused, and stays.
+func TestLogMetaLost(t *testing.T) {
+	b := newBed(t)
+	b.start().fill("run", 0, 10)
+	b.stop()
+	away := t.TempDir() + "/meta"
+	if err := os.Rename(filepath.Join(b.wal(), metaFile), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "meta is missing") {
+		t.Fatalf("started, or with another reason: %v", err)
+	}
+	if err := os.Rename(away, filepath.Join(b.wal(), metaFile)); err != nil {
+		t.Fatal(err)
+	}
+	b.start().expect("run", 10)
 }
 
 // TestVoteLost proves D2 for the term and the vote: a node that forgot them does not vote again in a term of
@@ -56,7 +81,7 @@ func TestVoteLost(t *testing.T) {
 		"emptied": func(path string) error { return os.Truncate(path, 0) },
 		"of an earlier term": func(path string) error {
 			early := vote{term: 1}
-			return os.WriteFile(path, early.bytes(), 0o644)
+			return replaceSummed(vfs.Default, filepath.Dir(path), filepath.Base(path), early.bytes())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,12 +123,26 @@ func find(members []Member, id string) (Member, bool) {
 	return members[i], true
 }
 
+// takeTurn waits until nobody else changes the members; then giveTurn must follow. Who waited in vain has changed nothing.
+func (n *Node) takeTurn(ctx context.Context) error {
+	select {
+	case n.changing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("raft: another change of the members is under way: %w", ctx.Err())
+	}
+}
+
+func (n *Node) giveTurn() { <-n.changing }
+
 // Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter. Of a member it
 // notes the address. may judges the members as they are, and its error is returned; nil judges nothing. Errors:
 // ErrNotLeader, or ErrUnknown.
 func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) error) error {
-	n.changing.Lock()
-	defer n.changing.Unlock()
+	if err := n.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer n.giveTurn()
 	if !n.Leading() {
 		return ErrNotLeader
 	}
@@ -150,8 +164,10 @@ func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) e
 
 // Remove takes a member out of the group. Errors: ErrNotLeader, ErrUnknown, ErrNotMember, ErrLastVoter.
 func (n *Node) Remove(ctx context.Context, id string) error {
-	n.changing.Lock()
-	defer n.changing.Unlock()
+	if err := n.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer n.giveTurn()
 	if !n.Leading() {
 		return ErrNotLeader
 	}

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/segment"
@@ -34,7 +31,6 @@ var (
 )
 
 const (
-	snapshotsKept = 2
 	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may take.
 	closeTimeout = 3 * time.Second
 	// maxHold bounds the log that is kept for a follower, in multiples of TruncateBytes.
@@ -71,8 +67,8 @@ type Node struct {
 	pilot     *pilot
 	following following
 	library   *libraryLog
-	// changing is held from looking at the members until a change of them is made.
-	changing sync.Mutex
+	// changing has room for one, who holds it from looking at the members until a change of them is made.
+	changing chan struct{}
 
 	// ready is set while this node leads and has applied everything of earlier terms.
 	ready struct {
@@ -118,7 +114,7 @@ func newNode(opts Options) *Node {
 	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
-	n.flight.changed = make(chan struct{}, 1)
+	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
 	n.verify.confirm = n.confirmLeader
 	return n
@@ -142,39 +138,38 @@ func (n *Node) start() error {
 
 // open opens all that the node keeps, and checks that it fits together.
 func (n *Node) open() error {
-	log := n.library.logger()
-	dir := filepath.Join(n.opts.Dir, "wal")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	disk := n.opts.FS
+	dir := disk.PathJoin(n.opts.Dir, "wal")
+	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
 	var err error
-	if n.mark, err = openMark(n.opts.Dir); err != nil {
+	if n.mark, err = openMark(disk, n.opts.Dir); err != nil {
 		return err
 	}
-	if n.stable, err = openStable(vfs.Default, n.opts.Dir, n.fail); err != nil {
+	if n.stable, err = openStable(disk, n.opts.Dir, n.fail); err != nil {
 		return err
 	}
-	if err := finishRotation(dir, n.mark.index); err != nil {
+	if err := finishRotation(walFiles{disk}, dir, n.mark.index); err != nil {
 		return err
 	}
-	if n.files, err = openSegmentFiles(dir, int64(n.opts.SegmentBytes), n.opts.Logger); err != nil {
+	if n.files, err = openSegmentFiles(disk, dir, int64(n.opts.SegmentBytes), n.opts.Logger); err != nil {
 		return err
 	}
-	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(log),
-		wal.WithSegmentFiler(segment.NewFiler(dir, n.files)))
+	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(n.library.logger()),
+		wal.WithSegmentFiler(segment.NewFiler(dir, n.files)), wal.WithMetaStore(&logMeta{disk: disk, dir: dir}))
 	if err != nil {
 		return fmt.Errorf("raft: open log in %s: %w", dir, err)
-	}
-	files, err := hraft.NewFileSnapshotStoreWithLogger(n.opts.Dir, snapshotsKept, log)
-	if err != nil {
-		return fmt.Errorf("raft: open snapshots in %s: %w", n.opts.Dir, err)
 	}
 	n.logs = &logStore{
 		wal: n.wal, opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
 		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
 	}
-	n.snapshots = &snapshotStore{files: files, store: n.opts.Store, logs: n.logs, stable: n.stable}
-	if err := n.logs.countBytes(dir); err != nil {
+	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable}
+	if err := n.logs.countBytes(n.files.walFiles, dir); err != nil {
+		return err
+	}
+	if err := n.snapshots.load(); err != nil {
 		return err
 	}
 	return n.reconcile()

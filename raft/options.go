@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/storage"
@@ -16,6 +17,8 @@ import (
 type Options struct {
 	// Dir holds the log and the snapshots' metadata, and nothing else. Required.
 	Dir string
+	// FS holds Dir. Default: the operating system's.
+	FS vfs.FS
 	// NodeID names this node in its cluster for ever. Required.
 	NodeID string
 	// Listener gives the connections of other members, and of nobody else: hashicorp/raft believes whoever is at the
@@ -63,6 +66,9 @@ type Options struct {
 
 // EnsureDefaults fills in what is left out.
 func (o *Options) EnsureDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
 	if o.ElectionTimeout == 0 {
 		o.ElectionTimeout = time.Second
 	}

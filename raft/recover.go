@@ -50,10 +50,7 @@ func (n *Node) standing() (Recovered, error) {
 	if err != nil {
 		return Recovered{}, err
 	}
-	newest, err := n.snapshots.newest()
-	if err != nil {
-		return Recovered{}, err
-	}
+	newest := n.snapshots.newest()
 	r := Recovered{LastIndex: newest.index, LastTerm: newest.term, Applied: n.opts.Store.Applied().Index}
 	var members hraft.Configuration
 	if list, err := n.snapshots.List(); err == nil && len(list) > 0 {

@@ -27,11 +27,8 @@ func (n *Node) logBounds() (first, last uint64, err error) {
 // reconcile completes what a crash in an install left undone, and compares log, store and marks with each other
 // before this node may vote (D2, D5).
 func (n *Node) reconcile() error {
-	newest, err := n.snapshots.newest()
+	newest, err := n.finishInstall(n.snapshots.newest())
 	if err != nil {
-		return err
-	}
-	if newest, err = n.finishInstall(newest); err != nil {
 		return err
 	}
 	if newest.meta.Installed {

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
-	walfs "github.com/hashicorp/raft-wal/fs"
-	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 )
@@ -23,35 +19,24 @@ const frameHeader = 8
 // committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves it the tail, so
 // that every later append fails. It is called before wal.Open, and changes nothing in a log that ends
 // before the commit mark.
-func finishRotation(dir string, mark uint64) (err error) {
-	file := filepath.Join(dir, metadb.FileName)
-	info, err := os.Stat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("raft: %w", err)
-	case info.Size() == 0:
-		return fmt.Errorf("raft: %s is empty; %s", file, advice) // bbolt would panic
-	}
-	var meta metadb.BoltMetaDB
+func finishRotation(files walFiles, dir string, mark uint64) (err error) {
+	meta := logMeta{disk: files.disk, dir: dir}
 	state, err := meta.Load(dir)
 	if err != nil {
-		return fmt.Errorf("raft: read the log's meta data: %w", err)
+		return err
 	}
-	defer func() { err = errors.Join(err, meta.Close()) }()
 	if len(state.Segments) == 0 {
-		return nil
+		return noSegments(files, dir)
 	}
 	tail := &state.Segments[len(state.Segments)-1]
 	if !tail.SealTime.IsZero() {
 		return nil
 	}
-	indexStart, last, err := sealOf(dir, *tail)
+	indexStart, last, err := sealOf(files, dir, *tail)
 	if err != nil || indexStart == 0 {
 		return err
 	}
-	whole, err := sealIsWhole(dir, tail, indexStart, last)
+	whole, err := sealIsWhole(files, dir, tail, indexStart, last)
 	if err != nil {
 		return err
 	}
@@ -59,7 +44,7 @@ func finishRotation(dir string, mark uint64) (err error) {
 		return tooShort(last, mark)
 	}
 	if !whole {
-		return breakSeal(dir, tail, indexStart)
+		return breakSeal(files, dir, tail, indexStart)
 	}
 	tail.SealTime, tail.MaxIndex, tail.IndexStart = time.Now(), last, indexStart
 	state.Segments = append(state.Segments, types.SegmentInfo{
@@ -73,9 +58,19 @@ func finishRotation(dir string, mark uint64) (err error) {
 	return nil
 }
 
+// noSegments refuses segments that no meta data tells of: wal.Open would delete them. A new log's are made after its meta
+// data.
+func noSegments(files walFiles, dir string) error {
+	found, err := files.segments(dir)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), advice)
+	}
+	return err
+}
+
 // sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's index.
-func sealOf(dir string, tail types.SegmentInfo) (indexStart, last uint64, err error) {
-	w, err := segment.NewFiler(dir, walfs.New()).RecoverTail(tail)
+func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, last uint64, err error) {
+	w, err := segment.NewFiler(dir, files).RecoverTail(tail)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil // wal.Open makes it
 	}
@@ -89,8 +84,8 @@ func sealOf(dir string, tail types.SegmentInfo) (indexStart, last uint64, err er
 
 // sealIsWhole tells an index that was written out with its entries from the torn write of one, whose
 // entries the recovery has dropped: such an index lists more entries than there are.
-func sealIsWhole(dir string, tail *types.SegmentInfo, indexStart, last uint64) (_ bool, err error) {
-	f, err := os.Open(filepath.Join(dir, segment.FileName(*tail)))
+func sealIsWhole(files walFiles, dir string, tail *types.SegmentInfo, indexStart, last uint64) (_ bool, err error) {
+	f, err := files.disk.Open(files.disk.PathJoin(dir, segment.FileName(*tail)))
 	if err != nil {
 		return false, fmt.Errorf("raft: %w", err)
 	}
@@ -105,8 +100,8 @@ func sealIsWhole(dir string, tail *types.SegmentInfo, indexStart, last uint64) (
 
 // breakSeal wipes the header of a torn index, so that the segment ends where its last whole write ends.
 // Nothing of the torn write was acknowledged.
-func breakSeal(dir string, tail *types.SegmentInfo, indexStart uint64) error {
-	f, err := os.OpenFile(filepath.Join(dir, segment.FileName(*tail)), os.O_RDWR, 0)
+func breakSeal(files walFiles, dir string, tail *types.SegmentInfo, indexStart uint64) error {
+	f, err := files.open(dir, segment.FileName(*tail))
 	if err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 )
 
@@ -33,7 +32,7 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 			}
 		}
 	}
-	meta := filepath.Join(b.wal(), metadb.FileName)
+	meta := filepath.Join(b.wal(), metaFile)
 	b.start()
 	until(2)
 	before, err := os.ReadFile(meta)

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	walfs "github.com/hashicorp/raft-wal/fs"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft-wal/types"
 )
 
@@ -18,7 +16,7 @@ import (
 // a write changes no metadata of the file and fdatasync has nothing else to write; the next segment is made
 // ready in the background while one is in use.
 type segmentFiles struct {
-	*walfs.FS
+	walFiles
 	dir  string
 	log  *slog.Logger
 	size chan int64 // asks for a spare of that size; has room for one
@@ -46,18 +44,18 @@ const (
 
 // openSegmentFiles prepares dir, which exists, for segments of a size. A new log waits for its first one. close
 // ends it.
-func openSegmentFiles(dir string, size int64, log *slog.Logger) (*segmentFiles, error) {
-	f := &segmentFiles{FS: walfs.New(), dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
+func openSegmentFiles(disk vfs.FS, dir string, size int64, log *slog.Logger) (*segmentFiles, error) {
+	f := &segmentFiles{walFiles: walFiles{disk}, dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
 	for _, name := range []string{newFile, spareFile} {
 		// A loss of power may have taken back the renaming of a spare that was written to already: what is
 		// found is not known to be zeros, and a later end of the log could be misread in it.
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.Remove(disk.PathJoin(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("raft: %w", err)
 		}
 	}
-	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	segments, err := f.segments(dir)
 	if err != nil {
-		return nil, fmt.Errorf("raft: %w", err)
+		return nil, err
 	}
 	if len(segments) == 0 {
 		if err := f.makeSpare(size, 0); err != nil {
@@ -78,42 +76,21 @@ func (f *segmentFiles) close() {
 // write but right.
 func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
 	defer f.ask(int64(size))
-	path := filepath.Join(dir, name)
-	if _, err := os.Lstat(path); err == nil {
-		return nil, fmt.Errorf("raft: segment %s: %w", name, fs.ErrExist)
-	}
 	if !f.takeSpare(int64(size)) {
-		return f.wrap(f.FS.Create(dir, name, size))
+		return f.walFiles.Create(dir, name, size)
 	}
-	if err := os.Rename(filepath.Join(dir, spareFile), path); err != nil {
-		return nil, err
+	path := f.disk.PathJoin(dir, name)
+	found, err := exists(f.disk, path)
+	if err == nil && found {
+		err = fmt.Errorf("raft: segment %s: %w", name, fs.ErrExist)
 	}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &segmentFile{File: file, dir: dir}, nil
-}
-
-// OpenWriter opens the tail again after a restart.
-func (f *segmentFiles) OpenWriter(dir, name string) (types.WritableFile, error) {
-	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0)
-	if err != nil {
+	if err := f.disk.Rename(f.disk.PathJoin(dir, spareFile), path); err != nil {
 		return nil, err
 	}
-	return &segmentFile{File: file, dir: dir}, nil
-}
-
-// wrap gives a file of raft-wal's our Sync.
-func (f *segmentFiles) wrap(file types.WritableFile, err error) (types.WritableFile, error) {
-	if err != nil {
-		return nil, err
-	}
-	theirs, ok := file.(*walfs.File)
-	if !ok {
-		return file, nil
-	}
-	return &segmentFile{File: &theirs.File, dir: f.dir}, nil
+	return f.OpenWriter(dir, name)
 }
 
 func (f *segmentFiles) takeSpare(size int64) bool {
@@ -160,13 +137,13 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	if ready {
 		return nil
 	}
-	path := filepath.Join(f.dir, newFile)
+	path := f.disk.PathJoin(f.dir, newFile)
 	defer func() {
 		if err != nil {
-			_ = os.Remove(path)
+			_ = f.disk.Remove(path)
 		}
 	}()
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+	file, err := f.disk.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -174,7 +151,7 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path, filepath.Join(f.dir, spareFile)); err != nil {
+	if err := f.disk.Rename(path, f.disk.PathJoin(f.dir, spareFile)); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -185,11 +162,11 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 
 // zero fills a file, piece by piece, each synced, with pauses: one sync of it all would hold up the appends
 // beside it. Without a pause nothing is beside it.
-func (f *segmentFiles) zero(file *os.File, size int64, pause time.Duration) error {
+func (f *segmentFiles) zero(file vfs.File, size int64, pause time.Duration) error {
 	zeros := make([]byte, zeroWrite)
 	for at := int64(0); at < size; {
 		for end := min(at+zeroPiece, size); at < end; {
-			n, err := file.WriteAt(zeros[:min(zeroWrite, end-at)], at)
+			n, err := file.Write(zeros[:min(zeroWrite, end-at)])
 			if err != nil {
 				return err
 			}
@@ -208,26 +185,4 @@ func (f *segmentFiles) zero(file *os.File, size int64, pause time.Duration) erro
 		}
 	}
 	return file.Sync()
-}
-
-// segmentFile is a segment that is written to.
-type segmentFile struct {
-	*os.File
-	dir   string
-	named bool // the directory knows the file, also after a loss of power
-}
-
-// Sync returns once all that was written is on stable storage. raft-wal calls it from one goroutine at a time.
-func (f *segmentFile) Sync() error {
-	if err := datasync(f.File); err != nil {
-		return err
-	}
-	if f.named {
-		return nil
-	}
-	if err := syncDir(f.dir); err != nil {
-		return err
-	}
-	f.named = true
-	return nil
 }

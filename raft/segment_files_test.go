@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 func openSegmentFilesForTest(t *testing.T, dir string) *segmentFiles {
 	t.Helper()
-	f, err := openSegmentFiles(dir, 4096, slog.New(slog.DiscardHandler))
+	f, err := openSegmentFiles(vfs.Default, dir, 4096, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,16 +37,12 @@ func (k *snapshotSink) record(meta snapshotMeta) (err error) {
 	if k.s.mu.incoming != nil {
 		return errInstalling
 	}
-	list, err := k.s.List()
-	if err != nil {
-		return fmt.Errorf("raft: list snapshots: %w", err)
-	}
-	if len(list) > 0 && list[0].Index >= k.meta.Index {
+	if r := k.s.mu.records; len(r) > 0 && r[0].Meta.Index >= k.meta.Index {
 		// Nothing is new; and one that was installed must stay known as such.
-		k.id = list[0].ID
+		k.id = r[0].Meta.ID
 		return nil
 	}
-	k.id, err = k.s.record(&k.meta, meta)
+	k.id, err = k.s.recordLocked(&k.meta, meta)
 	return err
 }
 

@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/storage"
 )
 
 // snapshotStore is where hashicorp/raft puts snapshots and takes them from. What lies on disk of a snapshot
-// is its metadata, in hashicorp's own file store: the data is the store (D5). So there are three things that
+// is a record of it, in the small file "snapshots": the data is the store (D5). So there are three things that
 // hashicorp/raft takes for one:
 //
 //   - a local snapshot, by which the log may be dropped: Persist records its metadata;
@@ -24,7 +26,8 @@ import (
 //
 // docs/adr/0006-snapshots.md tells why the indexes fit.
 type snapshotStore struct {
-	files  *hraft.FileSnapshotStore
+	disk   vfs.FS
+	dir    string
 	store  *storage.Store
 	logs   *logStore // is told after which snapshot it begins
 	stable *stableStore
@@ -34,7 +37,8 @@ type snapshotStore struct {
 
 	mu struct {
 		sync.Mutex
-		incoming *snapshotSink // what comes from a leader, from its first byte until Restore has ended
+		records  []snapshotRecord // the newest first; what the file says
+		incoming *snapshotSink    // what comes from a leader, from its first byte until Restore has ended
 	}
 }
 
@@ -47,7 +51,14 @@ var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 // would go on from whichever ends last.
 var errInstalling = errors.New("raft: a snapshot is being installed")
 
-// snapshotMeta is all that is kept of a snapshot beside hashicorp/raft's own metadata.
+// snapshotRecord is what is kept of a snapshot.
+type snapshotRecord struct {
+	// Meta is hashicorp/raft's.
+	Meta hraft.SnapshotMeta `json:"meta"`
+	snapshotMeta
+}
+
+// snapshotMeta is what is kept of a snapshot beside hashicorp/raft's own metadata.
 type snapshotMeta struct {
 	// Applied is the index that the store held on stable storage when the snapshot was recorded.
 	Applied uint64 `json:"applied"`
@@ -55,34 +66,55 @@ type snapshotMeta struct {
 	Installed bool `json:"installed,omitempty"`
 }
 
+const (
+	snapshotsFile = "snapshots"
+	// snapshotsKept has room for one that hashicorp/raft has listed, and opens when there is a newer one.
+	snapshotsKept = 2
+)
+
 // drop is how far the newest snapshot allowed the log to be dropped; zero without one.
 type drop struct {
 	place
 	meta snapshotMeta
 }
 
-// newest returns what the newest snapshot says.
-func (s *snapshotStore) newest() (drop, error) {
-	list, err := s.List()
+// load reads what was recorded.
+func (s *snapshotStore) load() error {
+	path := s.disk.PathJoin(s.dir, snapshotsFile)
+	body, err := readSummed(s.disk, path)
+	if err == nil && body != nil {
+		if err = json.Unmarshal(body, &s.mu.records); err != nil {
+			err = fmt.Errorf("%s: %w; %s", path, err, advice)
+		}
+	}
 	if err != nil {
-		return drop{}, fmt.Errorf("raft: list snapshots: %w", err)
+		return fmt.Errorf("raft: read the records of snapshots: %w", err)
 	}
-	if len(list) == 0 {
-		return drop{}, nil
-	}
-	_, r, err := s.files.Open(list[0].ID)
-	if err != nil {
-		return drop{}, fmt.Errorf("raft: open snapshot %s: %w", list[0].ID, err)
-	}
-	d := drop{place: place{list[0].Index, list[0].Term}}
-	if err := errors.Join(json.NewDecoder(r).Decode(&d.meta), r.Close()); err != nil {
-		return drop{}, fmt.Errorf("raft: read snapshot %s: %w", list[0].ID, err)
-	}
-	return d, nil
+	return nil
 }
 
-// List is hashicorp/raft's.
-func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) { return s.files.List() }
+// newest returns what the newest snapshot says.
+func (s *snapshotStore) newest() drop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.records) == 0 {
+		return drop{}
+	}
+	r := &s.mu.records[0]
+	return drop{place: place{r.Meta.Index, r.Meta.Term}, meta: r.snapshotMeta}
+}
+
+// List returns the snapshots, the newest first.
+func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*hraft.SnapshotMeta, len(s.mu.records))
+	for i := range list {
+		meta := s.mu.records[i].Meta
+		list[i] = &meta
+	}
+	return list, nil
+}
 
 // Create begins a snapshot, a local one or one that comes: what is done with the sink tells which.
 //
@@ -105,24 +137,27 @@ func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64
 
 // record keeps the metadata of a snapshot, whose data the store has on stable storage, and returns its id.
 func (s *snapshotStore) record(m *hraft.SnapshotMeta, meta snapshotMeta) (string, error) {
-	sink, err := s.files.Create(m.Version, m.Index, m.Term, m.Configuration, m.ConfigurationIndex, plainPeers{})
-	if err != nil {
-		return "", fmt.Errorf("raft: record snapshot: %w", err)
-	}
-	if err := json.NewEncoder(sink).Encode(meta); err != nil {
-		return "", errors.Join(fmt.Errorf("raft: record snapshot: %w", err), sink.Cancel())
-	}
-	if err := sink.Close(); err != nil {
-		return "", fmt.Errorf("raft: record snapshot: %w", err)
-	}
-	return sink.ID(), nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recordLocked(m, meta)
 }
 
-// plainPeers writes the list of peers that snapshots of before version 1 had, as hashicorp's transport does.
-type plainPeers struct{ hraft.Transport }
-
-func (plainPeers) EncodePeer(_ hraft.ServerID, address hraft.ServerAddress) []byte {
-	return []byte(address)
+func (s *snapshotStore) recordLocked(m *hraft.SnapshotMeta, meta snapshotMeta) (string, error) {
+	r := snapshotRecord{Meta: *m, snapshotMeta: meta}
+	r.Meta.ID = fmt.Sprintf("%d-%d-%d", m.Term, m.Index, meta.Applied)
+	if meta.Installed {
+		r.Meta.ID += "-installed"
+	}
+	records := append([]snapshotRecord{r}, s.mu.records[:min(len(s.mu.records), snapshotsKept-1)]...)
+	body, err := json.Marshal(records)
+	if err == nil {
+		err = replaceSummed(s.disk, s.dir, snapshotsFile, body)
+	}
+	if err != nil {
+		return "", fmt.Errorf("raft: record a snapshot: %w", err)
+	}
+	s.mu.records = records
+	return r.Meta.ID, nil
 }
 
 // Open opens the snapshot that Restore is to install, or, for a follower, a checkpoint of now.
@@ -134,13 +169,12 @@ func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, err
 		// The bytes are with the store. What Restore reads is only their name.
 		return &in.meta, io.NopCloser(strings.NewReader(id)), nil
 	}
-	meta, r, err := s.files.Open(id)
-	if err != nil {
-		return nil, nil, fmt.Errorf("raft: open snapshot %s: %w", id, err)
+	list, _ := s.List() // never fails
+	i := slices.IndexFunc(list, func(m *hraft.SnapshotMeta) bool { return m.ID == id })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("raft: there is no snapshot %s any more", id)
 	}
-	if err := r.Close(); err != nil {
-		return nil, nil, fmt.Errorf("raft: open snapshot %s: %w", id, err)
-	}
+	meta := list[i]
 	c, err := s.store.Checkpoint()
 	if err != nil {
 		return nil, nil, err

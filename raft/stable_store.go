@@ -2,11 +2,7 @@ package raft
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
-	"io/fs"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -20,13 +16,12 @@ const (
 	keyLastVoteCand = "LastVoteCand"
 )
 
-// stableStore keeps a node's term and vote in one small file, "vote", replaced as a whole:
+// stableStore keeps a node's term and vote in the small file "vote":
 //
 //	format version, 1       1
 //	current term            8
 //	term of the last vote   8
 //	whom it was given to    the rest
-//	CRC32C of it all        4
 //
 // Integers are big endian. hashicorp/raft writes the term of a vote and the candidate one after the other; a
 // crash in between, with a store that keeps them apart, leaves the new term with the last term's candidate,
@@ -59,33 +54,25 @@ const (
 func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
 	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
 	path := s.fs.PathJoin(dir, voteFile)
-	f, err := s.fs.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
+	body, err := readSummed(s.fs, path)
 	if err != nil {
 		return nil, fmt.Errorf("raft: term and vote: %w", err)
 	}
-	data, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("raft: term and vote: %w", err)
+	if body == nil {
+		return s, nil
 	}
-	if s.state, err = parseVote(data); err != nil {
+	if s.state, err = parseVote(body); err != nil {
 		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, advice)
 	}
 	return s, nil
 }
 
-func parseVote(data []byte) (vote, error) {
-	if len(data) < voteHeader+4 {
-		return vote{}, fmt.Errorf("has %d bytes", len(data))
-	}
-	body, sum := data[:len(data)-4], binary.BigEndian.Uint32(data[len(data)-4:])
-	if crc32.Checksum(body, castagnoli) != sum {
-		return vote{}, errors.New("is damaged")
-	}
+func parseVote(body []byte) (vote, error) {
 	if body[0] != voteFormat {
 		return vote{}, fmt.Errorf("has format version %d, this build knows %d", body[0], voteFormat)
+	}
+	if len(body) < voteHeader {
+		return vote{}, fmt.Errorf("has %d bytes", len(body)+sumSize)
 	}
 	return vote{
 		term:      binary.BigEndian.Uint64(body[1:]),
@@ -98,8 +85,7 @@ func (v *vote) bytes() []byte {
 	b := []byte{voteFormat}
 	b = binary.BigEndian.AppendUint64(b, v.term)
 	b = binary.BigEndian.AppendUint64(b, v.votedTerm)
-	b = append(b, v.candidate...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return append(b, v.candidate...)
 }
 
 // change replaces the file and returns once the change is on stable storage. A node that cannot remember its
@@ -109,33 +95,13 @@ func (s *stableStore) change(edit func(*vote)) error {
 	defer s.mu.Unlock()
 	next := s.state
 	edit(&next)
-	if err := s.replace(next.bytes()); err != nil {
+	if err := replaceSummed(s.fs, s.dir, voteFile, next.bytes()); err != nil {
 		err = fmt.Errorf("raft: write term and vote: %w", err)
 		s.fail(err)
 		return err
 	}
 	s.state = next
 	return nil
-}
-
-func (s *stableStore) replace(data []byte) error {
-	path := s.fs.PathJoin(s.dir, voteFile)
-	f, err := s.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := s.fs.Rename(path+".new", path); err != nil {
-		return err
-	}
-	dir, err := s.fs.OpenDir(s.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Set stores the candidate of the last vote.

@@ -67,24 +67,59 @@ func TestOneVoteATerm(t *testing.T) {
 	})
 }
 
-// TestDamagedVote: every flipped bit is noticed, and so is every missing end.
-func TestDamagedVote(t *testing.T) {
+// TestDamagedSmallFile: every flipped bit is noticed, and so is every missing end.
+func TestDamagedSmallFile(t *testing.T) {
 	v := vote{term: 7, votedTerm: 6, candidate: []byte("node-2")}
-	whole := v.bytes()
-	if got, err := parseVote(whole); err != nil || got.term != 7 || got.votedTerm != 6 || string(got.candidate) != "node-2" {
-		t.Fatalf("%+v, %v", got, err)
+	disk := vfs.NewMem()
+	if err := replaceSummed(disk, "", voteFile, v.bytes()); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := disk.UnsafeGetFileDataBuffer(voteFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(data []byte) error {
+		other := vfs.NewMem()
+		f, err := other.Create(voteFile, vfs.WriteCategoryUnspecified)
+		if err == nil {
+			_, err = f.Write(data)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = readSummed(other, voteFile)
+		return err
+	}
+	if err := read(whole); err != nil {
+		t.Fatal(err)
 	}
 	for i := range len(whole) * 8 {
 		bad := append([]byte(nil), whole...)
 		bad[i/8] ^= 1 << (i % 8)
-		if _, err := parseVote(bad); err == nil {
+		if err := read(bad); err == nil {
 			t.Errorf("bit %d flipped, and taken", i)
 		}
 	}
 	for n := range whole {
-		if _, err := parseVote(whole[:n]); err == nil {
+		if err := read(whole[:n]); err == nil {
 			t.Errorf("cut to %d bytes, and taken", n)
 		}
+	}
+}
+
+// TestVoteOfAnotherFormat: what another build wrote is not guessed at.
+func TestVoteOfAnotherFormat(t *testing.T) {
+	v := vote{term: 7, votedTerm: 6, candidate: []byte("node-2")}
+	body := v.bytes()
+	if got, err := parseVote(body); err != nil || got.term != 7 || got.votedTerm != 6 || string(got.candidate) != "node-2" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if _, err := parseVote(body[:voteHeader-1]); err == nil {
+		t.Error("a short vote is taken")
+	}
+	body[0]++
+	if _, err := parseVote(body); err == nil {
+		t.Error("a vote of another format is taken")
 	}
 }
 

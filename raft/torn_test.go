@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -23,14 +23,14 @@ type tornLog struct {
 }
 
 func openTornLog(dir string) (*tornLog, error) {
-	if err := finishRotation(dir, 0); err != nil {
+	if err := finishRotation(walFiles{vfs.Default}, dir, 0); err != nil {
 		return nil, err
 	}
-	files, err := openSegmentFiles(dir, 16<<10, slog.New(slog.DiscardHandler))
+	files, err := openSegmentFiles(vfs.Default, dir, 16<<10, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	w, err := wal.Open(dir, wal.WithSegmentSize(16<<10), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
+	w, err := wal.Open(dir, wal.WithSegmentSize(16<<10), wal.WithMetaStore(&logMeta{disk: vfs.Default, dir: dir}), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
 	if err != nil {
 		files.close()
 		return nil, err
@@ -91,7 +91,7 @@ func TestTornWriteD2(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := readFile(t, filepath.Join(template, name))
-	meta := readFile(t, filepath.Join(template, metadb.FileName))
+	meta := readFile(t, filepath.Join(template, metaFile))
 	first, end := differ(before, after)
 	if end-first < 100 {
 		t.Fatalf("the write has %d bytes", end-first)
@@ -112,7 +112,7 @@ func TestTornWriteD2(t *testing.T) {
 }
 
 func checkTorn(dir, name string, data, meta []byte, last uint64) error {
-	err := errors.Join(os.WriteFile(filepath.Join(dir, name), data, 0o644), os.WriteFile(filepath.Join(dir, metadb.FileName), meta, 0o644))
+	err := errors.Join(os.WriteFile(filepath.Join(dir, name), data, 0o644), os.WriteFile(filepath.Join(dir, metaFile), meta, 0o644))
 	if err != nil {
 		return err
 	}

@@ -82,9 +82,7 @@ type intake struct {
 	waiting    chan *streamed // admitted or refused, in order
 	room       chan struct{}  // tokens of those that have no answer yet
 	unanswered atomic.Int64
-
-	mu     sync.Mutex
-	closed bool
+	closed     atomic.Bool
 }
 
 // reply is an answer that is to be sent.
@@ -112,20 +110,18 @@ func (in *intake) release(tokens int) {
 
 // put admits a request, for which the caller has taken room, unless the intake is closed.
 func (in *intake) put(admit func() *streamed) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !in.closed {
-		in.unanswered.Add(1)
-		in.waiting <- admit()
+	// Counted first: who has closed the intake and finds none unanswered has seen the last of them.
+	in.unanswered.Add(1)
+	if in.closed.Load() {
+		in.unanswered.Add(-1)
+		return false
 	}
-	return !in.closed
+	in.waiting <- admit()
+	return true
 }
 
-func (in *intake) close() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.closed = true
-}
+// close returns at once, also while a request waits for a leader to be admitted.
+func (in *intake) close() { in.closed.Store(true) }
 
 // streamed is a request of a stream on its way: admitted, or refused with err.
 type streamed struct {

@@ -3,10 +3,9 @@ package server
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"path/filepath"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -165,16 +164,23 @@ func (s *Server) usage() (free, data uint64) {
 	return free, s.data.Load()
 }
 
-// measureData counts the bytes below the data directory. Files that go meanwhile count or not.
-func (s *Server) measureData() {
-	var bytes uint64
-	_ = filepath.WalkDir(s.opts.DataDir, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			if info, err := entry.Info(); err == nil {
-				bytes += uint64(info.Size())
-			}
+// measureData counts the bytes below the data directory.
+func (s *Server) measureData() { s.data.Store(bytesBelow(s.opts.FS, s.opts.DataDir, dataDirDepth)) }
+
+// bytesBelow counts the bytes of files that are at most so many levels below a directory. Files that go meanwhile count or
+// not.
+func bytesBelow(disk vfs.FS, dir string, levels int) (bytes uint64) {
+	names, _ := disk.List(dir)
+	for _, name := range names {
+		path := disk.PathJoin(dir, name)
+		info, err := disk.Stat(path)
+		switch {
+		case err != nil:
+		case info.Mode().IsRegular():
+			bytes += uint64(info.Size())
+		case info.IsDir() && levels > 1: // a link that leads back up ends there
+			bytes += bytesBelow(disk, path, levels-1)
 		}
-		return nil
-	})
-	s.data.Store(bytes)
+	}
+	return bytes
 }

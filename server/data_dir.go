@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
 	"runlog/server/cluster"
+	"runlog/storage"
 )
 
 // dataDir is a node's directory, owned by this process:
@@ -24,8 +28,9 @@ import (
 //	store/          the store
 //	projection/     the projection database; may be deleted while the node is down
 type dataDir struct {
+	disk     vfs.FS
 	path     string
-	lock     *os.File
+	lock     io.Closer
 	identity identity
 }
 
@@ -35,7 +40,15 @@ type identity struct {
 	cluster.Identity
 }
 
-const dataDirFormat = 3
+const (
+	dataDirFormat = 3
+	// dataDirDepth is more levels than there are below a data directory.
+	dataDirDepth = 6
+	lockFile     = "LOCK"
+	// maxIdentity and maxLine are more than identity.json and LOCK ever have, in bytes.
+	maxIdentity = 1 << 20
+	maxLine     = 64
+)
 
 // InUseError says that another process holds the data directory.
 type InUseError struct {
@@ -53,11 +66,11 @@ func (e *InUseError) Error() string {
 
 // openDataDir makes or opens a data directory. nodeID, where not empty, names a new node and must match
 // an old one.
-func openDataDir(path, nodeID string) (*dataDir, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+func openDataDir(disk vfs.FS, path, nodeID string) (*dataDir, error) {
+	d := &dataDir{disk: disk, path: path}
+	if err := d.make(); err != nil {
+		return nil, err
 	}
-	d := &dataDir{path: path}
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
@@ -72,43 +85,98 @@ func openDataDir(path, nodeID string) (*dataDir, error) {
 	return d, nil
 }
 
+// make makes the directory, and those above it. A node whose directory went in a crash would have forgotten what it
+// acknowledged, so that it is on stable storage before anything is in it.
+func (d *dataDir) make() error {
+	var made []string // the uppermost comes last
+	for path := d.path; ; path = d.disk.PathDir(path) {
+		if _, err := d.disk.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, path)
+	}
+	err := d.disk.MkdirAll(d.path, 0o700)
+	for _, path := range made {
+		if err == nil {
+			err = storage.SyncDir(d.disk, d.disk.PathDir(path))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	for _, path := range made {
+		_ = d.disk.Remove(path) // the next start would take it for one that is on stable storage
+	}
+	return fmt.Errorf("data directory: %w", err)
+}
+
 func (d *dataDir) remove(name string) error {
-	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.disk.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	return nil
 }
 
-func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
+func (d *dataDir) file(name string) string { return d.disk.PathJoin(d.path, name) }
 
+// acquire locks the directory. A file system that is in this process's memory does it in its own way, and does not tell who
+// holds it.
 func (d *dataDir) acquire() error {
-	f, err := os.OpenFile(d.file("LOCK"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := d.disk.OpenReadWrite(d.file(lockFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(d.file("LOCK"))
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(holder)))
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return &InUseError{Dir: d.path, PID: pid}
-		}
-		return fmt.Errorf("data directory: lock %s: %w", d.file("LOCK"), err)
+	if f.Fd() != vfs.InvalidFd {
+		return d.flock(f)
 	}
-	if err := errors.Join(f.Truncate(0), writeLine(f, strconv.Itoa(os.Getpid()))); err != nil {
-		return errors.Join(fmt.Errorf("data directory: %w", err), f.Close())
+	if err = f.Close(); err == nil {
+		d.lock, err = d.disk.Lock(d.file(lockFile))
 	}
-	d.lock = f
+	if err != nil {
+		return d.lockError(err, 0)
+	}
 	return nil
 }
 
-func writeLine(f *os.File, line string) error {
-	_, err := f.WriteAt([]byte(line+"\n"), 0)
-	return err
+// flock locks a file of the machine, which tells from then on who has it.
+func (d *dataDir) flock(f vfs.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := storage.ReadFile(d.disk, d.file(lockFile), maxLine)
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(holder)))
+		_ = f.Close()
+		return d.lockError(err, pid)
+	}
+	err := storage.Restrict(f, 0o644)
+	if err == nil {
+		err = unix.Ftruncate(int(f.Fd()), 0)
+	}
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("data directory: %w", err), f.Close())
+	}
+	d.lock = flocked{f}
+	return nil
+}
+
+func (d *dataDir) lockError(err error, holder int) error {
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return &InUseError{Dir: d.path, PID: holder}
+	}
+	return fmt.Errorf("data directory: lock %s: %w", d.file(lockFile), err)
+}
+
+// flocked is a locked file of the machine.
+type flocked struct{ vfs.File }
+
+// Close gives the lock up. Closing the file alone would leave it with a child process that is between fork and exec.
+func (f flocked) Close() error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
 }
 
 func (d *dataDir) identify(nodeID string) error {
-	text, err := os.ReadFile(d.file("identity.json"))
+	text, err := storage.ReadFile(d.disk, d.file("identity.json"), maxIdentity)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d.makeIdentity(nodeID)
 	}
@@ -133,7 +201,7 @@ func (d *dataDir) identify(nodeID string) error {
 
 func (d *dataDir) makeIdentity(nodeID string) error {
 	// A store without an identity is not ours to adopt: its entries name a cluster.
-	if _, err := os.Stat(d.file("store")); err == nil {
+	if _, err := d.disk.Stat(d.file("store")); err == nil {
 		return fmt.Errorf("data directory %s has a store but no identity.json; restore that file, or choose another --data-dir", d.path)
 	}
 	if fault := cluster.NodeIDFault(nodeID); nodeID != "" && fault != "" {
@@ -158,35 +226,11 @@ func (d *dataDir) writeJSON(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := d.file(name + ".new")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, d.file(name))
-	}
-	if err == nil {
-		err = syncDir(d.path)
-	}
-	if err != nil {
+	if err := storage.ReplaceFile(d.disk, d.file(name), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("data directory: write %s: %w", name, err)
 	}
 	return nil
 }
 
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// release gives the directory up. Closing the file alone would leave the lock with a child process that is
-// between fork and exec.
-func (d *dataDir) release() error {
-	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
-}
+// release gives the directory up.
+func (d *dataDir) release() error { return d.lock.Close() }

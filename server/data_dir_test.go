@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -69,13 +72,69 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 	n.close()
 }
 
+// TestDataDirModes: nobody but the node's user gets into its directory, and nobody else writes to its files; LOCK tells who
+// holds the directory now, whoever did before.
+func TestDataDirModes(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) {
+		o.DataDir = filepath.Join(o.DataDir, "made", "with", "those above")
+		seldom(0, o)
+	})
+	for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, lockFile: 0o644, "identity.json": 0o644, "addresses.json": 0o644, keyFile: 0o600} {
+		var info os.FileInfo
+		var err error
+		eventually(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })
+		if has := info.Mode().Perm(); has&^want != 0 || has&0o600 != 0o600 {
+			t.Errorf("%q has mode %v, want %v", path, has, want)
+		}
+	}
+	lock := filepath.Join(n.opts.DataDir, lockFile)
+	n.restart(func() {
+		if err := os.WriteFile(lock, []byte("1234567890123\n\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if text, err := os.ReadFile(lock); err != nil || string(text) != fmt.Sprintln(os.Getpid()) {
+		t.Errorf("LOCK says %q, %v", text, err)
+	}
+}
+
+// TestDataDirSynced: a directory that could not be put on stable storage is not there when the next start looks for it.
+func TestDataDirSynced(t *testing.T) {
+	t.Parallel()
+	for failing := range 3 {
+		mem, syncs := vfs.NewMem(), 0
+		disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSync {
+				if syncs++; syncs > failing {
+					return errorfs.ErrInjected
+				}
+			}
+			return nil
+		}))
+		if _, err := openDataDir(disk, "/a/b/c", ""); !errors.Is(err, errorfs.ErrInjected) {
+			t.Fatalf("opened after %d syncs: %v", failing, err)
+		}
+		if names, err := mem.List("/"); err != nil || len(names) > 0 {
+			t.Errorf("after %d syncs there is %q, %v", failing, names, err)
+		}
+		dir, err := openDataDir(mem, "/a/b/c", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dir.release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestHoldLock is the other process of TestDataDirOfAnotherProcess.
 func TestHoldLock(t *testing.T) {
 	dir := os.Getenv("RUNLOG_TEST_HOLD")
 	if dir == "" {
 		t.Skip("runs in a process of its own")
 	}
-	if _, err := openDataDir(dir, ""); err != nil {
+	if _, err := openDataDir(vfs.Default, dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("held")

@@ -23,10 +23,12 @@ const (
 	measureEvery = 10
 )
 
-// diskUsage returns how many bytes this process may still write to the file system of a directory.
-func diskUsage(dir string) (uint64, error) {
-	usage, err := vfs.Default.GetDiskUsage(dir)
-	return usage.AvailBytes, err
+// diskFree asks a file system how many bytes this process may still write below a directory.
+func diskFree(disk vfs.FS) func(dir string) (uint64, error) {
+	return func(dir string) (uint64, error) {
+		usage, err := disk.GetDiskUsage(dir)
+		return usage.AvailBytes, err
+	}
 }
 
 // watchDisk refuses appends before the disk is full: a log that cannot be written stops the node (D10), and

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -92,6 +93,9 @@ func (n *node) tryStart(ctx context.Context) error {
 // dialWith makes a connection that ends with the test.
 func (n *node) dialWith(opts ...grpc.DialOption) *grpc.ClientConn {
 	n.t.Helper()
+	if n.opts.Dial != nil {
+		opts = append(opts, grpc.WithContextDialer(n.opts.Dial))
+	}
 	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The port of a node that ended may belong to another test's node, which does not speak gRPC there.
@@ -213,7 +217,7 @@ func (n *node) httpStream(ctx context.Context, method, target, body string, head
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := httpClient.Do(req)
+	resp, err := n.httpClient().Do(req)
 	if err != nil {
 		n.t.Fatalf("%s %s: %v", method, target, err)
 	}
@@ -222,6 +226,15 @@ func (n *node) httpStream(ctx context.Context, method, target, body string, head
 
 // httpClient keeps no connections: a closing server must not wait for a test's idle ones.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// httpClient is one that finds the node on its network.
+func (n *node) httpClient() *http.Client {
+	if n.opts.Dial == nil {
+		return httpClient
+	}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return n.opts.Dial(ctx, address) }}}
+}
 
 // get reads JSON that must be there into an object.
 func (n *node) get(target string) map[string]any {
@@ -251,7 +264,7 @@ func (n *node) metric(name string) float64 {
 
 func (n *node) metricsText() string {
 	n.t.Helper()
-	resp, err := httpClient.Get("http://" + n.server.Addresses().Admin + "/metrics")
+	resp, err := n.httpClient().Get("http://" + n.server.Addresses().Admin + "/metrics")
 	if err != nil {
 		n.t.Fatal(err)
 	}

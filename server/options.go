@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
@@ -35,10 +38,16 @@ const (
 type Options struct {
 	// DataDir is everything the node keeps. Required.
 	DataDir string
+	// FS has DataDir. Default: the machine's. TLS files are the machine's always.
+	FS vfs.FS
 	// NodeID names a new node; default: made once and kept in DataDir.
 	NodeID string
 	// Addresses to listen on; port 0 picks a free one. Required.
 	GRPCListen, HTTPListen, AdminListen, RaftListen string
+	// Listen makes the listeners of those addresses. Default: net.Listen.
+	Listen func(network, address string) (net.Listener, error)
+	// Dial connects to other nodes' RaftAdvertise. Default: the network, with keep-alives that find a machine that is gone.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Version is what the node says it is.
 	Version string
 
@@ -96,9 +105,9 @@ type Options struct {
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
 	DrainTimeout time.Duration
 
-	// Store is handed to storage.Open; Dir, Cluster, Logger, Registerer and Fail are set by the server.
+	// Store is handed to storage.Open; Dir, FS, Cluster, Logger, Registerer and Fail are set by the server.
 	Store storage.Options
-	// Raft is handed to raft.Start; Dir, NodeID, Listener, Store, Logger, Registerer and Fail are set by
+	// Raft is handed to raft.Start; Dir, FS, NodeID, Listener, Store, Logger, Registerer and Fail are set by
 	// the server.
 	Raft raft.Options
 	// Clock is the node's. Default: time.Now.
@@ -118,6 +127,12 @@ type TLSFiles struct{ CA, Cert, Key string }
 
 // EnsureDefaults fills in what is left out.
 func (o *Options) EnsureDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
 	if o.Version == "" {
 		o.Version = "dev"
 	}
@@ -152,7 +167,7 @@ func (o *Options) EnsureDefaults() {
 		o.MinFreeBytes = DefaultMinFreeBytes
 	}
 	if o.DiskFree == nil {
-		o.DiskFree = diskUsage
+		o.DiskFree = diskFree(o.FS)
 	}
 	if o.ClockSkewLimit == 0 {
 		o.ClockSkewLimit = time.Second

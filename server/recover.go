@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 
 	"runlog/raft"
 	"runlog/server/cluster"
@@ -23,14 +21,14 @@ type Recovery struct {
 }
 
 // Recover makes the node of a data directory, which no process uses, the only voter of its cluster, after the majority of
-// the voters was lost for good: docs/operations.md tells when. Of the options, DataDir and the loggers count.
+// the voters was lost for good: docs/operations.md tells when. Of the options, DataDir, FS and the loggers count.
 func Recover(opts Options) (r *Recovery, err error) {
 	opts.EnsureDefaults()
 	// Opening a directory that is no node's would make it one.
-	if _, err := os.Stat(filepath.Join(opts.DataDir, "identity.json")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := opts.FS.Stat(opts.FS.PathJoin(opts.DataDir, "identity.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("data directory %s has no identity.json: there is nothing to recover; name the --data-dir of the node", opts.DataDir)
 	}
-	dir, err := openDataDir(opts.DataDir, "")
+	dir, err := openDataDir(opts.FS, opts.DataDir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +39,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, errors.Join(err, fmt.Errorf("data directory %s: node %s has not taken part in a cluster: there is nothing to recover", opts.DataDir, me.NodeID))
 	}
 	storeOpts := opts.Store
-	storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = dir.file("store"), id, opts.Logger, opts.Fail
+	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = opts.FS, dir.file("store"), id, opts.Logger, opts.Fail
 	store, err := storage.Open(storeOpts)
 	if err != nil {
 		return nil, err
@@ -52,7 +50,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, err
 	}
 	had, err := raft.Recover(raft.Options{
-		Dir: dir.file("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
+		FS: opts.FS, Dir: dir.file("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
 		SegmentBytes: opts.Raft.SegmentBytes,
 	})
 	if err != nil {

@@ -138,10 +138,10 @@ func (r *restore) progress(step string) func(backup.Progress) {
 // make makes the directory under another name, which it loses when it is whole. What it has come to goes when it fails.
 func (r *restore) make() (err error) {
 	path := r.target + restoringSuffix
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+	r.dir = &dataDir{disk: vfs.Default, path: path}
+	if err := r.dir.make(); err != nil {
+		return err
 	}
-	r.dir = &dataDir{path: path}
 	if err := r.dir.acquire(); err != nil {
 		return err // another restore is at work there
 	}
@@ -184,7 +184,7 @@ func (r *restore) fill() error {
 		return err
 	}
 	r.done.NodeID, r.done.ClusterID = me.NodeID, me.ClusterID
-	return errors.Join(syncDir(store), r.dir.save(me))
+	return errors.Join(storage.SyncDir(vfs.Default, store), r.dir.save(me))
 }
 
 // clear removes what a restore that was cut has left.
@@ -217,7 +217,7 @@ func (r *restore) rename() error {
 	if err := os.Rename(r.dir.path, r.target); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if err := syncDir(filepath.Dir(r.target)); err != nil {
+	if err := storage.SyncDir(vfs.Default, filepath.Dir(r.target)); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	return nil

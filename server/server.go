@@ -140,7 +140,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, err := openDataDir(s.opts.DataDir, nodeID)
+	dir, err := openDataDir(s.opts.FS, s.opts.DataDir, nodeID)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (s *Server) listen() (l listeners, err error) {
 		{"--admin-listen", s.opts.AdminListen, &l.admin, &s.addresses.Admin},
 		{"--raft-listen", s.opts.RaftListen, &l.raft, &s.addresses.Raft},
 	} {
-		ln, err := net.Listen("tcp", a.address)
+		ln, err := s.opts.Listen("tcp", a.address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return l, fmt.Errorf("%s %s: the port is in use; stop what uses it, or choose another (port 0 picks a free one)", a.flag, a.address)
 		}
@@ -220,7 +220,7 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 	guard := gate.NewGuard(s.limits(), statusOf)
 	s.cluster, err = cluster.New(cluster.Options{
-		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, TLS: tls,
+		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, Dial: s.opts.Dial, TLS: tls,
 		Advertise: s.opts.RaftAdvertise, GRPC: s.advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
 		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
 		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
@@ -248,7 +248,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if s.clusterID, err = me.Cluster(); err != nil {
 		return err
 	}
-	made, err := raft.Made(s.dir.file("raft"))
+	made, err := raft.Made(s.opts.FS, s.dir.file("raft"))
 	if err == nil {
 		err = s.cluster.CheckData(made)
 	}
@@ -256,7 +256,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	storeOpts := s.opts.Store
-	storeOpts.Dir, storeOpts.Cluster = s.dir.file("store"), s.clusterID
+	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster = s.opts.FS, s.dir.file("store"), s.clusterID
 	storeOpts.Logger, storeOpts.Registerer, storeOpts.Fail = s.log, s.opts.Registry, s.opts.Fail
 	if s.store, err = storage.Open(storeOpts); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	if !made {
-		if err := raft.Make(s.dir.file("raft")); err != nil {
+		if err := raft.Make(s.opts.FS, s.dir.file("raft")); err != nil {
 			return err
 		}
 	}
@@ -274,7 +274,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.file("projection"), Store: s.store, Cluster: s.clusterID, Clock: s.opts.Clock, CacheBytes: int(s.opts.MemoryBytes / 8),
+		Dir: s.dir.file("projection"), FS: s.opts.FS, Store: s.store, Cluster: s.clusterID, Clock: s.opts.Clock, CacheBytes: int(s.opts.MemoryBytes / 8),
 		Logger: s.log, Registerer: s.opts.Registry, Fail: s.opts.Fail,
 	})
 	if err != nil {
@@ -287,7 +287,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 // openRaft puts up Raft and the batcher, and makes the node one of its cluster.
 func (s *Server) openRaft() (err error) {
 	raftOpts := s.opts.Raft
-	raftOpts.Dir = s.dir.file("raft")
+	raftOpts.FS, raftOpts.Dir = s.opts.FS, s.dir.file("raft")
 	raftOpts.Store, raftOpts.Logger, raftOpts.Registerer, raftOpts.Fail = s.store, s.log, s.opts.Registry, s.opts.Fail
 	s.cluster.RaftOptions(&raftOpts)
 	if s.node, err = raft.Start(raftOpts); err != nil {

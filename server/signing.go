@@ -24,7 +24,7 @@ func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error)
 // openSealer begins to look after the cluster's signing key and its checkpoints.
 func (s *Server) openSealer() {
 	sealer := seal.New(seal.Options{
-		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile),
+		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile), FS: s.opts.FS,
 		Interval: s.opts.CheckpointInterval, Events: s.opts.CheckpointEvents,
 		Leading: s.node.Leading, Propose: s.proposeCommand, Fetch: s.cluster.FetchSigningKey, Missing: s.keyMissing,
 		Clock: s.opts.Clock, Logger: s.log,

@@ -106,7 +106,7 @@ func (s *Store) receiveFiles(in *summing, m *manifest, dir string) error {
 	if n, err := io.ReadFull(in, buf[:1]); n > 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more than it said: %w", ErrCheckpoint, err)
 	}
-	return syncDir(fs, dir)
+	return SyncDir(fs, dir)
 }
 
 func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (sum uint32, err error) {

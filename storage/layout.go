@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"regexp"
 	"strconv"
 
@@ -26,7 +25,7 @@ import (
 // old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"
-	currentNew       = "CURRENT.new"
+	currentNew       = currentFile + replacingSuffix
 	checkpointPrefix = "checkpoint-"
 	seedPrefix       = "seed-"
 )
@@ -106,12 +105,8 @@ func (s *Store) readCurrent() (current, error) {
 }
 
 func readCurrentFile(fs vfs.FS, path string) (current, error) {
-	f, err := fs.Open(path)
+	line, err := ReadFile(fs, path, maxCurrent)
 	if err != nil {
-		return current{}, fmt.Errorf("storage: %w", err)
-	}
-	line, err := io.ReadAll(io.LimitReader(f, maxCurrent))
-	if err = errors.Join(err, f.Close()); err != nil {
 		return current{}, fmt.Errorf("storage: read %s: %w", path, err)
 	}
 	return parseCurrent(string(line))
@@ -119,22 +114,7 @@ func readCurrentFile(fs vfs.FS, path string) (current, error) {
 
 // writeCurrent replaces CURRENT. After an error nobody knows which of the two a restart would find.
 func (s *Store) writeCurrent(c current) error {
-	fs := s.opts.FS
-	f, err := fs.Create(s.path(currentNew), vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return fmt.Errorf("storage: write %s: %w", currentFile, err)
-	}
-	_, err = f.Write([]byte(c.line()))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = fs.Rename(s.path(currentNew), s.path(currentFile))
-	}
-	if err == nil {
-		err = syncDir(fs, s.opts.Dir)
-	}
-	if err != nil {
+	if err := ReplaceFile(s.opts.FS, s.path(currentFile), []byte(c.line()), 0o666); err != nil {
 		return fmt.Errorf("storage: write %s: %w", currentFile, err)
 	}
 	return nil
@@ -209,16 +189,5 @@ func makeDir(fs vfs.FS, path string) error {
 	if err := fs.MkdirAll(path, 0o755); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
-	return syncDir(fs, fs.PathDir(path))
-}
-
-func syncDir(fs vfs.FS, path string) error {
-	dir, err := fs.OpenDir(path)
-	if err != nil {
-		return fmt.Errorf("storage: sync %s: %w", path, err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("storage: sync %s: %w", path, err)
-	}
-	return nil
+	return SyncDir(fs, fs.PathDir(path))
 }

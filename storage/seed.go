@@ -194,7 +194,7 @@ func (s *Seed) EndFile(sum uint32) error {
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return s.broke(f.name, err)
 	}
-	if err := syncDir(fs, s.dir); err != nil {
+	if err := SyncDir(fs, s.dir); err != nil {
 		return s.broke(f.name, err)
 	}
 	s.next++
@@ -252,7 +252,7 @@ func (s *Seed) Finish() (*Received, error) {
 	}
 	fs, number := s.s.opts.FS, s.s.nextNumber()
 	dir := s.s.path(databaseDir(number))
-	err := syncDir(fs, s.dir)
+	err := SyncDir(fs, s.dir)
 	if err == nil {
 		err = fs.Rename(s.dir, dir)
 	}
@@ -261,7 +261,7 @@ func (s *Seed) Finish() (*Received, error) {
 	}
 	// Synced first: CURRENT must not come to name what a crash calls a seed again.
 	var received *Received
-	if err = syncDir(fs, s.s.opts.Dir); err == nil {
+	if err = SyncDir(fs, s.s.opts.Dir); err == nil {
 		received, err = s.s.candidate(number, &s.m.applied)
 	}
 	if err != nil {

@@ -28,6 +28,8 @@ type Options struct {
 	Save func(Identity) error
 	// Listener takes the connections of other nodes. Required; Close closes it.
 	Listener net.Listener
+	// Dial connects to an address of another node. Default: as peer.Options has it.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS between nodes; nil: none.
 	TLS *peer.TLS
 	// Advertise is where other nodes reach this one. Default: the listener's address.
@@ -142,7 +144,7 @@ func New(opts Options) (*Cluster, error) {
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{
-		Listener: opts.Listener, TLS: opts.TLS, Self: c.self, Admit: c.admit,
+		Listener: opts.Listener, Dial: opts.Dial, TLS: opts.TLS, Self: c.self, Admit: c.admit,
 		Logger: opts.Logger, Registerer: opts.Registerer, Clock: opts.Clock,
 	})
 	c.raftIn = c.mesh.Listener(peer.KindRaft)

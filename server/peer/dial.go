@@ -44,10 +44,14 @@ func (m *Mesh) Dial(ctx context.Context, kind Kind, address, wantRaftID string) 
 	return nil, refused
 }
 
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	d := net.Dialer{KeepAliveConfig: keepAlive}
+	return d.DialContext(ctx, "tcp", address)
+}
+
 // dial returns the name of the node that answered beside the error, where one did.
 func (m *Mesh) dial(ctx context.Context, kind Kind, address, want string) (_ *Conn, node string, err error) {
-	d := net.Dialer{KeepAliveConfig: keepAlive}
-	raw, err := d.DialContext(ctx, "tcp", address)
+	raw, err := m.opts.Dial(ctx, address)
 	if err != nil {
 		return nil, "", err
 	}

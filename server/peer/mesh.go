@@ -30,6 +30,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 type Options struct {
 	// Listener takes the connections of other nodes. The Mesh owns it.
 	Listener net.Listener
+	// Dial connects to an address of another node. Default: by TCP, with keep-alives that find a machine that is gone.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS of this node; nil: plain text, for development.
 	TLS *TLS
 	// Self is asked at each connection: a node gets its cluster later.
@@ -50,6 +52,9 @@ type Options struct {
 
 // EnsureDefaults fills in what was left out.
 func (o *Options) EnsureDefaults() {
+	if o.Dial == nil {
+		o.Dial = dialTCP
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

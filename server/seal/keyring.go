@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"runlog/proof"
+	"runlog/storage"
 )
 
 // keyring holds the private key in a file:
@@ -19,6 +20,7 @@ import (
 //
 // There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken.
 type keyring struct {
+	disk    vfs.FS
 	path    string
 	cluster [16]byte
 	held    []heldKey
@@ -40,10 +42,13 @@ type fileKey struct {
 	Seed   []byte `json:"seed"`
 }
 
+// maxKeyFile is more than the file ever has, in bytes.
+const maxKeyFile = 1 << 20
+
 // open reads the file. Where there is none, or it belongs to another cluster, there is no key. A file that cannot be read
 // is an error; the ring is empty then, and the file is written anew with the next key.
 func (r *keyring) open() error {
-	text, err := os.ReadFile(r.path)
+	text, err := storage.ReadFile(r.disk, r.path, maxKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -121,36 +126,11 @@ func (r *keyring) replace(held []heldKey) error {
 	}
 	text, err := json.Marshal(f)
 	if err == nil {
-		err = writeFile(r.path, append(text, '\n'))
+		err = storage.ReplaceFile(r.disk, r.path, append(text, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("seal: write %s: %w", r.path, err)
 	}
 	r.held = held
 	return nil
-}
-
-// writeFile replaces a file that nobody else may read, at once and durably.
-func writeFile(path string, text []byte) error {
-	tmp := path + ".new"
-	// What was left over may have been readable.
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

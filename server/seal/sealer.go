@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"runlog/proof"
 	"runlog/storage"
 )
@@ -28,12 +30,14 @@ const (
 	missingAfter = 3 * time.Second
 )
 
-// Options of a Sealer. All but Clock and Logger are required.
+// Options of a Sealer. All but FS, Clock and Logger are required.
 type Options struct {
 	Store   *storage.Store
 	Cluster storage.ClusterID
 	// KeyFile is where the private key lies. Nobody but the node may read it.
 	KeyFile string
+	// FS is the file system of KeyFile. Default: the machine's.
+	FS vfs.FS
 	// Interval and Events are how long, and how many events, after a checkpoint the next one is made, if anything has
 	// changed. A negative Interval: nothing is signed, and no key made, before it is asked for.
 	Interval time.Duration
@@ -58,7 +62,7 @@ type Sealer struct {
 	log  *slog.Logger
 
 	keys struct {
-		sync.Mutex // held while the key is changed or looked for
+		turn // held while the key is changed or looked for
 		keyring
 		missedSince time.Time // zero: the key is not missing
 	}
@@ -80,8 +84,17 @@ type Sealer struct {
 	loops    sync.WaitGroup
 }
 
+// turn is a mutex that is held while others are waited for.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
 // New begins to look after the key, and to make checkpoints. Close ends it.
 func New(opts Options) *Sealer {
+	if opts.FS == nil {
+		opts.FS = vfs.Default
+	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
@@ -89,9 +102,9 @@ func New(opts Options) *Sealer {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Sealer{opts: opts, log: opts.Logger, pending: map[uint64]bool{}}
-	s.demand.kick = make(chan struct{}, 1)
+	s.keys.turn, s.demand.kick = make(turn, 1), make(chan struct{}, 1)
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.keys.path, s.keys.cluster = opts.KeyFile, opts.Cluster
+	s.keys.disk, s.keys.path, s.keys.cluster = opts.FS, opts.KeyFile, opts.Cluster
 	if err := s.keys.open(); err != nil {
 		s.log.Warn("the signing key of this node cannot be read; other members are asked for it", "err", err)
 	}

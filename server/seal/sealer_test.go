@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"runlog/proof"
@@ -337,7 +338,7 @@ func TestKeyFiles(t *testing.T) {
 	for name, damaged := range map[string]string{
 		"empty": "", "no JSON": "{", "another cluster's": strings.Replace(string(text), "72", "73", 1), "a short seed": strings.Replace(string(text), `"seed":"`, `"seed":"AAAA`, 1),
 	} {
-		r := keyring{path: path, cluster: g.nodes[0].opts.Cluster}
+		r := keyring{disk: vfs.Default, path: path, cluster: g.nodes[0].opts.Cluster}
 		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +346,7 @@ func TestKeyFiles(t *testing.T) {
 			t.Errorf("%s: %v, %d keys", name, err, len(r.held))
 		}
 	}
-	again := keyring{path: path, cluster: g.nodes[0].opts.Cluster}
+	again := keyring{disk: vfs.Default, path: path, cluster: g.nodes[0].opts.Cluster}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}

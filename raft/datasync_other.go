@@ -1,7 +1,0 @@
-//go:build !linux
-
-package raft
-
-import "os"
-
-func datasync(f *os.File) error { return f.Sync() }

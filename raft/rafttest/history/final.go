@@ -1,0 +1,61 @@
+package history
+
+import "runlog/proto/contract"
+
+// Final is what a node has once it has applied and folded everything.
+type Final struct {
+	Node string
+	// Records are those of all runs, in commit order.
+	Records []Record
+	// Hashes are the rolling hashes with which a node was seen, at any time. Those of a node that is gone may be given
+	// with any other.
+	Hashes []AppliedHash
+	// Snapshots are the newest that the node has, all acknowledged.
+	Snapshots []Snapshot
+	// Windows are such as were asked before, asked again of this node.
+	Windows []Window
+}
+
+// Record is an event as a node has it.
+type Record struct {
+	Run         string `json:"run"`
+	RunSeq      uint64 `json:"runSeq"`
+	PersistedAt int64  `json:"persistedAt"` // nanoseconds since 1970
+	// Position is that of its proposal; 0: not known, and then proposals are told apart by their stamps.
+	Position uint64 `json:"position,omitempty"`
+	EventID  string `json:"eventId"`
+	Key      string `json:"key"`
+	// Content is made by the same rule as that of Event.
+	Content      Digest `json:"content,omitzero"`
+	RecordDigest Digest `json:"recordDigest"`
+	ChainDigest  Digest `json:"chainDigest"`
+
+	// What windows filter by, and their digests are made of. Absent says which of it was inherited (ENV-1).
+	TenantID      string          `json:"tenantId,omitempty"`
+	ProjectID     string          `json:"projectId,omitempty"`
+	EnvironmentID string          `json:"environmentId,omitempty"`
+	PlanID        string          `json:"planId,omitempty"`
+	PlanVersion   string          `json:"planVersion,omitempty"`
+	StepID        string          `json:"stepId,omitempty"`
+	Type          string          `json:"type,omitempty"`
+	Absent        contract.Absent `json:"absent,omitempty"`
+
+	// Body is for the caller's Fold, in any form. It is not compared.
+	Body []byte `json:"body,omitempty"`
+}
+
+// AppliedHash is the rolling hash of a node when it had applied up to an index.
+type AppliedHash struct {
+	Index uint64 `json:"index"`
+	Hash  Digest `json:"hash"`
+}
+
+// Fold folds a run's records, which begin with runSeq 1, and returns a snapshot's digest for each watermark of at, which
+// rise and are among the runSeqs.
+type Fold func(records []*Record, at []uint64) ([]Folded, error)
+
+// Folded is what a snapshot must be.
+type Folded struct {
+	Digest Digest
+	Status string // of the run; empty is not compared
+}

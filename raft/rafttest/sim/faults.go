@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// play makes the faults of the plan happen, each at its time, and returns when the last is mended.
+func (w *world) play() {
+	var faults sync.WaitGroup
+	began := time.Now()
+	for i, f := range w.plan {
+		if !w.wanted(i) {
+			continue
+		}
+		time.Sleep(time.Until(began.Add(f.At)))
+		w.log.Info("fault", "no", i, "what", f.String())
+		faults.Go(func() { w.do(f) })
+	}
+	faults.Wait()
+}
+
+// do makes one fault happen and mends it.
+func (w *world) do(f Fault) {
+	rng := rand.New(rand.NewPCG(f.Seed, 1))
+	switch f.Kind {
+	case PowerLoss, Kill, BitRot:
+		w.turnOff(f, rng)
+	case Restart:
+		w.restart(f)
+	case Split, OneWay, Partial, ClientCut:
+		w.cutWays(f)
+	case SlowLink, ClientLag:
+		for _, l := range w.ways(f) {
+			w.net.delay(l, time.Duration(f.Size))
+			defer w.net.delay(l, -time.Duration(f.Size))
+		}
+		w.count(f.Kind)
+		time.Sleep(f.For)
+	case Reset, LateReset:
+		if w.net.resetBetween(w.host(f.Nodes[0]), w.host(f.Nodes[1]), f.Kind == LateReset) > 0 {
+			w.count(f.Kind)
+		}
+	case ClientLost:
+		if w.net.resetBetween(clientHost(f.Client), w.host(f.Nodes[0]), true) > 0 {
+			w.count(f.Kind)
+		}
+	case ClockJump:
+		w.nodes[f.Nodes[0]].clock.jump(time.Duration(f.Size))
+		w.count(f.Kind)
+	case SlowDisk, FullDisk, SyncError:
+		w.hurtDisk(f)
+	case Transfer:
+		w.transfer(f)
+	}
+}
+
+func (w *world) host(i int) string { return w.nodes[i].host }
+
+func clientHost(i int) string { return fmt.Sprintf("client-%d", i) }
+
+// turnOff takes the power of nodes at one instant and gives it back.
+func (w *world) turnOff(f Fault, rng *rand.Rand) {
+	var off []*node
+	for _, i := range f.Nodes {
+		if n := w.nodes[i]; n.powerOff(nil, rng, int(f.Size)) {
+			off = append(off, n)
+			w.count(f.Kind)
+		}
+	}
+	if f.Kind == BitRot && len(off) == 1 {
+		w.rot(off[0], rng)
+	}
+	for _, n := range off {
+		time.Sleep(f.For / time.Duration(len(off)))
+		n.powerOn()
+	}
+}
+
+// restart stops a node as an operator does, and starts it again.
+func (w *world) restart(f Fault) {
+	n := w.nodes[f.Nodes[0]]
+	if n.stop() {
+		w.count(f.Kind)
+		time.Sleep(f.For)
+		n.powerOn()
+	}
+}
+
+// ways are the links that a fault of the network is about.
+func (w *world) ways(f Fault) []link {
+	both := func(a, b string) []link { return []link{{a, b}, {b, a}} }
+	switch f.Kind {
+	case Split:
+		var all []link
+		for i, n := range w.nodes {
+			for j, m := range w.nodes {
+				if slices.Contains(f.Nodes, i) && !slices.Contains(f.Nodes, j) {
+					all = append(all, both(n.host, m.host)...)
+				}
+			}
+		}
+		return all
+	case Partial:
+		return both(w.host(f.Nodes[0]), w.host(f.Nodes[1]))
+	case ClientCut:
+		return both(clientHost(f.Client), w.host(f.Nodes[0]))
+	case ClientLag:
+		return []link{{w.host(f.Nodes[0]), clientHost(f.Client)}}
+	default:
+		return []link{{w.host(f.Nodes[0]), w.host(f.Nodes[1])}}
+	}
+}
+
+func (w *world) cutWays(f Fault) {
+	ways := w.ways(f)
+	for _, l := range ways {
+		w.net.block(l)
+	}
+	w.count(f.Kind)
+	time.Sleep(f.For)
+	for _, l := range ways {
+		w.net.open(l)
+	}
+}
+
+// hurtDisk lets a disk fail for a while. A node that was told so stops itself, and finds a good disk when it starts again.
+func (w *world) hurtDisk(f Fault) {
+	n := w.nodes[f.Nodes[0]]
+	n.mu.Lock()
+	d := n.disk
+	n.mu.Unlock()
+	switch f.Kind {
+	case SlowDisk:
+		d.latency.Store(f.Size)
+		defer d.latency.Store(0)
+	case FullDisk:
+		d.full.Store(true)
+		defer d.full.Store(false)
+	default:
+		d.syncFails.Store(true)
+		defer d.syncFails.Store(false)
+	}
+	time.Sleep(f.For)
+	if d.hit.sync.Load()+d.hit.full.Load()+d.hit.slow.Load() > 0 {
+		w.count(f.Kind)
+	}
+}
+
+// transfer asks a node to hand the leadership over.
+func (w *world) transfer(f Fault) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := w.operator.transfer(ctx, f.Nodes[0]); err == nil {
+		w.count(f.Kind)
+	}
+}
+
+// rot flips a bit in a file of a node that is off, if all the others are on: what is lost with it is nowhere else then.
+func (w *world) rot(n *node, rng *rand.Rand) {
+	for _, m := range w.nodes {
+		if m != n && m.serving() == nil {
+			return
+		}
+	}
+	_ = rng
+}

@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"runlog/server"
+)
+
+// node is one member of the cluster, over all its lives.
+type node struct {
+	world *world
+	host  string
+	clock *clock
+
+	mu    sync.Mutex
+	disk  *disk
+	life  *life // nil: its power is off
+	lives int
+}
+
+// life is a node between power on and power off.
+type life struct {
+	node   *node
+	server *server.Server // nil until it serves
+	close  func() error
+	ended  context.Context
+	end    context.CancelFunc
+	failed chan struct{} // closed when the node has stopped itself
+	reason error
+	once   sync.Once
+	done   sync.WaitGroup
+}
+
+const (
+	grpcPort = ":7001"
+	raftPort = ":7002"
+	// startPatience bounds one start; a cluster that lost its majority waits for it.
+	startPatience = 10 * time.Minute
+)
+
+func (n *node) options(l *life) server.Options {
+	hosts := n.world.hosts()
+	join := make([]string, len(hosts))
+	for i, h := range hosts {
+		join[i] = h + raftPort
+	}
+	disk := n.disk
+	o := server.Options{
+		DataDir: "data", FS: disk, NodeID: n.host, Version: "sim",
+		GRPCListen: n.host + grpcPort, HTTPListen: n.host + ":7003", AdminListen: n.host + ":7004", RaftListen: n.host + raftPort,
+		BootstrapExpect: len(hosts), Join: join,
+		Listen: func(_, address string) (net.Listener, error) {
+			if l.ended.Err() != nil {
+				return nil, net.ErrClosed
+			}
+			return n.world.net.listen(address)
+		},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(l.ended, cancel)()
+			if l.ended.Err() != nil {
+				return nil, net.ErrClosed
+			}
+			return n.world.net.dial(ctx, n.host, address)
+		},
+		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
+		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
+	}
+	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 1<<20
+	o.Raft.SegmentBytes, o.Raft.CacheBytes = 32<<10, 1<<20
+	o.Raft.TruncateBytes, o.Raft.TrailingBytes = 256<<10, 64<<10
+	return o
+}
+
+// powerOn begins a life. It returns at once; up tells when the node serves.
+func (n *node) powerOn() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life != nil || n.world.ended() {
+		return
+	}
+	n.lives++
+	l := &life{node: n, failed: make(chan struct{})}
+	l.ended, l.end = context.WithCancel(context.Background())
+	n.life = l
+	opts := n.options(l)
+	disk := n.disk
+	l.done.Go(func() { l.run(opts, disk) })
+}
+
+// run starts the node, and takes what is left of it down when its power is off.
+func (l *life) run(opts server.Options, disk *disk) {
+	ctx, cancel := context.WithTimeout(l.ended, startPatience)
+	defer cancel()
+	s, err := server.Start(ctx, opts)
+	if err != nil {
+		if l.ended.Err() == nil {
+			l.fail(fmt.Errorf("start: %w", err))
+		}
+		return
+	}
+	l.node.mu.Lock()
+	disk.serving.Store(true)
+	l.server, l.close = s, sync.OnceValue(s.Close)
+	l.node.mu.Unlock()
+	<-l.ended.Done()
+	// What it still does is done to a disk that is gone, and to nobody.
+	if err := l.close(); err != nil {
+		l.node.world.note(l.node.host, "close of a node without power", "err", err)
+	}
+}
+
+// fail is what the node is told to call when it must stop itself: its process is dead from then on.
+func (l *life) fail(err error) {
+	l.once.Do(func() {
+		l.reason = err
+		close(l.failed)
+		l.node.world.failed(l, err)
+	})
+	if wouldPanic() {
+		runtime.Goexit()
+	}
+}
+
+// wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that, which would be the end of the
+// process, and of the simulation with it.
+func wouldPanic() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "github.com/hashicorp/raft.(*Raft)") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// powerOff ends a life, nil for whichever there is, at this instant. The next one finds the disk as it is left. It tells
+// whether there was that life.
+func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
+	n.mu.Lock()
+	if n.life == nil || l != nil && n.life != l {
+		n.mu.Unlock()
+		return false
+	}
+	l = n.life
+	n.life = nil
+	n.disk = n.disk.losePower(rng, unsynced)
+	n.world.net.drop(n.host)
+	l.end()
+	n.mu.Unlock()
+	n.world.net.drop(n.host) // what it dialled meanwhile
+	n.world.ghosts.Go(l.done.Wait)
+	return true
+}
+
+// stop ends a life as an operator does: the node is asked to stop, and its process leaves nothing unwritten. It tells whether there
+// was one to stop.
+func (n *node) stop() bool {
+	n.mu.Lock()
+	l := n.life
+	if l == nil || l.server == nil {
+		n.mu.Unlock()
+		return false
+	}
+	n.mu.Unlock()
+	if err := l.close(); err != nil {
+		n.world.note(n.host, "close", "err", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life != l {
+		return false // the power went meanwhile
+	}
+	n.life = nil
+	l.end()
+	n.world.ghosts.Go(l.done.Wait)
+	return true
+}
+
+// serving returns the node's server; nil when there is none.
+func (n *node) serving() *server.Server {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil {
+		return nil
+	}
+	return n.life.server
+}

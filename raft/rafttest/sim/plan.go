@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind of a fault.
+type Kind string
+
+// Kinds of faults.
+const (
+	PowerLoss  Kind = "power-loss"   // of one node or several at once; of what was not synced, some is lost
+	Kill       Kind = "kill"         // of a process: nothing of what was written is lost
+	Restart    Kind = "restart"      // as an operator does it
+	Split      Kind = "split"        // the cluster in two, both ways
+	OneWay     Kind = "one-way"      // from one node to another nothing arrives
+	Partial    Kind = "partial"      // two nodes do not reach each other, others reach both
+	Reset      Kind = "reset"        // of the connections between two nodes
+	LateReset  Kind = "late-reset"   // the same, and what was sent arrives all the same
+	SlowLink   Kind = "slow-link"    // from one node to another
+	ClientCut  Kind = "client-cut"   // a client does not reach a node
+	ClientLost Kind = "client-reset" // the connections of a client are reset; what it sent arrives
+	ClientLag  Kind = "client-slow"  // answers of a node come late to a client
+	ClockJump  Kind = "clock-jump"   // forth or back
+	SlowDisk   Kind = "slow-disk"    // writes to the log take long
+	FullDisk   Kind = "full-disk"    // no byte more
+	SyncError  Kind = "sync-error"   // what was written may be lost
+	BitRot     Kind = "bit-rot"      // in a file of one node, found when it starts
+	Transfer   Kind = "transfer"     // of the leadership, by an operator
+)
+
+// Kinds lists all of them.
+func Kinds() []Kind {
+	return []Kind{
+		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
+		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer,
+	}
+}
+
+// Fault is one thing that goes wrong, or is done, at a time.
+type Fault struct {
+	Kind  Kind
+	At    time.Duration // since the plan began
+	For   time.Duration // until it is mended
+	Nodes []int         // whom it hits; of a way, from the first to the second
+	// Client is the client that is hit, where one is.
+	Client int
+	// Size is what the kind makes of it: percent of what was not synced that stays, a latency or a jump in nanoseconds.
+	Size int64
+	// Seed of what is drawn while it is done.
+	Seed uint64
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%-12s at %8s for %8s nodes %v", f.Kind, f.At.Round(time.Millisecond), f.For.Round(time.Millisecond), f.Nodes)
+	if strings.HasPrefix(string(f.Kind), "client") {
+		s += fmt.Sprintf(" client %d", f.Client)
+	}
+	switch f.Kind {
+	case PowerLoss, Kill:
+		s += fmt.Sprintf(" keeps %d %%", f.Size)
+	case SlowLink, ClientLag, SlowDisk, ClockJump:
+		s += fmt.Sprintf(" by %s", time.Duration(f.Size))
+	default:
+	}
+	return s
+}
+
+// PlanOptions shape a plan.
+type PlanOptions struct {
+	Nodes, Clients int
+	Length         time.Duration
+	// Every is the mean time between two faults.
+	Every time.Duration
+	// Kinds that may happen, each with its weight. Default: all of them.
+	Kinds map[Kind]int
+}
+
+// weights make losses of power the most frequent fault: they are what acknowledged events must survive.
+var weights = map[Kind]int{
+	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
+	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4,
+}
+
+// Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens in a run.
+func Plan(seed uint64, opts PlanOptions) []Fault {
+	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
+	weights := weights
+	if opts.Kinds != nil {
+		weights = opts.Kinds
+	}
+	var plan []Fault
+	for at := time.Duration(0); ; {
+		at += time.Duration(rng.ExpFloat64() * float64(opts.Every))
+		if at >= opts.Length {
+			break
+		}
+		plan = append(plan, draw(rng, at, weights, &opts))
+	}
+	slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	return plan
+}
+
+func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOptions) Fault {
+	total := 0
+	for _, k := range Kinds() {
+		total += weights[k]
+	}
+	f := Fault{At: at, Seed: rng.Uint64(), Client: rng.IntN(opts.Clients), Nodes: rng.Perm(opts.Nodes)[:min(2, opts.Nodes)]}
+	for n, i := rng.IntN(total), 0; ; i++ {
+		f.Kind = Kinds()[i]
+		if n -= weights[f.Kind]; n < 0 {
+			break
+		}
+	}
+	f.For = time.Duration(rng.Int64N(int64(4 * time.Second)))
+	if rng.IntN(10) == 0 {
+		f.For *= 4
+	}
+	switch f.Kind {
+	case PowerLoss:
+		f.Nodes = rng.Perm(opts.Nodes)[:1+rng.IntN(opts.Nodes)]
+		if rng.IntN(2) == 0 {
+			f.Nodes = f.Nodes[:1]
+		}
+		f.Size = []int64{0, 0, 100, int64(rng.IntN(101))}[rng.IntN(4)]
+		f.For /= 4
+	case Kill, Restart, BitRot:
+		f.Nodes, f.Size, f.For = f.Nodes[:1], 100, f.For/4
+	case Split:
+		f.Nodes = rng.Perm(opts.Nodes)[:1+rng.IntN(max(opts.Nodes/2, 1))]
+	case SlowLink, ClientLag:
+		f.Size = rng.Int64N(int64(400 * time.Millisecond))
+	case SlowDisk:
+		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(300*time.Millisecond))
+	case ClockJump:
+		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(10*time.Second))-int64(5*time.Second)
+	case FullDisk, SyncError, ClientCut, Transfer:
+		f.Nodes = f.Nodes[:1]
+	default:
+	}
+	return f
+}

@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft/rafttest/history"
+	"runlog/server"
+)
+
+// Options of a world.
+type Options struct {
+	// Seed of everything that is drawn.
+	Seed uint64
+	// Nodes and Clients in it. Default: 3 and 4.
+	Nodes, Clients int
+	// Length of the plan. Default: a minute.
+	Length time.Duration
+	// Every is the mean time between two faults. Default: a second. Negative: none.
+	Every time.Duration
+	// Kinds of faults, with their weights. Default: all of them.
+	Kinds map[Kind]int
+	// Keep are the places of the faults of the plan that happen. Default: all of them.
+	Keep []int
+	// Log gets the nodes' logs and the faults. Default: nobody.
+	Log io.Writer
+}
+
+func (o *Options) ensureDefaults() {
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Clients == 0 {
+		o.Clients = 4
+	}
+	if o.Length == 0 {
+		o.Length = time.Minute
+	}
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+}
+
+// world is a cluster with its disks, clocks, network and clients, in one bubble of fake time.
+type world struct {
+	opts   Options
+	began  time.Time
+	net    *network
+	nodes  []*node
+	plan   []Fault
+	log    *slog.Logger
+	over   chan struct{}  // closed when nothing is to begin any more
+	ghosts sync.WaitGroup // lives that have ended and are being taken down
+
+	operator *caller
+	recorder *history.Recorder
+	sent     sent
+	working  context.Context // ends when clients are to begin nothing new
+
+	mu       sync.Mutex
+	happened map[Kind]int
+	broken   []string // what must not happen, and no checker of histories sees
+	windows  []asked  // that were closed
+	hashes   map[string][]history.AppliedHash
+}
+
+func newWorld(opts Options) *world {
+	opts.ensureDefaults()
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{})}
+	w.log = slog.New(slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}))
+	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
+	for i := range opts.Nodes {
+		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
+		w.nodes = append(w.nodes, &node{
+			world: w, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
+		})
+	}
+	w.recorder = history.NewRecorder(func() int64 { return time.Now().UnixNano() })
+	w.sent.events, w.hashes = map[string][]*runlogv1.EventWrite{}, map[string][]history.AppliedHash{}
+	if opts.Every > 0 {
+		w.plan = Plan(opts.Seed, PlanOptions{Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds})
+	}
+	return w
+}
+
+// since writes times as what has passed in the world.
+func (w *world) since(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Duration("at", time.Since(w.began))
+	}
+	return a
+}
+
+func (w *world) logger(host string) *slog.Logger { return w.log.With("node", host) }
+
+func (w *world) note(host, text string, args ...any) { w.logger(host).Info(text, args...) }
+
+func (w *world) hosts() []string {
+	hosts := make([]string, w.opts.Nodes)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("node-%d", i)
+	}
+	return hosts
+}
+
+func (w *world) count(k Kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.happened[k]++
+}
+
+// failed is told that a node has stopped itself: its process is dead. A disk that fails explains it, and nothing else does.
+func (w *world) failed(l *life, err error) {
+	n := l.node
+	n.mu.Lock()
+	if n.life != l {
+		n.mu.Unlock()
+		return // it had no power any more
+	}
+	explained := n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
+	n.mu.Unlock()
+	w.note(n.host, "stopped itself", "err", err, "explained", explained)
+	if !explained {
+		w.fault("%s stopped itself: %v", n.host, err)
+	}
+	w.ghosts.Go(func() {
+		n.powerOff(l, rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began)))), 0)
+		select {
+		case <-time.After(time.Second):
+			n.powerOn()
+		case <-w.over:
+		}
+	})
+}
+
+// fault notes what must not happen.
+func (w *world) fault(format string, args ...any) {
+	text := fmt.Sprintf("at %s: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
+	w.log.Error(text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = append(w.broken, text)
+}
+
+// remember keeps a window that was closed; askedBefore gives one back.
+func (w *world) remember(a asked) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.windows = append(w.windows, a)
+}
+
+func (w *world) askedBefore(rng *rand.Rand) (asked, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.windows) == 0 {
+		return asked{}, false
+	}
+	return w.windows[rng.IntN(len(w.windows))], true
+}
+
+// form starts all nodes and waits until all of them serve.
+func (w *world) form(ctx context.Context) error {
+	for _, n := range w.nodes {
+		n.powerOn()
+	}
+	return w.ready(ctx)
+}
+
+// ready waits until every node serves and is ready.
+func (w *world) ready(ctx context.Context) error {
+	for _, n := range w.nodes {
+		var s *server.Server
+		for s = n.serving(); s == nil; s = n.serving() {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s does not serve: %w", n.host, ctx.Err())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if err := s.WaitReady(ctx); err != nil {
+			return fmt.Errorf("%s is not ready: %w", n.host, err)
+		}
+	}
+	return nil
+}
+
+// end turns everything off, and returns once nothing is left.
+func (w *world) end() {
+	close(w.over)
+	rng := rand.New(rand.NewPCG(w.opts.Seed, 0))
+	for _, n := range w.nodes {
+		n.powerOff(nil, rng, 100)
+	}
+	w.ghosts.Wait()
+}
+
+// wanted tells whether a fault of the plan is to happen.
+func (w *world) wanted(i int) bool { return w.opts.Keep == nil || slices.Contains(w.opts.Keep, i) }
+
+func (w *world) ended() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,77 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// replacingSuffix is what a file is called, after its own name, until it is whole.
+const replacingSuffix = ".new"
+
+// ReplaceFile makes a file, or replaces one at once, on stable storage. After an error nobody knows which of the two a
+// restart would find, but it is one of them, whole. Nobody has more permissions for the file than mode gives, on a file
+// system that knows permissions, from before its first byte. The text is the file system's from then on.
+func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
+	tmp := path + replacingSuffix
+	// What was left over is another file: it may have been readable.
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if err = Restrict(f, mode); err == nil {
+		_, err = f.Write(text)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fs.Rename(tmp, path)
+	}
+	if err == nil {
+		err = SyncDir(fs, fs.PathDir(path))
+	}
+	return err
+}
+
+// Restrict takes permissions away that a file has beyond a mode, where the file system knows permissions.
+func Restrict(f vfs.File, mode os.FileMode) error {
+	if f.Fd() == vfs.InvalidFd {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	has := info.Mode().Perm()
+	if has&mode == has {
+		return nil
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(int(f.Fd()), uint32(has&mode)))
+}
+
+// ReadFile reads a file of at most so many bytes; of a longer one, one byte more.
+func ReadFile(fs vfs.FS, path string, most int64) ([]byte, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	return text, errors.Join(err, f.Close())
+}
+
+// SyncDir puts on stable storage which files a directory has.
+func SyncDir(fs vfs.FS, path string) error {
+	dir, err := fs.OpenDir(path)
+	if err != nil {
+		return fmt.Errorf("storage: sync %s: %w", path, err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("storage: sync %s: %w", path, err)
+	}
+	return nil
+}
