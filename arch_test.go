@@ -152,14 +152,17 @@ func checkKits(p goPackage) []string {
 	return out
 }
 
-// checkTesting keeps the package testing, and those under it, out of production code.
+// testLibraries are what the program never links; so are the packages under them.
+var testLibraries = []string{"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine"}
+
+// checkTesting keeps the package testing, and the libraries of tests, out of production code.
 func checkTesting(p goPackage) []string {
 	if isKit(p.path) {
 		return nil
 	}
 	var out []string
 	for _, to := range productionImports(p) {
-		if within(to, "testing") {
+		if slices.ContainsFunc(testLibraries, func(library string) bool { return within(to, library) }) {
 			out = append(out, fmt.Sprintf("imports %s outside of tests", to))
 		}
 	}
@@ -339,6 +342,8 @@ func TestImportTableFails(t *testing.T) {
 		{"kit of a higher room", pkg("storage/storagetest", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
 		{"testing by production code", pkg("client", "a.go", "testing"), "imports testing outside"},
 		{"testing/fstest by production code", pkg("client", "a.go", "testing/fstest"), "imports testing/fstest outside"},
+		{"porcupine by a kit", pkg("raft/rafttest/history", "a.go", "github.com/anishathalye/porcupine"), ""},
+		{"porcupine by production code", pkg("client", "a.go", "github.com/anishathalye/porcupine"), "imports github.com/anishathalye/porcupine outside"},
 
 		{"hraft in raft", pkg("raft", "a.go", "hraft github.com/hashicorp/raft", "github.com/hashicorp/raft-wal/types"), ""},
 		{"hraft in its kit", pkg("raft/rafttest", "a.go", "hraft github.com/hashicorp/raft"), ""},

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +32,8 @@ type node struct {
 type life struct {
 	node   *node
 	server *server.Server // nil until it serves
-	close  func() error
+	closed chan struct{}  // when the server is closed
+	first  atomic.Bool    // somebody closes it
 	ended  context.Context
 	end    context.CancelFunc
 	failed chan struct{} // closed when the node has stopped itself
@@ -90,7 +92,7 @@ func (n *node) powerOn() {
 		return
 	}
 	n.lives++
-	l := &life{node: n, failed: make(chan struct{})}
+	l := &life{node: n, failed: make(chan struct{}), closed: make(chan struct{})}
 	l.ended, l.end = context.WithCancel(context.Background())
 	n.life = l
 	opts := n.options(l)
@@ -111,13 +113,21 @@ func (l *life) run(opts server.Options, disk *disk) {
 	}
 	l.node.mu.Lock()
 	disk.serving.Store(true)
-	l.server, l.close = s, sync.OnceValue(s.Close)
+	l.server = s
 	l.node.mu.Unlock()
 	<-l.ended.Done()
-	// What it still does is done to a disk that is gone, and to nobody.
-	if err := l.close(); err != nil {
-		l.node.world.note(l.node.host, "close of a node without power", "err", err)
+	l.close() // what it still does is done to a disk that is gone, and to nobody
+}
+
+// close closes the server, and returns once it is closed, whoever does it. A sync.Once would hold a mutex meanwhile.
+func (l *life) close() {
+	if l.first.CompareAndSwap(false, true) {
+		if err := l.server.Close(); err != nil {
+			l.node.world.note(l.node.host, "not closed well", "err", err)
+		}
+		close(l.closed)
 	}
+	<-l.closed
 }
 
 // fail is what the node is told to call when it must stop itself: its process is dead from then on.
@@ -177,15 +187,13 @@ func (n *node) stop() bool {
 		return false
 	}
 	n.mu.Unlock()
-	if err := l.close(); err != nil {
-		n.world.note(n.host, "close", "err", err)
-	}
+	l.close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.life != l {
 		return false // the power went meanwhile
 	}
-	n.life = nil
+	n.life, n.disk = nil, diskOf(n.disk.mem)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true
