@@ -94,7 +94,7 @@ func SignerLineage(note string, keys []Key) ([]Key, error) {
 			return Lineage(keys, k.PublicKey), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: by %s", ErrUnknownKey, strings.Join(signers, ", "))
+	return nil, fmt.Errorf("%w, but by %s", ErrUnknownKey, strings.Join(signers, ", "))
 }
 
 // Trusted verifies a lineage of keys, each endorsed by the one before as the next in number, and returns those that can be trusted by who trusts
@@ -123,10 +123,20 @@ func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 			good = append(good, k.PublicKey)
 		}
 	}
-	if len(good) == 0 {
-		return nil, fmt.Errorf("%w: none of the %d keys by which it vouches for itself is one that you trust", ErrUnknownKey, len(lineage))
+	switch n := len(lineage); {
+	case n == 0:
+		return nil, fmt.Errorf("%w: there is no key", ErrUnknownKey)
+	case len(good) == 0:
+		return nil, fmt.Errorf("%w, but by %s, which none of them vouches for", ErrUnknownKey, nameAndID(lineage[n-1].PublicKey))
 	}
 	return good, nil
+}
+
+// nameAndID returns a public key without the key itself.
+func nameAndID(publicKey string) string {
+	name, rest, _ := strings.Cut(publicKey, "+")
+	id, _, _ := strings.Cut(rest, "+")
+	return name + "+" + id
 }
 
 // endorses verifies that a key says that another follows, and returns the number that it says.

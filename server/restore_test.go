@@ -199,7 +199,7 @@ func TestRestoreRefuses(t *testing.T) {
 		f    func() (*Restored, error)
 	}{
 		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
-		"another key": {proof.ErrUnknownKey, "another key", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
+		"another key": {proof.ErrUnknownKey, "but by", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
 		"no backup":   {backup.ErrNone, "nothing", func() (*Restored, error) { return try(signed, "nothing") }},
 		"format":      {ErrBackupFormat, "the build that made it, dev", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Format++ })) }},
 		"term":        {storage.ErrPromise, "of term", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Term++ })) }},

@@ -14,24 +14,25 @@ import (
 )
 
 func (a *app) auditCheckpointsCommand() *cobra.Command {
-	var limit uint64
+	var most uint64
 	cmd := &cobra.Command{
 		Use:   "checkpoints",
 		Short: "List what the cluster has signed about all its runs, newest first",
 		Long: `List the signed checkpoints, newest first: each has the root of a Merkle tree over the heads of all runs. Keep one in a
 place that the operators of the cluster cannot reach, and they cannot change anything before it unseen. With -o json each
 line has the signed note itself.`,
-		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt",
-		Args:    cobra.NoArgs,
+		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
+			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
-				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(limit, 100))})
-				return list(a, seq, limit, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
+				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
+				return list(a, seq, most, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
 					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&limit, "limit", 20, "at most so many; 0 means all")
+	limitFlag(cmd.Flags(), &most, 20, "at most so many")
 	return cmd
 }
 

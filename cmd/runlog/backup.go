@@ -28,7 +28,7 @@ const (
 )
 
 func (a *app) backupCommand() *cobra.Command {
-	var full bool
+	var full, unsigned bool
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Back up a node into a directory, and look after backups",
@@ -37,18 +37,19 @@ there is none. A backup is a whole state of the cluster at one moment; what is n
 the same node is sent. Every file that is there already is read by the node, and compared with what its
 digest was: the copy in the directory is not read. "runlog backup verify --all" reads all copies.
 
-A backup that is cut leaves no backup, and the next one goes on with the files that have come whole. One
-directory is for one cluster. "runlog restore" makes a node of a backup.`,
+A backup that is cut leaves no backup, and the next one goes on with the files that have come whole. One that
+the cluster has not signed is kept, and the exit code is 1. One directory is for one cluster. "runlog restore" makes a node of a backup.`,
 		Example: "  runlog backup /backups/main --server 10.0.0.2:7410\n  runlog backup list /backups/main\n" +
 			"  runlog backup verify /backups/main\n  runlog backup prune /backups/main --keep 7",
 		Args: oneArgument("the directory of the backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.dialOptions = append(a.dialOptions, grpc.WithInitialWindowSize(backupWindow), grpc.WithInitialConnWindowSize(2*backupWindow),
 				grpc.WithReadBufferSize(backupBuffer))
-			return a.asking(func(c *client.Client) error { return a.takeBackup(cmd.Context(), c, args[0], full) })
+			return a.asking(func(c *client.Client) error { return a.takeBackup(cmd.Context(), c, args[0], full, unsigned) })
 		},
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "have all files sent, also those that are there")
+	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "exit with 0 also where the cluster lacks its key and has not signed the backup")
 	cmd.AddCommand(a.backupListCommand(), a.backupVerifyCommand(), a.backupPruneCommand())
 	return cmd
 }
@@ -79,7 +80,7 @@ func lineOf(m *backup.Manifest) backupLine {
 	}
 }
 
-func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full bool) error {
+func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full, unsigned bool) error {
 	began := time.Now()
 	source := func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 		return c.Backup(ctx, req)
@@ -90,7 +91,16 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 	if err != nil {
 		return backupError(err)
 	}
-	took := time.Since(began)
+	if err := a.printTaken(taken, time.Since(began)); err != nil {
+		return err
+	}
+	if len(taken.Signers) == 0 && !unsigned {
+		return &exitError{exitRefused, "the backup is whole and was kept, and it is not signed, so that nobody can tell whether it was changed on purpose: " + keyMissing}
+	}
+	return nil
+}
+
+func (a *app) printTaken(taken *backup.Taken, took time.Duration) error {
 	rate := uint64(float64(taken.Bytes()) / max(took.Seconds(), 1e-3))
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(struct {
@@ -102,7 +112,7 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 			Seconds    float64 `json:"seconds"`
 		}{lineOf(taken.Manifest), taken.SentFiles, taken.SentBytes, taken.KnownFiles, taken.KnownBytes, took.Seconds()})
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s\nof node %s, %s of %s up to entry %s, complete through %s; %s\n%s, %s in %v (%s/s): %s sent, %s were there\n",
+	_, err := fmt.Fprintf(a.stdout, "%s\nof node %s, %s of %s up to entry %s, complete through %s; %s\n%s, %s in %v (%s/s): %s sent, %s were there\n",
 		taken.Name, oneLine(taken.Node), plural(taken.Events, "event"), plural(taken.Runs, "run"), number(taken.Position), proof.FormatTime(taken.CompleteThrough),
 		signersOf(taken.Manifest), plural(len(taken.Files), "file"), sizeText(taken.Bytes()), took.Round(time.Millisecond), sizeText(rate),
 		sizeText(taken.SentBytes), sizeText(taken.KnownBytes))
@@ -150,7 +160,7 @@ func backupError(err error) error {
 	case errors.Is(err, backup.ErrStream):
 		return hinted{err, "make the backup again: tables that have come whole are not sent again"}
 	case errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrSignature):
-		return hinted{&exitError{exitRefused, err.Error()}, "do not trust the backup; without --key only damage is looked for"}
+		return hinted{&exitError{exitRefused, err.Error()}, signatureHint(err) + "; without --key only damage is looked for"}
 	default:
 		return err
 	}
@@ -227,19 +237,6 @@ with that key; without, only damage is found, and not somebody who has changed a
 	keyFlag(cmd, &keys)
 	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the directory")
 	return cmd
-}
-
-func keyFlag(cmd *cobra.Command, keys *[]string) {
-	cmd.Flags().StringArrayVar(keys, "key", nil, "public key of the cluster, name+id+key; may be repeated, and one of them must have signed")
-}
-
-func checkKeys(keys []string) error {
-	for _, key := range keys {
-		if _, err := proof.KeyID(key); err != nil {
-			return usageError("--key: %v", err)
-		}
-	}
-	return nil
 }
 
 func (a *app) verifyBackup(ctx context.Context, dir, name string, keys []string) error {

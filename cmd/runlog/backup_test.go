@@ -87,7 +87,7 @@ func TestGoldenBackup(t *testing.T) {
 	}
 	do("backup", "list", repo)
 	do("backup", repo)
-	do("backup", repo, "-o", "json")
+	do("backup", repo, "-o", "json", "--allow-unsigned")
 	do("backup", repo, "--timeout", "1s") // is cut
 	do("backup")
 	do("backup", "list", repo)
