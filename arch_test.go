@@ -41,6 +41,7 @@ var ranks = map[string]int{
 	"server/cluster":        4,
 	"server":                5,
 	"cmd/runlog":            6,
+	"raft/rafttest/sim":     6,
 }
 
 // soleImporters lists packages that exactly one other package may import.

@@ -181,8 +181,8 @@ func (n *Node) run(trans hraft.Transport) error {
 	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
 	leading := make(chan bool, 16)
 	var err error
-	if n.raft, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
-		return fmt.Errorf("raft: %w", err)
+	if n.raft, err = n.newRaft(fsm, leading, trans); err != nil {
+		return err
 	}
 	n.pilot = newPilot(n)
 	go n.settle()
@@ -192,6 +192,19 @@ func (n *Node) run(trans hraft.Transport) error {
 	n.done.Go(n.pilot.run)
 	n.done.Go(n.followLeader)
 	return nil
+}
+
+// newRaft starts hashicorp/raft, which panics where it cannot read an entry of the log, or write a term.
+func (n *Node) newRaft(fsm *stateMachine, leading chan<- bool, trans hraft.Transport) (r *hraft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("raft: start: %v", p)
+		}
+	}()
+	if r, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
+		return nil, fmt.Errorf("raft: %w", err)
+	}
+	return r, nil
 }
 
 func (n *Node) config(leading chan<- bool) *hraft.Config {

@@ -56,7 +56,7 @@ func (s *Server) keyMissing(missing bool) {
 	case missing && !raised:
 		s.metrics.keyAlerts.Inc()
 		s.log.Error("no member has the key with which the cluster signs: exports, backups and checkpoints are not signed. "+
-			"Bring back a node that has it, or make a new one: runlog audit rotate-key", "alert", alertKeyMissing)
+			"Bring back a node that has it, or make a new one: runlog audit rotate-key --old-key-is-lost", "alert", alertKeyMissing)
 	case !missing && raised:
 		s.log.Info("the key with which the cluster signs is here", "alert", alertKeyMissing)
 	}

@@ -36,7 +36,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	}
 
 	// The forger: all events are skipped, one is claimed that never was. All of it is public, but the signature.
-	w, err := n.server.parseWindow(&runlogv1.ExportEventsRequest{To: x.summary.To})
+	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{To: x.summary.To})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	auditLoad(n, 0)
-	w, err := n.server.parseWindow(&runlogv1.ExportEventsRequest{})
+	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -41,6 +42,51 @@ func TestCheckAcceptsNothing(t *testing.T) {
 	}
 	w := build(shape{seed: 1, runs: 1, clients: 1, ops: 1})
 	if r := Check(w.history, nil); !r.Has(WellFormed) {
+		t.Error(r)
+	}
+}
+
+// TestCrossCheckGivesUp shows that a search that was cut short is an error, and never a verdict.
+func TestCrossCheckGivesUp(t *testing.T) {
+	w := build(shape{seed: 2, runs: 1, clients: 4, ops: 40})
+	s := &orderSearch{left: 3}
+	for i := range w.history.Ops {
+		for _, step := range w.history.Ops[i].steps {
+			s.add(&w.history.Ops[i], step)
+		}
+	}
+	if err := s.search(); !errors.Is(err, ErrUndecided) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCrossCheckComparesNodes shows that nodes must agree about an append without an answer, which either log alone explains.
+func TestCrossCheckComparesNodes(t *testing.T) {
+	h := &History{Ops: []Op{sent(1, 0, -1, "a")}}
+	stored, lost := &Final{Node: "n0", Records: []Record{{Run: "r", RunSeq: 1, PersistedAt: 1, EventID: "id a", Key: "a"}}}, &Final{Node: "n1"}
+	for _, alone := range []*Final{stored, lost} {
+		if err := CrossCheck(h, alone); err != nil {
+			t.Error(err)
+		}
+	}
+	if CrossCheck(h, stored, lost) == nil || CrossCheck(h, lost, stored) == nil {
+		t.Error("nodes may differ")
+	}
+}
+
+// TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what they must be, and that a fold that
+// fails is told.
+func TestCheckWithoutAFold(t *testing.T) {
+	w := build(shape{seed: 2, runs: 2, clients: 4, ops: 90})
+	if r := Check(w.history, nil, w.finals...); !r.OK() || r.Counts["snapshots"] == 0 {
+		t.Error(r)
+	}
+	failing := func([]*Record, []uint64) ([]Folded, error) { return nil, errors.New("out of order") }
+	if r := Check(w.history, failing, w.finals...); !r.Has(SnapshotsFold) {
+		t.Error(r)
+	}
+	w.finals[1].Snapshots[0].Digest[0] ^= 1
+	if r := Check(w.history, nil, w.finals...); !r.Has(SnapshotsFold) {
 		t.Error(r)
 	}
 }

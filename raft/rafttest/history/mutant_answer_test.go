@@ -186,7 +186,7 @@ var appendMutants = []mutant{
 }
 
 func (b *bench) early(is func(*Op) bool) bool {
-	op := b.pick(is)
+	op := b.pick(func(op *Op) bool { return is(op) && op.answered() })
 	op.Return = op.Call - 1
 	return true
 }
@@ -325,6 +325,15 @@ var readMutants = []mutant{
 			return true
 		})
 	}},
+	{"a local read has more than the run is told to have", Linearizable, false, func(b *bench) bool {
+		return b.read(func(_ *Op, r *Read) bool {
+			if !r.Local || r.More || len(r.Events) < 2 {
+				return false
+			}
+			r.LastSeq--
+			return true
+		})
+	}},
 	{"a read has the events in another order", Linearizable, true, func(b *bench) bool {
 		return b.read(func(_ *Op, r *Read) bool {
 			if r.Local || len(r.Events) < 2 {
@@ -372,7 +381,7 @@ var readMutants = []mutant{
 
 // read finds a read for which there is something to do.
 func (b *bench) read(change func(*Op, *Read) bool) bool {
-	return b.pick(func(op *Op) bool { return op.Read != nil && change(op, op.Read) }) != nil
+	return b.pick(func(op *Op) bool { return op.Read != nil && op.answered() && change(op, op.Read) }) != nil
 }
 
 // show makes a read answer with what lies between two runSeqs.

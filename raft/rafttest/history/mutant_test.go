@@ -30,7 +30,7 @@ func TestMutants(t *testing.T) {
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			occasions := 0
-			for seed := uint64(0); seed < 60 && occasions < 10; seed++ {
+			for seed := uint64(0); seed < 60 && occasions < 6; seed++ {
 				w := build(shape{seed: seed, runs: 2, clients: 4, ops: 90, unknown: 0.15, duplicates: 0.2})
 				if !m.apply(&bench{w, rand.New(rand.NewPCG(seed, 1))}) {
 					continue

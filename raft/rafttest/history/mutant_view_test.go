@@ -25,7 +25,7 @@ var viewMutants = []mutant{
 	{"a snapshot is stale", Linearizable, true, func(b *bench) bool {
 		return b.pick(func(op *Op) bool {
 			s := op.Snapshot
-			if s == nil || s.Local || s.AsOfSeq != 0 || b.ackedBefore(s.Run, op.Call) < 2 {
+			if s == nil || s.Status != Acknowledged || s.Local || s.AsOfSeq != 0 || b.ackedBefore(s.Run, op.Call) < 2 {
 				return false
 			}
 			s.LastEventSeq = b.ackedBefore(s.Run, op.Call) - 1
@@ -149,9 +149,17 @@ var viewMutants = []mutant{
 			return true
 		})
 	}},
+	{"an open window lacks the event at which it is complete", WindowsClose, false, func(b *bench) bool {
+		return b.window(func(w *Window) bool {
+			through := b.log[len(b.log)-1].PersistedAt
+			*w = Window{From: 1, To: through + 1_000}
+			b.answerWindow(w, through, b.log[:placeOf(b.log, through)])
+			return true
+		})
+	}},
 	{"a window sees what was not sent yet", Linearizable, false, func(b *bench) bool {
 		return b.pick(func(op *Op) bool {
-			if op.Window == nil || b.calledAfter("run-0", op.Return) == 0 {
+			if op.Window == nil || op.Window.Status != Acknowledged || b.calledAfter("run-0", op.Return) == 0 {
 				return false
 			}
 			*op.Window = Window{From: 1, To: 1_000_000}
@@ -162,7 +170,7 @@ var viewMutants = []mutant{
 	{"a window of nothing closes before an event that is sent later", WindowsClose, false, func(b *bench) bool {
 		last := b.log[len(b.log)-1].PersistedAt
 		return b.pick(func(op *Op) bool {
-			if op.Window == nil || b.calledAfter("run-0", op.Return) == 0 {
+			if op.Window == nil || op.Window.Status != Acknowledged || b.calledAfter("run-0", op.Return) == 0 {
 				return false
 			}
 			*op.Window = Window{
@@ -189,5 +197,5 @@ func (b *bench) snapshot(change func(*Snapshot) bool) bool {
 }
 
 func (b *bench) window(change func(*Window) bool) bool {
-	return b.pick(func(op *Op) bool { return op.Window != nil && change(op.Window) }) != nil
+	return b.pick(func(op *Op) bool { return op.Window != nil && op.Window.Status == Acknowledged && change(op.Window) }) != nil
 }

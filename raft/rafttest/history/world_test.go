@@ -168,6 +168,10 @@ func (w *world) happen(p *plan) {
 	if len(op.Appends) == 0 {
 		w.joined = false
 	}
+	if failed := op.outcome(); failed != nil && w.IntN(12) == 0 {
+		*failed = Failed([]contract.Reason{contract.ReasonNoLeader, contract.ReasonOutcomeUnknown}[w.IntN(2)])
+		return
+	}
 	switch {
 	case op.Read != nil:
 		w.read(op.Read)
@@ -200,6 +204,19 @@ func (w *world) happen(p *plan) {
 			a.Outcome, a.LastSeq, a.Results = Failed(contract.ReasonOutcomeUnknown), 0, nil
 		}
 	}
+}
+
+// outcome returns that of a read of any kind.
+func (o *Op) outcome() *Outcome {
+	switch {
+	case o.Read != nil:
+		return &o.Read.Outcome
+	case o.Snapshot != nil:
+		return &o.Snapshot.Outcome
+	case o.Window != nil:
+		return &o.Window.Outcome
+	}
+	return nil
 }
 
 func (w *world) append(a *Append) {
@@ -278,7 +295,7 @@ func (w *world) read(r *Read) {
 		return
 	}
 	r.Status, r.LastSeq = Acknowledged, uint64(len(records))
-	r.AfterSeq = w.Uint64N(r.LastSeq + 1)
+	r.AfterSeq, r.MinSeq = w.Uint64N(r.LastSeq+1), w.Uint64N(r.LastSeq+1)
 	shown := records[r.AfterSeq:]
 	if len(shown) > 1 && w.IntN(4) == 0 {
 		shown, r.More = shown[:1+w.IntN(len(shown)-1)], true
@@ -301,7 +318,7 @@ func (w *world) snapshot(s *Snapshot) {
 		s.Outcome = Failed(contract.ReasonRunNotFound)
 		return
 	}
-	s.Status = Acknowledged
+	s.Status, s.MinSeq = Acknowledged, w.Uint64N(s.LastEventSeq+1)
 	want := foldOne(records[:s.LastEventSeq])
 	s.Digest, s.RunStatus = want.Digest, want.Status
 }
@@ -379,7 +396,7 @@ func (w *world) final(node string) *Final {
 		}
 	}
 	for i := range w.history.Ops {
-		if asked := w.history.Ops[i].Window; asked != nil {
+		if asked := w.history.Ops[i].Window; asked != nil && asked.Status == Acknowledged {
 			win := Window{From: asked.From, To: asked.To, Filter: asked.Filter}
 			w.answerWindow(&win, w.stamp, w.log)
 			f.Windows = append(f.Windows, win)

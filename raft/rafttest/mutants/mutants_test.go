@@ -118,7 +118,7 @@ func run(t *testing.T, binary string, seed uint64, atMost time.Duration) *trial 
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
 		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String())
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0") // as make sim does
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	r := &trial{Seed: seed}

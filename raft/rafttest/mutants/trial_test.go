@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -49,8 +50,7 @@ func (r *trial) String() string {
 func TestTrial(t *testing.T) {
 	r := trial{Seed: *trialSeed, Seen: map[string]int{}}
 	for {
-		var result *sim.Result
-		synctest.Test(t, func(*testing.T) { result = sim.Run(sim.Options{Seed: r.Seed}) })
+		result := world(t, r.Seed)
 		r.PowerLosses += result.Happened[sim.PowerLoss]
 		for what, n := range result.Seen {
 			r.Seen[what] += n
@@ -70,6 +70,21 @@ func TestTrial(t *testing.T) {
 		}
 		r.Seed++
 	}
+}
+
+// world lets one live; how often something goes wrong in it is different from seed to seed.
+func world(t *testing.T, seed uint64) (r *sim.Result) {
+	t.Helper()
+	t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, seed)
+		opts := sim.Options{Seed: seed, Length: 30 * time.Second}
+		opts.Every = []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3]
+		synctest.Test(t, func(*testing.T) { r = sim.Run(opts) })
+	})
+	if r == nil {
+		t.Fatalf("seed %d: the world came to no end", seed)
+	}
+	return r
 }
 
 // processor is how long this process has had a processor.

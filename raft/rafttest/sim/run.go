@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,9 +27,43 @@ type Result struct {
 	Seen map[string]int
 	// Broken is what must not happen and needs no history to be seen.
 	Broken []string
+	// Report is nil where the world did not come to its end.
 	Report *history.Report
 	// Fake is how long it took in the world.
 	Fake time.Duration
+}
+
+// OK tells whether everything holds.
+func (r *Result) OK() bool { return len(r.Broken) == 0 && r.Report != nil && r.Report.OK() }
+
+// Invariants are those that do not hold, by name, without repetition.
+func (r *Result) Invariants() []string {
+	var names []string
+	if r.Report != nil {
+		for _, v := range r.Report.Violations {
+			names = append(names, string(v.Invariant))
+		}
+	}
+	if len(r.Broken) > 0 {
+		names = append(names, "broken")
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// String tells what does not hold, and the plan under which it did not.
+func (r *Result) String() string {
+	var b strings.Builder
+	for i, f := range r.Plan {
+		fmt.Fprintf(&b, "%3d %s\n", i, f)
+	}
+	for _, text := range r.Broken {
+		fmt.Fprintln(&b, text)
+	}
+	if r.Report != nil {
+		b.WriteString(r.Report.String())
+	}
+	return b.String()
 }
 
 const (

@@ -68,6 +68,8 @@ type world struct {
 	seen     seen
 	working  context.Context // ends when clients are to begin nothing new
 
+	rotting turn // of one disk at a time
+
 	mu       sync.Mutex
 	happened map[Kind]int
 	broken   []string // what must not happen, and no checker of histories sees
@@ -75,9 +77,15 @@ type world struct {
 	hashes   map[string][]history.AppliedHash
 }
 
+// turn is a mutex that is held while time passes.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{})}
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{}), rotting: make(turn, 1)}
 	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
@@ -129,7 +137,7 @@ func (w *world) failed(l *life, err error) {
 		n.mu.Unlock()
 		return // it had no power any more
 	}
-	explained := n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
+	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
 	again := time.Second
