@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,8 +19,9 @@ import (
 )
 
 var (
-	trialSeed = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
-	trialTime = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
+	trialSeed  = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
+	trialTime  = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
+	trialTrace = flag.Bool("trial.log", false, "write what happens to standard error")
 )
 
 // trialPrefix begins the lines that tell what a trial has come to so far.
@@ -77,7 +80,7 @@ func world(t *testing.T, seed uint64) (r *sim.Result) {
 	t.Helper()
 	t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
-		opts := sim.Options{Seed: seed, Length: 30 * time.Second}
+		opts := sim.Options{Seed: seed, Length: 30 * time.Second, Log: trialLog()}
 		opts.Every = []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3]
 		synctest.Test(t, func(*testing.T) { r = sim.Run(opts) })
 	})
@@ -85,6 +88,13 @@ func world(t *testing.T, seed uint64) (r *sim.Result) {
 		t.Fatalf("seed %d: the world came to no end", seed)
 	}
 	return r
+}
+
+func trialLog() io.Writer {
+	if *trialTrace {
+		return os.Stderr
+	}
+	return nil
 }
 
 // processor is how long this process has had a processor.
