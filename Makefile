@@ -114,6 +114,10 @@ sim-nightly: ## 100,000 losses of power, with seeds that the day draws
 bin/sim:
 	go test -c -o bin/sim ./raft/rafttest/sim
 
+.PHONY: mutants
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
+	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
+
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
 	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v

@@ -32,6 +32,8 @@ func (w *world) do(f Fault) {
 		w.turnOff(f, rng)
 	case BitRot:
 		w.rot(f, rng)
+	case CrashPoint:
+		w.crash(f, rng)
 	case Restart:
 		w.restart(f)
 	case Split, OneWay, Partial, ClientCut:

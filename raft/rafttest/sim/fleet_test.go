@@ -38,6 +38,7 @@ type lived struct {
 	Seed       uint64
 	Fake, Real time.Duration
 	Happened   map[Kind]int
+	Seen       map[string]int
 	Counts     map[string]int
 	Failed     []string // invariants
 	Text       string   // what does not hold, and the plan
@@ -52,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	for i := range *seeds {
 		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Log: logOf(*trace), Keep: kept(t)}
 		r, took := inBubble(t, opts)
-		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened}
+		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
 		if r.Report != nil {
 			l.Counts = r.Report.Counts
 		}
@@ -68,7 +69,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !*child {
-			t.Logf("seed %d: %s of the world in %s, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Counts)
+			t.Logf("seed %d: %s of the world in %s, %v, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Seen, l.Counts)
 			if l.Failed != nil {
 				t.Errorf("%v\n%s", l.Failed, l.Text)
 			}
@@ -114,7 +115,7 @@ func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // it is a verb of the Makefile
 	}
-	f := &sums{happened: map[Kind]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
+	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
 	var all sync.WaitGroup
 	for range *fleet {
 		all.Go(func() {
@@ -153,6 +154,7 @@ type sums struct {
 	fake, real time.Duration
 	began      time.Time
 	happened   map[Kind]int
+	seen       map[string]int // what nodes did of their own accord
 	counts     map[string]int
 	failed     []string
 }
@@ -226,6 +228,9 @@ func (f *sums) add(l *lived) {
 	for k, n := range l.Happened {
 		f.happened[k] += n
 	}
+	for k, n := range l.Seen {
+		f.seen[k] += n
+	}
 	for k, n := range l.Counts {
 		f.counts[k] += n
 	}
@@ -242,6 +247,10 @@ func (f *sums) String() string {
 	fmt.Fprint(&b, "faults:")
 	for _, k := range slices.Sorted(maps.Keys(f.happened)) {
 		fmt.Fprintf(&b, " %s %d", k, f.happened[k])
+	}
+	fmt.Fprint(&b, "\nnodes:")
+	for _, k := range slices.Sorted(maps.Keys(f.seen)) {
+		fmt.Fprintf(&b, " %s %d", k, f.seen[k])
 	}
 	fmt.Fprint(&b, "\nchecked:")
 	for _, k := range slices.Sorted(maps.Keys(f.counts)) {

@@ -21,6 +21,7 @@ type node struct {
 	world *world
 	host  string
 	clock *clock
+	stops atomic.Int32 // of itself, that nothing explained
 
 	mu    sync.Mutex
 	disk  *disk
@@ -78,9 +79,11 @@ func (n *node) options(l *life) server.Options {
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 	}
-	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 1<<20
-	o.Raft.SegmentBytes, o.Raft.CacheBytes = 32<<10, 1<<20
-	o.Raft.TruncateBytes, o.Raft.TrailingBytes = 256<<10, 64<<10
+	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave memory, logs that are dropped, and nodes
+	// so far behind that they are sent a snapshot.
+	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 24<<10
+	o.Raft.SegmentBytes, o.Raft.CacheBytes = 16<<10, 32<<10
+	o.Raft.TruncateBytes, o.Raft.TrailingBytes, o.Raft.TrailingEntries = 32<<10, 4<<10, 8
 	return o
 }
 

@@ -65,6 +65,7 @@ type world struct {
 	operator *caller
 	recorder *history.Recorder
 	sent     sent
+	seen     seen
 	working  context.Context // ends when clients are to begin nothing new
 
 	rotting turn // of one disk at a time
@@ -85,7 +86,8 @@ func (t turn) Unlock() { <-t }
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
 	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{}), rotting: make(turn, 1)}
-	w.log = slog.New(slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}))
+	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
@@ -138,13 +140,15 @@ func (w *world) failed(l *life, err error) {
 	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
+	again := time.Second
 	if !explained {
 		w.fault("%s stopped itself: %v", n.host, err)
+		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
 	}
 	w.ghosts.Go(func() {
 		n.powerOff(l, rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began)))), 0)
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(again):
 			n.powerOn()
 		case <-w.over:
 		}
