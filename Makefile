@@ -13,6 +13,7 @@ SEEDS    ?= 20
 LOSSES   ?= 0
 TIME     ?= 60s
 EVERY    ?= 1s
+CLIENTS  ?= 4
 JOBS     ?= $(shell nproc)
 KEEP     ?=
 LOG      ?=
@@ -99,12 +100,12 @@ sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVE
 			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
 	else \
 		bin/sim -test.v -test.run '^TestFleet$$' -test.timeout=0 -sim.fleet=$(JOBS) -sim.seed=$(SEED) -sim.seeds=$(SEEDS) \
-			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.shrink=20; \
+			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20; \
 	fi
 
 .PHONY: sim-ci
 sim-ci: ## what CI simulates: 10,000 losses of power, with seeds that the commit draws
-	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=150ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
+	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
 
 .PHONY: sim-nightly
 sim-nightly: ## 100,000 losses of power, with seeds that the day draws

@@ -27,6 +27,7 @@ var (
 	seeds  = flag.Int("sim.seeds", 0, "how many seeds")
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
+	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
 	keep   = flag.String("sim.keep", "", "places of the faults of the plan that happen, with commas between them; empty: all")
 	shrink = flag.Int("sim.shrink", 0, "how often a world that fails is made again to find out which faults it takes")
 	trace  = flag.Bool("sim.log", false, "write what happens to standard error")
@@ -51,7 +52,7 @@ func TestSeeds(t *testing.T) {
 		out = os.NewFile(3, "outcomes")
 	}
 	for i := range *seeds {
-		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Log: logOf(*trace), Keep: kept(t)}
+		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Clients: *crowd, Log: logOf(*trace), Keep: kept(t)}
 		r, took := inBubble(t, opts)
 		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
 		if r.Report != nil {
@@ -192,7 +193,7 @@ func (f *sums) process(first uint64, n int) error {
 	defer read.Close()
 	var said strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
-		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.shrink="+strconv.Itoa(*shrink))
+		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink))
 	// One thread makes a world nearly the same each time, and faster.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}
