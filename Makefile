@@ -13,6 +13,7 @@ SEEDS    ?= 20
 LOSSES   ?= 0
 TIME     ?= 60s
 EVERY    ?= 1s
+CLIENTS  ?= 4
 JOBS     ?= $(shell nproc)
 KEEP     ?=
 LOG      ?=
@@ -92,10 +93,6 @@ cluster: build ## start three nodes that make a cluster, with a load on them, an
 crash: ## kill nodes ROUNDS times while they take appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
-.PHONY: mutants
-mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
-	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
-
 .PHONY: sim
 sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVERY so often; SEED, KEEP and LOG=1 repeat one
 	@if [[ -n "$(KEEP)$(LOG)" ]]; then \
@@ -103,12 +100,12 @@ sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVE
 			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
 	else \
 		bin/sim -test.v -test.run '^TestFleet$$' -test.timeout=0 -sim.fleet=$(JOBS) -sim.seed=$(SEED) -sim.seeds=$(SEEDS) \
-			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.shrink=20; \
+			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20; \
 	fi
 
 .PHONY: sim-ci
 sim-ci: ## what CI simulates: 10,000 losses of power, with seeds that the commit draws
-	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=150ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
+	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
 
 .PHONY: sim-nightly
 sim-nightly: ## 100,000 losses of power, with seeds that the day draws
@@ -117,6 +114,10 @@ sim-nightly: ## 100,000 losses of power, with seeds that the day draws
 .PHONY: bin/sim
 bin/sim:
 	go test -c -o bin/sim ./raft/rafttest/sim
+
+.PHONY: mutants
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
+	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root

@@ -41,9 +41,6 @@ const (
 	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
-	// commitTimeout is how long followers may learn later than the leader what is committed: so long may a read that is
-	// linearizable wait on a follower when nothing else is being written.
-	commitTimeout = 10 * time.Millisecond
 	// maxSettling is far more than the proposals that are under way at a time.
 	maxSettling = 64
 )
@@ -213,7 +210,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.HeartbeatTimeout = n.opts.ElectionTimeout
 	conf.ElectionTimeout = n.opts.ElectionTimeout
 	conf.LeaderLeaseTimeout = n.opts.ElectionTimeout
-	conf.CommitTimeout = min(commitTimeout, n.opts.ElectionTimeout/4)
+	conf.CommitTimeout = min(n.opts.CommitTimeout, n.opts.ElectionTimeout/4)
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading

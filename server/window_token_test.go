@@ -107,3 +107,10 @@ func TestStalledExports(t *testing.T) {
 	eventually(t, "the places of stalled exports are free again", func() bool { return n.server.exports.Load() == 0 })
 	n.export(&runlogv1.ExportEventsRequest{RunId: "other"})
 }
+
+// TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node that is not given the key yet.
+func TestSignedFromTheBeginning(t *testing.T) {
+	for _, n := range startNodes(t, 3, seldom) {
+		n.haveKey()
+	}
+}

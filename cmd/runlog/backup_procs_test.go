@@ -29,8 +29,7 @@ func TestBackupRestoreNodes(t *testing.T) {
 		for _, n := range append(c.followers(leader), leader) {
 			l.awaitAck(time.Now())
 			killLater(t, runlogCommand(nil, "backup", repo, "--server", n.grpc))
-			// A follower of a cluster that is so new may not have the key yet.
-			runJSON(t, &last, "backup", repo, "--server", n.grpc, "--allow-unsigned")
+			runJSON(t, &last, "backup", repo, "--server", n.grpc)
 		}
 	}
 	l.awaitAck(time.Now())

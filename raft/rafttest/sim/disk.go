@@ -26,8 +26,8 @@ type disk struct {
 	full      atomic.Bool
 	latency   atomic.Int64 // of a write to the log, in nanoseconds
 
-	point  atomic.Pointer[crashPoint] // nil: none
 	rotten atomic.Bool                // a bit is flipped
+	point  atomic.Pointer[crashPoint] // nil: none
 
 	// hit counts what went wrong, by kind; the plan only says what should.
 	hit struct{ sync, full, slow atomic.Int64 }

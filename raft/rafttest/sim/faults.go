@@ -30,10 +30,10 @@ func (w *world) do(f Fault) {
 	switch f.Kind {
 	case PowerLoss, Kill:
 		w.turnOff(f, rng)
-	case CrashPoint:
-		w.crash(f, rng)
 	case BitRot:
 		w.rot(f, rng)
+	case CrashPoint:
+		w.crash(f, rng)
 	case Restart:
 		w.restart(f)
 	case Split, OneWay, Partial, ClientCut:

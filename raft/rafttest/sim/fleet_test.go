@@ -27,6 +27,7 @@ var (
 	seeds  = flag.Int("sim.seeds", 0, "how many seeds")
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
+	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
 	keep   = flag.String("sim.keep", "", "places of the faults of the plan that happen, with commas between them; empty: all")
 	shrink = flag.Int("sim.shrink", 0, "how often a world that fails is made again to find out which faults it takes")
 	trace  = flag.Bool("sim.log", false, "write what happens to standard error")
@@ -38,6 +39,7 @@ type lived struct {
 	Seed       uint64
 	Fake, Real time.Duration
 	Happened   map[Kind]int
+	Seen       map[string]int
 	Counts     map[string]int
 	Failed     []string // invariants
 	Text       string   // what does not hold, and the plan
@@ -50,9 +52,9 @@ func TestSeeds(t *testing.T) {
 		out = os.NewFile(3, "outcomes")
 	}
 	for i := range *seeds {
-		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Log: logOf(*trace), Keep: kept(t)}
+		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Clients: *crowd, Log: logOf(*trace), Keep: kept(t)}
 		r, took := inBubble(t, opts)
-		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened}
+		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
 		if r.Report != nil {
 			l.Counts = r.Report.Counts
 			maps.Copy(l.Counts, r.Seen)
@@ -69,7 +71,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !*child {
-			t.Logf("seed %d: %s of the world in %s, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Counts)
+			t.Logf("seed %d: %s of the world in %s, %v, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Seen, l.Counts)
 			if l.Failed != nil {
 				t.Errorf("%v\n%s", l.Failed, l.Text)
 			}
@@ -115,7 +117,7 @@ func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // it is a verb of the Makefile
 	}
-	f := &sums{happened: map[Kind]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
+	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
 	var all sync.WaitGroup
 	for range *fleet {
 		all.Go(func() {
@@ -154,6 +156,7 @@ type sums struct {
 	fake, real time.Duration
 	began      time.Time
 	happened   map[Kind]int
+	seen       map[string]int // what nodes did of their own accord
 	counts     map[string]int
 	failed     []string
 }
@@ -191,7 +194,7 @@ func (f *sums) process(first uint64, n int) error {
 	defer read.Close()
 	var said strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
-		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.shrink="+strconv.Itoa(*shrink))
+		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink))
 	// One thread makes a world nearly the same each time, and faster.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}
@@ -227,6 +230,9 @@ func (f *sums) add(l *lived) {
 	for k, n := range l.Happened {
 		f.happened[k] += n
 	}
+	for k, n := range l.Seen {
+		f.seen[k] += n
+	}
 	for k, n := range l.Counts {
 		f.counts[k] += n
 	}
@@ -243,6 +249,10 @@ func (f *sums) String() string {
 	fmt.Fprint(&b, "faults:")
 	for _, k := range slices.Sorted(maps.Keys(f.happened)) {
 		fmt.Fprintf(&b, " %s %d", k, f.happened[k])
+	}
+	fmt.Fprint(&b, "\nnodes:")
+	for _, k := range slices.Sorted(maps.Keys(f.seen)) {
+		fmt.Fprintf(&b, " %s %d", k, f.seen[k])
 	}
 	fmt.Fprint(&b, "\nchecked:")
 	for _, k := range slices.Sorted(maps.Keys(f.counts)) {

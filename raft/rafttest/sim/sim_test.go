@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"math/rand"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	began := time.Now()
 	t.Run(fmt.Sprint("seed-", opts.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, opts.Seed)
+		rand.Seed(int64(opts.Seed)) //nolint:staticcheck // hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
 		synctest.Test(t, func(*testing.T) { r = Run(opts) })
 	})
 	if r == nil {

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Seed of everything that is drawn.
 	Seed uint64
-	// Nodes and Clients in it. Default: 3 and 4.
+	// Nodes and Clients in it. Default: 3 and 4. Negative: no clients.
 	Nodes, Clients int
 	// Length of the plan. Default: a minute.
 	Length time.Duration
