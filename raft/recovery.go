@@ -47,8 +47,16 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	if installed <= newest.index {
 		return newest, nil
 	}
-	// Nothing is applied before the record, so that the store is where the install left it.
-	if applied.Index != installed || n.mark.index > installed {
+	// Nothing is applied before the record, so that the store is where the install left it. What is known to be committed
+	// behind that must be in the log: the state may come from a node that is itself behind this one's log.
+	goesOn := n.mark.index <= installed
+	if !goesOn {
+		var err error
+		if goesOn, err = n.logs.holds(place{applied.Index, applied.Term}); err != nil {
+			return drop{}, err
+		}
+	}
+	if applied.Index != installed || !goesOn {
 		return drop{}, fmt.Errorf("raft: a snapshot of entry %d was installed, of which nothing is recorded, and the store holds %d, the mark is %d; %s",
 			installed, applied.Index, n.mark.index, advice)
 	}
