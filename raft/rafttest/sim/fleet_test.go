@@ -52,12 +52,12 @@ func TestSeeds(t *testing.T) {
 		out = os.NewFile(3, "outcomes")
 	}
 	for i := range *seeds {
-		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Clients: *crowd, Log: logOf(*trace), Keep: kept(t)}
+		opts := Shape(*seed+uint64(i), *length, *every, *crowd)
+		opts.Log, opts.Keep = logOf(*trace), kept(t)
 		r, took := inBubble(t, opts)
 		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
 		if r.Report != nil {
 			l.Counts = r.Report.Counts
-			maps.Copy(l.Counts, r.Seen)
 		}
 		if !r.OK() {
 			l.Failed = r.Invariants()

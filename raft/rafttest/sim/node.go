@@ -56,6 +56,9 @@ func (n *node) options(l *life) server.Options {
 	for i, h := range hosts {
 		join[i] = h + raftPort
 	}
+	if len(hosts) == 1 {
+		join = nil
+	}
 	disk := n.disk
 	o := server.Options{
 		DataDir: "data", FS: disk, NodeID: n.host, Version: "sim",

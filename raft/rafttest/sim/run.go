@@ -120,7 +120,15 @@ func (w *world) live(r *Result) error {
 	if err != nil {
 		return err
 	}
-	r.Report = history.Check(w.recorder.History(), fold, finals...)
+	h := w.recorder.History()
+	r.Report = history.Check(h, fold, finals...)
+	if !w.opts.Cross {
+		return nil
+	}
+	if err := history.CrossCheck(h, finals...); err != nil {
+		return fmt.Errorf("the cross-check: %w", err) // also where it cannot tell
+	}
+	r.Report.Counts["worlds checked by porcupine"] = 1
 	return nil
 }
 

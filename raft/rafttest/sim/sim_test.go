@@ -39,9 +39,9 @@ func TestWorlds(t *testing.T) {
 		}
 	}
 	for i := range uint64(2) {
-		opts := Options{Seed: uint64(time.Now().UnixNano())<<8 + i, Length: 15 * time.Second, Every: 500 * time.Millisecond}
+		opts := Shape(uint64(time.Now().UnixNano())<<8+i, 15*time.Second, 500*time.Millisecond, 4)
 		if r, _ := inBubble(t, opts); !r.OK() {
-			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, opts.Length, opts.Every, r)
+			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, 15*time.Second, opts.Every, r)
 		}
 	}
 }
@@ -58,15 +58,17 @@ func corpus(t *testing.T) (all []Options) {
 		if len(fields) == 0 || fields[0] == "#" {
 			continue
 		}
-		var opts Options
-		if opts.Seed, err = strconv.ParseUint(fields[0], 10, 64); err == nil && len(fields) > 2 {
-			if opts.Length, err = time.ParseDuration(fields[1]); err == nil {
-				opts.Every, err = time.ParseDuration(fields[2])
+		var seed uint64
+		var length, every time.Duration
+		if seed, err = strconv.ParseUint(fields[0], 10, 64); err == nil && len(fields) > 2 {
+			if length, err = time.ParseDuration(fields[1]); err == nil {
+				every, err = time.ParseDuration(fields[2])
 			}
 		}
 		if err != nil || len(fields) < 3 {
 			t.Fatalf("testdata/seeds: %q: want a seed, a length and a mean time between faults: %v", line, err)
 		}
+		opts := Shape(seed, length, every, 4)
 		all = append(all, opts)
 	}
 	return all
