@@ -50,7 +50,7 @@ func consensus() []Mutant {
 	pause := Edit{
 		Module: hashicorpRaft, File: "raft.go",
 		Old: "\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
-		New: "\tif now.Nanosecond()/1e6%4 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 2)\n\t}\n" +
+		New: "\tif now.Nanosecond()/1e6%8 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 5)\n\t}\n" +
 			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
 	}
 	return []Mutant{{
@@ -62,6 +62,7 @@ func consensus() []Mutant {
 			New:  "func (t transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
 		}},
 		Control: []Edit{pause},
+		Faults:  []string{"split", "one-way", "partial"},
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{

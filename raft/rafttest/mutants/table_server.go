@@ -20,6 +20,7 @@ func reads() []Mutant {
 		What:    "a leader does not ask whether it still leads; Raft's loop may be held up where it is to find out",
 		Edits:   []Edit{late, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
 		Control: []Edit{late},
+		Faults:  []string{"split", "one-way", "partial"},
 	}, {
 		Name: "read-behind-leader", Breaks: "READ-2, D8", What: "a follower answers before it has applied what the leader had",
 		Edits: []Edit{{
