@@ -14,6 +14,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"runlog/raft/rafttest/sim"
 )
 
 var (
@@ -48,6 +50,11 @@ func TestTable(t *testing.T) {
 			t.Errorf("mutant %q says too little, or there are two of that name", m.Name)
 		}
 		names[m.Name] = true
+		for _, kind := range m.Faults {
+			if !slices.Contains(sim.Kinds(), sim.Kind(kind)) {
+				t.Errorf("%s: there are no faults of kind %q", m.Name, kind)
+			}
+		}
 		for _, edits := range [][]Edit{m.Edits, m.Control} {
 			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
 				t.Errorf("%s: %v", m.Name, err)
