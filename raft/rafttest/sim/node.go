@@ -200,7 +200,9 @@ func (n *node) stop() bool {
 	if n.life != l {
 		return false // the power went meanwhile
 	}
+	rotten := n.disk.rotten.Load()
 	n.life, n.disk = nil, diskOf(n.disk.mem)
+	n.disk.rotten.Store(rotten)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true

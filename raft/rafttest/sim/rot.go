@@ -66,7 +66,7 @@ func (d *disk) still(dir string, files []string) []string {
 		case err != nil:
 		case info.IsDir():
 			files = d.still(path, files)
-		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots", name == "identity.json",
+		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots",
 			strings.HasSuffix(name, ".wal") && name != newest:
 			files = append(files, path)
 		}
