@@ -72,8 +72,8 @@ const (
 	// healPatience is how long after the last fault writes must succeed again (I10).
 	healPatience = 10 * time.Second
 	// settleTime is enough for what clients have given up to be stored, or not.
-	settleTime   = 10 * time.Second
-	sampleEvery  = 200 * time.Millisecond
+	settleTime  = 10 * time.Second
+	sampleEvery = 200 * time.Millisecond
 	// askedAgain is how many windows each node is asked for again in the end.
 	askedAgain = 10
 )
