@@ -68,14 +68,14 @@ func TestFound(t *testing.T) {
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
-			r := run(t, build(t, dirs, m.Edits), 1, *timeout)
+			r := run(t, build(t, dirs, m.Edits), m.Faults, *timeout)
 			rows = append(rows, row{m.Name, r})
 			if r.Found == "" {
 				t.Errorf("not found: %s", r)
 			}
 			t.Log(r)
 			if len(m.Control) > 0 && r.Found != "" {
-				if c := run(t, build(t, dirs, m.Control), 1, r.took()); c.Found != "" {
+				if c := run(t, build(t, dirs, m.Control), m.Faults, r.took()); c.Found != "" {
 					t.Errorf("without the bug: %s", c)
 				}
 			}
@@ -86,7 +86,7 @@ func TestFound(t *testing.T) {
 		for _, r := range rows {
 			longest = max(longest, r.took())
 		}
-		c := run(t, build(t, dirs, nil), 1, longest)
+		c := run(t, build(t, dirs, nil), nil, longest)
 		rows = append(rows, row{"none", c})
 		if c.Found != "" {
 			t.Errorf("found something where there is no mutant: %s", c)
@@ -113,11 +113,11 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 }
 
 // run lets a binary live seed after seed until something is found, or its time is over.
-func run(t *testing.T, binary string, seed uint64, atMost time.Duration) *trial {
+func run(t *testing.T, binary string, faults []string, atMost time.Duration) *trial {
 	t.Helper()
-	sum := &trial{Seed: seed, Seen: map[string]int{}}
+	sum := &trial{Seed: 1, Seen: map[string]int{}}
 	for {
-		r, out := process(t, binary, sum.Seed, atMost-sum.took())
+		r, out := process(t, binary, faults, sum.Seed, atMost-sum.took())
 		if r.Seen == nil && out == "" {
 			t.Fatal("a trial has said nothing")
 		}
@@ -134,11 +134,11 @@ func run(t *testing.T, binary string, seed uint64, atMost time.Duration) *trial 
 }
 
 // process runs a binary once. Where it died for no reason of the world's, what it wrote is returned too.
-func process(t *testing.T, binary string, seed uint64, atMost time.Duration) (r *trial, died string) {
+func process(t *testing.T, binary string, faults []string, seed uint64, atMost time.Duration) (r *trial, died string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
-		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String())
+		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(faults, ","))
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0") // as make sim does
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

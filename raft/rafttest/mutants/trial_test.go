@@ -21,6 +21,7 @@ import (
 var (
 	trialSeed  = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
 	trialTime  = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
+	trialKinds = flag.String("trial.kinds", "", "the only kinds of faults that happen, with commas between them; empty: all")
 	trialTrace = flag.Bool("trial.log", false, "write what happens to standard error")
 )
 
@@ -86,10 +87,17 @@ func (r *trial) add(result *sim.Result) {
 
 // worldOf is the world of a seed. How often something goes wrong in it is different from seed to seed.
 func worldOf(seed uint64) sim.Options {
-	return sim.Options{
+	opts := sim.Options{
 		Seed: seed, Length: 30 * time.Second, Log: trialLog(),
 		Every: []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3],
 	}
+	if *trialKinds != "" {
+		opts.Every, opts.Kinds = 2*time.Second, map[sim.Kind]int{}
+		for kind := range strings.SplitSeq(*trialKinds, ",") {
+			opts.Kinds[sim.Kind(kind)] = 1
+		}
+	}
+	return opts
 }
 
 func trialLog() io.Writer {
