@@ -84,7 +84,7 @@ func (n *node) options(l *life) server.Options {
 	}
 	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave memory, logs that are dropped, and nodes
 	// so far behind that they are sent a snapshot.
-	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 24<<10
+	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 12<<10
 	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
 	o.Raft.SegmentBytes, o.Raft.CacheBytes = 16<<10, 32<<10
 	o.Raft.TruncateBytes, o.Raft.TrailingBytes, o.Raft.TrailingEntries = 32<<10, 4<<10, 8
