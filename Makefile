@@ -8,6 +8,9 @@ SHELL       := /bin/bash
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 ROUNDS   ?= 200
 FUZZTIME ?= 30s
+SEED     ?= 1
+SEEDS    ?= 1000
+TIME     ?= 10m
 AGAINST  ?= main
 
 BROWSER := tools/browser/node_modules/.package-lock.json
@@ -87,6 +90,10 @@ crash: ## kill nodes ROUNDS times while they take appends, and look for lost eve
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
 	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
+
+.PHONY: procs
+procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
+	go test ./raft/rafttest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
 
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
