@@ -73,7 +73,10 @@ func New(t testing.TB, opts Options) *Cluster {
 		names, join = append(names, n.Name), append(join, n.raft)
 	}
 	for _, n := range c.nodes {
-		n.flags = append([]string{"--bootstrap-expect", fmt.Sprint(opts.Nodes), "--join", strings.Join(join, ",")}, opts.Flags...)
+		n.flags = opts.Flags
+		if opts.Nodes > 1 {
+			n.flags = append([]string{"--bootstrap-expect", fmt.Sprint(opts.Nodes), "--join", strings.Join(join, ",")}, opts.Flags...)
+		}
 	}
 	c.crew = workload.New(workload.Options{
 		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: 5 * time.Second, Pad: opts.Pad, Broken: t.Errorf,
@@ -158,9 +161,19 @@ func (c *Cluster) Settle() *history.Report {
 	}
 	c.rest()
 	c.Ready()
-	finals, err := c.crew.Finals(ctx)
+	r, err := c.check(ctx)
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	return r
+}
+
+// check holds what the clients saw to what the nodes have. Clients must have stopped.
+func (c *Cluster) check(ctx context.Context) (*history.Report, error) {
+	c.t.Helper()
+	finals, err := c.crew.Finals(ctx)
+	if err != nil {
+		return nil, err
 	}
 	r := c.crew.Check(finals)
 	if !r.OK() {
@@ -170,7 +183,7 @@ func (c *Cluster) Settle() *history.Report {
 	if r.Counts["events acknowledged"] == 0 {
 		c.t.Error("no event was acknowledged: the test proved nothing")
 	}
-	return r
+	return r, nil
 }
 
 // rest stops the clients.
@@ -207,8 +220,8 @@ func (c *Cluster) leads(without ...*Node) *Node {
 	return nil
 }
 
-// Transfer asks the leader to hand the leadership over, to whomever it likes.
-func (c *Cluster) Transfer() error {
+// Transfer asks the leader to hand the leadership over; to nil: to whomever it likes.
+func (c *Cluster) Transfer(to *Node) error {
 	conn, err := c.dial("operator", c.index(c.Leader()))
 	if err != nil {
 		return err
@@ -216,7 +229,11 @@ func (c *Cluster) Transfer() error {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
+	req := &runlogv1.TransferLeadershipRequest{}
+	if to != nil {
+		req.NodeId = to.Name
+	}
+	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, req)
 	return err
 }
 
@@ -240,7 +257,7 @@ func (c *Cluster) end() {
 		return
 	}
 	for _, n := range c.nodes {
-		const shown = 5000
+		const shown = 3000
 		text, _ := os.ReadFile(n.logFile())
 		c.t.Logf("%s said last:\n%s", n.Name, text[max(0, len(text)-shown):])
 	}

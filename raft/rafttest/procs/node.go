@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,7 +83,11 @@ func (n *Node) Stop() {
 	p := n.last()
 	p.meant.Store(true)
 	_ = p.signal(syscall.SIGTERM)
-	if code, _ := n.Ended(); code != 0 {
+	code, _ := n.Ended()
+	if w, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == syscall.SIGTERM && p.said() == "" {
+		return // it had not begun to listen to signals
+	}
+	if code != 0 {
 		n.c.t.Errorf("%s: SIGTERM ends it with exit code %d: %s", n.Name, code, p.lastLine())
 	}
 }
@@ -139,17 +145,15 @@ func (n *Node) Ready() {
 }
 
 // leads tells whether the node says that it leads. One that does not answer does not.
-func (n *Node) leads() bool {
+func (n *Node) leads() bool { return n.shows("runlog_raft_leader 1") }
+
+// shows tells whether a line is among the node's metrics.
+func (n *Node) shows(metric string) bool {
 	if !n.Up() {
 		return false
 	}
 	_, lines := n.ask(n.admin, "/metrics")
-	for _, line := range lines {
-		if line == "runlog_raft_leader 1" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(lines, metric)
 }
 
 // ask makes a request over HTTP; code 0: no answer.
@@ -178,22 +182,23 @@ func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
 		}))
 }
 
-// others returns the nodes that are not this one.
-func (n *Node) others() []*Node {
-	var out []*Node
+// Replace puts an empty node in the place of one that has ended and whose data is lost, as docs/operations.md tells.
+func (n *Node) Replace() {
+	n.c.t.Helper()
+	var servers, join []string
 	for _, m := range n.c.nodes {
 		if m != n {
-			out = append(out, m)
+			servers, join = append(servers, m.grpc), append(join, m.raft)
 		}
 	}
-	return out
-}
-
-// raftAddresses are where nodes reach the given ones, as --join takes them.
-func raftAddresses(nodes []*Node) string {
-	var at []string
-	for _, n := range nodes {
-		at = append(at, n.raft)
+	remove := exec.Command(n.Binary, "--server", strings.Join(servers, ","), "cluster", "remove", n.Name)
+	if err := output(remove); err != nil {
+		n.c.t.Fatal(err)
 	}
-	return strings.Join(at, ",")
+	if err := os.RemoveAll(n.Dir); err != nil {
+		n.c.t.Fatal(err)
+	}
+	n.flags = append([]string{"--join", strings.Join(join, ",")}, n.c.opts.Flags...)
+	n.Start()
+	n.Ready()
 }

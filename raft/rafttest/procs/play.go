@@ -50,7 +50,7 @@ func (c *Cluster) do(f Fault) bool {
 		time.Sleep(f.For)
 		order[0].Start()
 	case Transfer:
-		return c.Transfer() == nil
+		return c.Transfer(nil) == nil
 	default:
 		mend := c.opts.Network.cut(f, c.index(order[0]), c.index(order[1]))
 		time.Sleep(f.For)

@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// exitFailed is the exit code of a node that stops itself, or does not start (runlog help exit-codes).
+const exitFailed = 8
+
 // process is one life of a node.
 type process struct {
 	cmd    *exec.Cmd

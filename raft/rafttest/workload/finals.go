@@ -49,15 +49,36 @@ func (c *Crew) Probe(ctx context.Context) error {
 	}
 }
 
-// Finals asks every node what it has, once it has everything. Clients must have stopped, and all nodes must serve.
+// Finals asks every node what it has, once it has everything. Clients must have stopped, and all nodes must serve. A request whose client
+// has given it up long ago may still arrive, after a network has held it back; then it asks again.
 func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
 	w, err := c.newWorker("auditor", uint64(3000+c.next()))
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
+	ends, err := w.ends(ctx)
+	for err == nil {
+		var all []*history.Final
+		for i := range c.opts.Nodes {
+			f, err := w.final(ctx, i, ends)
+			if err != nil {
+				return nil, fmt.Errorf("workload: what %s has: %w", c.opts.Nodes[i], err)
+			}
+			all = append(all, f)
+		}
+		before := ends
+		if ends, err = w.ends(ctx); err == nil && maps.Equal(before, ends) {
+			return all, nil
+		}
+	}
+	return nil, err
+}
+
+// ends asks for the last runSeq of every run that there is.
+func (w *worker) ends(ctx context.Context) (map[string]uint64, error) {
 	ends := map[string]uint64{}
-	for _, run := range slices.Sorted(maps.Keys(c.sent)) {
+	for _, run := range slices.Sorted(maps.Keys(w.crew.sent)) {
 		last, err := w.lastSeq(ctx, run)
 		if err != nil {
 			return nil, fmt.Errorf("workload: the end of run %s: %w", run, err)
@@ -66,15 +87,7 @@ func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
 			ends[run] = last
 		}
 	}
-	var all []*history.Final
-	for i, name := range c.opts.Nodes {
-		f, err := w.final(ctx, i, ends)
-		if err != nil {
-			return nil, fmt.Errorf("workload: what %s has: %w", name, err)
-		}
-		all = append(all, f)
-	}
-	return all, nil
+	return ends, nil
 }
 
 // lastSeq asks for the end of a run until it is told; 0: there is no such run.
