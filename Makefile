@@ -95,6 +95,12 @@ test-netns: ## cut the network between nodes in namespaces of their own; wants r
 procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
 	go test ./raft/rafttest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
 
+.PHONY: golden
+golden: ## keep a data directory of this version, called GOLDEN, for later versions to open
+	@[[ -n "$(GOLDEN)" ]] || { echo "name the tag: make golden GOLDEN=v1.2.3"; exit 1; }
+	@[[ ! -e raft/rafttest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) is there already, and stays as it is"; exit 1; }
+	go test ./raft/rafttest/procs -run TestMakeGolden -count=1 -procs.golden=$(GOLDEN)
+
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)

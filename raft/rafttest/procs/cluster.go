@@ -37,6 +37,8 @@ type Options struct {
 	Network *Network
 	// Pad is the most that an event's payload is padded by, in bytes; 0: the workload's own.
 	Pad int
+	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look for it before they are started.
+	Before *history.History
 	// Flags are given to every node.
 	Flags []string
 	// Keep the data of a cluster whose test has failed, beside logs and history.
@@ -80,7 +82,7 @@ func New(t testing.TB, opts Options) *Cluster {
 	}
 	c.crew = workload.New(workload.Options{
 		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: 5 * time.Second, Pad: opts.Pad, Broken: t.Errorf,
-		Dial: c.dial,
+		Dial: c.dial, Before: opts.Before,
 	})
 	return c
 }

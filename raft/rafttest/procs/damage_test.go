@@ -154,16 +154,7 @@ func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	n := c.Nodes()[0]
 	n.Start()
 	n.ExpectEnd()
-	ready := false
-	for deadline := time.Now().Add(Patience); n.Up() && !ready && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		code, _ := n.ask(n.http, "/readyz")
-		ready = code == 200
-	}
-	if n.Up() && !ready {
-		t.Errorf("%s neither starts nor ends", n.Name)
-		return ""
-	}
-	if ready {
+	if n.readyOrEnded() {
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
 		go func() { <-n.last().exited; cancel() }()

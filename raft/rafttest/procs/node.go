@@ -5,7 +5,6 @@ package procs
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -130,18 +129,25 @@ func (n *Node) Up() bool {
 // Ready waits until the node says that it takes appends.
 func (n *Node) Ready() {
 	n.c.t.Helper()
-	var last string
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if !n.Up() {
-			n.c.t.Fatalf("%s has ended before it was ready: %s", n.Name, n.last().lastLine())
-		}
-		code, lines := n.ask(n.http, "/readyz")
-		if code == http.StatusOK {
-			return
-		}
-		last = fmt.Sprint(code, lines)
+	if !n.readyOrEnded() {
+		n.c.t.Fatalf("%s is not ready: %s", n.Name, n.last().lastLine())
 	}
-	n.c.t.Fatalf("%s does not get ready: %s", n.Name, last)
+}
+
+// readyOrEnded waits until the node says that it takes appends, or has ended, and tells whether it is ready.
+func (n *Node) readyOrEnded() bool {
+	n.c.t.Helper()
+	for deadline := time.Now().Add(Patience); n.Up(); time.Sleep(10 * time.Millisecond) {
+		code, said := n.ask(n.http, "/readyz")
+		if code == http.StatusOK {
+			return true
+		}
+		if time.Now().After(deadline) {
+			n.c.t.Errorf("%s neither gets ready nor ends: %d %v", n.Name, code, said)
+			return false
+		}
+	}
+	return false
 }
 
 // leads tells whether the node says that it leads. One that does not answer does not.

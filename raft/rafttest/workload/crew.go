@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,8 @@ type Options struct {
 	Patience time.Duration
 	// RunLives is how long a run is appended to. Default: 20 s.
 	RunLives time.Duration
+	// Before is what others saw of the same cluster earlier; nil: nothing. Finals and Check take it in.
+	Before *history.History
 	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
 	Pad int
 }
@@ -73,7 +76,22 @@ func New(opts Options) *Crew {
 	// The monotonic clock: the machine's own may be set back.
 	base := c.began.UnixNano()
 	c.recorder = history.NewRecorder(func() int64 { return base + int64(time.Since(c.began)) })
+	if opts.Before != nil {
+		c.takeOver(opts.Before)
+	}
 	return c
+}
+
+// takeOver learns which runs there are, and which windows were closed.
+func (c *Crew) takeOver(h *history.History) {
+	for i := range h.Ops {
+		for _, a := range h.Ops[i].Appends {
+			c.sent[a.Run] = nil
+		}
+		if w := h.Ops[i].Window; w != nil && w.Closed {
+			c.windows = append(c.windows, asked{time.Unix(0, w.From), time.Unix(0, w.To)})
+		}
+	}
 }
 
 // Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when all have stopped.
@@ -114,7 +132,13 @@ func (c *Crew) AwaitAck(ctx context.Context) error {
 }
 
 // History is what was seen so far.
-func (c *Crew) History() *history.History { return c.recorder.History() }
+func (c *Crew) History() *history.History {
+	h := c.recorder.History()
+	if before := c.opts.Before; before != nil {
+		h.Ops = append(slices.Clone(before.Ops), h.Ops...)
+	}
+	return h
+}
 
 // Check holds what was seen to what the nodes have in the end.
 func (c *Crew) Check(finals []*history.Final) *history.Report {
