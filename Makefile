@@ -9,8 +9,19 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 ROUNDS   ?= 200
 FUZZTIME ?= 30s
 SEED     ?= 1
+<<<<<<< HEAD
 SEEDS    ?= 1000
 TIME     ?= 10m
+=======
+SEEDS    ?= 20
+LOSSES   ?= 0
+TIME     ?= 60s
+EVERY    ?= 1s
+CLIENTS  ?= 4
+JOBS     ?= $(shell nproc)
+KEEP     ?=
+LOG      ?=
+>>>>>>> main
 AGAINST  ?= main
 
 BROWSER := tools/browser/node_modules/.package-lock.json
@@ -87,6 +98,32 @@ cluster: build ## start three nodes that make a cluster, with a load on them, an
 crash: ## kill nodes ROUNDS times while they take appends, and look for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
+.PHONY: sim
+sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVERY so often; SEED, KEEP and LOG=1 repeat one
+	@if [[ -n "$(KEEP)$(LOG)" ]]; then \
+		GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1,randseednop=0 bin/sim -test.v -test.run '^TestSeeds$$' -sim.seed=$(SEED) -sim.seeds=1 \
+			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
+	else \
+		bin/sim -test.v -test.run '^TestFleet$$' -test.timeout=0 -sim.fleet=$(JOBS) -sim.seed=$(SEED) -sim.seeds=$(SEEDS) \
+			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20; \
+	fi
+
+.PHONY: sim-ci
+sim-ci: ## what CI simulates: 10,000 losses of power, with seeds that the commit draws
+	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
+
+.PHONY: sim-nightly
+sim-nightly: ## 100,000 losses of power, with seeds that the day draws
+	$(MAKE) --no-print-directory sim LOSSES=100000 TIME=60s EVERY=300ms SEED=$$(date +%Y%m%d)000000
+
+.PHONY: bin/sim
+bin/sim:
+	go test -c -o bin/sim ./raft/rafttest/sim
+
+.PHONY: mutants
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
+	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
+
 .PHONY: test-netns
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
 	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
@@ -122,13 +159,15 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	cd bench/peers && ../../$(LINT) run
 	go -C bench/peers test -race ./...
 
+# By default each new input is made small for up to a minute, in which nothing else is tried: with inputs of some kilobytes that
+# is most of the time.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
 	@$(GOFILES) | { grep '_test\.go$$' || true; } | { xargs -r grep -Eo '^func Fuzz[A-Za-z0-9_]+' /dev/null || true; } | \
 	while IFS=: read -r file func; do \
 		target=$${func#func } package=./$$(dirname "$$file"); \
 		echo "$$target in $$package"; \
-		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$package" </dev/null; \
 	done
 
 .PHONY: clean

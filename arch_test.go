@@ -20,6 +20,7 @@ import (
 // ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs to the room of its
 // nearest listed parent and has its rank.
 var ranks = map[string]int{
+<<<<<<< HEAD
 	"proto/runlog/v1":        0,
 	"proto/record/v1":        0,
 	"proto/node/v1":          0,
@@ -43,6 +44,30 @@ var ranks = map[string]int{
 	"server/cluster":         4,
 	"server":                 5,
 	"cmd/runlog":             6,
+=======
+	"proto/runlog/v1":       0,
+	"proto/record/v1":       0,
+	"proto/node/v1":         0,
+	"proto/contract":        1,
+	"client":                1,
+	"proof":                 2,
+	"storage":               2,
+	"storage/internal/keys": 2,
+	"raft":                  3,
+	"projector":             3,
+	"export":                3,
+	"backup":                3,
+	"server/peer":           3,
+	"server/seal":           3,
+	"server/seed":           3,
+	"bench":                 3,
+	"server/batch":          4,
+	"server/gate":           4,
+	"server/cluster":        4,
+	"server":                5,
+	"cmd/runlog":            6,
+	"raft/rafttest/sim":     6,
+>>>>>>> main
 }
 
 // soleImporters lists packages that exactly one other package may import.
@@ -154,14 +179,17 @@ func checkKits(p goPackage) []string {
 	return out
 }
 
-// checkTesting keeps the package testing, and those under it, out of production code.
+// testLibraries are what the program never links; so are the packages under them.
+var testLibraries = []string{"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine"}
+
+// checkTesting keeps the package testing, and the libraries of tests, out of production code.
 func checkTesting(p goPackage) []string {
 	if isKit(p.path) {
 		return nil
 	}
 	var out []string
 	for _, to := range productionImports(p) {
-		if within(to, "testing") {
+		if slices.ContainsFunc(testLibraries, func(library string) bool { return within(to, library) }) {
 			out = append(out, fmt.Sprintf("imports %s outside of tests", to))
 		}
 	}
@@ -341,6 +369,8 @@ func TestImportTableFails(t *testing.T) {
 		{"kit of a higher room", pkg("storage/storagetest", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
 		{"testing by production code", pkg("client", "a.go", "testing"), "imports testing outside"},
 		{"testing/fstest by production code", pkg("client", "a.go", "testing/fstest"), "imports testing/fstest outside"},
+		{"porcupine by a kit", pkg("raft/rafttest/history", "a.go", "github.com/anishathalye/porcupine"), ""},
+		{"porcupine by production code", pkg("client", "a.go", "github.com/anishathalye/porcupine"), "imports github.com/anishathalye/porcupine outside"},
 
 		{"hraft in raft", pkg("raft", "a.go", "hraft github.com/hashicorp/raft", "github.com/hashicorp/raft-wal/types"), ""},
 		{"hraft in its kit", pkg("raft/rafttest", "a.go", "hraft github.com/hashicorp/raft"), ""},

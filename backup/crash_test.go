@@ -69,7 +69,7 @@ func TestCrash(t *testing.T) {
 		n.next()
 	}
 	durable = durable[2:] // from here on the others may go
-	if _, err := r.Prune(2); err != nil {
+	if _, err := r.Prune(t.Context(), 2, nil); err != nil {
 		t.Fatal(err)
 	}
 	tap.set(nil)

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,8 +18,10 @@ type Pruned struct {
 
 // Prune removes all backups but those that reach furthest, keep of them (at least 1), and the files that no backup has any
 // more. Manifests go first, so that none is left that lacks files. While a manifest cannot be read nothing is removed, as
-// nobody knows which files it has. Errors: ErrBusy, ErrManifest, proof.ErrBackupFormat, and those of the disk.
-func (r *Repository) Prune(keep int) (p *Pruned, err error) {
+// nobody knows which files it has; and nothing while one that would be kept is not whole, as one that would go may be: all
+// files of those that are kept are read before, where one goes. progress, where not nil, is told how far that is. Errors:
+// ErrBusy, ErrManifest, proof.ErrBackupFormat, those of Verify, and those of the disk.
+func (r *Repository) Prune(ctx context.Context, keep int, progress func(Progress)) (p *Pruned, err error) {
 	if keep < 1 {
 		return nil, fmt.Errorf("backup: %d backups to keep: 1 is the least", keep)
 	}
@@ -38,6 +41,11 @@ func (r *Repository) Prune(keep int) (p *Pruned, err error) {
 	}
 	p = &Pruned{Kept: min(keep, len(list))}
 	gone, kept := list[:len(list)-p.Kept], list[len(list)-p.Kept:]
+	if len(gone) > 0 {
+		if err := r.whole(ctx, kept, progress); err != nil {
+			return nil, fmt.Errorf("nothing is removed: of those that would be kept, %w", err)
+		}
+	}
 	for _, e := range gone {
 		if err := r.fs.Remove(r.path(e.Name + manifestSuffix)); err != nil {
 			return p, fmt.Errorf("backup: %w", err)
@@ -61,6 +69,21 @@ func (r *Repository) Prune(keep int) (p *Pruned, err error) {
 		wanted[f.SHA256.String()] = true // the next backup will have most of them
 	}
 	return p, r.sweep(wanted, p)
+}
+
+// whole verifies backups.
+func (r *Repository) whole(ctx context.Context, list []Entry, progress func(Progress)) error {
+	all := make([]*Manifest, len(list))
+	for i, e := range list {
+		all[i] = e.Manifest
+	}
+	errs := r.VerifyAll(ctx, all, progress)
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("%s: %w", all[i].Name, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // sweep removes the files that are not wanted. What has another name than a digest is none of ours.

@@ -223,7 +223,7 @@ func TestBusy(t *testing.T) {
 				if _, err := r.Take(newFakeNode().source, TakeOptions{}); !errors.Is(err, ErrBusy) {
 					t.Errorf("take: %v", err)
 				}
-				if _, err := r.Prune(1); !errors.Is(err, ErrBusy) {
+				if _, err := r.Prune(t.Context(), 1, nil); !errors.Is(err, ErrBusy) {
 					t.Errorf("prune: %v", err)
 				}
 			}

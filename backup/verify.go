@@ -25,7 +25,66 @@ const (
 // Verify reads all files of a backup and compares them with its manifest. Errors are ErrMissing and ErrDamaged for each file
 // at fault, of the first few, the context's, and those of the disk. progress, where not nil, is called by several goroutines, one at a time.
 func (r *Repository) Verify(ctx context.Context, m *Manifest, progress func(Progress)) error {
-	return r.eachFile(m, progress, func(f proof.BackupFile, tell func(uint64)) error { return r.readStored(ctx, f, nil, tell) })
+	return r.eachFile(m.Files, progress, func(f proof.BackupFile, tell func(uint64)) error { return r.readStored(ctx, f, nil, tell) })
+}
+
+// VerifyAll is Verify of several backups, and returns an error, or nil, for each of them in their order. A file is read once,
+// however many have it.
+func (r *Repository) VerifyAll(ctx context.Context, all []*Manifest, progress func(Progress)) []error {
+	type content struct {
+		sum  contract.Digest
+		size uint64
+	}
+	var files []proof.BackupFile
+	is := map[content]error{}
+	for _, m := range all {
+		for _, f := range m.Files {
+			if _, twice := is[content{f.SHA256, f.Size}]; !twice {
+				is[content{f.SHA256, f.Size}] = nil
+				files = append(files, f)
+			}
+		}
+	}
+	var mu sync.Mutex
+	_ = r.eachFile(files, progress, func(f proof.BackupFile, tell func(uint64)) error {
+		err := r.readStored(ctx, f, nil, tell)
+		mu.Lock()
+		defer mu.Unlock()
+		is[content{f.SHA256, f.Size}] = err
+		return nil // each backup is told its own
+	})
+	errs := make([]error, len(all))
+	for i, m := range all {
+		var found faults
+		for _, f := range m.Files {
+			found.add(is[content{f.SHA256, f.Size}])
+		}
+		errs[i] = found.err()
+	}
+	return errs
+}
+
+// faults are errors of many files, of which the first few are kept.
+type faults struct {
+	first []error
+	more  int
+}
+
+func (f *faults) add(err error) {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled) && errors.Is(errors.Join(f.first...), context.Canceled): // said once is enough
+	case len(f.first) < maxFaults:
+		f.first = append(f.first, err)
+	default:
+		f.more++
+	}
+}
+
+func (f *faults) err() error {
+	if f.more > 0 {
+		return errors.Join(append(f.first, fmt.Errorf("and %d files more", f.more))...)
+	}
+	return errors.Join(f.first...)
 }
 
 // Copy copies the files of a backup, under their names, into an empty directory on a disk, and syncs all. They are compared
@@ -35,7 +94,7 @@ func (r *Repository) Copy(ctx context.Context, m *Manifest, disk vfs.FS, dir str
 	if err := room(disk, dir, m.Bytes()); err != nil {
 		return err
 	}
-	err := r.eachFile(m, progress, func(f proof.BackupFile, tell func(uint64)) error {
+	err := r.eachFile(m.Files, progress, func(f proof.BackupFile, tell func(uint64)) error {
 		out, err := disk.Create(disk.PathJoin(dir, f.Name), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return fmt.Errorf("backup: copy: %w", err)
@@ -100,12 +159,14 @@ func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Wr
 	return nil
 }
 
-// eachFile does something with each file of a backup, several at a time. It goes on past files that are at fault.
-func (r *Repository) eachFile(m *Manifest, progress func(Progress), do func(f proof.BackupFile, tell func(uint64)) error) error {
+// eachFile does something with each of some files, several at a time. It goes on past files that are at fault.
+func (r *Repository) eachFile(all []proof.BackupFile, progress func(Progress), do func(f proof.BackupFile, tell func(uint64)) error) error {
 	var mu sync.Mutex
-	var faults []error
-	var more int
-	done := Progress{TotalBytes: m.Bytes(), TotalFiles: uint64(len(m.Files))}
+	var found faults
+	done := Progress{TotalFiles: uint64(len(all))}
+	for _, f := range all {
+		done.TotalBytes += f.Size
+	}
 	advance := func(bytes, files uint64) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -117,31 +178,21 @@ func (r *Repository) eachFile(m *Manifest, progress func(Progress), do func(f pr
 	}
 	files := make(chan proof.BackupFile)
 	var working sync.WaitGroup
-	for range min(maxReading, len(m.Files)) {
+	for range min(maxReading, len(all)) {
 		working.Go(func() {
 			for f := range files {
 				err := do(f, func(bytes uint64) { advance(bytes, 0) })
 				mu.Lock()
-				if err != nil && errors.Is(errors.Join(faults...), context.Canceled) {
-					err = nil // said once is enough
-				}
-				if err != nil && len(faults) < maxFaults {
-					faults = append(faults, err)
-				} else if err != nil {
-					more++
-				}
+				found.add(err)
 				mu.Unlock()
 				advance(0, 1)
 			}
 		})
 	}
-	for _, f := range m.Files {
+	for _, f := range all {
 		files <- f
 	}
 	close(files)
 	working.Wait()
-	if more > 0 {
-		faults = append(faults, fmt.Errorf("and %d files more", more))
-	}
-	return errors.Join(faults...)
+	return found.err()
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -83,7 +84,7 @@ func TestManifestDamaged(t *testing.T) {
 		if list, err := r.List(); err != nil || len(list) != 1 || list[0].Err == nil {
 			t.Fatalf("%s: listed as %v, %v", what, list, err)
 		}
-		if _, err := r.Prune(1); err == nil {
+		if _, err := r.Prune(t.Context(), 1, nil); err == nil {
 			t.Fatalf("%s: pruned", what)
 		}
 	}
@@ -205,10 +206,124 @@ func TestPruneOrder(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := r.Prune(1)
+	_, err := r.Prune(t.Context(), 1, nil)
 	tap.set(nil)
 	if err != nil || manifests != 2 || files == 0 {
 		t.Errorf("%d manifests, %d files, %v", manifests, files, err)
+	}
+}
+
+// TestVerifyAll: of many backups each is told what is wrong with it, and a file that several have is read once.
+func TestVerifyAll(t *testing.T) {
+	tap := &tap{}
+	r, n := Open(tap.disk(vfs.NewMem()), "dir"), newFakeNode()
+	var all []*Manifest
+	distinct := map[string]bool{}
+	for range 4 {
+		all = append(all, n.take(t, r).Manifest)
+		for _, f := range all[len(all)-1].Files {
+			distinct[f.SHA256.String()] = true
+		}
+		n.next()
+	}
+	var mu sync.Mutex
+	opened := map[string]int{}
+	tap.set(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpOpen {
+			mu.Lock()
+			opened[op.Path]++
+			mu.Unlock()
+		}
+		return nil
+	})
+	var last Progress
+	if err := errors.Join(r.VerifyAll(t.Context(), all, func(p Progress) { last = p })...); err != nil {
+		t.Error(err)
+	}
+	tap.set(nil)
+	for path, times := range opened {
+		if times != 1 {
+			t.Errorf("%s is read %d times", path, times)
+		}
+	}
+	if len(opened) != len(distinct) || last.Files != last.TotalFiles || last.Bytes != last.TotalBytes || int(last.Files) != len(distinct) {
+		t.Errorf("%d of %d files are read, %+v", len(opened), len(distinct), last)
+	}
+	// Each file in turn: the backups that have it are damaged, and no other.
+	for sum := range distinct {
+		path := r.path(filesDir, sum[:2], sum)
+		text, err := readFile(r.fs, path, 1<<20)
+		if err == nil {
+			err = writeFile(r.fs, path, append([]byte("x"), text...))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range r.VerifyAll(t.Context(), all, nil) {
+			has := slices.ContainsFunc(all[i].Files, func(f proof.BackupFile) bool { return f.SHA256.String() == sum })
+			if errors.Is(err, ErrDamaged) != has || err != nil != has {
+				t.Errorf("file %s, which backup %d has: %t: %v", sum, i, has, err)
+			}
+		}
+		if err := writeFile(r.fs, path, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i, err := range r.VerifyAll(stopped, all, nil) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("backup %d, cancelled: %v", i, err)
+		}
+	}
+}
+
+// TestPruneDamaged: while a backup that would be kept is damaged none goes, as that one may be whole.
+func TestPruneDamaged(t *testing.T) {
+	r, n := Open(vfs.NewMem(), "dir"), newFakeNode()
+	var taken []*Manifest
+	for range 3 {
+		taken = append(taken, n.take(t, r).Manifest)
+		n.next()
+	}
+	old := taken[0].Files[0] // a table that only the first has
+	newest := taken[2].Files[slices.IndexFunc(taken[2].Files, func(f proof.BackupFile) bool { return f.Name == "MANIFEST-000001" })]
+	damage := func(f proof.BackupFile) {
+		t.Helper()
+		path, _ := r.stored(f.SHA256)
+		text, err := readFile(r.fs, path, 1<<20)
+		if err == nil {
+			text[0] ^= 1
+			err = writeFile(r.fs, path, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := listed(t, r)
+	damage(newest)
+	if p, err := r.Prune(t.Context(), 1, nil); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), taken[2].Name) || p != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if names := listed(t, r); !slices.Equal(names, before) {
+		t.Errorf("backups %q", names)
+	}
+	if err := errors.Join(r.VerifyAll(t.Context(), taken[:2], nil)...); err != nil {
+		t.Errorf("of those that would have gone: %v", err)
+	}
+	// Where none would go, none is read.
+	if p, err := r.Prune(t.Context(), 3, nil); err != nil || p.Kept != 3 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	damage(newest) // as it was
+	damage(old)    // what goes may be damaged
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Prune(stopped, 1, nil); !errors.Is(err, context.Canceled) || len(listed(t, r)) != 3 {
+		t.Errorf("cancelled: %v", err)
+	}
+	if p, err := r.Prune(t.Context(), 1, nil); err != nil || len(p.Backups) != 2 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
@@ -225,10 +340,10 @@ func TestPrune(t *testing.T) {
 	if err := writeFile(r.fs, r.path(filesDir, taken[0].Files[0].SHA256.String()[:2], "README"), []byte("ours")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Prune(0); err == nil {
+	if _, err := r.Prune(t.Context(), 0, nil); err == nil {
 		t.Error("none is kept")
 	}
-	p, err := r.Prune(2)
+	p, err := r.Prune(t.Context(), 2, nil)
 	if err != nil || p.Kept != 2 || !slices.Equal(p.Backups, []string{taken[0].Name, taken[1].Name, taken[2].Name}) || p.Files == 0 || p.Bytes == 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -252,7 +367,7 @@ func TestPrune(t *testing.T) {
 	if err != nil || !maps.Equal(left, wanted) {
 		t.Errorf("left are %v, %v; want %v", left, err, wanted)
 	}
-	if p, err := r.Prune(2); err != nil || len(p.Backups) > 0 || p.Files > 0 {
+	if p, err := r.Prune(t.Context(), 2, nil); err != nil || len(p.Backups) > 0 || p.Files > 0 {
 		t.Errorf("again: %+v, %v", p, err)
 	}
 }

@@ -45,7 +45,7 @@ func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, e
 
 // RotateSigningKey makes a new key with which the cluster signs from now on. Sent again after an outcome that nobody knows
 // it may make another one, which does no harm.
-func (c *Client) RotateSigningKey(ctx context.Context) (*runlogv1.SigningKey, error) {
-	res, err := call(ctx, c, c.audit.RotateSigningKey, &runlogv1.RotateSigningKeyRequest{})
+func (c *Client) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.SigningKey, error) {
+	res, err := call(ctx, c, c.audit.RotateSigningKey, req)
 	return res.GetKey(), err
 }

@@ -33,8 +33,8 @@ type Options struct {
 	// MinBackoff is the wait before the second try, doubled for each further one up to MaxBackoff.
 	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
 	MinBackoff, MaxBackoff time.Duration
-	// Timeout bounds one call with all of its tries and, on a stream that reads a run, the silence
-	// between two messages. 0 means that only the context bounds them.
+	// Timeout bounds one call with all of its tries. On a stream that reads, exports or backs up it bounds the silence
+	// between two messages, and how long it is tried to go on once it has broken. 0 means that only the context bounds them.
 	Timeout time.Duration
 	// DialOptions come after this package's own and win over them: credentials, dialers, interceptors.
 	// Without credentials the connection is plain text.

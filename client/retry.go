@@ -13,11 +13,16 @@ import (
 type retrier struct {
 	client *Client
 	failed int // tries in a row that failed
+	// patience bounds how long tries go on after the first of a row has failed; 0: the context does.
+	patience time.Duration
+	since    time.Time // when the first of the row has failed
 }
 
 // again waits before the next try and returns nil, or returns the error that ends the call.
 func (r *retrier) again(ctx context.Context, e *Error) error {
-	r.failed++
+	if r.failed++; r.failed == 1 {
+		r.since = time.Now()
+	}
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
@@ -29,6 +34,9 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 		return e
 	}
 	wait := r.delay(e)
+	if r.patience > 0 && time.Since(r.since)+wait > r.patience {
+		return e
+	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 		// The caller can use the time that is left better than we can by sleeping.
 		return e

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,6 +118,69 @@ func TestSilentStreamIsUnavailable(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStreamsGiveUp: a stream that breaks for good is given up once Timeout has passed, with what the server has said, however
+// many tries are left; every message begins that time anew.
+func TestStreamsGiveUp(t *testing.T) {
+	noLeader := refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
+	for name, read := range map[string]func(ctx context.Context, c *Client) (messages int, err error){
+		"ReadEvents": func(ctx context.Context, c *Client) (n int, _ error) {
+			for _, err := range c.ReadEvents(ctx, &runlogv1.ReadEventsRequest{}) {
+				if err != nil {
+					return n, err
+				}
+				n++
+			}
+			return n, nil
+		},
+		"ExportEvents": func(ctx context.Context, c *Client) (n int, _ error) {
+			for _, err := range c.ExportEvents(ctx, &runlogv1.ExportEventsRequest{}) {
+				if err != nil {
+					return n, err
+				}
+				n++
+			}
+			return n, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const timeout, each, good = 10 * time.Second, 3 * time.Second, 20
+				tries := 0
+				give := func() bool {
+					time.Sleep(each)
+					tries++
+					return tries%3 == 0 && tries <= 3*good // two of three fail, for more than the timeout in all
+				}
+				var last time.Time
+				c := dialFake(t, &fakeServer{
+					readEvents: func(_ *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
+						if give() {
+							last = time.Now()
+							_ = stream.Send(&runlogv1.ReadEventsResponse{Events: records(uint64(tries), uint64(tries))})
+						}
+						return noLeader
+					},
+					exportEvents: func(_ *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+						if give() {
+							last = time.Now()
+							_ = stream.Send(&runlogv1.ExportEventsResponse{ResumeToken: fmt.Sprint(tries)})
+						}
+						return noLeader
+					},
+				}, Options{Timeout: timeout, MaxAttempts: 1000})
+				n, err := read(t.Context(), c)
+				var e *Error
+				if !errors.As(err, &e) || e.Reason != "NO_LEADER" || n != good {
+					t.Errorf("%d messages, %v", n, err)
+				}
+				if took := time.Since(last); took > timeout+2*each {
+					t.Errorf("it was tried for %v after the last message", took)
+				}
+			})
+		})
+	}
 }
 
 func mark(seq uint64, token string) *runlogv1.WatchRunResponse {

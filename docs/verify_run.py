@@ -127,11 +127,15 @@ def verify(file, trusted):
 
     keys = end["keys"]
     need(trusted in [k["publicKey"] for k in keys], "none of its keys is the one that you trust")
+    number = 0  # of the key before, where it is known
     for before, k in zip(keys, keys[1:]):
         cluster = k["publicKey"].split("+")[0][len("runlog/"):]
         said = open_note(k["endorsement"], before["publicKey"]).split("\n")
         need(len(said) == 5 and said[:2] == ["runlog signing key 1", f"cluster {cluster}"] and said[3] == f"key {k['publicKey']}",
              f"{k['publicKey']} is not endorsed")
+        next_number = int(said[2].removeprefix("number "))
+        need(next_number > 1 and number in (0, next_number - 1), f"{k['publicKey']} is endorsed as number {next_number}, out of order")
+        number = next_number
     checkpoint = open_note(end["checkpoint"], keys[-1]["publicKey"]).split("\n")
     need(len(checkpoint) == 8 and checkpoint[0] == keys[-1]["publicKey"].split("+")[0], "another cluster's checkpoint")
     runs, root = int(checkpoint[1]), base64.b64decode(checkpoint[2], validate=True)

@@ -15,24 +15,20 @@ type Manifest struct {
 	Key string
 }
 
-// readManifest reads a manifest, and verifies that one of the public keys has signed it where there are any. fault is what
+// readManifest reads a manifest, and verifies that one of the public keys has signed it where there are any. unsigned is what
 // is wrong with the signature; err wraps errFile.
-func readManifest(note string, keys []string) (m Manifest, fault string, err error) {
+func readManifest(note string, keys []string) (m Manifest, unsigned, err error) {
 	st, signers, err := proof.Peek(note)
 	if err != nil {
-		return m, "", fmt.Errorf("%w: its manifest: %w", errFile, err)
+		return m, nil, fmt.Errorf("%w: its manifest: %w", errFile, err)
 	}
 	e, err := proof.ParseExport(st)
 	if err != nil {
-		return m, "", fmt.Errorf("%w: its manifest: %w", errFile, err)
+		return m, nil, fmt.Errorf("%w: its manifest: %w", errFile, err)
 	}
 	m = Manifest{Export: *e, Signers: signers}
-	if len(keys) == 0 {
-		return m, "", nil
+	if len(keys) > 0 {
+		_, m.Key, unsigned = proof.Open(note, keys...)
 	}
-	var unsigned error
-	if _, m.Key, unsigned = proof.Open(note, keys...); unsigned != nil {
-		fault = unsigned.Error()
-	}
-	return m, fault, nil
+	return m, unsigned, nil
 }

@@ -19,7 +19,8 @@ const (
 	rowsAtOnce = 256
 )
 
-// parquetRow is a record as Parquet has it: the columns of CSV, with types. Absent texts and times are null.
+// parquetRow is a record as Parquet has it: the columns of CSV, with types. Absent texts and times are null, which the library
+// writes reliably for pointers alone: of an empty string it makes a null or an empty text.
 type parquetRow struct {
 	EventID          []byte   `parquet:"event_id,string"`
 	EventType        string   `parquet:"event_type,dict"`
@@ -29,14 +30,14 @@ type parquetRow struct {
 	EnvironmentID    string   `parquet:"environment_id,dict"`
 	PlanID           string   `parquet:"plan_id,dict"`
 	PlanVersion      string   `parquet:"plan_version,dict"`
-	StepID           string   `parquet:"step_id,dict,optional"`
+	StepID           *string  `parquet:"step_id,dict,optional"`
 	LogicalAttemptID int64    `parquet:"logical_attempt_id"`
 	EngineAttemptID  int64    `parquet:"engine_attempt_id"`
 	IdempotencyKey   string   `parquet:"idempotency_key,uncompressed"`
 	EmittedAt        int64    `parquet:"emitted_at,timestamp(nanosecond)"`
-	EmittedBy        string   `parquet:"emitted_by,dict,optional"`
-	CausedBySignalID string   `parquet:"caused_by_signal_id,optional"`
-	ParentEventID    string   `parquet:"parent_event_id,optional"`
+	EmittedBy        *string  `parquet:"emitted_by,dict,optional"`
+	CausedBySignalID *string  `parquet:"caused_by_signal_id,optional"`
+	ParentEventID    *string  `parquet:"parent_event_id,optional"`
 	ContractVersion  string   `parquet:"contract_version,dict"`
 	RunSeq           int64    `parquet:"run_seq"`
 	PersistedAt      int64    `parquet:"persisted_at,timestamp(nanosecond)"`
@@ -44,29 +45,37 @@ type parquetRow struct {
 	RecordDigest     []byte   `parquet:"record_digest,string,uncompressed"`
 	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
 	Inherited        []string `parquet:"inherited,list"`
-	ImportedAt       int64    `parquet:"imported_at,optional,timestamp(nanosecond)"`
+	ImportedAt       *int64   `parquet:"imported_at,optional,timestamp(nanosecond)"`
 	Payload          []byte   `parquet:"payload,string"`
 }
 
 // parquetSchema is the schema of a file.
 var parquetSchema = parquet.NewSchema("event", parquet.SchemaOf(parquetRow{}))
 
+// parquetCodec compresses the pages of columns that do not say otherwise.
+var parquetCodec = &snappy.Codec{}
+
+func parquetOptions() []parquet.WriterOption {
+	// Without a buffer, what a flush writes has been written when it ends.
+	return []parquet.WriterOption{parquetSchema, parquet.Compression(parquetCodec), parquet.DataPageVersion(2), parquet.DataPageStatistics(false), parquet.WriteBufferSize(0)}
+}
+
 // parquetWriter gathers rows and hands them on by the hundred, which is what the library is fast at.
 type parquetWriter struct {
 	out   *parquet.GenericWriter[parquetRow]
+	pages *pageWriter
 	rows  []parquetRow
 	texts []byte // of the rows: what has no text of its own to share
 	group struct{ rows, bytes int }
 }
 
 func newParquetWriter(out io.Writer) *parquetWriter {
-	options := []parquet.WriterOption{parquet.Compression(&snappy.Codec{}), parquet.CreatedBy("runlog", "1", ""), parquetSchema}
-	return &parquetWriter{out: parquet.NewGenericWriter[parquetRow](out, options...), rows: make([]parquetRow, 0, rowsAtOnce)}
+	pages := newPageWriter(out)
+	return &parquetWriter{out: parquet.NewGenericWriter[parquetRow](pages, parquetOptions()...), pages: pages, rows: make([]parquetRow, 0, rowsAtOnce)}
 }
 
 func (w *parquetWriter) Write(r *Record) error {
 	w.rows = append(w.rows, w.rowOf(r))
-	w.group.rows++
 	w.group.bytes += len(r.Payload) + 1024
 	if len(w.rows) == rowsAtOnce || len(w.texts) >= bufferBytes || w.group.bytes >= groupBytes {
 		return w.flush()
@@ -76,20 +85,29 @@ func (w *parquetWriter) Write(r *Record) error {
 
 func (w *parquetWriter) flush() error {
 	_, err := w.out.Write(w.rows)
+	w.group.rows += len(w.rows)
 	w.rows, w.texts = w.rows[:0], w.texts[:0]
 	if err == nil && (w.group.rows >= groupRows || w.group.bytes >= groupBytes) {
-		w.group.rows, w.group.bytes = 0, 0
-		err = w.out.Flush()
+		err = w.endGroup()
 	}
 	return err
+}
+
+// endGroup writes the row group.
+func (w *parquetWriter) endGroup() error {
+	w.pages.rows = int64(w.group.rows)
+	w.group.rows, w.group.bytes = 0, 0
+	return w.out.Flush()
 }
 
 func (w *parquetWriter) Close(manifest string) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	w.out.SetKeyValueMetadata(manifestKey, manifest)
-	return w.out.Close()
+	if err := w.endGroup(); err != nil {
+		return err
+	}
+	return w.pages.close(manifest) // the library is not closed: it would write an end of its own
 }
 
 func (w *parquetWriter) rowOf(r *Record) parquetRow {
@@ -97,16 +115,27 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		EventID:   w.text(appendUUID(w.texts, r.EventID)),
 		EventType: r.Type, RunID: r.RunID,
 		TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
-		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
+		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: present(r.StepID),
 		LogicalAttemptID: int64(r.LogicalAttemptID), EngineAttemptID: int64(r.EngineAttemptID),
 		IdempotencyKey: r.IdempotencyKey, EmittedAt: r.EmittedAt,
-		EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID, ParentEventID: r.ParentEventID,
+		EmittedBy: present(r.EmittedBy), CausedBySignalID: present(r.CausedBySignalID), ParentEventID: present(r.ParentEventID),
 		ContractVersion: r.Contract.String(), RunSeq: int64(r.RunSeq), PersistedAt: r.PersistedAt,
 		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), ImportedAt: r.ImportedAt, Payload: w.text(append(w.texts, r.Payload...)),
+		Inherited:     namesOf(r.Absent), ImportedAt: present(r.ImportedAt), Payload: w.text(append(w.texts, r.Payload...)),
 	}
+}
+
+// present returns a value of an optional column; nil: there is none.
+func present[T string | int64](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	p := new(T)
+	*p = v
+	return p
 }
 
 // text returns what was appended to the texts.

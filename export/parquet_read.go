@@ -1,7 +1,7 @@
 package export
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,6 +18,7 @@ const maxFooterBytes = 64 << 20
 // groups are the records of a Parquet file, row group by row group, read column by column.
 type groups struct {
 	groups  []parquet.RowGroup // those that were not begun
+	pages   [][][]dataHeader   // of each of them, of each column
 	left    int                // rows of the current one that were not read
 	columns []*cells           // of the current one
 	texts   []byte             // of a column
@@ -36,7 +37,7 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 		return nil, "", err
 	}
 	footer := int64(binary.LittleEndian.Uint32(tail[:]))
-	if string(tail[4:]) != "PAR1" || footer > size-12 || footer > maxFooterBytes {
+	if string(tail[4:]) != magic || footer > size-12 || footer > maxFooterBytes {
 		return nil, "", fmt.Errorf("%w: it does not end as a Parquet file, so that it was cut or added to", errFile)
 	}
 	f, err := parquet.OpenFile(file, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
@@ -44,9 +45,6 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 		return nil, "", fmt.Errorf("%w: %w", errFile, err)
 	}
 	if err := sameSchema(f.Schema()); err != nil {
-		return nil, "", err
-	}
-	if err := nothingHidden(f.Metadata(), size-8-footer); err != nil {
 		return nil, "", err
 	}
 	for _, kv := range f.Metadata().KeyValueMetadata {
@@ -61,33 +59,78 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 	if manifest == "" {
 		return nil, "", fmt.Errorf("%w: its metadata has no manifest", errFile)
 	}
-	return &groups{groups: f.RowGroups()}, manifest, nil
+	begin := size - 8 - footer
+	pages, heads, err := walk(file, f.Metadata(), begin)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := sameFooter(file, begin, footer, pages, manifest); err != nil {
+		return nil, "", err
+	}
+	return &groups{groups: f.RowGroups(), pages: heads}, manifest, nil
 }
 
-// nothingHidden wants every byte up to the footer to belong to a column or to an index, and to one alone: what the footer
-// does not lead to, no reader would see.
-func nothingHidden(m *format.FileMetaData, end int64) error {
-	type span struct{ from, to int64 }
-	spans := []span{{0, int64(len("PAR1"))}, {end, end}}
-	for _, group := range m.RowGroups {
-		for i := range group.Columns {
-			c := &group.Columns[i]
-			from := c.MetaData.DataPageOffset
-			if at := c.MetaData.DictionaryPageOffset; at > 0 {
-				from = min(from, at)
+// sameFooter wants a footer to be that of the pages, byte by byte.
+func sameFooter(file io.ReaderAt, at, size int64, pages []group, manifest string) error {
+	got := make([]byte, size)
+	if _, err := file.ReadAt(got, at); err != nil {
+		return err
+	}
+	want, err := footerOf(pages, manifest)
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("%w: its footer has statistics, an index or what else exports do not have, or is not that of its pages", errFile)
+	}
+	return err
+}
+
+// walk reads the headers of all pages, which have to follow one another from the beginning of a file to its footer: what no
+// header leads to, no reader would see.
+func walk(file io.ReaderAt, m *format.FileMetaData, end int64) (groups []group, pages [][][]dataHeader, err error) {
+	at := int64(len(magic))
+	for i := range m.RowGroups {
+		if n := len(m.RowGroups[i].Columns); n != len(columns) {
+			return nil, nil, fmt.Errorf("%w: row group %d has %d columns", errFile, i+1, n)
+		}
+		g, heads := make(group, len(columns)), make([][]dataHeader, len(columns))
+		for k := range g {
+			g[k].at = at
+			for g[k].rows < m.RowGroups[i].NumRows {
+				h, size, err := pageAt(file, at, end)
+				if err == nil {
+					err = g[k].add(&h, size)
+				}
+				if errors.Is(err, errPage) {
+					err = fmt.Errorf("%w: row group %d, column %q, byte %d: %w", errFile, i+1, columns[k], at, err)
+				}
+				if err != nil {
+					return nil, nil, err
+				}
+				if h.Data.Valid {
+					heads[k] = append(heads[k], h.Data.V)
+				}
+				at += int64(size) + int64(h.CompressedSize)
 			}
-			spans = append(spans, span{from, from + c.MetaData.TotalCompressedSize},
-				span{c.ColumnIndexOffset, c.ColumnIndexOffset + int64(c.ColumnIndexLength)},
-				span{c.OffsetIndexOffset, c.OffsetIndexOffset + int64(c.OffsetIndexLength)})
 		}
+		groups, pages = append(groups, g), append(pages, heads)
 	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
-	for i := 1; i < len(spans); i++ {
-		if spans[i].from != spans[i-1].to {
-			return fmt.Errorf("%w: bytes %d to %d belong to no column, or to two", errFile, spans[i-1].to, spans[i].from)
-		}
+	if at != end {
+		return nil, nil, fmt.Errorf("%w: its pages end at byte %d and its footer begins at %d: there is something between them", errFile, at, end)
 	}
-	return nil
+	return groups, pages, nil
+}
+
+// pageAt reads the page header at a place before the end. Errors of the content are errPage.
+func pageAt(file io.ReaderAt, at, end int64) (h pageHeader, size int, err error) {
+	var head [maxHeaderBytes]byte
+	n, err := file.ReadAt(head[:max(0, min(maxHeaderBytes, end-at))], at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return h, 0, err
+	}
+	h, size, err = parsePage(head[:n])
+	if err == nil && int64(h.CompressedSize) > end-at-int64(size) {
+		err = fmt.Errorf("%w: it does not end before the footer", errPage)
+	}
+	return h, size, err
 }
 
 // catch makes an error of a panic.
@@ -129,9 +172,10 @@ func (g *groups) next(b *batch) (err error) {
 		}
 		group := g.groups[0]
 		g.groups, g.left = g.groups[1:], int(group.NumRows())
-		for _, chunk := range group.ColumnChunks() {
-			g.columns = append(g.columns, &cells{in: parquet.NewColumnChunkValueReader(chunk)})
+		for k, chunk := range group.ColumnChunks() {
+			g.columns = append(g.columns, &cells{pages: chunk.Pages(), heads: g.pages[0][k]})
 		}
+		g.pages = g.pages[1:]
 	}
 	n := min(g.left, rowsAtOnce)
 	b.records = slices.Grow(b.records[:0], n)[:n]
@@ -157,7 +201,7 @@ func (g *groups) endGroup() error {
 		if !errors.Is(err, io.EOF) {
 			return fmt.Errorf("%w: column %q: %w", errFile, columns[k], err)
 		}
-		if err := column.in.Close(); err != nil {
+		if err := column.pages.Close(); err != nil {
 			return err
 		}
 	}
@@ -185,13 +229,18 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 		case k == memberPersistedAt:
 			r.PersistedAt = v.Int64()
 		case k == memberImportedAt && !v.IsNull():
-			r.ImportedAt = v.Int64()
+			if r.ImportedAt = v.Int64(); r.ImportedAt == 0 {
+				err = errEmpty
+			}
 		case k == memberRunSeq:
 			r.RunSeq = uint64(v.Int64())
 		case k == memberInherited:
 			err = g.inherited(r, v, column)
 		case !v.IsNull():
-			g.texts = append(g.texts, v.ByteArray()...)
+			n := len(g.texts)
+			if g.texts = append(g.texts, v.ByteArray()...); len(g.texts) == n && optional(k) {
+				err = errEmpty
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: column %q: %w", errFile, columns[k], noEOF(err))
@@ -202,6 +251,13 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 		b.raw = g.texts
 	}
 	return g.set(b, k)
+}
+
+// errEmpty is a value that is there and says nothing: what an event does not have is null.
+var errEmpty = errors.New("has a value that is empty, and not null")
+
+func optional(k int) bool {
+	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID
 }
 
 // set gives the texts of a column to the records.
@@ -266,19 +322,62 @@ func noEOF(err error) error {
 
 // cells are the values of a column of a row group. A value holds until the next one is looked at.
 type cells struct {
-	in     parquet.ColumnChunkValueReader
+	pages  parquet.Pages
+	heads  []dataHeader // of the pages that were not ended
+	page   parquet.Page // the current one; nil: there is none
+	in     parquet.ValueReader
+	got    dataHeader // of the current page, what was counted
 	values [rowsAtOnce]parquet.Value
 	rest   []parquet.Value
 }
 
 func (c *cells) peek() (parquet.Value, error) {
 	for len(c.rest) == 0 {
+		if c.page == nil {
+			page, err := c.pages.ReadPage()
+			if err != nil {
+				return parquet.Value{}, err
+			}
+			c.page, c.in, c.got = page, page.Values(), dataHeader{}
+		}
 		n, err := c.in.ReadValues(c.values[:])
-		if c.rest = c.values[:n]; n == 0 && err != nil {
+		c.rest = c.values[:n]
+		c.count()
+		if n == 0 && errors.Is(err, io.EOF) {
+			err = c.endPage()
+		}
+		if n == 0 && err != nil {
 			return parquet.Value{}, err
 		}
 	}
 	return c.rest[0], nil
+}
+
+func (c *cells) count() {
+	c.got.NumValues += int32(len(c.rest))
+	for i := range c.rest {
+		if c.rest[i].IsNull() {
+			c.got.NumNulls++
+		}
+		if c.rest[i].RepetitionLevel() == 0 {
+			c.got.NumRows++
+		}
+	}
+}
+
+// endPage wants a page to have what its header says, which engines may believe.
+func (c *cells) endPage() error {
+	parquet.Release(c.page)
+	c.page, c.in = nil, nil
+	if len(c.heads) == 0 {
+		return errPage
+	}
+	want := c.heads[0]
+	if c.heads = c.heads[1:]; c.got.NumValues != want.NumValues || c.got.NumNulls != want.NumNulls || c.got.NumRows != want.NumRows {
+		return fmt.Errorf("a page has %d values, %d of them null, in %d rows, and says %d, %d and %d",
+			c.got.NumValues, c.got.NumNulls, c.got.NumRows, want.NumValues, want.NumNulls, want.NumRows)
+	}
+	return nil
 }
 
 func (c *cells) take() (parquet.Value, error) {

@@ -26,13 +26,22 @@ func TestTamperedToNothing(t *testing.T) {
 			t.Errorf("%s: it verifies", what)
 		}
 	}
-	// A Parquet file in which no row names a contract, or every row was imported in 1970.
+	// A Parquet file in which no row names a contract, or in which one has what every event that has none is without.
 	records := typical(100)
+	for _, r := range records {
+		r.StepID, r.EmittedBy = "", ""
+	}
+	reseal(records)
 	manifest := manifestOf(t, signer(t, 1), records)
 	for what, change := range map[string]func(*parquetRow){
 		"as it was":         func(*parquetRow) {},
 		"without contracts": func(r *parquetRow) { r.ContractVersion = "" },
 		"without types":     func(r *parquetRow) { r.EventType = "" },
+		"imported in 1970":  func(r *parquetRow) { r.ImportedAt = new(int64) },
+		"a step of no name": func(r *parquetRow) { r.StepID = new(string) },
+		"by nobody":         func(r *parquetRow) { r.EmittedBy = new(string) },
+		"an empty signal":   func(r *parquetRow) { r.CausedBySignalID = new(string) },
+		"an empty parent":   func(r *parquetRow) { r.ParentEventID = new(string) },
 	} {
 		var out bytes.Buffer
 		w := newParquetWriter(&out)

@@ -249,7 +249,7 @@ func TestTamperedManifest(t *testing.T) {
 		check("another type", manifestOf(t, signer(t, 1), records, func(e *proof.Export) { e.Types = []string{"x"} }), "eventType")
 		check("of fewer", manifestOf(t, signer(t, 1), records[:3]))
 		check("another digest", manifestOf(t, signer(t, 1), records, func(e *proof.Export) { e.Digest[0]++ }), "the digest of the events")
-		check("another key", manifestOf(t, signer(t, 2), records), "signed with another key")
+		check("another key", manifestOf(t, signer(t, 2), records), "not signed by a key that was named, but by runlog/")
 		check("not signed", proof.Unsigned(statement(t, manifest)), "not signed")
 		check("a checkpoint", "runlog checkpoint 1\n\n", "runlog checkpoint 1")
 		check("no note", "x", "not a note")

@@ -24,6 +24,9 @@ type Report struct {
 	Faults []string
 	// More is how many faults there are beside these.
 	More int
+	// Unsigned is why none of the public keys vouches for the manifest: proof.ErrUnsigned, proof.ErrUnknownKey, which a key
+	// that was rotated explains, proof.ErrSignature, which nothing does, or that of a note; nil: one does, or there are none.
+	Unsigned error
 }
 
 func (r *Report) fault(format string, args ...any) {
@@ -38,18 +41,14 @@ func (r *Report) fault(format string, args ...any) {
 // with each other where they follow one another in their run, and all of them with the window, the filter, the count and
 // the digest that the cluster has stated. Where there are public keys, one of them must have signed that.
 //
-// What is wrong with the file is in the report. The errors are those of reading it, and the context's.
+// What is wrong with the file, or with who has signed it, is in the report. The errors are those of reading it, and the context's.
 func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ...string) (*Report, error) {
 	report := &Report{}
 	src, note, err := open(f, file, size)
-	var signature string
 	if err == nil {
-		report.Manifest, signature, err = readManifest(note, keys)
+		report.Manifest, report.Unsigned, err = readManifest(note, keys)
 	}
 	if err == nil {
-		if signature != "" {
-			report.fault("the manifest: %s", signature)
-		}
 		err = verify(ctx, src, int(min(pieceBytes, size+1)), report)
 	}
 	if errors.Is(err, errFile) {

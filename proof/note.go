@@ -14,8 +14,11 @@ import (
 var (
 	// ErrUnsigned means that a note has no signature.
 	ErrUnsigned = errors.New("proof: the note is not signed")
-	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given.
-	ErrUnknownKey = errors.New("proof: the note is signed with another key")
+	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given. The keys that have signed
+	// may be as good: a cluster that has rotated its key signs with the new one.
+	ErrUnknownKey = errors.New("proof: not signed by a key that was named")
+	// ErrKey means that a text is no public key.
+	ErrKey = errors.New("proof: not a public key")
 	// ErrSignature means that a note was changed after it was signed, or was never signed with the key that it names.
 	ErrSignature = errors.New("proof: the signature does not fit the note")
 	// ErrNote means that a text is no note.
@@ -97,18 +100,18 @@ func titled(title string, data []byte) []byte {
 // KeyID returns the id in a public key's text form, in eight hexadecimal digits, or what is wrong with the key.
 func KeyID(publicKey string) (string, error) {
 	v, err := note.NewVerifier(publicKey)
-	if err != nil {
-		return "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, publicKey)
+	if err != nil || strings.ContainsAny(publicKey, "\r\n") { // which base64 passes over
+		return "", fmt.Errorf("%w: %q is not of the form name+id+key", ErrKey, publicKey)
 	}
 	id := fmt.Sprintf("%08x", v.KeyHash())
 	if !strings.HasPrefix(publicKey, v.Name()+"+"+id+"+") {
-		return "", fmt.Errorf("%w: %q does not have its id in lower case", ErrUnknownKey, publicKey)
+		return "", fmt.Errorf("%w: %q does not have its id in lower case", ErrKey, publicKey)
 	}
 	return id, nil
 }
 
 // Open verifies that a note was signed with one of the public keys, in their text form, and returns its statement and the
-// key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature, ErrStatement, and that of a key that is none.
+// key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature, ErrStatement and ErrKey.
 func Open(text string, publicKeys ...string) (*Statement, string, error) {
 	body, key, err := openText(text, publicKeys)
 	if err != nil {
@@ -128,7 +131,7 @@ func openText(text string, publicKeys []string) (body, key string, err error) {
 	for _, key := range publicKeys {
 		v, err := note.NewVerifier(key)
 		if err != nil {
-			return "", "", fmt.Errorf("%w: %q is no public key of the form name+id+key", ErrUnknownKey, key)
+			return "", "", fmt.Errorf("%w: %q is not of the form name+id+key", ErrKey, key)
 		}
 		keys[v] = key
 		verifiers = append(verifiers, v)
@@ -145,7 +148,7 @@ func openText(text string, publicKeys []string) (body, key string, err error) {
 	var invalid *note.InvalidSignatureError
 	switch {
 	case errors.As(err, &unverified):
-		return "", "", fmt.Errorf("%w: %s", ErrUnknownKey, signers(unverified.Note))
+		return "", "", fmt.Errorf("%w, but by %s", ErrUnknownKey, signers(unverified.Note))
 	case errors.As(err, &invalid):
 		return "", "", fmt.Errorf("%w: key %s+%08x", ErrSignature, invalid.Name, invalid.Hash)
 	case err != nil:

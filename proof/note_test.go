@@ -44,6 +44,14 @@ func TestNotes(t *testing.T) {
 	if _, _, err := Open(text, other.PublicKey()); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("another key: %v", err)
 	}
+	for _, key := range []string{"", "x", "a+b+c", one.PublicKey()[:48], one.PublicKey() + "="} {
+		if _, _, err := Open(text, key); !errors.Is(err, ErrKey) || errors.Is(err, ErrUnknownKey) {
+			t.Errorf("key %q: %v", key, err)
+		}
+		if _, err := KeyID(key); !errors.Is(err, ErrKey) {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
 	if _, _, err := Open(Unsigned(e.Statement()), one.PublicKey()); !errors.Is(err, ErrUnsigned) {
 		t.Errorf("not signed: %v", err)
 	}

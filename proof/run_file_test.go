@@ -272,20 +272,23 @@ func TestTamperedFields(t *testing.T) {
 	}
 }
 
+// resign has a key sign the checkpoint of a proof, changed.
+func resign(t *testing.T, s *Signer, p *RunProof, change func(c *Checkpoint)) {
+	t.Helper()
+	c, _, err := PeekCheckpoint(p.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(c)
+	if p.Checkpoint, err = s.SignCheckpoint(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTamperedProof: leaf, index, path, checkpoint and keys are those that belong together, or it is said what is not.
 func TestTamperedProof(t *testing.T) {
 	foreign := [16]byte{9}
 	stranger := testSigner(t, testCluster, 7)
-	resign := func(t *testing.T, s *Signer, p *RunProof, change func(c *Checkpoint)) {
-		c, _, err := PeekCheckpoint(p.Checkpoint)
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(c)
-		if p.Checkpoint, err = s.SignCheckpoint(c); err != nil {
-			t.Fatal(err)
-		}
-	}
 	second := testSigner(t, testCluster, 2)
 	for name, test := range map[string]struct {
 		change func(p *RunProof)
@@ -342,6 +345,32 @@ func endorse(t *testing.T, by *Signer, number uint64, key string) string {
 		t.Fatal(err)
 	}
 	return note
+}
+
+// rotated adds a third key to a proof, endorsed under a number, and has it sign the checkpoint.
+func rotated(t *testing.T, c *testCase, number uint64) {
+	t.Helper()
+	third := testSigner(t, testCluster, 3)
+	c.proof.Keys = append(c.proof.Keys, Key{third.PublicKey(), endorse(t, testSigner(t, testCluster, 2), number, third.PublicKey())})
+	resign(t, third, &c.proof, func(*Checkpoint) {})
+}
+
+// TestEndorsementNumbers: a key is endorsed as the one that follows, under the next number, and as no other.
+func TestEndorsementNumbers(t *testing.T) {
+	for third, want := range map[uint64]error{3: nil, 0: ErrUnknownKey, 2: ErrUnknownKey, 4: ErrUnknownKey} {
+		c := newTestCase(t, 3, 7)
+		rotated(t, c, third)
+		if err := verify(c.write(t), c.keys[0]); !errors.Is(err, want) {
+			t.Errorf("a third key endorsed as number %d: %v, want %v", third, err, want)
+		}
+	}
+	for _, second := range []uint64{0, 1} {
+		c := newTestCase(t, 3, 7)
+		c.proof.Keys[1].Endorsement = endorse(t, testSigner(t, testCluster, 1), second, c.keys[1])
+		if err := verify(c.write(t), c.keys[0]); !errors.Is(err, ErrUnknownKey) {
+			t.Errorf("a second key endorsed as number %d: %v", second, err)
+		}
+	}
 }
 
 // TestLineage: the keys that lead to one are those from which endorsements lead there without a gap.
@@ -414,6 +443,13 @@ func TestVerifiedByOthers(t *testing.T) {
 	} {
 		if out, err := run(text, c.keys[0]); err == nil || text == c.text {
 			t.Errorf("%s: %s", name, out)
+		}
+	}
+	for _, number := range []uint64{2, 3, 4} {
+		c := newTestCase(t, 3, 7)
+		rotated(t, c, number)
+		if out, err := run(c.write(t), c.keys[0]); (err == nil) != (number == 3) {
+			t.Errorf("a third key endorsed as number %d: %v: %s", number, err, out)
 		}
 	}
 }

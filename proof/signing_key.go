@@ -94,19 +94,25 @@ func SignerLineage(note string, keys []Key) ([]Key, error) {
 			return Lineage(keys, k.PublicKey), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: by %s", ErrUnknownKey, strings.Join(signers, ", "))
+	return nil, fmt.Errorf("%w, but by %s", ErrUnknownKey, strings.Join(signers, ", "))
 }
 
-// Trusted verifies a lineage of keys, each endorsed by the one before, and returns those that can be trusted by who trusts
+// Trusted verifies a lineage of keys, each endorsed by the one before as the next in number, and returns those that can be trusted by who trusts
 // some keys: the first of these that is among them, and those that follow it. The error is ErrUnknownKey where none is,
 // and tells which of the lineage is not endorsed.
 func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 	var good []string
+	var number uint64 // 0: that of the first key, which is told nowhere
 	for i, k := range lineage {
 		if i > 0 {
-			if err := endorses(lineage[i-1].PublicKey, k); err != nil {
+			said, err := endorses(lineage[i-1].PublicKey, k)
+			if err == nil && (said < 2 || number > 0 && said != number+1) {
+				err = fmt.Errorf("%w: it is endorsed as number %d, which does not follow the one before", ErrUnknownKey, said)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("key %d of %d: %w", i+1, len(lineage), err)
 			}
+			number = said
 		} else if k.Endorsement != "" {
 			return nil, fmt.Errorf("%w: the first key is endorsed by one that is not there", ErrNote)
 		}
@@ -117,28 +123,38 @@ func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 			good = append(good, k.PublicKey)
 		}
 	}
-	if len(good) == 0 {
-		return nil, fmt.Errorf("%w: none of the %d keys by which it vouches for itself is one that you trust", ErrUnknownKey, len(lineage))
+	switch n := len(lineage); {
+	case n == 0:
+		return nil, fmt.Errorf("%w: there is no key", ErrUnknownKey)
+	case len(good) == 0:
+		return nil, fmt.Errorf("%w, but by %s, which none of them vouches for", ErrUnknownKey, nameAndID(lineage[n-1].PublicKey))
 	}
 	return good, nil
 }
 
-// endorses verifies that a key says that another follows.
-func endorses(before string, k Key) error {
+// nameAndID returns a public key without the key itself.
+func nameAndID(publicKey string) string {
+	name, rest, _ := strings.Cut(publicKey, "+")
+	id, _, _ := strings.Cut(rest, "+")
+	return name + "+" + id
+}
+
+// endorses verifies that a key says that another follows, and returns the number that it says.
+func endorses(before string, k Key) (number uint64, err error) {
 	s, _, err := Open(k.Endorsement, before)
 	if err == nil {
 		err = signedOnce(k.Endorsement)
 	}
 	if err != nil {
-		return fmt.Errorf("it is not endorsed by the key before: %w", err)
+		return 0, fmt.Errorf("it is not endorsed by the key before: %w", err)
 	}
 	said, err := ParseSigningKey(s)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	cluster, ok := ClusterOf(k.PublicKey)
 	if !ok || said.PublicKey != k.PublicKey || said.Cluster != cluster || !strings.HasPrefix(before, KeyName(cluster)+"+") {
-		return fmt.Errorf("%w: it is not endorsed by the key before, which endorses %s", ErrUnknownKey, said.PublicKey)
+		return 0, fmt.Errorf("%w: it is not endorsed by the key before, which endorses %s", ErrUnknownKey, said.PublicKey)
 	}
-	return nil
+	return said.Number, nil
 }

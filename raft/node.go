@@ -41,9 +41,6 @@ const (
 	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
 	maxAppendEntries = 8
-	// commitTimeout is how long followers may learn later than the leader what is committed: so long may a read that is
-	// linearizable wait on a follower when nothing else is being written.
-	commitTimeout = 10 * time.Millisecond
 	// maxSettling is far more than the proposals that are under way at a time.
 	maxSettling = 64
 )
@@ -181,8 +178,8 @@ func (n *Node) run(trans hraft.Transport) error {
 	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
 	leading := make(chan bool, 16)
 	var err error
-	if n.raft, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
-		return fmt.Errorf("raft: %w", err)
+	if n.raft, err = n.newRaft(fsm, leading, trans); err != nil {
+		return err
 	}
 	n.pilot = newPilot(n)
 	go n.settle()
@@ -194,13 +191,26 @@ func (n *Node) run(trans hraft.Transport) error {
 	return nil
 }
 
+// newRaft starts hashicorp/raft, which panics where it cannot read an entry of the log, or write a term.
+func (n *Node) newRaft(fsm *stateMachine, leading chan<- bool, trans hraft.Transport) (r *hraft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("raft: start: %v", p)
+		}
+	}()
+	if r, err = hraft.NewRaft(n.config(leading), fsm, n.logs, n.stable, n.snapshots, trans); err != nil {
+		return nil, fmt.Errorf("raft: %w", err)
+	}
+	return r, nil
+}
+
 func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf := hraft.DefaultConfig()
 	conf.LocalID = hraft.ServerID(n.opts.NodeID)
 	conf.HeartbeatTimeout = n.opts.ElectionTimeout
 	conf.ElectionTimeout = n.opts.ElectionTimeout
 	conf.LeaderLeaseTimeout = n.opts.ElectionTimeout
-	conf.CommitTimeout = min(commitTimeout, n.opts.ElectionTimeout/4)
+	conf.CommitTimeout = min(n.opts.CommitTimeout, n.opts.ElectionTimeout/4)
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading

@@ -46,6 +46,10 @@ type Options struct {
 	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a leader for a majority
 	// before it steps down. Default: 1 s. An only voter does not wait.
 	ElectionTimeout time.Duration
+	// CommitTimeout is how long followers may learn later than the leader what is committed: so long may a read that is
+	// linearizable wait on a follower when nothing else is being written. So often the leader calls on every follower.
+	// Default: 10 ms.
+	CommitTimeout time.Duration
 	// SegmentBytes is the size of a file of the log. Default: 64 MiB.
 	SegmentBytes int
 	// CacheBytes bounds the entries that are kept in memory for followers and for apply. Default: 16 MiB.
@@ -71,6 +75,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.ElectionTimeout == 0 {
 		o.ElectionTimeout = time.Second
+	}
+	if o.CommitTimeout == 0 {
+		o.CommitTimeout = 10 * time.Millisecond
 	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20

@@ -27,7 +27,7 @@ func (a *auditService) QueryEvents(ctx context.Context, req *runlogv1.QueryEvent
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	w, err := a.s.parseWindow(req)
+	w, err := a.s.parseWindow(ctx, req)
 	if err != nil {
 		return nil, statusOf(err)
 	}

@@ -31,13 +31,16 @@ const (
 	exportTell = time.Second
 )
 
+var errExportStopped = &contract.Error{Reason: contract.ReasonShuttingDown,
+	Message: "the node is stopping: go on from the last resumeToken at another"}
+
 // ExportEvents streams all events of a window (READ-3, READ-4).
 func (a *auditService) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
 	return statusOf(a.export(req, stream))
 }
 
 func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
-	w, err := a.s.parseWindow(req)
+	w, err := a.s.parseWindow(stream.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -53,7 +56,7 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	forget := context.AfterFunc(a.s.stopping, func() { cancel(errStopping) })
+	forget := context.AfterFunc(a.s.stopping, func() { cancel(errExportStopped) })
 	defer forget()
 	now := a.s.store.Applied()
 	e := &exporting{

@@ -53,7 +53,7 @@ func sealError(err error) error {
 	switch {
 	case errors.Is(err, seal.ErrKeyMissing):
 		return &contract.Error{Reason: contract.ReasonSigningKeyMissing,
-			Message: helpful(contract.ReasonSigningKeyMissing, "the node does not have the key with which the cluster signs")}
+			Message: helpful(contract.ReasonSigningKeyMissing, "neither the node nor a member that answers has the key with which the cluster signs")}
 	case errors.Is(err, seal.ErrClosed):
 		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was signed"}
 	default:
@@ -148,7 +148,7 @@ func (a *auditService) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSign
 // RotateSigningKey makes a new key with which the cluster signs from now on.
 func (a *auditService) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.RotateSigningKeyResponse, error) {
 	resp, err := atLeader(ctx, a.s, leaderRoute[*runlogv1.RotateSigningKeyResponse]{
-		here: func() (*runlogv1.RotateSigningKeyResponse, error) { return a.rotateHere(ctx) },
+		here: func() (*runlogv1.RotateSigningKeyResponse, error) { return a.rotateHere(ctx, req) },
 		there: func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (*runlogv1.RotateSigningKeyResponse, error) {
 			return runlogv1.NewAuditServiceClient(conn).RotateSigningKey(ctx, req, opts...)
 		},
@@ -156,8 +156,8 @@ func (a *auditService) RotateSigningKey(ctx context.Context, req *runlogv1.Rotat
 	return resp, statusOf(err)
 }
 
-func (a *auditService) rotateHere(ctx context.Context) (*runlogv1.RotateSigningKeyResponse, error) {
-	key, err := a.s.sealer.Load().Rotate(ctx)
+func (a *auditService) rotateHere(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.RotateSigningKeyResponse, error) {
+	key, err := a.s.sealer.Load().Rotate(ctx, req.OldKeyIsLost)
 	if err != nil {
 		return nil, sealError(err)
 	}

@@ -351,7 +351,12 @@ func TestSigningKeyMissing(t *testing.T) {
 	}
 	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})
 	says(t, err, contract.ReasonSigningKeyMissing, "rotate-key")
-	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	_, err = n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	says(t, err, contract.ReasonSigningKeyMissing, "--old-key-is-lost")
+	if keys := n.signingKeys(); len(keys) != 1 {
+		t.Errorf("a rotation that was refused has left keys %v", keys)
+	}
+	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{OldKeyIsLost: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,5 +415,25 @@ func TestProofAfterRotation(t *testing.T) {
 	}
 	if _, _, err := proof.OpenCheckpoint(got.Checkpoint, rotated.Key.PublicKey); err != nil {
 		t.Errorf("a fresh proof is signed with a key that was given up: %v", err)
+	}
+}
+
+// TestProofOfADeposedLeaderREAD2: a node that leads as far as it knows, and has lost touch with the others, proves nothing: one
+// of them may have been elected and have acknowledged more.
+func TestProofOfADeposedLeaderREAD2(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3, seldom, func(_ int, o *Options) {
+		o.LeaderWait = 200 * time.Millisecond
+		o.Raft.ElectionTimeout = 3 * time.Second // for so long it believes to lead
+	})
+	leader := all.leader()
+	leader.mustAppend("run", numbered(0))
+	leader.prove("run", true)
+	all.followers().close()
+	before := leader.server.node.Leading()
+	_, err := leader.audits().ProveRun(leader.context(), &runlogv1.ProveRunRequest{RunId: "run"})
+	refused(t, err, contract.ReasonNoLeader)
+	if !before {
+		t.Log("it knew already that it does not lead: the test proves little")
 	}
 }

@@ -465,3 +465,31 @@ func TestWindowsOverHTTP(t *testing.T) {
 	}
 	n.http(http.MethodGet, "/v1/audit/runs/nope:verify", "").refused(t, contract.ReasonRunNotFound)
 }
+
+// TestAheadByTheLeaderREAD3: whether a window lies ahead is a matter of the leader's clock, which stamps, and not of that of
+// the node that is asked.
+func TestAheadByTheLeaderREAD3(t *testing.T) {
+	t.Parallel()
+	offsets := make([]atomic.Int64, 3)
+	all := startNodes(t, 3, func(i int, o *Options) {
+		o.Clock = func() time.Time { return time.Now().Add(time.Duration(offsets[i].Load())) }
+	})
+	all[0].mustAppend("run", numbered(0))
+	leader := all.leader()
+	for i, n := range all {
+		if n == leader {
+			offsets[i].Store(int64(time.Hour))
+		}
+	}
+	for _, n := range all {
+		soon := timestamppb.New(time.Now().Add(30 * time.Minute))
+		if got, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: soon}); err != nil || len(got.Events) > 0 {
+			t.Errorf("node %s, which does not lead: %t: %v, %v", n.opts.NodeID, n != leader, got, err)
+		}
+		later := timestamppb.New(time.Now().Add(3 * time.Hour))
+		_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: later})
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "lies ahead") {
+			t.Errorf("node %s: %v", n.opts.NodeID, r.fields)
+		}
+	}
+}

@@ -47,7 +47,7 @@ type windowPlace struct {
 }
 
 // parseWindow checks a question, and names all that is wrong with it.
-func (s *Server) parseWindow(req windowRequest) (*window, error) {
+func (s *Server) parseWindow(ctx context.Context, req windowRequest) (*window, error) {
 	w := &window{filter: storage.WindowFilter{
 		TenantID: req.GetTenantId(), ProjectID: req.GetProjectId(), EnvironmentID: req.GetEnvironmentId(),
 		PlanID: req.GetPlanId(), RunID: req.GetRunId(), StepID: req.GetStepId(),
@@ -64,15 +64,15 @@ func (s *Server) parseWindow(req windowRequest) (*window, error) {
 	if w.to, err = bound("to", req.GetTo()); err != nil {
 		fault("to", "is not a time between 1970 and 2262")
 	}
-	// Stamps go on above the last one, whatever clocks say (APP-5).
-	applied := s.store.Applied()
-	switch now := max(s.opts.Clock().UnixNano(), applied.PersistedAt); {
-	case len(bad) > 0:
-	case w.from > now+int64(maxClockAhead):
-		fault("from", fmt.Sprintf("lies ahead: it is %s now, and nothing can have been persisted in the window yet",
-			time.Unix(0, now).UTC().Format(time.RFC3339)))
-	case req.GetTo() != nil && w.from >= w.to:
-		fault("to", "is not after from: the window is empty; from is inclusive, to is exclusive")
+	if len(bad) == 0 {
+		if now, ahead, err := s.liesAhead(ctx, w.from); err != nil {
+			return nil, err
+		} else if ahead {
+			fault("from", fmt.Sprintf("lies ahead: it is %s now, and nothing can have been persisted in the window yet",
+				time.Unix(0, now).UTC().Format(time.RFC3339)))
+		} else if req.GetTo() != nil && w.from >= w.to {
+			fault("to", "is not after from: the window is empty; from is inclusive, to is exclusive")
+		}
 	}
 	if len(bad) > 0 {
 		return nil, contract.NewError(bad)
@@ -87,6 +87,24 @@ func (s *Server) parseWindow(req windowRequest) (*window, error) {
 
 // maxClockAhead is how far a caller's clock may be ahead of this node's.
 const maxClockAhead = 10 * time.Second
+
+// liesAhead tells whether nothing can have been stamped at or after a time yet, and what time it is by that clock. Stamps are
+// the leader's, and go on above the last one, whatever clocks say (APP-5): where this node's clock is behind, or it has not
+// seen the last stamps, the leader is asked.
+func (s *Server) liesAhead(ctx context.Context, at int64) (now int64, ahead bool, err error) {
+	now = max(s.opts.Clock().UnixNano(), s.store.Applied().PersistedAt)
+	if at <= now+int64(maxClockAhead) {
+		return now, false, nil
+	}
+	err = s.askLeader(ctx, func(reign *cluster.Reign) error {
+		_, to, err := s.cluster.CloseThrough(ctx, reign, 0)
+		if err == nil {
+			now = to
+		}
+		return err
+	})
+	return now, at > now+int64(maxClockAhead), err
+}
 
 func (w *window) filterFaults() (bad []contract.Violation) {
 	check := func(field, value string, fault func(string) string) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -201,26 +199,66 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	t.Logf("%d acknowledged, %d stored", len(acknowledged), len(stored)-1)
 }
 
+// largeRun appends a run of 30 MB, which no connection takes without being read.
+func (n *node) largeRun() {
+	n.t.Helper()
+	for i := range 5 {
+		var batch []*runlogv1.EventWrite
+		for j := range 100 {
+			batch = append(batch, newEvent("Noted", step(fmt.Sprint(i, "-", j)), payload(`{"pad":"`+strings.Repeat("x", 60_000)+`"}`)))
+		}
+		n.append("large", batch...)
+	}
+}
+
+// TestCloseEndsExports: exports end at once when a node stops. Who reads is told where to go on; who does not holds the stop up
+// for no longer than what is made needs to leave.
+func TestCloseEndsExports(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		t.Run(fmt.Sprint("reads: ", reads), func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t)
+			n.largeRun()
+			stream, err := n.audit.ExportEvents(context.Background(), &runlogv1.ExportEventsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			s, ended := n.server, make(chan error, 1)
+			if reads {
+				go func() {
+					<-s.stopping.Done()
+					for {
+						if m, err := stream.Recv(); err != nil || m.Summary != nil {
+							ended <- err
+							return
+						}
+					}
+				}()
+			}
+			began := time.Now()
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close() }()
+			if err := within(t, "Close", func() error { return <-closed }); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if took := time.Since(began); took >= drainTimeout {
+				t.Errorf("Close took %v", took)
+			}
+			if n.server = nil; reads {
+				says(t, <-ended, contract.ReasonShuttingDown, "resumeToken")
+			}
+		})
+	}
+}
+
 // TestCloseIsBounded: clients that neither read nor speak hold a stop up for less than 10 s.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	var batch []*runlogv1.EventWrite
-	for i := range 100 {
-		batch = append(batch, newEvent("Noted", step(fmt.Sprint(i)), payload(`{"pad":"`+strings.Repeat("x", 60_000)+`"}`)))
-	}
-	n.append("large", batch...)
-	for i := range 4 {
-		n.append("large", slices.Collect(func(yield func(*runlogv1.EventWrite) bool) {
-			for _, e := range batch {
-				e := proto.CloneOf(e)
-				e.StepId = fmt.Sprint(i, e.StepId, "-")
-				if !yield(e) {
-					return
-				}
-			}
-		})...)
-	}
+	n.largeRun()
 	for _, address := range []string{n.server.Addresses().HTTP, n.server.Addresses().GRPC, n.server.Addresses().Admin, n.server.Addresses().Raft} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {

@@ -329,3 +329,60 @@ func TestFiveNodesAPP2(t *testing.T) {
 	}
 	all.wantSame("run", 20)
 }
+
+// TestNoLeaderInTimeREAD4: a call whose deadline is shorter than the wait for a leader is told that there is none, and not
+// that time ran out. A window that this node knows to be closed needs no leader.
+func TestNoLeaderInTimeREAD4(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = time.Hour })
+	all[0].mustAppend("run", numbered(0))
+	second := all[0].mustAppend("run", numbered(1))
+	if _, err := all[0].audits().ProveRun(all[0].context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true}); err != nil {
+		t.Fatal(err)
+	}
+	last := all.followers()[0]
+	eventually(t, "both events at the one that stays", func() bool { return len(last.local("run", 0)) == 2 })
+	for _, n := range all {
+		if n != last {
+			n.close()
+		}
+	}
+	eventually(t, "one of three is not ready", func() bool { return !last.server.Ready() })
+	audit := last.audits()
+	var calls sync.WaitGroup
+	for name, ask := range map[string]func(context.Context) error{
+		"AppendEvents": func(ctx context.Context) error {
+			_, err := last.events.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{numbered(2)}})
+			return err
+		},
+		"ListEvents": func(ctx context.Context) error {
+			_, err := last.events.ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: "run"})
+			return err
+		},
+		"ListCheckpoints": func(ctx context.Context) error {
+			_, err := audit.ListCheckpoints(ctx, &runlogv1.ListCheckpointsRequest{})
+			return err
+		},
+		"ProveRun": func(ctx context.Context) error {
+			_, err := audit.ProveRun(ctx, &runlogv1.ProveRunRequest{RunId: "run"})
+			return err
+		},
+		"QueryEvents": func(ctx context.Context) error {
+			_, err := audit.QueryEvents(ctx, &runlogv1.QueryEventsRequest{})
+			return err
+		},
+	} {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			if err := ask(ctx); reasonIn(status.Convert(err)) != contract.ReasonNoLeader {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	calls.Wait()
+	closed, err := audit.QueryEvents(last.context(), &runlogv1.QueryEventsRequest{To: second.Results[0].PersistedAt})
+	if err != nil || !closed.Closed || len(closed.Events) != 1 {
+		t.Errorf("a closed window: %v, %v", closed, err)
+	}
+}

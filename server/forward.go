@@ -44,7 +44,7 @@ type leaderRoute[Resp any] struct {
 	there    func(context.Context, *grpc.ClientConn, ...grpc.CallOption) (Resp, error)
 }
 
-// atLeader answers a call by its route. While nobody leads it waits for LeaderWait, and no longer than the call lasts. An
+// atLeader answers a call by its route. While nobody leads it waits as leaderWait says. An
 // answer from elsewhere is a gRPC status already.
 func atLeader[Resp any](ctx context.Context, s *Server, r leaderRoute[Resp]) (resp Resp, err error) {
 	if s.node.Leading() {
@@ -55,7 +55,7 @@ func atLeader[Resp any](ctx context.Context, s *Server, r leaderRoute[Resp]) (re
 	if isForwarded(ctx) {
 		return resp, s.notLeader()
 	}
-	waiting, cancel := context.WithTimeout(ctx, s.opts.LeaderWait)
+	waiting, cancel := s.leaderWait(ctx)
 	defer cancel()
 	var tried *cluster.Reign
 	for {

@@ -29,7 +29,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	if s.node.Leading() || isForwarded(r.ctx) {
 		return r.admitHere(req)
 	}
-	waiting, cancel := context.WithTimeout(r.ctx, s.opts.LeaderWait)
+	waiting, cancel := s.leaderWait(r.ctx)
 	defer cancel()
 	for {
 		if s.cluster.AwaitLeader(waiting, nil) != nil {

@@ -1,6 +1,10 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	"runlog/storage"
+)
 
 const (
 	// alertLagHigh is the alert of PRJ-11, in logs and documents.
@@ -9,17 +13,42 @@ const (
 	lagInterval = time.Second
 )
 
+// lagWatch tells whether the projector is too far behind.
+type lagWatch struct {
+	// starting: since the node was started snapshots have not been up to date yet. Of a store that was restored or fetched,
+	// or without a projection database, all of them are folded anew, which may take minutes: that is no fault as long as it
+	// goes on.
+	starting bool
+	at       storage.Position // of the projector, and
+	moved    time.Time        // since when it is there
+	raised   bool
+}
+
+// look takes how far behind the projector is, and where, and whether the node is up to date with its cluster; it returns
+// whether the alert is to stand.
+func (w *lagWatch) look(lag, limit time.Duration, at storage.Position, upToDate bool, now time.Time) bool {
+	if at != w.at || w.moved.IsZero() {
+		w.at, w.moved = at, now
+	}
+	high := lag > limit
+	if w.starting && (high && now.Sub(w.moved) > limit || !high && upToDate) {
+		w.starting = false // it does not go on, or it has caught up
+	}
+	return high && !w.starting
+}
+
 // watchLag raises PROJECTOR_LAG_HIGH while snapshots lack events that were persisted long ago (PRJ-11). Reads of one run
 // are right all the same, because they fold what is missing; lists and watchers wait.
 func (s *Server) watchLag() {
 	ticker := time.NewTicker(lagInterval)
 	defer ticker.Stop()
-	for raised := false; ; {
+	for w := (lagWatch{starting: true}); ; {
+		at := s.projector.Position()
 		lag, err := s.projector.Lag()
 		if err != nil {
 			s.log.Warn("cannot tell how far behind the projector is", "err", err)
 		} else {
-			raised = s.checkLag(raised, lag)
+			s.checkLag(&w, lag, at, time.Now())
 		}
 		select {
 		case <-s.stopping.Done():
@@ -29,17 +58,17 @@ func (s *Server) watchLag() {
 	}
 }
 
-// checkLag tells whether the alert stands, and logs when it begins and when it ends.
-func (s *Server) checkLag(raised bool, lag time.Duration) bool {
-	high := lag > s.opts.LagLimit
+// checkLag sets the alert, and logs when it begins and when it ends.
+func (s *Server) checkLag(w *lagWatch, lag time.Duration, at storage.Position, now time.Time) {
+	high := w.look(lag, s.opts.LagLimit, at, s.upToDate.Load(), now)
 	s.alerts.set(alertLagHigh, high)
 	switch {
-	case high && !raised:
+	case high && !w.raised:
 		s.metrics.lagAlerts.Inc()
 		s.log.Error("snapshots are behind: lists and watchers lack the newest events", "alert", alertLagHigh,
 			"lag", lag, "limit", s.opts.LagLimit)
-	case !high && raised:
+	case !high && w.raised:
 		s.log.Info("snapshots have caught up", "alert", alertLagHigh)
 	}
-	return high
+	w.raised = high
 }

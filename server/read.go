@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -234,10 +235,19 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 	return s.askLeader(ctx, func(reign *cluster.Reign) error { return s.readableIn(ctx, reign) })
 }
 
-// askLeader asks who leads, until somebody has who does. While nobody leads it waits for LeaderWait, and no longer than the
-// call lasts.
+// leaderWait bounds how long a call waits for a leader: by LeaderWait, and so that time is left to tell the caller that there
+// is none before the call's own deadline.
+func (s *Server) leaderWait(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := s.opts.LeaderWait
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)*9/10)
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
+// askLeader asks who leads, until somebody has who does. While nobody leads it waits as leaderWait says.
 func (s *Server) askLeader(ctx context.Context, ask func(*cluster.Reign) error) error {
-	waiting, cancel := context.WithTimeout(ctx, s.opts.LeaderWait)
+	waiting, cancel := s.leaderWait(ctx)
 	defer cancel()
 	var tried *cluster.Reign
 	for {

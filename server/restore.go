@@ -19,6 +19,9 @@ import (
 // ErrNotEmpty means that a backup is to be restored where something is.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
+// ErrNotReplaceable means that a backup is to be restored into a directory that cannot be replaced by another.
+var ErrNotReplaceable = errors.New("server: the data directory cannot be replaced by the restored one")
+
 // ErrBackupFormat means that a backup was made by a build whose data have another format.
 var ErrBackupFormat = errors.New("server: the backup has data of another format")
 
@@ -54,12 +57,20 @@ func Restore(ctx context.Context, opts RestoreOptions) (_ *Restored, err error) 
 	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
 		return nil, fmt.Errorf("--node-id %q %s", opts.NodeID, fault)
 	}
-	r := &restore{ctx: ctx, opts: &opts, target: filepath.Clean(opts.DataDir)}
+	// Absolute: what is made beside it must not lie in it, as it would with ".".
+	target, err := filepath.Abs(opts.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	r := &restore{ctx: ctx, opts: &opts, target: target}
 	// A link to a disk stays one.
 	if disk, err := filepath.EvalSymlinks(r.target); err == nil {
 		r.target = disk
 	}
 	if err := errors.Join(r.choose(), r.vacant()); err != nil {
+		return nil, err
+	}
+	if err := r.replaceable(); err != nil {
 		return nil, err
 	}
 	if err := r.verify(); err != nil {
@@ -107,6 +118,33 @@ func (r *restore) vacant() error {
 		return fmt.Errorf("%w: %s has %q and more; name one that does not exist", ErrNotEmpty, r.target, names[0].Name())
 	}
 	return nil
+}
+
+// replaceable refuses a target, empty, that could not be replaced at the end: a place where a disk is mounted, or one that
+// whoever calls stands in and would not find again. It moves the target away and back, which tells.
+func (r *restore) replaceable() error {
+	is, err := os.Stat(r.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if here, err := os.Stat("."); err == nil && os.SameFile(here, is) {
+		return fmt.Errorf("%w: it is the working directory, which would be gone; call this from elsewhere, or name another", ErrNotReplaceable)
+	}
+	aside := r.target + restoringSuffix + ".aside"
+	if err := os.Rename(r.target, aside); err != nil {
+		return r.notReplaceable(err)
+	}
+	if err := os.Rename(aside, r.target); err != nil {
+		return fmt.Errorf("data directory: it was moved away and cannot be moved back: %w", err)
+	}
+	return nil
+}
+
+func (r *restore) notReplaceable(err error) error {
+	return fmt.Errorf("%w: %s (where a disk is mounted there, name a directory below it): %w", ErrNotReplaceable, r.target, err)
 }
 
 // verify reads the whole backup.
@@ -212,7 +250,7 @@ func (r *restore) rename() error {
 		return err // it was, a while ago
 	}
 	if err := os.Remove(r.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory: %s is empty and cannot be replaced (where a disk is mounted there, name a directory below it): %w", r.target, err)
+		return r.notReplaceable(err)
 	}
 	if err := os.Rename(r.dir.path, r.target); err != nil {
 		return fmt.Errorf("data directory: %w", err)

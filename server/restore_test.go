@@ -199,7 +199,7 @@ func TestRestoreRefuses(t *testing.T) {
 		f    func() (*Restored, error)
 	}{
 		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
-		"another key": {proof.ErrUnknownKey, "another key", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
+		"another key": {proof.ErrUnknownKey, "but by", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
 		"no backup":   {backup.ErrNone, "nothing", func() (*Restored, error) { return try(signed, "nothing") }},
 		"format":      {ErrBackupFormat, "the build that made it, dev", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Format++ })) }},
 		"term":        {storage.ErrPromise, "of term", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Term++ })) }},
@@ -302,5 +302,57 @@ func TestRestoreBehindALink(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(disk, "identity.json")); err != nil {
 		t.Errorf("behind the link is no data directory: %v", err)
+	}
+}
+
+// TestRestoreHere: the working directory is refused before anything is read, however it is called, and is as it was.
+func TestRestoreHere(t *testing.T) {
+	n := startNode(t)
+	n.mustAppend("run", numbered(0))
+	repo := newRepository(t)
+	n.backUp(repo)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	here, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{".", "../" + filepath.Base(dir), dir, link} {
+		refuseTarget(t, repo, target)
+		if after, err := os.Stat(dir); err != nil || !os.SameFile(here, after) {
+			t.Errorf("%s: it is another directory now: %v, %v", target, after, err)
+		}
+	}
+	opts := testOptions(t)
+	opts.DataDir = "below/it" // relative
+	if _, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "below", "it", "identity.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// refuseTarget wants a restore into an empty directory to be refused before anything is read.
+func refuseTarget(t *testing.T, repo *backup.Repository, target string) {
+	t.Helper()
+	opts := testOptions(t)
+	opts.DataDir = target
+	_, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo, Progress: func(step string, _ backup.Progress) {
+		t.Errorf("%s: it begins with %s", target, step)
+	}})
+	if !errors.Is(err, ErrNotReplaceable) {
+		t.Errorf("%s: %v", target, err)
+	}
+	if names, err := os.ReadDir(target); err != nil || len(names) > 0 {
+		t.Errorf("%s has %v, %v", target, names, err)
+	}
+	beside, err := filepath.Glob(filepath.Join(target, "..", "*"+restoringSuffix+"*"))
+	if err != nil || len(beside) > 0 {
+		t.Errorf("beside %s are %v, %v", target, beside, err)
 	}
 }

@@ -75,6 +75,7 @@ type Server struct {
 	encodings encodings
 	exports   atomic.Int64 // that are under way
 
+	handling handling
 	held     atomic.Int64                   // bytes of events that wait for their answer
 	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
 	data     atomic.Uint64                  // bytes below the data directory
@@ -313,7 +314,7 @@ func (s *Server) serve(l listeners, admin *atomic.Pointer[http.Handler]) error {
 	inner := bufconn.Listen(gatewayBuffer)
 	s.watches = newDispatcher(s.opts.Heartbeat)
 	s.onClose(func() error { s.watches.close(); s.sends.Wait(); return nil })
-	s.onClose(func() error { return drainGRPC(g) })
+	s.onClose(func() error { return s.handling.drain(g) })
 	conn, err := s.dialGateway(inner)
 	if err != nil {
 		return fmt.Errorf("server: gateway: %w", err)
@@ -341,8 +342,8 @@ func (s *Server) limits() gate.Limits { return gate.Limits{Bytes: s.opts.MaxRequ
 func (s *Server) newGRPCServer() *grpc.Server {
 	guard := gate.NewGuard(s.limits(), statusOf)
 	g := grpc.NewServer(slices.Concat(guard.ServerOptions(), s.transportOptions(), []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
+		grpc.ChainUnaryInterceptor(s.handling.unary, s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.handling.stream, s.metrics.stream),
 	}, s.opts.GRPC)...)
 	guarded := guard.Register(g)
 	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})
@@ -400,22 +401,6 @@ func (s *Server) goServe(name string, serve func() error) {
 			s.opts.Fail(fmt.Errorf("server: %s listener: %w", name, err))
 		}
 	}()
-}
-
-// drainGRPC lets calls under way end, for a while.
-func drainGRPC(g *grpc.Server) error {
-	done := make(chan struct{})
-	go func() {
-		g.GracefulStop()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(drainTimeout):
-		g.Stop()
-		<-done
-	}
-	return nil
 }
 
 func drainHTTP(h *http.Server) error {

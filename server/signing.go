@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"runlog/proof"
 	"runlog/server/seal"
@@ -18,8 +19,29 @@ const (
 // sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
 func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error) {
-	return s.sealer.Load().Sign(st)
+	sealer := s.sealer.Load()
+	if note, signed, err = sealer.Sign(st); signed || err != nil || s.opts.CheckpointInterval < 0 {
+		return note, signed, err
+	}
+	// A cluster that was founded a moment ago has no key yet, or not everywhere.
+	again := time.NewTicker(keyRetry)
+	defer again.Stop()
+	for tries := keyPatience / keyRetry; tries > 0 && !signed && err == nil && !s.keyGone.Load(); tries-- {
+		select {
+		case <-again.C:
+		case <-s.stopping.Done():
+			return note, signed, err
+		}
+		note, signed, err = sealer.Sign(st)
+	}
+	return note, signed, err
 }
+
+// keyPatience is how long what is to be signed waits for a key of which it is not known that it is missing.
+const (
+	keyPatience = 5 * time.Second
+	keyRetry    = 100 * time.Millisecond
+)
 
 // openSealer begins to look after the cluster's signing key and its checkpoints.
 func (s *Server) openSealer() {
@@ -56,7 +78,7 @@ func (s *Server) keyMissing(missing bool) {
 	case missing && !raised:
 		s.metrics.keyAlerts.Inc()
 		s.log.Error("no member has the key with which the cluster signs: exports, backups and checkpoints are not signed. "+
-			"Bring back a node that has it, or make a new one: runlog audit rotate-key", "alert", alertKeyMissing)
+			"Bring back a node that has it, or make a new one: runlog audit rotate-key --old-key-is-lost", "alert", alertKeyMissing)
 	case !missing && raised:
 		s.log.Info("the key with which the cluster signs is here", "alert", alertKeyMissing)
 	}

@@ -36,7 +36,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	}
 
 	// The forger: all events are skipped, one is claimed that never was. All of it is public, but the signature.
-	w, err := n.server.parseWindow(&runlogv1.ExportEventsRequest{To: x.summary.To})
+	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{To: x.summary.To})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	auditLoad(n, 0)
-	w, err := n.server.parseWindow(&runlogv1.ExportEventsRequest{})
+	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,4 +106,11 @@ func TestStalledExports(t *testing.T) {
 	}
 	eventually(t, "the places of stalled exports are free again", func() bool { return n.server.exports.Load() == 0 })
 	n.export(&runlogv1.ExportEventsRequest{RunId: "other"})
+}
+
+// TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node that is not given the key yet.
+func TestSignedFromTheBeginning(t *testing.T) {
+	for _, n := range startNodes(t, 3, seldom) {
+		n.haveKey()
+	}
 }

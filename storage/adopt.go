@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -144,8 +145,12 @@ func (a *adoption) makeDurable(h *handle) error {
 func (p *Promise) fits(a *Applied) error {
 	is := Promise{Cluster: p.Cluster, Index: a.Index, Term: a.Term, RollingHash: a.RollingHash, PersistedAt: a.PersistedAt, Runs: a.Runs(), Events: a.Events}
 	if is != *p {
-		return fmt.Errorf("%w: they hold entries up to %d of term %d, rolling hash %x, %d events of %d runs, the last stamp %d; said was %d, %d, %x, %d, %d, %d",
-			ErrPromise, is.Index, is.Term, is.RollingHash, is.Events, is.Runs, is.PersistedAt, p.Index, p.Term, p.RollingHash, p.Events, p.Runs, p.PersistedAt)
+		return fmt.Errorf("%w: they hold entries up to %d of term %d, rolling hash %x, %d events of %d runs, the last stamp %s; said was %d, %d, %x, %d, %d, %s",
+			ErrPromise, is.Index, is.Term, is.RollingHash, is.Events, is.Runs, stampText(is.PersistedAt),
+			p.Index, p.Term, p.RollingHash, p.Events, p.Runs, stampText(p.PersistedAt))
 	}
 	return nil
 }
+
+// stampText is a stamp as people read it.
+func stampText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }

@@ -37,9 +37,21 @@ type tenantBlocks struct {
 // blockSpan is a row of blocks of one chunk.
 type blockSpan struct{ chunk, first, count uint32 }
 
+// What is kept of one proposal for the next: tenants, and spans of all of them. One that has more is rare; together they are
+// less than 100 KiB.
+const (
+	keptTenants = 1 << 10
+	keptSpans   = 1 << 12
+)
+
 func (t *tenants) reset() {
-	for i := range t.list {
-		t.list[i].spans = t.list[i].spans[:0]
+	spans := 0
+	for _, b := range t.list[:cap(t.list)] { // also those of earlier proposals
+		spans += cap(b.spans)
+	}
+	if cap(t.list) > keptTenants || spans > keptSpans {
+		*t = tenants{}
+		return
 	}
 	t.list, t.last = t.list[:0], 0
 	clear(t.at)

@@ -20,6 +20,7 @@ type auditExportOptions struct {
 	windowOptions
 	file, format string
 	allowOpen    bool
+	unsigned     bool // is taken too
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
@@ -32,7 +33,8 @@ file ends with a manifest: the window, the filter, the count and the digest of t
 audit verify FILE" checks it without a server.
 
 The file gets its name when it is whole, and replaces none. Lost connections and nodes do not matter: the export goes on at
-another node. A window that is not closed is refused, because the same window would have other events later.
+another node. A window that is not closed is refused, because the same window would have other events later; so is an export
+that the cluster does not sign, because nobody could tell it from one that somebody has made up.
 
 ` + windowHelp,
 		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
@@ -47,6 +49,7 @@ another node. A window that is not closed is refused, because the same window wo
 	flags.StringVarP(&opts.file, "file", "f", "", "file to write; - is standard output, for jsonl and csv")
 	flags.StringVar(&opts.format, "format", "", strings.Join(export.FormatNames(), ", ")+"; without it, what the name of the file ends in")
 	flags.BoolVar(&opts.allowOpen, "allow-open", false, "export a window that is not closed, as it is now")
+	flags.BoolVar(&opts.unsigned, "allow-unsigned", false, "export also while the cluster lacks its key, without a signature")
 	complete(cmd, "format", export.FormatNames()...)
 	return cmd
 }
@@ -122,6 +125,7 @@ type exporter struct {
 	record  export.Record
 	tally   export.Tally
 	summary *runlogv1.ExportSummary
+	stated  *proof.Export // what the summary's statement says
 }
 
 // look asks what the cluster knows of the window, so that one that is open or refused is so before anything is written,
@@ -182,7 +186,7 @@ func (e *exporter) run(ctx context.Context) error {
 // agree compares what came with what the cluster says that it sent: a file that would not verify is not kept.
 func (e *exporter) agree() error {
 	s := e.summary
-	st, _, err := proof.Peek(s.GetStatement())
+	st, signers, err := proof.Peek(s.GetStatement())
 	if err != nil {
 		return fmt.Errorf("the cluster's statement on the export: %w", err)
 	}
@@ -190,6 +194,7 @@ func (e *exporter) agree() error {
 	if err != nil {
 		return fmt.Errorf("the cluster's statement on the export: %w", err)
 	}
+	e.stated = stated
 	switch {
 	case stated.Count != e.tally.Count || stated.Digest != e.tally.Digest:
 		return &exitError{exitFailed, fmt.Sprintf("%s came with the digest %s, and the cluster says that it sent %d with %s; nothing was kept, try again",
@@ -198,6 +203,8 @@ func (e *exporter) agree() error {
 		return &exitError{exitFailed, fmt.Sprintf("the cluster has exported a window up to %s, and not to %s", proof.FormatTime(stated.To), clock(e.req.GetTo()))}
 	case !stated.Closed() && !e.opts.allowOpen:
 		return e.openError(time.Unix(0, stated.To).UTC(), time.Unix(0, stated.CompleteThrough).UTC())
+	case len(signers) == 0 && !e.opts.unsigned:
+		return &exitError{exitRefused, "the export is not signed, and no whole file was kept: " + keyMissing}
 	}
 	return nil
 }
@@ -208,6 +215,7 @@ type exportReport struct {
 	Format    string   `json:"format"`
 	From      string   `json:"from"`
 	To        string   `json:"to"`
+	Filter    []string `json:"filter"`
 	Closed    bool     `json:"closed"`
 	Count     uint64   `json:"count"`
 	Digest    string   `json:"digest"`
@@ -229,7 +237,8 @@ func (e *exporter) report(format export.Format) error {
 	}
 	if e.app.format == formatJSON {
 		return json.NewEncoder(to).Encode(exportReport{
-			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()), Closed: s.GetClosed(), Count: s.GetCount(),
+			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
+			Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
 			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Seconds: took.Seconds(),
 		})
 	}
@@ -243,6 +252,7 @@ func (e *exporter) report(format export.Format) error {
 		[2]string{"Format", format.String()},
 		[2]string{"Cluster", s.GetClusterId()},
 		[2]string{"Window", span(s.GetFrom(), s.GetTo())},
+		[2]string{"Filter", strings.Join(filterOf(e.stated), ", ")},
 		[2]string{"State", state},
 		[2]string{"Events", fmt.Sprintf("%s in %s (%s/s)", number(s.GetCount()), brief(took), number(uint64(float64(s.GetCount())/max(took.Seconds(), 1e-3))))},
 		[2]string{"Digest", s.GetDigest()},

@@ -14,24 +14,25 @@ import (
 )
 
 func (a *app) auditCheckpointsCommand() *cobra.Command {
-	var limit uint64
+	var most uint64
 	cmd := &cobra.Command{
 		Use:   "checkpoints",
 		Short: "List what the cluster has signed about all its runs, newest first",
 		Long: `List the signed checkpoints, newest first: each has the root of a Merkle tree over the heads of all runs. Keep one in a
 place that the operators of the cluster cannot reach, and they cannot change anything before it unseen. With -o json each
 line has the signed note itself.`,
-		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt",
-		Args:    cobra.NoArgs,
+		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
+			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
-				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(limit, 100))})
-				return list(a, seq, limit, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
+				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
+				return list(a, seq, most, func(c *runlogv1.Checkpoint) ([]byte, error) { return jsonLine(c) }, checkpointCells,
 					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&limit, "limit", 20, "at most so many; 0 means all")
+	limitFlag(cmd.Flags(), &most, 20, "at most so many")
 	return cmd
 }
 
@@ -84,17 +85,19 @@ func endorsed(k *runlogv1.SigningKey) string {
 }
 
 func (a *app) auditRotateKeyCommand() *cobra.Command {
-	return &cobra.Command{
+	req := &runlogv1.RotateSigningKeyRequest{}
+	cmd := &cobra.Command{
 		Use:   "rotate-key",
 		Short: "Make a new key with which the cluster signs from now on",
 		Long: `Make a new key with which the cluster signs from now on. The old one vouches for it, so that who has the old public key can
-verify what the new one signs, and is forgotten. Where no node has the old key any more (AUDIT_KEY_MISSING), nothing vouches
-for the new one: give its public part to everybody who verifies.`,
+verify what the new one signs, and is forgotten. While no node that answers has the old key (AUDIT_KEY_MISSING) nothing is
+made: bring back one that has it. Where there is none any more, say so with --old-key-is-lost. Nothing vouches for the new key
+then: give its public part to everybody who verifies.`,
 		Example: "  runlog audit rotate-key",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.asking(func(c *client.Client) error {
-				k, err := c.RotateSigningKey(cmd.Context())
+				k, err := c.RotateSigningKey(cmd.Context(), req)
 				if err != nil {
 					return err
 				}
@@ -102,6 +105,8 @@ for the new one: give its public part to everybody who verifies.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&req.OldKeyIsLost, "old-key-is-lost", false, "make a key for which nothing vouches, where no node has the old one")
+	return cmd
 }
 
 func (a *app) showKey(k *runlogv1.SigningKey) error {

@@ -84,7 +84,7 @@ func (a *app) writeProof(ctx context.Context, c *client.Client, runID string, op
 	if err := to.keep(); err != nil || opts.file == "-" {
 		return err
 	}
-	return a.reportProof(opts.file, &proof.RunReport{Leaf: p.Leaf, Checkpoint: *checkpoint, Key: key})
+	return a.reportProof(opts.file, &proof.RunReport{Leaf: p.Leaf, Checkpoint: *checkpoint, Key: key}, len(opts.keys) > 0)
 }
 
 // wrongAnswer says that a server did not answer what can be proved.
@@ -158,10 +158,13 @@ func (a *app) verifyProof(path string, file io.Reader, keys []string) error {
 			"and who is to be convinced must have got one in another way", path)
 	}
 	report, err := proof.VerifyRunFile(file, keys...)
+	if errors.Is(err, proof.ErrUnknownKey) {
+		return hinted{&exitError{exitRefused, fmt.Sprintf("%s: %v", path, err)}, signatureHint(err)}
+	}
 	if err != nil {
 		return &exitError{exitRefused, fmt.Sprintf("%s: %v", path, err)}
 	}
-	return a.reportProof(path, report)
+	return a.reportProof(path, report, true)
 }
 
 // proofReport is what a proof proves, as JSON shows it.
@@ -177,15 +180,23 @@ type proofReport struct {
 	CompleteThrough string `json:"completeThrough"`
 	Runs            uint64 `json:"runs"`
 	Root            string `json:"root"`
-	VerifiedKey     string `json:"verifiedKey"`
+	// VerifiedKey is the public key that has signed; empty where none was given, and ServerKey is what the server says it is.
+	VerifiedKey string `json:"verifiedKey"`
+	ServerKey   string `json:"serverKey,omitempty"`
 }
 
-func (a *app) reportProof(path string, r *proof.RunReport) error {
+// reportProof tells what a proof proves to who trusts its key: one that was named, or one that only the server has named.
+func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 	c, h := &r.Checkpoint, &r.Leaf
+	verified, server, signature := r.Key, "", "verified, by "+r.Key
+	if !named {
+		verified, server = "", r.Key
+		signature = "by the key " + r.Key + ", which this server names: compare it with one that you got another way, or give that with --key"
+	}
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(proofReport{
 			File: path, Format: "run proof", ClusterID: fmt.Sprintf("%x", c.Cluster), RunID: h.RunID, TenantID: h.TenantID, LastSeq: h.LastSeq,
-			ChainDigest: h.Chain.String(), CompleteThrough: proof.FormatTime(c.CompleteThrough), Runs: c.Runs, Root: fmt.Sprintf("%x", c.Root[:]), VerifiedKey: r.Key,
+			ChainDigest: h.Chain.String(), CompleteThrough: proof.FormatTime(c.CompleteThrough), Runs: c.Runs, Root: fmt.Sprintf("%x", c.Root[:]), VerifiedKey: verified, ServerKey: server,
 		})
 	}
 	out := bufio.NewWriter(a.stdout)
@@ -198,7 +209,7 @@ func (a *app) reportProof(path string, r *proof.RunReport) error {
 		[2]string{"Records", fmt.Sprintf("all up to runSeq %d: none was changed, left out, added or put in another place", h.LastSeq)},
 		[2]string{"Chain", h.Chain.String()},
 		[2]string{"Checkpoint", fmt.Sprintf("of %s, over %s", proof.FormatTime(c.CompleteThrough), plural(c.Runs, "run"))},
-		[2]string{"Signature", "verified, by " + r.Key},
+		[2]string{"Signature", signature},
 	)
 	return out.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,43 @@ func cli(t *testing.T, address, stdin string, args ...string) (code exitCode, st
 	a := &app{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
 	code = a.run(context.Background(), append([]string{"--server", address}, args...))
 	return code, out.String(), errs.String()
+}
+
+// verifyKept keeps the checkpoints of a cluster, as notes and as lines, and verifies them.
+func verifyKept(t *testing.T, do func(want exitCode, says string, args ...string) string, dir, old, key string) {
+	t.Helper()
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	lines := do(exitOK, "note", "audit", "checkpoints", "--limit", "0", "-o", "json")
+	var notes []string // newest first
+	for line := range strings.Lines(lines) {
+		var c struct{ Note string }
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatal(err)
+		}
+		notes = append(notes, c.Note)
+	}
+	all, newest := file("all.jsonl", lines), file("newest.txt", notes[0]+"\n") // as jq -r prints it
+	oldest := file("oldest.txt", notes[len(notes)-1])
+	do(exitOK, "verified, by "+key, "audit", "verify", newest, "--key", key)
+	do(exitOK, "each names the one before", "audit", "verify", all, "--key", key, "--key", old)
+	do(exitOK, `"checkpoints":`+strconv.Itoa(len(notes)), "audit", "verify", oldest, file("notes.txt", strings.Join(notes, "\n")), newest, "--key", key, "--key", old, "-o", "json")
+	do(exitRefused, "but by "+key[:48]+"; that alone is no forgery", "audit", "verify", newest, "--key", old)
+	do(exitUsage, "--key", "audit", "verify", newest)
+	do(exitUsage, "one file, or some that have checkpoints", "audit", "verify", newest, filepath.Join(dir, "two"), "--key", key)
+	do(exitRefused, "audit checkpoints --limit 0", "audit", "verify", oldest, newest, "--key", key, "--key", old)
+	do(exitRefused, "the signature does not fit", "audit", "verify", file("x.txt", strings.Replace(notes[0], "\nevents ", "\nevents 1", 1)), "--key", key)
+	do(exitRefused, "has no signature", "audit", "verify", file("x.txt", notes[0]+"more"), "--key", key)
+	for _, change := range [][2]string{{`"runs":"`, `"runs":"1`}, {`"root":"`, `"root":"0`}, {`"events":"`, `"events":"1`}, {`,"keyId"`, `, "keyId"`}, {`"completeThrough":"2`, `"completeThrough":"1`}, {"\n", ",\n"}} {
+		changed := strings.Replace(lines, change[0], change[1], 1)
+		do(exitRefused, "line 1: ", "audit", "verify", file("x.jsonl", changed), "--key", key, "--key", old)
+	}
 }
 
 // TestAuditProof: a run is proved into a file that verifies with an old key of the cluster and the new one, with no other,
@@ -56,13 +94,23 @@ func TestAuditProof(t *testing.T) {
 		return key
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	do(exitOK, "verified, by", "audit", "proof", "run-1", "-f", file("one"))
+	said := do(exitOK, "which this server names", "audit", "proof", "run-1", "-f", file("one"))
 	first := newestKey()
+	if strings.Contains(said, "verified") || !strings.Contains(said, first.PublicKey) {
+		t.Errorf("of a key that nobody named it is said:\n%s", said)
+	}
+	do(exitOK, "verified, by "+first.PublicKey, "audit", "proof", "run-1", "-f", file("one again"), "--key", first.PublicKey)
+	do(exitOK, `"verifiedKey":"","serverKey":"`+first.PublicKey, "audit", "proof", "run-1", "-f", file("one in JSON"), "-o", "json")
 	do(exitOK, "Endorsed    yes", "audit", "rotate-key")
 	do(exitOK, "Checkpoint", "audit", "proof", "run-1", "-f", file("still"), "--newest", "--key", first.PublicKey)
-	if code, out, errs := cli(t, at, strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, `"logicalAttemptId":2,`), "append", "-f", "-"); code != exitOK {
-		t.Fatal(out, errs)
+	attempt := func(n string) {
+		t.Helper()
+		text := strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, `"logicalAttemptId":`+n+`,`)
+		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != exitOK {
+			t.Fatal(out, errs)
+		}
 	}
+	attempt("2")
 	do(exitOK, "up to runSeq 6", "audit", "proof", "run-1", "-f", file("two"))
 	text := do(exitOK, "runlog run proof 1", "audit", "proof", "run-1")
 	if two, err := os.ReadFile(file("two")); err != nil || string(two) != text {
@@ -72,7 +120,10 @@ func TestAuditProof(t *testing.T) {
 		do(exitOK, "verified, by", "audit", "verify", file(name), "--key", first.PublicKey)
 	}
 	do(exitOK, `"runId":"run-1"`, "audit", "verify", file("two"), "--key", newestKey().PublicKey, "-o", "json")
-	do(exitRefused, "one that you trust", "audit", "verify", file("one"), "--key", newestKey().PublicKey)
+	do(exitRefused, "but by "+first.PublicKey[:48], "audit", "verify", file("one"), "--key", newestKey().PublicKey)
+	do(exitOK, "events", "audit", "export", "--from", "beginning", "-f", file("x.jsonl"))
+	do(exitOK, "verified, by "+newestKey().PublicKey, "audit", "verify", file("x.jsonl"), "--key", newestKey().PublicKey)
+	do(exitRefused, "but by "+newestKey().PublicKey[:48]+"; that alone is no forgery", "audit", "verify", file("x.jsonl"), "--key", first.PublicKey)
 	do(exitUsage, "--key", "audit", "verify", file("one"))
 	do(exitUsage, "no public key", "audit", "proof", "run-1", "--key", "x")
 	do(exitUsage, "exists", "audit", "proof", "run-1", "-f", file("one"))
@@ -94,4 +145,7 @@ func TestAuditProof(t *testing.T) {
 		t.Errorf("%d checkpoints", lines)
 	}
 	do(exitOK, "COMPLETE THROUGH", "audit", "checkpoints", "--limit", "1")
+	attempt("3")
+	do(exitOK, "up to runSeq 9", "audit", "proof", "run-1", "-f", file("three"))
+	verifyKept(t, do, dir, first.PublicKey, newestKey().PublicKey)
 }

@@ -35,7 +35,7 @@ window has the same events for ever, at every node; events may still be added to
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().Uint64Var(&opts.limit, "limit", 1000, "at most so many events; 0 means all")
+	limitFlag(cmd.Flags(), &opts.limit, 1000, "at most so many events")
 	return cmd
 }
 

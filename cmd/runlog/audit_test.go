@@ -3,9 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +87,7 @@ func TestAuditExportVerify(t *testing.T) {
 				{[]string{"--key", fakeSigner(2).PublicKey(), "--key", key}, exitOK, "verified, by " + key},
 				{nil, exitOK, "NOT VERIFIED"},
 				{[]string{"--key", key, "-o", "json"}, exitOK, `"verifiedKey":"` + key + `"`},
-				{[]string{"--key", fakeSigner(2).PublicKey()}, exitRefused, "signed with another key"},
+				{[]string{"--key", fakeSigner(2).PublicKey()}, exitRefused, "the events fit the manifest, and the manifest is not verified: proof: not signed by a key that was named, but by " + key[:48]},
 			} {
 				s := auditSession(t.Context(), t, audit, append([]string{"verify", path}, test.args...)...)
 				if s.code != test.code || !strings.Contains(s.text(), test.want) {
@@ -151,12 +157,83 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 	}
 }
 
-// TestAuditExportOpen: an open window is taken when it is said to be wanted, and the file says that it was open.
+// TestAuditExportAfterKill: what an export that was killed has left is taken over; what another one writes, or somebody has put
+// in its place, is not.
+func TestAuditExportAfterKill(t *testing.T) {
+	dir := t.TempDir()
+	path, part := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, ".x.jsonl.part")
+	if err := os.WriteFile(part, bytes.Repeat([]byte("{}\n"), 10_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	export := func(want exitCode, says string) {
+		t.Helper()
+		s := auditSession(t.Context(), t, sampleAudit(), "export", "--from", "2026-02-11", "--tenant", "acme", "--type", "RunFailed", "-f", path)
+		if s.code != want || !strings.Contains(s.text(), says) {
+			t.Errorf("no %q, or not exit %d: %s", says, want, s.text())
+		}
+	}
+	held, err := os.Open(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Skip("no locks here:", err)
+	}
+	export(exitUsage, "another process is writing")
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	export(exitOK, "is written anew")
+	if s := auditSession(t.Context(), t, sampleAudit(), "verify", path, "--key", fakeSigner(1).PublicKey()); s.code != exitOK || !strings.Contains(s.text(), "tenant acme, type RunFailed") {
+		t.Error(s.text())
+	}
+	precious := filepath.Join(dir, "precious")
+	if err := errors.Join(os.Remove(path), os.WriteFile(precious, []byte("mine"), 0o600), os.Symlink(precious, part)); err != nil {
+		t.Fatal(err)
+	}
+	export(exitUsage, "it is no file, or was moved")
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "mine" {
+		t.Errorf("a link led to a file that is now %q, %v", text, err)
+	}
+	if err := os.Remove(part); err != nil {
+		t.Fatal(err)
+	}
+	export(exitOK, "Filter     tenant acme, type RunFailed")
+	if names := filesIn(t, dir); len(names) != 2 {
+		t.Errorf("left %q", names)
+	}
+}
+
+// TestAuditVerifyManyFaults: of more faults than are shown it is said how many there are.
+func TestAuditVerifyManyFaults(t *testing.T) {
+	audit := sampleAudit()
+	audit.records = slices.Repeat(audit.records, 10)
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	if s := auditSession(t.Context(), t, audit, "export", "--from", "beginning", "-f", path); s.code != exitOK {
+		t.Fatal(s.text())
+	}
+	s := auditSession(t.Context(), t, audit, "verify", path)
+	more := regexp.MustCompile(`(?m)^and (\d+) more$`).FindStringSubmatch(s.stderr.String())
+	if more == nil || strings.Count(s.stderr.String(), "\nline ") != 19 {
+		t.Fatal(s.text())
+	}
+	n, err := strconv.Atoi(more[1])
+	if err != nil || !strings.Contains(s.stderr.String(), fmt.Sprintf("%d faults found", 20+n)) {
+		t.Error(s.text())
+	}
+}
+
+// TestAuditExportOpen: an open window, and an export that nobody signs, is taken when it is said to be wanted, and the file
+// says so.
 func TestAuditExportOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.csv")
 	audit := sampleAudit()
 	audit.signer = nil
 	s := auditSession(t.Context(), t, audit, "export", "--from", "2026-02-11", "--to", "2026-04-01", "--allow-open", "-f", path)
+	if s.code != exitRefused || !strings.Contains(s.stderr.String(), "not signed") || !strings.Contains(s.stderr.String(), "rotate-key") || len(filesIn(t, filepath.Dir(path))) > 0 {
+		t.Fatal(s.text())
+	}
+	s = auditSession(t.Context(), t, audit, "export", "--from", "2026-02-11", "--to", "2026-04-01", "--allow-open", "--allow-unsigned", "-f", path)
 	if s.code != exitOK || !strings.Contains(s.text(), "open: complete through 2026-03-01T00:00:00Z") || !strings.Contains(s.text(), "nobody") {
 		t.Fatal(s.text())
 	}
@@ -165,7 +242,7 @@ func TestAuditExportOpen(t *testing.T) {
 		t.Error(s.text())
 	}
 	s = auditSession(t.Context(), t, audit, "verify", path, "--key", fakeSigner(1).PublicKey())
-	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") {
+	if s.code != exitRefused || !strings.Contains(s.text(), "not signed") || strings.Contains(s.text(), "is not what was exported") {
 		t.Error(s.text())
 	}
 }

@@ -28,26 +28,28 @@ const (
 )
 
 func (a *app) backupCommand() *cobra.Command {
-	var full bool
+	var full, unsigned bool
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Back up a node into a directory, and look after backups",
 		Long: `Make a backup of the node that --server names, while it works, in the directory DIR, which is made where
 there is none. A backup is a whole state of the cluster at one moment; what is new since the last one of
-the same node is sent, and every file that is there already is read by the node and compared.
+the same node is sent. Every file that is there already is read by the node, and compared with what its
+digest was: the copy in the directory is not read. "runlog backup verify --all" reads all copies.
 
-A backup that is cut leaves no backup, and the next one goes on with the files that have come whole. One
-directory is for one cluster. "runlog restore" makes a node of a backup.`,
+A backup that is cut leaves no backup, and the next one goes on with the files that have come whole. One that
+the cluster has not signed is kept, and the exit code is 1. One directory is for one cluster. "runlog restore" makes a node of a backup.`,
 		Example: "  runlog backup /backups/main --server 10.0.0.2:7410\n  runlog backup list /backups/main\n" +
 			"  runlog backup verify /backups/main\n  runlog backup prune /backups/main --keep 7",
 		Args: oneArgument("the directory of the backups"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.dialOptions = append(a.dialOptions, grpc.WithInitialWindowSize(backupWindow), grpc.WithInitialConnWindowSize(2*backupWindow),
 				grpc.WithReadBufferSize(backupBuffer))
-			return a.asking(func(c *client.Client) error { return a.takeBackup(cmd.Context(), c, args[0], full) })
+			return a.asking(func(c *client.Client) error { return a.takeBackup(cmd.Context(), c, args[0], full, unsigned) })
 		},
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "have all files sent, also those that are there")
+	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "exit with 0 also where the cluster lacks its key and has not signed the backup")
 	cmd.AddCommand(a.backupListCommand(), a.backupVerifyCommand(), a.backupPruneCommand())
 	return cmd
 }
@@ -78,7 +80,7 @@ func lineOf(m *backup.Manifest) backupLine {
 	}
 }
 
-func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full bool) error {
+func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full, unsigned bool) error {
 	began := time.Now()
 	source := func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 		return c.Backup(ctx, req)
@@ -89,7 +91,16 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 	if err != nil {
 		return backupError(err)
 	}
-	took := time.Since(began)
+	if err := a.printTaken(taken, time.Since(began)); err != nil {
+		return err
+	}
+	if len(taken.Signers) == 0 && !unsigned {
+		return &exitError{exitRefused, "the backup is whole and was kept, and it is not signed, so that nobody can tell whether it was changed on purpose: " + keyMissing}
+	}
+	return nil
+}
+
+func (a *app) printTaken(taken *backup.Taken, took time.Duration) error {
 	rate := uint64(float64(taken.Bytes()) / max(took.Seconds(), 1e-3))
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(struct {
@@ -101,7 +112,7 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 			Seconds    float64 `json:"seconds"`
 		}{lineOf(taken.Manifest), taken.SentFiles, taken.SentBytes, taken.KnownFiles, taken.KnownBytes, took.Seconds()})
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s\nof node %s, %s of %s up to entry %s, complete through %s; %s\n%s, %s in %v (%s/s): %s sent, %s were there\n",
+	_, err := fmt.Fprintf(a.stdout, "%s\nof node %s, %s of %s up to entry %s, complete through %s; %s\n%s, %s in %v (%s/s): %s sent, %s were there\n",
 		taken.Name, oneLine(taken.Node), plural(taken.Events, "event"), plural(taken.Runs, "run"), number(taken.Position), proof.FormatTime(taken.CompleteThrough),
 		signersOf(taken.Manifest), plural(len(taken.Files), "file"), sizeText(taken.Bytes()), took.Round(time.Millisecond), sizeText(rate),
 		sizeText(taken.SentBytes), sizeText(taken.KnownBytes))
@@ -132,7 +143,7 @@ func (a *app) copying() (*progress, func(step string, p backup.Progress)) {
 	}
 }
 
-// backupError gives an error of a repository its exit code.
+// backupError gives an error of a repository its exit code: damage is told as "audit verify" tells it.
 func backupError(err error) error {
 	switch {
 	case err == nil:
@@ -143,13 +154,13 @@ func backupError(err error) error {
 		return &exitError{exitUnavailable, err.Error() + "; try again when it is done"}
 	case errors.Is(err, backup.ErrMissing), errors.Is(err, backup.ErrDamaged):
 		// One line for each file.
-		return hinted{&exitError{exitFailed, err.Error()}, "another backup may be whole, and runlog backup --full has everything sent anew that the node still has"}
+		return hinted{&exitError{exitRefused, err.Error()}, "another backup may be whole, and runlog backup --full has everything sent anew that the node still has"}
 	case errors.Is(err, backup.ErrManifest):
-		return hinted{err, "restore the file from elsewhere, or name or make another backup; to give this one up, remove the file"}
+		return hinted{&exitError{exitRefused, err.Error()}, "restore the file from elsewhere, or name or make another backup; to give this one up, remove the file"}
 	case errors.Is(err, backup.ErrStream):
 		return hinted{err, "make the backup again: tables that have come whole are not sent again"}
 	case errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrSignature):
-		return hinted{err, "do not trust the backup; without --key only damage is looked for"}
+		return hinted{&exitError{exitRefused, err.Error()}, signatureHint(err) + "; without --key only damage is looked for"}
 	default:
 		return err
 	}
@@ -165,7 +176,7 @@ func (a *app) backupListCommand() *cobra.Command {
 }
 
 func (a *app) listBackups(dir string) error {
-	entries, err := backup.Open(nil, dir).List()
+	entries, err := backupsIn(backup.Open(nil, dir), dir)
 	if err != nil {
 		return err
 	}
@@ -197,13 +208,15 @@ func (a *app) listBackups(dir string) error {
 
 func (a *app) backupVerifyCommand() *cobra.Command {
 	var keys []string
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "verify DIR [NAME]",
-		Short: "Read a backup and compare every file with its manifest",
+		Short: "Read a backup, or all of them, and compare every file with its manifest",
 		Long: `Read all files of a backup and compare them with its manifest: NAME, or how it begins, or the one that reaches
-furthest. With --key the manifest must be signed with that key; without, only damage is found, and not
-somebody who has changed a file and the manifest.`,
-		Example: "  runlog backup verify /backups/main\n  runlog backup verify /backups/main 20260212T0600 --key \"$(cat cluster.pub)\"",
+furthest; with --all every backup of the directory, each file once. With --key a manifest must be signed
+with that key; without, only damage is found, and not somebody who has changed a file and the manifest.`,
+		Example: "  runlog backup verify /backups/main\n  runlog backup verify /backups/main --all\n" +
+			"  runlog backup verify /backups/main 20260212T0600 --key \"$(cat cluster.pub)\"",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return fmt.Errorf("verify takes the directory of the backups, and the name of one or none, not %s", plural(len(args), "argument"))
@@ -211,24 +224,19 @@ somebody who has changed a file and the manifest.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.verifyBackup(cmd.Context(), args[0], append(args, "")[1], keys)
+			switch {
+			case all && len(args) > 1:
+				return usageError("verify takes the name of a backup, or --all")
+			case all:
+				return a.verifyBackups(cmd.Context(), args[0], keys)
+			default:
+				return a.verifyBackup(cmd.Context(), args[0], append(args, "")[1], keys)
+			}
 		},
 	}
 	keyFlag(cmd, &keys)
+	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the directory")
 	return cmd
-}
-
-func keyFlag(cmd *cobra.Command, keys *[]string) {
-	cmd.Flags().StringArrayVar(keys, "key", nil, "public key of the cluster, name+id+key; may be repeated, and one of them must have signed")
-}
-
-func checkKeys(keys []string) error {
-	for _, key := range keys {
-		if _, err := proof.KeyID(key); err != nil {
-			return usageError("--key: %v", err)
-		}
-	}
-	return nil
 }
 
 func (a *app) verifyBackup(ctx context.Context, dir, name string, keys []string) error {
@@ -240,11 +248,9 @@ func (a *app) verifyBackup(ctx context.Context, dir, name string, keys []string)
 	if err != nil {
 		return backupError(err)
 	}
-	key := ""
-	if len(keys) > 0 {
-		if key, err = m.Signed(keys...); err != nil {
-			return backupError(fmt.Errorf("%s: %w", m.Name, err))
-		}
+	key, err := backupSigner(m, keys)
+	if err != nil {
+		return backupError(fmt.Errorf("%s: %w", m.Name, err))
 	}
 	bar, advance := a.copying()
 	err = repo.Verify(ctx, m, func(p backup.Progress) { advance("verifying", p) })
@@ -252,11 +258,81 @@ func (a *app) verifyBackup(ctx context.Context, dir, name string, keys []string)
 	if err != nil {
 		return backupError(fmt.Errorf("%s: %w", m.Name, err))
 	}
+	return a.tellVerified(m, key)
+}
+
+// backupSigner returns which of the keys has signed a backup; empty: none was asked for.
+func backupSigner(m *backup.Manifest, keys []string) (string, error) {
+	if len(keys) == 0 {
+		return "", nil
+	}
+	return m.Signed(keys...)
+}
+
+func (a *app) tellVerified(m *backup.Manifest, key string) error {
 	return a.tell(fmt.Sprintf("%s: %s, %s, are what was backed up; %s", m.Name, plural(len(m.Files), "file"), sizeText(m.Bytes()), signature(m, key)),
 		struct {
 			backupLine
 			Key string `json:"key,omitempty"`
 		}{lineOf(m), key})
+}
+
+// verifyBackups verifies all of a directory, and tells of each.
+func (a *app) verifyBackups(ctx context.Context, dir string, keys []string) error {
+	if err := checkKeys(keys); err != nil {
+		return err
+	}
+	repo := backup.Open(nil, dir)
+	entries, err := backupsIn(repo, dir)
+	if err != nil {
+		return err
+	}
+	var whole []*backup.Manifest // as far as their manifests tell
+	for _, e := range entries {
+		if e.Err == nil {
+			whole = append(whole, e.Manifest)
+		}
+	}
+	bar, advance := a.copying()
+	errs := repo.VerifyAll(ctx, whole, func(p backup.Progress) { advance("verifying", p) })
+	bar.clear()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	bad := 0
+	for _, e := range entries {
+		key, what, err := "", "DAMAGED", e.Err
+		if err == nil {
+			err, errs = errs[0], errs[1:]
+		}
+		if err == nil {
+			key, err = backupSigner(e.Manifest, keys)
+			what = "NOT SIGNED WITH --key"
+		}
+		if err == nil {
+			err = a.tellVerified(e.Manifest, key)
+		} else {
+			bad++
+			err = a.tell(fmt.Sprintf("%s: %s: %s", e.Name, what, strings.ReplaceAll(err.Error(), "\n", "; ")), backupLine{Name: e.Name, Error: err.Error()})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		return hinted{&exitError{exitRefused, fmt.Sprintf("of %s %d cannot be trusted, see above", plural(len(entries), "backup"), bad)},
+			"runlog backup --full has everything sent anew that the node still has; to give one up, remove its manifest"}
+	}
+	return nil
+}
+
+// backupsIn lists the backups of a directory, of which there is one at least.
+func backupsIn(repo *backup.Repository, dir string) ([]backup.Entry, error) {
+	entries, err := repo.List()
+	if err == nil && len(entries) == 0 {
+		err = usageError("%s has no backups", dir)
+	}
+	return entries, err
 }
 
 // signature tells what is known of a signature. key is the one that was verified.
@@ -274,31 +350,32 @@ func signature(m *backup.Manifest, key string) string {
 func (a *app) backupPruneCommand() *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
-		Use:     "prune DIR --keep N",
-		Short:   "Remove all backups but the newest, and the files that no backup has any more",
+		Use:   "prune DIR --keep N",
+		Short: "Remove all backups but the newest, and the files that no backup has any more",
+		Long: `Remove all backups but the N that reach furthest, and the files that no backup has any more. Where one goes,
+all files of those that stay are read before, and nothing is removed if one of them is damaged: one that
+would go may be whole. Meanwhile no backup can be made into the directory.`,
 		Example: "  runlog backup prune /backups/main --keep 7",
 		Args:    oneArgument("the directory of the backups"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if keep < 1 {
 				return usageError("--keep names how many backups stay, 1 at least")
 			}
-			return a.pruneBackups(args[0], keep)
+			return a.pruneBackups(cmd.Context(), args[0], keep)
 		},
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "how many backups stay")
 	return cmd
 }
 
-func (a *app) pruneBackups(dir string, keep int) error {
+func (a *app) pruneBackups(ctx context.Context, dir string, keep int) error {
 	repo := backup.Open(nil, dir)
-	entries, err := repo.List() // a mistyped directory is not made
-	if err != nil {
-		return err
+	if _, err := backupsIn(repo, dir); err != nil {
+		return err // a mistyped directory is not made
 	}
-	if len(entries) == 0 {
-		return usageError("%s has no backups", dir)
-	}
-	p, err := repo.Prune(keep)
+	bar, advance := a.copying()
+	p, err := repo.Prune(ctx, keep, func(p backup.Progress) { advance("verifying", p) })
+	bar.clear()
 	if err != nil {
 		return backupError(err)
 	}

@@ -58,7 +58,7 @@ func TestGoldenBackup(t *testing.T) {
 	dir := t.TempDir()
 	repo := filepath.Join(dir, "backups")
 	fake := &fakeServer{}
-	fake.backups = [][]*runlogv1.BackupResponse{backupOf(10, false), backupOf(11, true), backupOf(12, true)[:4]}
+	fake.backups = [][]*runlogv1.BackupResponse{backupOf(10, false), backupOf(11, true), backupOf(12, true)[:4], backupOf(13, false)}
 	key, err := proof.NewSigner([16]byte{0x6f, 0x1c}, [32]byte{1})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestGoldenBackup(t *testing.T) {
 	}
 	do("backup", "list", repo)
 	do("backup", repo)
-	do("backup", repo, "-o", "json")
+	do("backup", repo, "-o", "json", "--allow-unsigned")
 	do("backup", repo, "--timeout", "1s") // is cut
 	do("backup")
 	do("backup", "list", repo)
@@ -107,8 +107,17 @@ func TestGoldenBackup(t *testing.T) {
 	do("restore", repo, "--data-dir", filepath.Join(dir, "new"), "--key", key.PublicKey())
 	damage("files/*/dcb853*")
 	do("backup", "verify", repo)
+	do("backup", repo, "--full")
+	do("backup", "verify", repo, "--all")
+	do("backup", "verify", repo, "--all", "-o", "json")
+	do("backup", "verify", repo, "--all", "2026")
+	do("backup", "verify", repo, "--all", "--key", key.PublicKey())
+	do("backup", "verify", filepath.Join(dir, "none"), "--all")
+	damage("files/*/dcb853*")
+	do("backup", "verify", repo, "--all")
+	do("backup", "prune", repo, "--keep", "1")
 	do("restore", repo, "--data-dir", filepath.Join(dir, "new"))
-	damage("*.manifest")
+	damage("*-11-*.manifest")
 	do("backup", "list", repo)
 	do("backup", "prune", repo, "--keep", "1")
 	do("restore", repo, "--data-dir", filepath.Join(dir, "new"))

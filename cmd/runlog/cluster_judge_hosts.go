@@ -14,7 +14,7 @@ import (
 var alertAdvice = map[string]string{
 	"DISK_LOW":           "make room on its disk: it refuses appends while it leads",
 	"CLOCK_SKEW_HIGH":    "see to its clock's synchronisation (chrony, ntpd): what it stores is stamped ahead of its clock",
-	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new one: runlog audit rotate-key",
+	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new one: runlog audit rotate-key --old-key-is-lost",
 	"PROJECTOR_LAG_HIGH": "snapshots and watches there are late: see whether its processors or its disk are busy with something else",
 }
 

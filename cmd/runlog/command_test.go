@@ -124,6 +124,7 @@ func TestGolden(t *testing.T) {
 		"audit-query":         {args: []string{"audit", "query", "--from", "2026-02-11", "--to", "2026-02-12"}},
 		"audit-query-help":    {args: []string{"audit", "query", "--help"}},
 		"audit-query-json":    {args: []string{"audit", "query", "--run", "run-2", "--type", "StepFailed", "-o", "json"}},
+		"audit-query-minus":   {args: []string{"audit", "query", "--from", "beginning", "--limit", "-1"}},
 		"audit-query-limit":   {args: []string{"audit", "query", "--from", "beginning", "--limit", "2"}},
 		"audit-query-none":    {args: []string{"audit", "query", "--from", "2020-01-01", "--to", "2020-01-02"}},
 		"audit-query-unset":   {args: []string{"audit", "query", "--from", "2026-02-11", "--tenant", ""}},

@@ -24,7 +24,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		Short: "List the events of a run in order",
 		Long: `List the events of a run in runSeq order. ATTEMPT is the logical attempt, with the engine's own
 count in parentheses once it retried. With -o json each line is one EventRecord, its payload as
-it was stored.`,
+it was stored: one with line breaks, or blanks around it, is payloadJson, in base64.`,
 		Example:           "  runlog events run-1 --type StepFailed\n  runlog events run-1 --after-seq 120 -o json | jq .payload",
 		Args:              oneRun,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -34,7 +34,7 @@ it was stored.`,
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&opts.afterSeq, "after-seq", 0, "only events behind this runSeq")
-	flags.Uint64Var(&opts.limit, "limit", 0, "at most so many events; 0 means all")
+	limitFlag(flags, &opts.limit, 0, "at most so many events")
 	flags.StringArrayVar(&opts.types, "type", nil, "only events of this type; may be repeated")
 	flags.BoolVar(&opts.local, "local", false, "let the node asked answer from what it has, without asking the leader")
 	return cmd

@@ -34,7 +34,7 @@ var exitMeanings = []struct {
 	meaning string
 }{
 	{exitOK, "done"},
-	{exitRefused, "some input was refused: a bad line, a field, a conflict; the rest was stored"},
+	{exitRefused, "some input was refused: a bad line, a field, a conflict; the rest was stored. Or what was verified is not what it must be"},
 	{exitUsage, "the command line is wrong, or names a file that does not exist"},
 	{exitNotFound, "no such run, or no such member of the cluster"},
 	{exitRunNotOK, "watch --until-done: the run ended FAILED or CANCELLED"},

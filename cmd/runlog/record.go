@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
@@ -58,8 +59,9 @@ func jsonLine(message proto.Message) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// recordLine returns an event as jsonLine does, with its payload as the object that was stored: same
-// names, same order, same digits (ENV-8), and same bytes unless there are line breaks in it.
+// recordLine returns an event as jsonLine does, with its payload as the bytes that were stored (ENV-8): as an object, or
+// where a line cannot hold them, since they have line breaks or blanks around them, as payloadJson in base64. What it was
+// without these has another digest, and could not be imported.
 func recordLine(record *runlogv1.EventRecord) ([]byte, error) {
 	form, ok := record.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
 	if !ok {
@@ -71,16 +73,16 @@ func recordLine(record *runlogv1.EventRecord) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	joined := bytes.NewBuffer(bytes.TrimSuffix(line, []byte("}")))
-	joined.WriteString(`,"payload":`)
-	if !bytes.ContainsAny(form.PayloadJson, "\n\r") && json.Valid(form.PayloadJson) {
-		// Byte for byte: payloadDigest is over its blanks too.
-		joined.Write(form.PayloadJson)
-	} else if err := json.Compact(joined, form.PayloadJson); err != nil {
-		return nil, fmt.Errorf("the payload of runSeq %d is not JSON: %w", record.GetRunSeq(), err)
+	payload := form.PayloadJson
+	if !json.Valid(payload) {
+		return nil, fmt.Errorf("the payload of runSeq %d is not JSON", record.GetRunSeq())
 	}
-	joined.WriteByte('}')
-	return joined.Bytes(), nil
+	line = bytes.TrimSuffix(line, []byte("}"))
+	if bytes.ContainsAny(payload, "\n\r") || payload[0] != '{' || payload[len(payload)-1] != '}' {
+		line = base64.StdEncoding.AppendEncode(append(line, `,"payloadJson":"`...), payload)
+		return append(line, `"}`...), nil
+	}
+	return append(append(append(line, `,"payload":`...), payload...), '}'), nil
 }
 
 // payloadText returns an event's payload on one line.

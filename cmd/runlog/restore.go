@@ -14,6 +14,7 @@ import (
 	"runlog/proof"
 	"runlog/server"
 	"runlog/server/cluster"
+	"runlog/storage"
 )
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -22,11 +23,14 @@ func (a *app) restoreCommand() *cobra.Command {
 		Use:   "restore DIR[/NAME]",
 		Short: "Make the data directory of a node out of a backup",
 		Long: `Make a data directory out of the backup NAME in DIR, or of the one in DIR that reaches furthest. Everything
-is verified before anything is written; a data directory that is not empty is refused.
+is verified before anything is written; a data directory that is not empty is refused, and so is the
+working directory and one where a disk is mounted: name a directory below that.
 
 "runlog serve --data-dir" starts the node. It is the only member of a new cluster, which goes on where the
 backup ends: runSeq, duplicates, persistedAt and chains. New nodes join it as any other. The nodes
 that were backed up do not talk to it: stop them, or what is appended to both is in neither of them whole.
+The new cluster has an id and a signing key of its own: back it up into a new directory, and give its
+public key to everybody who verifies.
 
 With --key the backup must be signed with that key.`,
 		Example: "  runlog restore /backups/main --data-dir /var/lib/runlog\n  runlog restore /backups/main/20260212T0600 --data-dir ./copy --node-id copy",
@@ -72,8 +76,10 @@ func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	r, err := server.Restore(ctx, opts)
 	bar.clear()
 	switch {
-	case errors.Is(err, server.ErrNotEmpty):
+	case errors.Is(err, server.ErrNotEmpty), errors.Is(err, server.ErrNotReplaceable):
 		return &exitError{exitUsage, err.Error()}
+	case errors.Is(err, storage.ErrPromise):
+		return &exitError{exitRefused, err.Error()}
 	case err != nil:
 		return backupError(err)
 	}

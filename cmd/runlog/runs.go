@@ -54,7 +54,7 @@ func (a *app) runsCommand() *cobra.Command {
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().Uint64Var(&opts.limit, "limit", 100, "at most so many runs; 0 means all")
+	limitFlag(cmd.Flags(), &opts.limit, 100, "at most so many runs")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "get RUN",
 		Short:             "Show what is known about a run beside its events",

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
@@ -73,9 +74,12 @@ func TestRecordLineTakesEitherPayload(t *testing.T) {
 			t.Errorf("%s, %v", line, err)
 		}
 	}
-	broad := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte("{\n\"b\" : 1.0 }")}}
-	if line, err := recordLine(broad); err != nil || !strings.HasSuffix(string(line), `"payload":{"b":1.0}}`) {
-		t.Errorf("a payload of two lines: %s, %v", line, err)
+	for _, payload := range []string{"{\n\"b\" : 1.0 }", "{\r}", " {}", "{} "} {
+		broad := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(payload)}}
+		want := `"payloadJson":"` + base64.StdEncoding.EncodeToString([]byte(payload)) + `"}`
+		if line, err := recordLine(broad); err != nil || !strings.HasSuffix(string(line), want) || strings.Contains(string(line), "\n") {
+			t.Errorf("the payload %q: %s, %v", payload, line, err)
+		}
 	}
 	broken := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(`{`)}}
 	if line, err := recordLine(broken); err == nil {

@@ -144,7 +144,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonFileChanged, codes.DataLoss, 500, StoredNothing, "no, elsewhere",
 		"A file of the node has changed on its disk, which never happens by itself: back up another node, and replace this one."},
 	{ReasonSigningKeyMissing, codes.FailedPrecondition, 409, StoredNothing, "no",
-		"Bring back a node that has the key, or make a new one with runlog audit rotate-key."},
+		"Bring back a node that has the key; where no node has it any more, make another: runlog audit rotate-key --old-key-is-lost."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.

@@ -53,6 +53,10 @@ func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
 	s.keys.Lock()
 	defer s.keys.Unlock()
+	return s.tendLocked(ctx, mayMake)
+}
+
+func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
 		return err
@@ -162,25 +166,31 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	return s.useLocked(s.keys.find(number, public.PublicKey))
 }
 
-// Rotate makes a new key, at the leader. The one before endorses it, unless it is lost.
-func (s *Sealer) Rotate(ctx context.Context) (storage.SigningKey, error) {
-	if err := s.rotate(ctx); err != nil {
+// Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor any member that answers
+// has the one before it is ErrKeyMissing, unless the caller says that it is lost: then nobody vouches for the new one. The
+// first key of a cluster has none before it.
+func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
+	if err := s.rotate(ctx, oldIsLost); err != nil {
 		return storage.SigningKey{}, err
 	}
 	return s.opts.Store.LastSigningKey()
 }
 
-func (s *Sealer) rotate(ctx context.Context) error {
-	if err := s.tend(ctx, false); err != nil {
-		return err
-	}
+func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 	s.keys.Lock()
 	defer s.keys.Unlock()
+	if err := s.tendLocked(ctx, false); err != nil {
+		return err
+	}
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
 		return err
 	}
-	return s.makeKeyLocked(last.Number+1, s.keys.find(last.Number, last.PublicKey))
+	before := s.keys.find(last.Number, last.PublicKey)
+	if before == nil && s.own(last) && !oldIsLost {
+		return ErrKeyMissing // a member that does not answer now may have it
+	}
+	return s.makeKeyLocked(last.Number+1, before)
 }
 
 // Seed returns the private part of a key, for another member.

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func TestRefusedRotations(t *testing.T) {
 	}
 	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
 	for range maxHeld {
-		if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+		if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +36,7 @@ func TestRefusedRotations(t *testing.T) {
 	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("after a restart: signed %t, %v: the cluster's only key is lost", signed, err)
 	}
-	if k, err := n.sealer.Rotate(t.Context()); err != nil || k.Endorsement == "" {
+	if k, err := n.sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 		t.Errorf("the next key is not endorsed: %+v, %v", k, err)
 	}
 }
@@ -50,7 +51,7 @@ func TestRestartBeforeReplay(t *testing.T) {
 	}
 	var committed storage.Command
 	g.before = func(c storage.Command) error { committed = c; return errLost } // the node is killed once the log has it
-	if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Fatal(err)
 	}
 	g.before = nil
@@ -66,5 +67,79 @@ func TestRestartBeforeReplay(t *testing.T) {
 	n.leads.Store(true)
 	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("signed %t, %v: the key that the log names is in no file any more", signed, err)
+	}
+}
+
+// TestRotateWhileFetching: while the member that has the key does not answer no other key is made, unless the caller says
+// that it is lost; once it answers, its key endorses the new one.
+func TestRotateWhileFetching(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		g := newGroup(t, t.TempDir(), 2)
+		a, b := g.nodes[0], g.nodes[1]
+		g.append("run", 0, 1)
+		if k, err := a.sealer.Rotate(t.Context(), false); err != nil || k.Number != 1 {
+			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)
+		}
+		silent := [][]byte{}
+		b.seeds.Store(&silent)
+		a.leads.Store(false)
+		b.leads.Store(true)
+		if k, err := b.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {
+			t.Errorf("rotated to %+v, %v", k, err)
+		}
+		if keys, err := b.opts.Store.SigningKeys(); err != nil || len(keys) != 1 {
+			t.Errorf("keys %v, %v", keys, err)
+		}
+		if !lost {
+			b.seeds.Store(nil) // it answers again
+		}
+		if k, err := b.sealer.Rotate(t.Context(), lost); err != nil || k.Number != 2 || (k.Endorsement == "") != lost {
+			t.Errorf("lost %t: rotated to %+v, %v", lost, k, err)
+		}
+		if _, signed, err := b.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+			t.Errorf("lost %t: signed %t, %v", lost, signed, err)
+		}
+		g.close()
+	}
+}
+
+// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the next; until then the tree is
+// that of the checkpoint before.
+func TestRefreshFailsHalfWay(t *testing.T) {
+	g := newGroup(t, t.TempDir(), 1)
+	defer g.close()
+	n, runs := g.nodes[0], []string(nil)
+	for i := range 5 * storage.RunGroup {
+		runs = append(runs, fmt.Sprint("run-", i))
+		g.append(runs[i], 0, 1)
+	}
+	_, before := n.prove("run-0", true)
+	for _, i := range []int{0, 2*storage.RunGroup + 1, 5*storage.RunGroup - 1} {
+		g.append(runs[i], 1, 1)
+	}
+	heads, err := n.opts.Store.Heads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(heads.Changed) != 3 {
+		t.Fatalf("changed are groups %v", heads.Changed)
+	}
+	heads.Runs++ // the last group has a run that nobody made, and cannot be read
+	heads.Changed = append(heads.Changed, heads.Runs/storage.RunGroup)
+	if _, err := n.sealer.refresh(t.Context(), heads); err == nil {
+		t.Error("a run that is not there was read")
+	}
+	if err := heads.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, c := n.prove("run-0", false); c.Root != before.Root || p.Leaf.LastSeq != 1 {
+		t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Root, before.Root)
+	}
+	delete(n.sealer.pending, heads.Runs/storage.RunGroup) // nobody made it
+	want := rootNow(t, n.opts.Store, runs)
+	for _, run := range []string{"run-0", runs[len(runs)-1], "run-70"} {
+		if _, c := n.prove(run, true); c.Root != want {
+			t.Errorf("root %v, want %v", c.Root, want)
+		}
 	}
 }

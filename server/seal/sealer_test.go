@@ -220,7 +220,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Error("the key that was taken is not used")
 	}
 	g.lose.Store(true)
-	if _, err := n.sealer.Rotate(t.Context()); !errors.Is(err, errLost) {
+	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Errorf("rotated: %v", err)
 	}
 	g.lose.Store(false)

@@ -1369,7 +1369,9 @@ func (x *SigningKey) GetEndorsement() string {
 }
 
 type RotateSigningKeyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That no node has the old key any more. Where none is found, the new one is made all the same, and nobody vouches for it.
+	OldKeyIsLost  bool `protobuf:"varint,1,opt,name=old_key_is_lost,json=oldKeyIsLost,proto3" json:"old_key_is_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1402,6 +1404,13 @@ func (x *RotateSigningKeyRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RotateSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateSigningKeyRequest) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RotateSigningKeyRequest) GetOldKeyIsLost() bool {
+	if x != nil {
+		return x.OldKeyIsLost
+	}
+	return false
 }
 
 type RotateSigningKeyResponse struct {
@@ -1572,8 +1581,9 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x129\n" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12 \n" +
-	"\vendorsement\x18\x05 \x01(\tR\vendorsement\"\x19\n" +
-	"\x17RotateSigningKeyRequest\"C\n" +
+	"\vendorsement\x18\x05 \x01(\tR\vendorsement\"@\n" +
+	"\x17RotateSigningKeyRequest\x12%\n" +
+	"\x0fold_key_is_lost\x18\x01 \x01(\bR\foldKeyIsLost\"C\n" +
 	"\x18RotateSigningKeyResponse\x12'\n" +
 	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\xb0\x06\n" +
 	"\fAuditService\x12f\n" +

@@ -48,7 +48,8 @@ type AuditServiceClient interface {
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
 	// ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
 	ListSigningKeys(ctx context.Context, in *ListSigningKeysRequest, opts ...grpc.CallOption) (*ListSigningKeysResponse, error)
-	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it.
+	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it: where
+	// no member that answers has the old one it is SIGNING_KEY_MISSING, unless old_key_is_lost is set.
 	RotateSigningKey(ctx context.Context, in *RotateSigningKeyRequest, opts ...grpc.CallOption) (*RotateSigningKeyResponse, error)
 }
 
@@ -159,7 +160,8 @@ type AuditServiceServer interface {
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
 	// ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
 	ListSigningKeys(context.Context, *ListSigningKeysRequest) (*ListSigningKeysResponse, error)
-	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it.
+	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it: where
+	// no member that answers has the old one it is SIGNING_KEY_MISSING, unless old_key_is_lost is set.
 	RotateSigningKey(context.Context, *RotateSigningKeyRequest) (*RotateSigningKeyResponse, error)
 	mustEmbedUnimplementedAuditServiceServer()
 }

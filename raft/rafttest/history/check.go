@@ -11,6 +11,9 @@ import (
 func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c := &checker{h: h, report: &Report{Counts: map[string]int{}, history: h}}
 	c.readOps()
+	if len(finals) == 0 && len(h.Ops) > 0 {
+		c.report.Add(WellFormed, "", nil, "there is no node to compare the history with")
+	}
 	for _, f := range finals {
 		c.logs = append(c.logs, c.readFinal(f))
 	}

@@ -41,7 +41,7 @@ func (c *checker) sights() []sight {
 		for k := range op.Appends {
 			if a := &op.Appends[k]; a.Status == Acknowledged {
 				see(a.Run, a.seen(), a.LastSeq != 0)
-			} else if a.Reason == contract.ReasonSequenceConflict {
+			} else if a.refusedFor(contract.ReasonSequenceConflict) {
 				see(a.Run, a.LastSeq, true)
 			}
 		}
@@ -53,10 +53,14 @@ func (c *checker) sights() []sight {
 		case op.Mark != nil:
 			see(op.Mark.Run, op.Mark.LastEventSeq, false)
 		case op.Window != nil && op.Window.Status == Acknowledged:
+			last := map[string]uint64{}
 			for _, id := range op.Window.Events {
 				if r := byID[id]; r != nil {
-					see(r.Run, r.RunSeq, false)
+					last[r.Run] = max(last[r.Run], r.RunSeq)
 				}
+			}
+			for _, run := range sortedKeys(last) {
+				see(run, last[run], false)
 			}
 		}
 	}
@@ -74,7 +78,7 @@ func (a *Append) seen() uint64 {
 
 // answers tells whether there is something to conclude; of a run that is not found, that it is at 0.
 func (r *Read) answers() bool {
-	return r.Status == Acknowledged || r.Reason == contract.ReasonRunNotFound
+	return r.Status == Acknowledged || r.refusedFor(contract.ReasonRunNotFound)
 }
 
 func (r *Read) seen() uint64 {
@@ -89,7 +93,7 @@ func (r *Read) seen() uint64 {
 }
 
 func (s *Snapshot) answers() bool {
-	return s.Status == Acknowledged || s.Reason == contract.ReasonRunNotFound
+	return s.Status == Acknowledged || s.refusedFor(contract.ReasonRunNotFound)
 }
 
 // orderOf sweeps over a run's calls in the order of time, and over the answers that came before each.
@@ -148,7 +152,7 @@ func (c *checker) checkReads() {
 		}
 	}
 	c.appends(func(at request, a *Append) {
-		if a.Reason == contract.ReasonSequenceConflict {
+		if a.refusedFor(contract.ReasonSequenceConflict) {
 			c.report.count("conflicts", 1)
 			c.checkConflict(at, a)
 		} else if a.Status == Acknowledged && a.LastSeq != 0 {

@@ -57,6 +57,10 @@ func Failed(reason contract.Reason) Outcome {
 	return Outcome{Status: Refused, Reason: reason}
 }
 
+func (o *Outcome) refusedFor(reason contract.Reason) bool {
+	return o.Status == Refused && o.Reason == reason
+}
+
 // Append is an append to one run.
 type Append struct {
 	Run    string  `json:"run"`

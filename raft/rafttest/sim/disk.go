@@ -26,6 +26,9 @@ type disk struct {
 	full      atomic.Bool
 	latency   atomic.Int64 // of a write to the log, in nanoseconds
 
+	rotten atomic.Bool                // a bit is flipped
+	point  atomic.Pointer[crashPoint] // nil: none
+
 	// hit counts what went wrong, by kind; the plan only says what should.
 	hit struct{ sync, full, slow atomic.Int64 }
 }
@@ -60,6 +63,9 @@ func (l linking) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) 
 
 // goWrong is asked before every operation.
 func (d *disk) goWrong(op errorfs.Op) error {
+	if p := d.point.Load(); p != nil {
+		p.pass(op)
+	}
 	if !d.serving.Load() || spared(op.Path) {
 		return nil
 	}

@@ -32,11 +32,11 @@ func (w *world) newEvent(run string, rng *rand.Rand) *runlogv1.EventWrite {
 		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"n":%d,"pad":%q}`, number, strings.Repeat("x", rng.IntN(200)))},
 	}
 	switch kind := rng.IntN(10); {
-	case kind < 4:
+	case kind < 2:
 		e.EventType, e.StepId = "StepStarted", fmt.Sprintf("step-%d", rng.IntN(4))
-	case kind < 6:
+	case kind < 3:
 		e.EventType, e.StepId = "StepCompleted", fmt.Sprintf("step-%d", rng.IntN(4))
-	case kind < 7:
+	case kind < 4:
 		e.EventType = []string{"RunStarted", "RunPaused", "RunResumed"}[rng.IntN(3)]
 		e.PayloadForm = nil
 	default:

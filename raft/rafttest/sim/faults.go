@@ -28,8 +28,12 @@ func (w *world) play() {
 func (w *world) do(f Fault) {
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
 	switch f.Kind {
-	case PowerLoss, Kill, BitRot:
+	case PowerLoss, Kill:
 		w.turnOff(f, rng)
+	case BitRot:
+		w.rot(f, rng)
+	case CrashPoint:
+		w.crash(f, rng)
 	case Restart:
 		w.restart(f)
 	case Split, OneWay, Partial, ClientCut:
@@ -71,9 +75,6 @@ func (w *world) turnOff(f Fault, rng *rand.Rand) {
 			off = append(off, n)
 			w.count(f.Kind)
 		}
-	}
-	if f.Kind == BitRot && len(off) == 1 {
-		w.rot(off[0], rng)
 	}
 	for _, n := range off {
 		time.Sleep(f.For / time.Duration(len(off)))
@@ -160,12 +161,32 @@ func (w *world) transfer(f Fault) {
 	}
 }
 
-// rot flips a bit in a file of a node that is off, if all the others are on: what is lost with it is nowhere else then.
-func (w *world) rot(n *node, rng *rand.Rand) {
+// rot flips a bit on the disk of a node that is off, lets the node live with it for a while, and flips it back: the disk was repaired. Only
+// while all others serve: what is lost with it is nowhere else else.
+func (w *world) rot(f Fault, rng *rand.Rand) {
+	n := w.nodes[f.Nodes[0]]
+	w.rotting.Lock()
+	defer w.rotting.Unlock()
 	for _, m := range w.nodes {
-		if m != n && m.serving() == nil {
+		if m.serving() == nil {
 			return
 		}
 	}
-	_ = rng
+	if !n.powerOff(nil, rng, 100) {
+		return
+	}
+	n.mu.Lock()
+	spot, found := n.disk.rot(rng)
+	n.mu.Unlock()
+	if found {
+		w.note(n.host, "a bit is flipped", "file", spot.path, "at", spot.at)
+		w.count(BitRot)
+	}
+	n.powerOn()
+	time.Sleep(f.For)
+	n.powerOff(nil, rng, 100)
+	n.mu.Lock()
+	n.disk.repair(spot)
+	n.mu.Unlock()
+	n.powerOn()
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ type node struct {
 	world *world
 	host  string
 	clock *clock
+	stops atomic.Int32 // of itself, that nothing explained
 
 	mu    sync.Mutex
 	disk  *disk
@@ -31,7 +33,8 @@ type node struct {
 type life struct {
 	node   *node
 	server *server.Server // nil until it serves
-	close  func() error
+	closed chan struct{}  // when the server is closed
+	first  atomic.Bool    // somebody closes it
 	ended  context.Context
 	end    context.CancelFunc
 	failed chan struct{} // closed when the node has stopped itself
@@ -76,9 +79,12 @@ func (n *node) options(l *life) server.Options {
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 	}
-	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 1<<20
-	o.Raft.SegmentBytes, o.Raft.CacheBytes = 32<<10, 1<<20
-	o.Raft.TruncateBytes, o.Raft.TrailingBytes = 256<<10, 64<<10
+	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave memory, logs that are dropped, and nodes
+	// so far behind that they are sent a snapshot.
+	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 24<<10
+	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
+	o.Raft.SegmentBytes, o.Raft.CacheBytes = 16<<10, 32<<10
+	o.Raft.TruncateBytes, o.Raft.TrailingBytes, o.Raft.TrailingEntries = 32<<10, 4<<10, 8
 	return o
 }
 
@@ -90,7 +96,7 @@ func (n *node) powerOn() {
 		return
 	}
 	n.lives++
-	l := &life{node: n, failed: make(chan struct{})}
+	l := &life{node: n, failed: make(chan struct{}), closed: make(chan struct{})}
 	l.ended, l.end = context.WithCancel(context.Background())
 	n.life = l
 	opts := n.options(l)
@@ -111,13 +117,21 @@ func (l *life) run(opts server.Options, disk *disk) {
 	}
 	l.node.mu.Lock()
 	disk.serving.Store(true)
-	l.server, l.close = s, sync.OnceValue(s.Close)
+	l.server = s
 	l.node.mu.Unlock()
 	<-l.ended.Done()
-	// What it still does is done to a disk that is gone, and to nobody.
-	if err := l.close(); err != nil {
-		l.node.world.note(l.node.host, "close of a node without power", "err", err)
+	l.close() // what it still does is done to a disk that is gone, and to nobody
+}
+
+// close closes the server, and returns once it is closed, whoever does it. A sync.Once would hold a mutex meanwhile.
+func (l *life) close() {
+	if l.first.CompareAndSwap(false, true) {
+		if err := l.server.Close(); err != nil {
+			l.node.world.note(l.node.host, "not closed well", "err", err)
+		}
+		close(l.closed)
 	}
+	<-l.closed
 }
 
 // fail is what the node is told to call when it must stop itself: its process is dead from then on.
@@ -177,15 +191,13 @@ func (n *node) stop() bool {
 		return false
 	}
 	n.mu.Unlock()
-	if err := l.close(); err != nil {
-		n.world.note(n.host, "close", "err", err)
-	}
+	l.close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.life != l {
 		return false // the power went meanwhile
 	}
-	n.life = nil
+	n.life, n.disk = nil, diskOf(n.disk.mem)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -77,7 +79,7 @@ func (p *pipe) write(data []byte) (int, error) {
 	for {
 		p.mu.Lock()
 		switch {
-		case p.finished == syscall.ECONNRESET || p.closed:
+		case errors.Is(p.finished, syscall.ECONNRESET) || p.closed:
 			p.mu.Unlock()
 			return 0, p.error("write", syscall.ECONNRESET)
 		case p.finished != nil:
@@ -120,7 +122,7 @@ func (p *pipe) read(to []byte) (int, error) {
 			p.mu.Unlock()
 			return 0, p.error("read", net.ErrClosed)
 		}
-		if len(p.pieces) == 0 && p.finished != nil && (!cut || p.finished == syscall.ECONNRESET) {
+		if len(p.pieces) == 0 && p.finished != nil && (!cut || errors.Is(p.finished, syscall.ECONNRESET)) {
 			err := p.finished
 			p.mu.Unlock()
 			return 0, p.error("read", err)
@@ -168,12 +170,10 @@ func (p *pipe) take(to []byte) int {
 }
 
 func (p *pipe) error(op string, err error) error {
-	switch {
-	case err == net.ErrClosed, err == os.ErrDeadlineExceeded, err == syscall.ECONNRESET:
-		return &net.OpError{Op: op, Net: "tcp", Source: address(p.link.from), Addr: address(p.link.to), Err: err}
-	default:
-		return err // io.EOF, as it is
+	if errors.Is(err, io.EOF) {
+		return err // as it is
 	}
+	return &net.OpError{Op: op, Net: "tcp", Source: address(p.link.from), Addr: address(p.link.to), Err: err}
 }
 
 func expired(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }

@@ -32,13 +32,14 @@ const (
 	SyncError  Kind = "sync-error"   // what was written may be lost
 	BitRot     Kind = "bit-rot"      // in a file of one node, found when it starts
 	Transfer   Kind = "transfer"     // of the leadership, by an operator
+	CrashPoint Kind = "crash-point"  // a loss of power right before a certain write
 )
 
 // Kinds lists all of them.
 func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
-		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer,
+		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint,
 	}
 }
 
@@ -62,7 +63,7 @@ func (f Fault) String() string {
 		s += fmt.Sprintf(" client %d", f.Client)
 	}
 	switch f.Kind {
-	case PowerLoss, Kill:
+	case PowerLoss, Kill, CrashPoint:
 		s += fmt.Sprintf(" keeps %d %%", f.Size)
 	case SlowLink, ClientLag, SlowDisk, ClockJump:
 		s += fmt.Sprintf(" by %s", time.Duration(f.Size))
@@ -84,7 +85,7 @@ type PlanOptions struct {
 // weights make losses of power the most frequent fault: they are what acknowledged events must survive.
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
-	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4,
+	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8,
 }
 
 // Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens in a run.
@@ -130,6 +131,8 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		}
 		f.Size = []int64{0, 0, 100, int64(rng.IntN(101))}[rng.IntN(4)]
 		f.For /= 4
+	case CrashPoint:
+		f.Nodes, f.Size = f.Nodes[:1], []int64{0, 100, int64(rng.IntN(101))}[rng.IntN(3)]
 	case Kill, Restart, BitRot:
 		f.Nodes, f.Size, f.For = f.Nodes[:1], 100, f.For/4
 	case Split:

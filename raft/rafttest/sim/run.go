@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,11 +23,47 @@ type Result struct {
 	Plan []Fault
 	// Happened counts the faults that happened, by kind: power losses by node.
 	Happened map[Kind]int
+	// Seen counts what the nodes did of their own accord, by kind.
+	Seen map[string]int
 	// Broken is what must not happen and needs no history to be seen.
 	Broken []string
+	// Report is nil where the world did not come to its end.
 	Report *history.Report
 	// Fake is how long it took in the world.
 	Fake time.Duration
+}
+
+// OK tells whether everything holds.
+func (r *Result) OK() bool { return len(r.Broken) == 0 && r.Report != nil && r.Report.OK() }
+
+// Invariants are those that do not hold, by name, without repetition.
+func (r *Result) Invariants() []string {
+	var names []string
+	if r.Report != nil {
+		for _, v := range r.Report.Violations {
+			names = append(names, string(v.Invariant))
+		}
+	}
+	if len(r.Broken) > 0 {
+		names = append(names, "broken")
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// String tells what does not hold, and the plan under which it did not.
+func (r *Result) String() string {
+	var b strings.Builder
+	for i, f := range r.Plan {
+		fmt.Fprintf(&b, "%3d %s\n", i, f)
+	}
+	for _, text := range r.Broken {
+		fmt.Fprintln(&b, text)
+	}
+	if r.Report != nil {
+		b.WriteString(r.Report.String())
+	}
+	return b.String()
 }
 
 const (
@@ -48,6 +86,7 @@ func Run(opts Options) *Result {
 	}
 	w.end()
 	r.Happened, r.Broken, r.Fake = w.happened, w.broken, time.Since(w.began)
+	r.Seen = w.seen.counts
 	return r
 }
 
@@ -158,11 +197,11 @@ func (w *world) progress() {
 
 // finals waits until all nodes have everything and asks each what it has.
 func (w *world) finals() ([]*history.Final, error) {
+	if err := w.whole(); err != nil {
+		w.fault("the cluster is not whole again: %v", err) // what the others have tells what it costs
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
 	defer cancel()
-	if err := w.ready(ctx); err != nil {
-		return nil, fmt.Errorf("the cluster is not whole again: %w", err)
-	}
 	ends := map[string]uint64{}
 	for run := range w.sent.events {
 		last, err := w.lastSeq(ctx, run)
@@ -175,13 +214,24 @@ func (w *world) finals() ([]*history.Final, error) {
 	}
 	var all []*history.Final
 	for i, n := range w.nodes {
+		if n.serving() == nil {
+			continue
+		}
 		f, err := w.final(ctx, i, ends)
 		if err != nil {
-			return nil, fmt.Errorf("what %s has: %w", n.host, err)
+			w.fault("what %s has: %v", n.host, err)
+			continue
 		}
 		all = append(all, f)
 	}
 	return all, nil
+}
+
+// whole waits until all nodes are ready.
+func (w *world) whole() error {
+	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
+	defer cancel()
+	return w.ready(ctx)
 }
 
 // lastSeq asks for the end of a run until it is told; 0: there is no such run.
@@ -209,7 +259,8 @@ func (w *world) final(ctx context.Context, node int, ends map[string]uint64) (*h
 			RunId: run, MinSeq: last, Consistency: runlogv1.Consistency_LOCAL,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("snapshot of %s: %w", run, err)
+			w.fault("snapshot of %s on %s: %v", run, f.Node, err) // what it has instead is worth a look
+			continue
 		}
 		s := history.Snapshot{Run: run, Local: true, MinSeq: last}
 		if err := seenSnapshot(&s, resp.GetSnapshot()); err != nil {
@@ -218,9 +269,11 @@ func (w *world) final(ctx context.Context, node int, ends map[string]uint64) (*h
 		f.Snapshots = append(f.Snapshots, s)
 		verified, err := w.operator.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run})
 		if err != nil || !verified.GetOk() {
-			return nil, fmt.Errorf("verification of %s: %w: %s", run, err, verified.GetProblem())
+			w.fault("verification of %s on %s: %v: %s", run, f.Node, err, verified.GetProblem())
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), formPatience)
+	defer cancel()
 	if err := w.export(ctx, node, f); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Seed of everything that is drawn.
 	Seed uint64
-	// Nodes and Clients in it. Default: 3 and 4.
+	// Nodes and Clients in it. Default: 3 and 4. Negative: no clients.
 	Nodes, Clients int
 	// Length of the plan. Default: a minute.
 	Length time.Duration
@@ -65,7 +65,10 @@ type world struct {
 	operator *caller
 	recorder *history.Recorder
 	sent     sent
+	seen     seen
 	working  context.Context // ends when clients are to begin nothing new
+
+	rotting turn // of one disk at a time
 
 	mu       sync.Mutex
 	happened map[Kind]int
@@ -74,10 +77,17 @@ type world struct {
 	hashes   map[string][]history.AppliedHash
 }
 
+// turn is a mutex that is held while time passes.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{})}
-	w.log = slog.New(slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}))
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{}), rotting: make(turn, 1)}
+	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
@@ -127,16 +137,18 @@ func (w *world) failed(l *life, err error) {
 		n.mu.Unlock()
 		return // it had no power any more
 	}
-	explained := n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
+	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
+	again := time.Second
 	if !explained {
 		w.fault("%s stopped itself: %v", n.host, err)
+		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
 	}
 	w.ghosts.Go(func() {
 		n.powerOff(l, rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began)))), 0)
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(again):
 			n.powerOn()
 		case <-w.over:
 		}

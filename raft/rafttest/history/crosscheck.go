@@ -1,0 +1,295 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"runlog/proto/contract"
+)
+
+// crossCheckSteps is how many steps a search may take, which is some seconds. It is no time, so that the verdict does not depend on
+// the machine, and so that in a bubble of simulated time, where none passes meanwhile, the search ends too.
+const crossCheckSteps = 1_000_000
+
+// ErrUndecided means that the search was given up. It says nothing about the history.
+var ErrUndecided = errors.New("history: the search for an order took too long")
+
+// CrossCheck asks porcupine whether appends and linearizable reads of each run are linearizable (I8). A run is a list of events,
+// and the final logs are one more read each, behind everything. It shares nothing with Check but the types, and is for some 60
+// operations a run: beyond that the search may not end, which is an error too.
+func CrossCheck(h *History, finals ...*Final) error {
+	ends := make([]map[string]*Read, len(finals))
+	for i, f := range finals {
+		ends[i] = f.reads()
+	}
+	byRun := map[string]*orderSearch{}
+	of := func(run string) *orderSearch {
+		s := byRun[run]
+		if s == nil {
+			s = &orderSearch{left: crossCheckSteps}
+			for _, end := range ends {
+				if end[run] == nil {
+					end[run] = &Read{Outcome: Outcome{Status: Acknowledged}}
+				}
+				s.ends = append(s.ends, end[run])
+			}
+			byRun[run] = s
+		}
+		return s
+	}
+	for i := range h.Ops {
+		op := &h.Ops[i]
+		if op.answered() && op.Return < op.Call {
+			return fmt.Errorf("history: #%d was answered before its call", i) // porcupine would not end
+		}
+		for run, step := range op.steps {
+			of(run).add(op, step)
+		}
+	}
+	for _, end := range ends {
+		for run := range end {
+			of(run) // Nobody may have asked for it.
+		}
+	}
+	var faults []error
+	for _, run := range sortedKeys(byRun) {
+		if err := byRun[run].search(); err != nil {
+			faults = append(faults, fmt.Errorf("run %s, %d operations: %w", run, len(byRun[run].ops), err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// reads returns the runs of a node as if they had been read.
+func (f *Final) reads() map[string]*Read {
+	m := map[string]*Read{}
+	for i := range f.Records {
+		r := &f.Records[i]
+		read := m[r.Run]
+		if read == nil {
+			read = &Read{Run: r.Run, Outcome: Outcome{Status: Acknowledged}}
+			m[r.Run] = read
+		}
+		read.LastSeq++
+		read.Events = append(read.Events, Seen{r.RunSeq, r.PersistedAt, r.EventID, r.Key})
+	}
+	return m
+}
+
+// orderSearch looks for an order of a run's operations.
+type orderSearch struct {
+	ops  []porcupine.Operation
+	end  int64   // of all that was answered
+	ends []*Read // what the nodes have in the end
+	left int     // steps
+}
+
+func (s *orderSearch) add(op *Op, step crossStep) {
+	o := porcupine.Operation{Input: step, Call: op.Call, Return: op.Return}
+	s.end = max(s.end, op.Call, op.Return)
+	if step.open {
+		o.Return = math.MaxInt64
+		if !s.mayHaveHappened(step.asked) {
+			return
+		}
+	}
+	s.ops = append(s.ops, o)
+}
+
+// mayHaveHappened tells whether an append without an answer can have had an effect: in the end all of its events are there.
+func (s *orderSearch) mayHaveHappened(a *Append) bool {
+	return len(s.ends) == 0 || !slices.ContainsFunc(a.Events, func(e Event) bool {
+		return !slices.ContainsFunc(s.ends[0].Events, func(seen Seen) bool { return seen.Key == e.Key })
+	})
+}
+
+func (s *orderSearch) search() error {
+	for _, read := range s.ends {
+		if !slices.Equal(read.Events, s.ends[0].Events) {
+			return errors.New("nodes differ in the end")
+		}
+		s.ops = append(s.ops, porcupine.Operation{Input: crossStep{apply: read.replay}, Call: s.end + 1, Return: s.end + 2})
+	}
+	model := porcupine.Model{
+		Init:  func() any { return crossRun(nil) },
+		Step:  func(state, input, _ any) (bool, any) { return s.step(state.(crossRun), input.(crossStep)) },
+		Equal: func(a, b any) bool { return slices.Equal(a.(crossRun), b.(crossRun)) },
+		Hash:  func(state any) uint64 { return state.(crossRun).hash() },
+	}
+	switch ok := porcupine.CheckOperations(model, s.ops); {
+	case ok:
+		return nil
+	case s.left < 0:
+		return ErrUndecided
+	default:
+		return errors.New("no order of the operations explains the answers")
+	}
+}
+
+// step tries an operation next. A run only grows, so that what is not how it begins in the end leads nowhere; and an append
+// without an answer that finds itself too early comes later, or behind everything.
+func (s *orderSearch) step(run crossRun, step crossStep) (bool, crossRun) {
+	if s.left--; s.left < 0 {
+		return false, run
+	}
+	next, ok := step.apply(run)
+	if !ok || len(s.ends) == 0 {
+		return ok, next
+	}
+	if step.open {
+		if _, _, ok := step.asked.store(run); !ok {
+			return false, run
+		}
+	}
+	for i := len(run); i < len(next); i++ {
+		if i >= len(s.ends[0].Events) || s.ends[0].Events[i].Key != next[i].key {
+			return false, run
+		}
+	}
+	return true, next
+}
+
+// crossRun is a run as the model has it: events by runSeq. It is never changed.
+type crossRun []crossEvent
+
+// crossEvent is an event; what is not known of it yet is empty.
+type crossEvent struct {
+	key         string
+	content     Digest
+	eventID     string
+	persistedAt int64
+}
+
+// crossStep is an operation. apply returns the run behind it, and whether the answer is the one that it would have had.
+type crossStep struct {
+	apply func(crossRun) (crossRun, bool)
+	// open: no answer came to what was asked. If it had no effect, then its place is behind everything.
+	open  bool
+	asked *Append
+}
+
+// steps goes through what the op did to runs that must be linearizable.
+func (o *Op) steps(yield func(string, crossStep) bool) {
+	for i := range o.Appends {
+		a := &o.Appends[i]
+		step := crossStep{}
+		switch {
+		case a.Status == Unknown:
+			step = crossStep{a.try, true, a}
+		case a.Status == Acknowledged:
+			step.apply = a.replay
+		case a.refusedFor(contract.ReasonSequenceConflict):
+			step.apply = a.conflict
+		default:
+			continue // It has no effect, and shows nothing.
+		}
+		if !yield(a.Run, step) {
+			return
+		}
+	}
+	if r := o.Read; r != nil && r.answers() && !r.Local {
+		yield(r.Run, crossStep{apply: r.replay})
+	}
+	if s := o.Snapshot; s != nil && s.answers() && !s.Local && s.AsOfSeq == 0 {
+		yield(s.Run, crossStep{apply: func(run crossRun) (crossRun, bool) { return run, uint64(len(run)) == s.LastEventSeq }})
+	}
+}
+
+func (run crossRun) hash() uint64 {
+	h := fnv.New64a()
+	for i := range run {
+		_, _ = h.Write([]byte(run[i].key)) // never fails
+	}
+	return h.Sum64()
+}
+
+func (run crossRun) index(key string) int {
+	return slices.IndexFunc(run, func(e crossEvent) bool { return e.key == key })
+}
+
+// learn fills in what an answer says about an event; it is false where it is known to be otherwise.
+func (run crossRun) learn(i int, eventID string, persistedAt int64) (crossRun, bool) {
+	e := run[i]
+	if e.eventID != "" && e.eventID != eventID || e.persistedAt != 0 && e.persistedAt != persistedAt {
+		return run, false
+	}
+	if e.eventID != "" && e.persistedAt != 0 {
+		return run, true
+	}
+	e.eventID, e.persistedAt = eventID, persistedAt
+	run = slices.Clone(run)
+	run[i] = e
+	return run, true
+}
+
+// store applies an append as the contract has it, and tells which of its events were new, and whether it met its expectation.
+func (a *Append) store(run crossRun) (next crossRun, fresh []bool, ok bool) {
+	next = slices.Clip(run)
+	for i := range a.Events {
+		e := &a.Events[i]
+		is := next.index(e.Key) < 0
+		fresh = append(fresh, is)
+		if is {
+			next = append(next, crossEvent{key: e.Key, content: e.Content, eventID: e.EventID})
+		}
+	}
+	return next, fresh, len(next) == len(run) || a.Expected == nil || *a.Expected == uint64(len(run))
+}
+
+// try has an effect or, where it comes at the wrong moment, none.
+func (a *Append) try(run crossRun) (crossRun, bool) {
+	if next, _, ok := a.store(run); ok {
+		return next, true
+	}
+	return run, true
+}
+
+func (a *Append) conflict(run crossRun) (crossRun, bool) {
+	_, _, ok := a.store(run)
+	return run, !ok && a.LastSeq == uint64(len(run))
+}
+
+func (a *Append) replay(run crossRun) (crossRun, bool) {
+	next, fresh, ok := a.store(run)
+	if !ok || len(a.Results) != len(a.Events) || a.LastSeq != 0 && a.LastSeq != uint64(len(next)) {
+		return run, false
+	}
+	for i := range a.Results {
+		res := &a.Results[i]
+		at := next.index(a.Events[i].Key)
+		if res.RunSeq != uint64(at+1) || res.Idempotent == fresh[i] && !a.Resent || res.Diverged != (next[at].content != a.Events[i].Content) {
+			return run, false
+		}
+		if next, ok = next.learn(at, res.EventID, res.PersistedAt); !ok {
+			return run, false
+		}
+	}
+	return next, true
+}
+
+func (r *Read) replay(run crossRun) (crossRun, bool) {
+	if r.Status != Acknowledged {
+		return run, len(run) == 0
+	}
+	end := r.AfterSeq + uint64(len(r.Events))
+	beyond := len(r.Events) > 0 && (end > r.LastSeq || r.AfterSeq > r.LastSeq)
+	if r.LastSeq != uint64(len(run)) || end < r.LastSeq && !r.More || beyond {
+		return run, false
+	}
+	for i, e := range r.Events {
+		at := int(r.AfterSeq) + i
+		if e.RunSeq != uint64(at+1) || run[at].key != e.Key {
+			return run, false
+		}
+		var ok bool
+		if run, ok = run.learn(at, e.EventID, e.PersistedAt); !ok {
+			return run, false
+		}
+	}
+	return run, true
+}

@@ -1,0 +1,165 @@
+package mutants
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Mutant is one bug.
+type Mutant struct {
+	Name string
+	// Breaks names the rules of the contract, or the decisions, that do not hold with it.
+	Breaks string
+	// What is wrong, in a sentence.
+	What  string
+	Edits []Edit
+	// Control are those of the edits that are no bug: they make time pass where a process may be held up anyway. With them alone
+	// nothing must be found.
+	Control []Edit
+}
+
+// Edit replaces a text that a file has exactly once.
+type Edit struct {
+	// Module of the file; empty: this one.
+	Module string
+	// File is its path in the module.
+	File string
+	Old  string
+	New  string
+}
+
+// Dirs tells where modules lie, by path; that of this one under the empty path.
+type Dirs map[string]string
+
+// Modules are the other modules that mutants edit.
+func Modules() []string { return []string{hashicorpRaft} }
+
+const hashicorpRaft = "github.com/hashicorp/raft"
+
+// errEdit means that a table does not fit the files any more.
+var errEdit = errors.New("mutants: edit does not fit")
+
+// Arguments writes edited copies of files into a directory, which is empty, and returns what go build takes to build with them
+// instead. Files of this module are overlaid one by one; a module out of the cache is replaced by a copy of it, since go build
+// overlays nothing there.
+func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
+	copies := map[string]string{} // of modules, where they lie
+	replace := map[string]string{}
+	for _, e := range edits {
+		from := filepath.Join(dirs[e.Module], filepath.FromSlash(e.File))
+		to := replace[from]
+		var err error
+		switch {
+		case e.Module != "":
+			if copies[e.Module] == "" {
+				copies[e.Module] = filepath.Join(dir, strings.ReplaceAll(e.Module, "/", "-"))
+				err = copyModule(copies[e.Module], dirs[e.Module])
+			}
+			to = filepath.Join(copies[e.Module], filepath.FromSlash(e.File))
+			from = to
+		case to == "":
+			to = filepath.Join(dir, strconv.Itoa(len(replace))+"-"+filepath.Base(from))
+			replace[from] = to
+		default: // another edit of the same file
+			from = to
+		}
+		if err == nil {
+			err = e.apply(from, to)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	overlay, err := overlayFile(dir, replace)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"-overlay=" + overlay}
+	if len(copies) > 0 {
+		modfile, err := modFile(dir, dirs[""], copies)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "-modfile="+modfile)
+	}
+	return args, nil
+}
+
+// apply edits a file and writes what comes of it to another one, or to the same.
+func (e *Edit) apply(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errEdit, err)
+	}
+	if n := strings.Count(string(text), e.Old); n != 1 {
+		return fmt.Errorf("%w: %s has %d times\n%s", errEdit, e.File, n, e.Old)
+	}
+	edited := strings.Replace(string(text), e.Old, e.New, 1)
+	if edited == string(text) {
+		return fmt.Errorf("%w: nothing changes in %s", errEdit, e.File)
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), to, edited, parser.SkipObjectResolution); err != nil {
+		return fmt.Errorf("%w: %w", errEdit, err)
+	}
+	return os.WriteFile(to, []byte(edited), 0o600)
+}
+
+// copyModule copies the Go files of a module and its go.mod. What is in the cache cannot be written to.
+func copyModule(to, from string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, below)
+		if entry.IsDir() {
+			return os.MkdirAll(target, 0o700)
+		}
+		if name := entry.Name(); name != "go.mod" && (!strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go")) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, text, 0o600)
+	})
+}
+
+// overlayFile writes what go build -overlay reads.
+func overlayFile(dir string, replace map[string]string) (string, error) {
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	at := filepath.Join(dir, "overlay.json")
+	return at, os.WriteFile(at, overlay, 0o600)
+}
+
+// modFile writes what go build -modfile reads, and the checksums beside it.
+func modFile(dir, root string, copies map[string]string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		return "", err
+	}
+	for module, at := range copies {
+		text = fmt.Appendf(text, "\nreplace %s => %s\n", module, at)
+	}
+	at := filepath.Join(dir, "go.mod")
+	return at, errors.Join(os.WriteFile(at, text, 0o600), os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
+}

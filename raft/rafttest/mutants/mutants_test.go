@@ -1,0 +1,172 @@
+package mutants
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+var (
+	which   = flag.String("mutants", "no-fsync,batch-half-stored", "which mutants must be found, by name; all: all of them")
+	timeout = flag.Duration("mutants.time", time.Minute, "how much processor time each may take to be found")
+	table   = flag.String("mutants.table", "", "a file for the table of what found what")
+)
+
+func moduleDirs(t *testing.T) Dirs {
+	t.Helper()
+	dirs := Dirs{"": "../../.."}
+	var err error
+	if dirs[""], err = filepath.Abs(dirs[""]); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Modules() {
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", m).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs[m] = strings.TrimSpace(string(out))
+	}
+	return dirs
+}
+
+// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be Go.
+func TestTable(t *testing.T) {
+	dirs := moduleDirs(t)
+	names := map[string]bool{}
+	for _, m := range All() {
+		if m.Name == "" || m.Breaks == "" || m.What == "" || len(m.Edits) == 0 || names[m.Name] {
+			t.Errorf("mutant %q says too little, or there are two of that name", m.Name)
+		}
+		names[m.Name] = true
+		for _, edits := range [][]Edit{m.Edits, m.Control} {
+			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
+				t.Errorf("%s: %v", m.Name, err)
+			}
+		}
+	}
+	if len(names) < 18 {
+		t.Errorf("%d mutants, want 18 at least", len(names))
+	}
+}
+
+// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and wants nothing to be found.
+func TestFound(t *testing.T) {
+	dirs := moduleDirs(t)
+	var rows []row
+	for _, m := range All() {
+		if *which != "all" && !slices.Contains(strings.Split(*which, ","), m.Name) {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			r := run(t, build(t, dirs, m.Edits), 1, *timeout)
+			rows = append(rows, row{m.Name, r})
+			if r.Found == "" {
+				t.Errorf("not found: %s", r)
+			}
+			t.Log(r)
+			if len(m.Control) > 0 && r.Found != "" {
+				if c := run(t, build(t, dirs, m.Control), 1, r.took()); c.Found != "" {
+					t.Errorf("without the bug: %s", c)
+				}
+			}
+		})
+	}
+	t.Run("control", func(t *testing.T) {
+		longest := 10 * time.Second
+		for _, r := range rows {
+			longest = max(longest, r.took())
+		}
+		c := run(t, build(t, dirs, nil), 1, longest)
+		rows = append(rows, row{"none", c})
+		if c.Found != "" {
+			t.Errorf("found something where there is no mutant: %s", c)
+		}
+	})
+	write(t, rows)
+}
+
+// build builds this package's tests, TestTrial among them, with edits.
+func build(t *testing.T, dirs Dirs, edits []Edit) string {
+	t.Helper()
+	dir := t.TempDir()
+	args, err := Arguments(dir, dirs, edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "trial.test")
+	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, args...)
+	cmd := exec.Command("go", append(args, ".")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// run lets a binary live seed after seed until something is found, or its time is over.
+func run(t *testing.T, binary string, seed uint64, atMost time.Duration) *trial {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
+		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String())
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	r := &trial{Seed: seed}
+	for line := range strings.Lines(stdout.String()) {
+		if text, ok := strings.CutPrefix(line, trialPrefix); ok {
+			if err := json.Unmarshal([]byte(text), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err != nil && r.Found == "" { // It died on the way.
+		r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+		r.Found, r.Detail = "panic", firstPanic(stdout.String()+stderr.String())
+		r.Seed++ // that of the one behind the last that was told of
+	}
+	return r
+}
+
+func firstPanic(out string) string {
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return out
+}
+
+type row struct {
+	name string
+	*trial
+}
+
+// write writes the table of what found what.
+func write(t *testing.T, rows []row) {
+	t.Helper()
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "mutant\tfound by\tseed\tseconds\tpower losses\tdetail")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%.1f\t%d\t%s\n", r.name, r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+	if *table != "" {
+		if err := os.WriteFile(*table, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

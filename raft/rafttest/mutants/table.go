@@ -1,0 +1,157 @@
+package mutants
+
+import "slices"
+
+// All returns the table.
+func All() []Mutant { return slices.Concat(disks(), consensus(), machine(), reads(), requests()) }
+
+// disks are bugs about what is on stable storage.
+func disks() []Mutant {
+	return []Mutant{{
+		Name: "no-fsync", Breaks: "APP-2, D2", What: "what is written to the log is not synced",
+		Edits: []Edit{{
+			File: "raft/wal_files.go",
+			Old:  "\tif err := datasync(f.File); err != nil {\n\t\treturn err\n\t}\n\tif f.named {",
+			New:  "\tif f.named {",
+		}},
+	}, {
+		Name: "no-dir-sync", Breaks: "APP-2, D2", What: "directories are not synced, so that files may be nameless after a loss of power",
+		Edits: []Edit{{
+			File: "raft/files.go",
+			Old:  "return errors.Join(dir.Sync(), dir.Close())",
+			New:  "return dir.Close()",
+		}},
+	}, {
+		Name: "vote-not-synced", Breaks: "D3", What: "term and vote are replaced by a file that is not synced",
+		Edits: []Edit{{
+			File: "raft/files.go",
+			Old:  "errors.Join(err, f.Sync(), f.Close()); err != nil {\n\t\treturn err\n\t}\n\tif err := disk.Rename",
+			New:  "errors.Join(err, f.Close()); err != nil {\n\t\treturn err\n\t}\n\tif err := disk.Rename",
+		}},
+	}, {
+		Name: "truncate-before-flush", Breaks: "D2", What: "the log drops entries that the store has not flushed",
+		Edits: []Edit{{
+			File: "raft/state_machine.go",
+			Old:  "err := s.store.MakeDurable(s.meta.Applied)",
+			New:  "var err error",
+		}},
+	}, {
+		Name: "log-error-ignored", Breaks: "D3, D10", What: "a failed write to the log does not stop the node",
+		Edits: []Edit{{
+			File: "raft/log_store.go",
+			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.fail(err)\n",
+			New:  "logs[len(logs)-1].Index, err)\n",
+		}},
+	}}
+}
+
+// consensus are bugs about who leads, and what is committed.
+func consensus() []Mutant {
+	pause := Edit{
+		Module: hashicorpRaft, File: "raft.go",
+		Old: "\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
+		New: "\tif now.Nanosecond()/1e6%4 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 2)\n\t}\n" +
+			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
+	}
+	return []Mutant{{
+		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
+		What: "heartbeats are answered beside the main loop, which may be held up where it has just looked who leads",
+		Edits: []Edit{pause, {
+			File: "raft/transport.go",
+			Old:  "func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}",
+			New:  "func (t transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
+		}},
+		Control: []Edit{pause},
+	}, {
+		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
+		Edits: []Edit{{
+			Module: hashicorpRaft, File: "commitment.go",
+			Old: "quorumMatchIndex := matched[(len(matched)-1)/2]",
+			New: "quorumMatchIndex := matched[len(matched)-1]",
+		}},
+	}, {
+		Name: "vote-forgotten", Breaks: "D3", What: "a node that was started again does not know for whom it has voted",
+		Edits: []Edit{{
+			File: "raft/stable_store.go",
+			Old:  "\t\tcandidate: body[voteHeader:],\n",
+			New:  "",
+		}, {
+			File: "raft/stable_store.go",
+			Old:  "\t\tvotedTerm: binary.BigEndian.Uint64(body[9:]),\n",
+			New:  "",
+		}},
+	}, {
+		Name: "unknown-as-refused", Breaks: "APP-10, D4i", What: "leadership that is lost after a proposal is told as a refusal",
+		Edits: []Edit{{
+			File: "raft/propose.go",
+			Old:  "return fmt.Errorf(\"%w: %w\", ErrUnknown, err)",
+			New:  "return fmt.Errorf(\"%w: %w\", ErrNotLeader, err)",
+		}},
+	}, {
+		Name: "takeover-without-barrier", Breaks: "READ-2, D4e", What: "a new leader serves before it has applied what earlier ones left",
+		Edits: []Edit{{
+			File: "raft/node.go",
+			Old:  "if err := n.barrier(); err != nil {",
+			New:  "if err := error(nil); err != nil {",
+		}},
+	}}
+}
+
+// machine are bugs of the state machine.
+func machine() []Mutant {
+	const apply, applyRun = "storage/apply.go", "storage/apply_run.go"
+	return []Mutant{{
+		Name: "replay-applied", Breaks: "D2", What: "entries that were applied before a restart are applied again",
+		Edits: []Edit{{
+			File: apply,
+			Old:  "\tif applied := s.applied.Load(); index <= applied.Index {\n\t\treturn nil, nil\n\t}\n",
+			New:  "",
+		}},
+	}, {
+		Name: "clock-in-apply", Breaks: "APP-5, D11", What: "each node stamps with its own time of day",
+		Edits: []Edit{
+			{File: apply, Old: "\t\"math\"\n", New: "\t\"math\"\n\t\"time\"\n"},
+			{File: apply, Old: "max(prev.PersistedAt+1, clock),", New: "max(prev.PersistedAt+1, clock, time.Now().UnixNano()),"},
+		},
+	}, {
+		Name: "stamp-not-clamped", Breaks: "APP-5, D7", What: "a proposal is stamped as the leader's clock says, also where that went back",
+		Edits: []Edit{{File: apply, Old: "max(prev.PersistedAt+1, clock),", New: "clock,"}},
+	}, {
+		Name: "map-order-in-apply", Breaks: "D11", What: "apply goes through the runs of a proposal in the order of a map",
+		Edits: []Edit{{
+			File: apply,
+			Old:  "\tfor _, r := range a.touched {\n\t\ta.effects = ",
+			New:  "\torder := map[*run]bool{}\n\tfor _, r := range a.touched {\n\t\torder[r] = true\n\t}\n\tfor r := range order {\n\t\ta.effects = ",
+		}},
+	}, {
+		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "only duplicates of what was appended since the node was started are known",
+		Edits: []Edit{{File: applyRun, Old: "r := &run{no: no}", New: "r := &run{no: no, receipts: map[keyPrefix]struct{}{}}"}},
+	}, {
+		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers its last 64 keys or fewer",
+		Edits: []Edit{{
+			File: "storage/active.go",
+			Old:  "\tif len(r.receipts) == maxIndexed {\n\t\ta.unindex(r)\n\t\treturn\n\t}\n",
+			New:  "\tif len(r.receipts) >= 64 {\n\t\tclear(r.receipts)\n\t}\n",
+		}},
+	}, {
+		Name: "evicted-is-new", Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
+		Edits: []Edit{{
+			File: "storage/active.go",
+			Old:  "\tr.receipts = nil\n",
+			New:  "\tr.receipts = map[keyPrefix]struct{}{}\n",
+		}},
+	}, {
+		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
+		Edits: []Edit{{File: apply, Old: "if fresh > 0 && m.expected != nil", New: "if _ = fresh; m.expected != nil"}},
+	}, {
+		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the chain of a run that was read from disk begins anew",
+		Edits: []Edit{{
+			File: applyRun,
+			Old:  "\tif r.metadata, err = a.rows.metadata(no); err != nil {",
+			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
+		}},
+	}, {
+		Name: "install-forgets", Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
+		Edits: []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
+	}}
+}

@@ -1,0 +1,262 @@
+package sim
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	fleet  = flag.Int("sim.fleet", 0, "let worlds live in so many processes at a time, and tell what came of them; 0: do not")
+	losses = flag.Int("sim.losses", 0, "with -sim.fleet: until nodes have lost their power so many times")
+	seed   = flag.Uint64("sim.seed", 1, "the first seed")
+	seeds  = flag.Int("sim.seeds", 0, "how many seeds")
+	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
+	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
+	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
+	keep   = flag.String("sim.keep", "", "places of the faults of the plan that happen, with commas between them; empty: all")
+	shrink = flag.Int("sim.shrink", 0, "how often a world that fails is made again to find out which faults it takes")
+	trace  = flag.Bool("sim.log", false, "write what happens to standard error")
+	child  = flag.Bool("sim.child", false, "write the outcome of every seed to the file descriptor 3")
+)
+
+// lived is what came of one seed.
+type lived struct {
+	Seed       uint64
+	Fake, Real time.Duration
+	Happened   map[Kind]int
+	Seen       map[string]int
+	Counts     map[string]int
+	Failed     []string // invariants
+	Text       string   // what does not hold, and the plan
+}
+
+// TestSeeds lets worlds live one after the other in this process, as its flags say.
+func TestSeeds(t *testing.T) {
+	out := io.Discard
+	if *child {
+		out = os.NewFile(3, "outcomes")
+	}
+	for i := range *seeds {
+		opts := Options{Seed: *seed + uint64(i), Every: *every, Length: *length, Clients: *crowd, Log: logOf(*trace), Keep: kept(t)}
+		r, took := inBubble(t, opts)
+		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
+		if r.Report != nil {
+			l.Counts = r.Report.Counts
+		}
+		if !r.OK() {
+			l.Failed = r.Invariants()
+			l.Text = r.String() + shrunk(t, opts, r)
+		}
+		line, err := json.Marshal(&l)
+		if err == nil {
+			_, err = fmt.Fprintf(out, "%s\n", line)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !*child {
+			t.Logf("seed %d: %s of the world in %s, %v, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Seen, l.Counts)
+			if l.Failed != nil {
+				t.Errorf("%v\n%s", l.Failed, l.Text)
+			}
+		}
+	}
+}
+
+func kept(t *testing.T) (all []int) {
+	t.Helper()
+	for text := range strings.SplitSeq(*keep, ",") {
+		if text == "" {
+			continue
+		}
+		i, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("-sim.keep: %v", err)
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+// shrunk tells which faults are enough.
+func shrunk(t *testing.T, opts Options, r *Result) string {
+	t.Helper()
+	command := fmt.Sprintf("make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s", opts.Seed, opts.Length, opts.Every)
+	if *shrink == 0 || opts.Keep != nil {
+		return "repeat it with: " + command + "\n"
+	}
+	opts.Log = nil
+	few := Shrink(len(r.Plan), *shrink, func(keep []int) bool {
+		opts.Keep = append([]int{-1}, keep...) // none, where keep is empty
+		again, _ := inBubble(t, opts)
+		return !again.OK()
+	})
+	text := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(few)), ","), "[]")
+	return fmt.Sprintf("repeat it with: %s\nor, with %d of %d faults: %s KEEP=%s\n", command, len(few), len(r.Plan), command, text)
+}
+
+// TestFleet lets worlds live in processes of their own, a few seeds each: what a library keeps for a whole process does not grow,
+// and a panic ends one of them. It tells the sums, and wants every kind of fault to have happened (I11).
+func TestFleet(t *testing.T) {
+	if *fleet == 0 {
+		return // it is a verb of the Makefile
+	}
+	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
+	var all sync.WaitGroup
+	for range *fleet {
+		all.Go(func() {
+			for first, n, more := f.take(); more; first, n, more = f.take() {
+				if err := f.process(first, n); err != nil {
+					f.fail(fmt.Sprintf("seeds %d to %d: %v", first, first+uint64(n)-1, err))
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Log(f)
+	for _, text := range f.failed {
+		t.Error(text)
+	}
+	if f.worlds >= 50 {
+		for _, k := range Kinds() {
+			if f.happened[k] == 0 {
+				t.Errorf("I11: %s never happened", k)
+			}
+		}
+	}
+}
+
+const (
+	seedsAProcess = 10
+	// seedPatience is how long a process may say nothing: then fake time stands still.
+	seedPatience = 3 * time.Minute
+	manyFailures = 5
+)
+
+type sums struct {
+	mu         sync.Mutex
+	next       uint64
+	worlds     int
+	fake, real time.Duration
+	began      time.Time
+	happened   map[Kind]int
+	seen       map[string]int // what nodes did of their own accord
+	counts     map[string]int
+	failed     []string
+}
+
+// take gives out seeds until there are enough.
+func (f *sums) take() (first uint64, n int, more bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n = seedsAProcess
+	if *losses == 0 {
+		n = min(n, *seeds-int(f.next-*seed))
+	} else if f.happened[PowerLoss] >= *losses {
+		return 0, 0, false
+	}
+	if n <= 0 || len(f.failed) >= manyFailures {
+		return 0, 0, false
+	}
+	first = f.next
+	f.next += uint64(n)
+	return first, n, true
+}
+
+func (f *sums) fail(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = append(f.failed, text)
+}
+
+// process runs a few seeds in a process of their own.
+func (f *sums) process(first uint64, n int) error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	var said strings.Builder
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
+		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink))
+	// One thread makes a world nearly the same each time, and faster.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}
+	if err := errors.Join(cmd.Start(), write.Close()); err != nil {
+		return err
+	}
+	silent := time.AfterFunc(seedPatience, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
+	defer silent.Stop()
+	seen := 0
+	for lines := bufio.NewReader(read); ; seen++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		silent.Reset(seedPatience)
+		var l lived
+		if err := json.Unmarshal(line, &l); err != nil {
+			return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		}
+		f.add(&l)
+	}
+	if err := cmd.Wait(); err != nil || seen < n {
+		text := said.String()
+		return fmt.Errorf("after seed %d: %w\n%s", first+uint64(seen)-1, err, text[:min(len(text), 20_000)])
+	}
+	return nil
+}
+
+func (f *sums) add(l *lived) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.worlds, f.fake, f.real = f.worlds+1, f.fake+l.Fake, f.real+l.Real
+	for k, n := range l.Happened {
+		f.happened[k] += n
+	}
+	for k, n := range l.Seen {
+		f.seen[k] += n
+	}
+	for k, n := range l.Counts {
+		f.counts[k] += n
+	}
+	if l.Failed != nil {
+		f.failed = append(f.failed, fmt.Sprintf("seed %d: %v\n%s", l.Seed, l.Failed, l.Text))
+	}
+}
+
+// String is what the Makefile's verbs print in the end.
+func (f *sums) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d worlds, seeds %d to %d, %d failed, in %s\n", f.worlds, *seed, f.next-1, len(f.failed), time.Since(f.began).Round(time.Second))
+	fmt.Fprintf(&b, "%s of fake time, %.0f s a second of a processor\n", f.fake.Round(time.Second), f.fake.Seconds()/max(f.real.Seconds(), 1e-9))
+	fmt.Fprint(&b, "faults:")
+	for _, k := range slices.Sorted(maps.Keys(f.happened)) {
+		fmt.Fprintf(&b, " %s %d", k, f.happened[k])
+	}
+	fmt.Fprint(&b, "\nnodes:")
+	for _, k := range slices.Sorted(maps.Keys(f.seen)) {
+		fmt.Fprintf(&b, " %s %d", k, f.seen[k])
+	}
+	fmt.Fprint(&b, "\nchecked:")
+	for _, k := range slices.Sorted(maps.Keys(f.counts)) {
+		fmt.Fprintf(&b, " %s %d", k, f.counts[k])
+	}
+	fmt.Fprintf(&b, "\n%s, %d processors\n", runtime.Version(), runtime.NumCPU())
+	return b.String()
+}

@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// spot is a byte that has changed on a disk.
+type spot struct {
+	path     string
+	at       int
+	was, now byte
+}
+
+// rot flips a bit of a file that does not change any more: a table of Pebble, a segment of the log that is sealed, or a small
+// file that is replaced as a whole. No node has the disk.
+//
+// The last segment of the log is left alone. A bit of it that flips looks like a write that the power loss tore, and what lies
+// behind it is cut off. The commit mark notices that for all but the last second; a node that lost this second may elect a leader
+// that lacks it. A majority of disks must keep what was synced; Raft assumes no less.
+func (d *disk) rot(rng *rand.Rand) (spot, bool) {
+	files := d.still("data", nil)
+	if len(files) == 0 {
+		return spot{}, false
+	}
+	slices.Sort(files)
+	path := files[rng.IntN(len(files))]
+	data, err := d.mem.UnsafeGetFileDataBuffer(path)
+	if err != nil || len(data) == 0 {
+		return spot{}, false
+	}
+	at := rng.IntN(len(data))
+	s := spot{path: path, at: at, was: data[at], now: data[at] ^ 1<<rng.IntN(8)}
+	data[at] = s.now
+	d.rotten.Store(true)
+	return s, true
+}
+
+// repair undoes it, where the file is still there.
+func (d *disk) repair(s spot) {
+	data, err := d.mem.UnsafeGetFileDataBuffer(s.path)
+	if s.path != "" && err == nil && s.at < len(data) && data[s.at] == s.now {
+		data[s.at] = s.was
+	}
+	d.rotten.Store(false)
+}
+
+// still lists the files that do not change any more.
+func (d *disk) still(dir string, files []string) []string {
+	names, err := d.mem.List(dir)
+	if err != nil {
+		return files
+	}
+	slices.Sort(names)
+	newest := ""
+	for _, name := range names {
+		if strings.HasSuffix(name, ".wal") {
+			newest = name
+		}
+	}
+	for _, name := range names {
+		path := dir + "/" + name
+		info, err := d.mem.Stat(path)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			files = d.still(path, files)
+		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots", name == "identity.json",
+			strings.HasSuffix(name, ".wal") && name != newest:
+			files = append(files, path)
+		}
+	}
+	return files
+}
