@@ -9,10 +9,6 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 ROUNDS   ?= 200
 FUZZTIME ?= 30s
 SEED     ?= 1
-<<<<<<< HEAD
-SEEDS    ?= 1000
-TIME     ?= 10m
-=======
 SEEDS    ?= 20
 LOSSES   ?= 0
 TIME     ?= 60s
@@ -21,7 +17,6 @@ CLIENTS  ?= 4
 JOBS     ?= $(shell nproc)
 KEEP     ?=
 LOG      ?=
->>>>>>> main
 AGAINST  ?= main
 
 BROWSER := tools/browser/node_modules/.package-lock.json

@@ -20,7 +20,6 @@ import (
 // ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs to the room of its
 // nearest listed parent and has its rank.
 var ranks = map[string]int{
-<<<<<<< HEAD
 	"proto/runlog/v1":        0,
 	"proto/record/v1":        0,
 	"proto/node/v1":          0,
@@ -44,30 +43,7 @@ var ranks = map[string]int{
 	"server/cluster":         4,
 	"server":                 5,
 	"cmd/runlog":             6,
-=======
-	"proto/runlog/v1":       0,
-	"proto/record/v1":       0,
-	"proto/node/v1":         0,
-	"proto/contract":        1,
-	"client":                1,
-	"proof":                 2,
-	"storage":               2,
-	"storage/internal/keys": 2,
-	"raft":                  3,
-	"projector":             3,
-	"export":                3,
-	"backup":                3,
-	"server/peer":           3,
-	"server/seal":           3,
-	"server/seed":           3,
-	"bench":                 3,
-	"server/batch":          4,
-	"server/gate":           4,
-	"server/cluster":        4,
-	"server":                5,
-	"cmd/runlog":            6,
-	"raft/rafttest/sim":     6,
->>>>>>> main
+	"raft/rafttest/sim":      6,
 }
 
 // soleImporters lists packages that exactly one other package may import.

@@ -147,6 +147,7 @@ func lead(c *Cluster, victim *Node) {
 
 // TestFullDisk: a disk on which no byte is left.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	c, victim := diskCluster(t, newTmpfs(t, "200m"))
 	ballast := filepath.Join(filepath.Dir(victim.Dir), "ballast")
 	wantFailStop(t, c, victim, unix.ENOSPC.Error(), func() {
@@ -167,6 +168,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestReadOnlyDisk: a file system that has met an error takes nothing any more.
 func TestReadOnlyDisk(t *testing.T) {
+	t.Parallel()
 	disk, image := newExt4(t, 400<<20)
 	c, victim := diskCluster(t, disk)
 	wantFailStop(t, c, victim, unix.EROFS.Error(), func() {
@@ -187,6 +189,7 @@ func TestReadOnlyDisk(t *testing.T) {
 // TestVoteCannotBeWritten: a node that cannot remember its vote must not go on. hashicorp/raft panics where it cannot
 // write it.
 func TestVoteCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	c, victim := diskCluster(t, "")
 	var mend func()
 	wantFailStop(t, c, victim, "write term and vote", func() {
@@ -196,6 +199,7 @@ func TestVoteCannotBeWritten(t *testing.T) {
 
 // TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process by Fatalf.
 func TestManifestCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	for _, d := range []struct {
 		name, glob string
 		flush      func(t *testing.T, n *Node)

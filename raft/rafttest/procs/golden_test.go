@@ -64,6 +64,7 @@ func TestMakeGolden(t *testing.T) {
 // TestGolden: this version opens the data directories of those before it, has all that they had, answers as they did, and goes on
 // (APP-2, IDM-6, READ-4, PRJ-1).
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	dirs, err := filepath.Glob(filepath.Join(goldenDirs, "*", goldenData))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no golden directories: %v", err)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -34,7 +33,11 @@ type way struct {
 // spacePrefix begins the names of all namespaces.
 const spacePrefix = "runlog-procs-"
 
-var networks atomic.Int64
+// networks counts those of this process, which are made one at a time: each looks for addresses that are free.
+var networks struct {
+	sync.Mutex
+	made int
+}
 
 // WhyNoNetwork says what is missing for a Network; empty: nothing.
 func WhyNoNetwork() string {
@@ -55,9 +58,12 @@ func WhyNoNetwork() string {
 // NewNetwork makes a network for so many nodes, and removes it when the test ends. It needs what WhyNoNetwork asks for.
 func NewNetwork(t testing.TB, nodes int) *Network {
 	t.Helper()
+	networks.Lock()
+	defer networks.Unlock()
 	sweep()
+	networks.made++
 	n := &Network{
-		t: t, id: fmt.Sprintf("%d-%d", os.Getpid(), networks.Add(1)), nodes: nodes, lost: map[way]int{}, down: map[int]int{},
+		t: t, id: fmt.Sprintf("%d-%d", os.Getpid(), networks.made), nodes: nodes, lost: map[way]int{}, down: map[int]int{},
 	}
 	n.block = freeBlock(t)
 	t.Cleanup(n.remove)

@@ -40,6 +40,7 @@ func inSpace(t *testing.T, space string, f func() error) {
 // TestNetworkCuts: each kind of fault loses what it says and nothing else, in either of the places where it may do so, and nothing
 // any more once it is mended.
 func TestNetworkCuts(t *testing.T) {
+	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {
 		t.Skip(why)
 	}
@@ -125,6 +126,7 @@ func TestNetworkCuts(t *testing.T) {
 
 // TestNetworkIsRemoved: nothing of a network is left after its test, nor of one whose process was killed.
 func TestNetworkIsRemoved(t *testing.T) {
+	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {
 		t.Skip(why)
 	}

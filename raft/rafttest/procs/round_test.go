@@ -24,7 +24,7 @@ var (
 	seedsFlag  = flag.Int("procs.seeds", 1, "how many seeds TestRounds plays")
 	timeFlag   = flag.Duration("procs.time", 0, "TestRounds begins no round after so long; 0: it plays all seeds")
 	faultsFlag = flag.Int("procs.faults", 0, "faults of a round; 0: each kind once")
-	everyFlag  = flag.Duration("procs.every", 500*time.Millisecond, "mean time between two faults")
+	everyFlag  = flag.Duration("procs.every", 400*time.Millisecond, "mean time between two faults")
 	keepFlag   = flag.Bool("procs.keep", false, "keep the data of a cluster whose test has failed")
 )
 
@@ -122,6 +122,7 @@ func (s *totals) String() string {
 // TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and PRJ-1 against processes that are
 // killed, paused and restarted, and, where the machine lets it, networks that are cut, while clients use them in all ways.
 func TestRounds(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	sum := &totals{happened: map[Kind]int{}, counts: map[string]int{}}
 	violations := 0

@@ -35,6 +35,7 @@ func previous(t *testing.T) (binary, version string) {
 // docs/operations.md tells; and back, as far as the older version reads what the newer one has written, which it says where it does
 // not. Nothing that was acknowledged is lost (APP-2, IDM-6).
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	older, version := previous(t)
 	newer := binary(t)
 	c := New(t, Options{Binary: older, Seed: *seedFlag, Keep: *keepFlag})
