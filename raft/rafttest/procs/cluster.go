@@ -35,6 +35,8 @@ type Options struct {
 	Seed uint64
 	// Network has the nodes' namespaces; nil: all are on loopback.
 	Network *Network
+	// RunLives is how long a run is appended to. Default: 5 s.
+	RunLives time.Duration
 	// Pad is the most that an event's payload is padded by, in bytes; 0: the workload's own.
 	Pad int
 	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look for it before they are started.
@@ -53,6 +55,8 @@ type Cluster struct {
 	nodes []*Node
 	crew  *workload.Crew
 	stop  func() // ends the clients' work; nil: they have stopped
+	// finals are what the nodes had when they were asked last.
+	finals []*history.Final
 }
 
 // New makes a cluster that is not started. When the test ends, so do its processes; when it has failed, it shows what they
@@ -61,6 +65,9 @@ func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
+	}
+	if opts.RunLives == 0 {
+		opts.RunLives = 5 * time.Second
 	}
 	dir, err := os.MkdirTemp("", "runlog-procs-")
 	if err != nil {
@@ -81,7 +88,7 @@ func New(t testing.TB, opts Options) *Cluster {
 		}
 	}
 	c.crew = workload.New(workload.Options{
-		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: 5 * time.Second, Pad: opts.Pad, Broken: t.Errorf,
+		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: opts.RunLives, Pad: opts.Pad, Broken: t.Errorf,
 		Dial: c.dial, Before: opts.Before,
 	})
 	return c
@@ -177,9 +184,10 @@ func (c *Cluster) check(ctx context.Context) (*history.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.finals = finals
 	r := c.crew.Check(finals)
 	if !r.OK() {
-		c.keepHistory(finals)
+		c.keepHistory()
 		c.t.Errorf("%s", r)
 	}
 	if r.Counts["events acknowledged"] == 0 {
@@ -272,10 +280,10 @@ func (c *Cluster) end() {
 }
 
 // keepHistory writes what the clients saw, and what the nodes have, beside the logs.
-func (c *Cluster) keepHistory(finals []*history.Final) {
+func (c *Cluster) keepHistory() {
 	f, err := os.Create(filepath.Join(c.dir, "history.jsonl"))
 	if err == nil {
-		err = history.Encode(f, c.crew.History(), finals...)
+		err = history.Encode(f, c.crew.History(), c.finals...)
 		_ = f.Close()
 	}
 	if err != nil {

@@ -177,3 +177,21 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	t.Logf("%v; %s", happened, r)
 	return len(r.Violations) + r.More
 }
+
+// TestCrossCheck has a search that knows nothing of the nodes' logs look at a history that is small enough for it (I8): few clients, runs that are
+// soon over, and a leader that is lost.
+func TestCrossCheck(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, Options{Seed: *seedFlag, RunLives: 200 * time.Millisecond})
+	c.Work(3)
+	c.AwaitAck(20)
+	leader := c.Leader()
+	leader.Kill()
+	c.AwaitAck(20)
+	leader.Start()
+	t.Log(c.Settle())
+	if err := history.CrossCheck(c.crew.History(), c.finals...); err != nil {
+		c.keepHistory()
+		t.Error(err)
+	}
+}
