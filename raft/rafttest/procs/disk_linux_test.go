@@ -111,12 +111,14 @@ func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 
 // wantFailStop: while its disk refuses what says says, the node stops itself, and tells why in its last line; the others go on; with the
 // disk mended it comes back, and nothing is lost (D10, APP-2).
-func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, mend func()) {
+//
+// wait is called until the node has ended.
+func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, mend func()) {
 	t.Helper()
 	victim.ExpectEnd()
 	hurt()
 	for deadline := time.Now().Add(Patience); victim.Up() && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		lead(c, victim) // all nodes have to write down the new term
+		wait()
 	}
 	code, last := victim.Ended()
 	said := victim.last().said()
@@ -134,16 +136,21 @@ func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, men
 	t.Log(c.Settle())
 }
 
-// lead asks for another leader, which is not the victim.
-func lead(c *Cluster, victim *Node) {
-	leader := c.Leader()
-	for _, n := range c.Nodes() {
-		if n != leader && n != victim {
-			_ = c.Transfer(n)
-			return
+// lead asks for another leader, which is not the victim, over and over: all nodes have to write down the new term.
+func lead(c *Cluster, victim *Node) func() {
+	return func() {
+		leader := c.Leader()
+		for _, n := range c.Nodes() {
+			if n != leader && n != victim {
+				_ = c.Transfer(n)
+				return
+			}
 		}
 	}
 }
+
+// load: what the clients do is enough.
+func load() {}
 
 // TestFullDisk: a disk on which no byte is left.
 func TestFullDisk(t *testing.T) {
@@ -159,7 +166,7 @@ func TestFullDisk(t *testing.T) {
 		for err == nil {
 			_, err = f.Write(make([]byte, 64<<10))
 		}
-	}, func() {
+	}, lead(c, victim), func() {
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +182,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		if err := output(exec.Command("mount", "-o", "remount,abort", disk)); err != nil {
 			t.Fatal(err)
 		}
-	}, func() {
+	}, load, func() {
 		if err := output(exec.Command("umount", disk)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +201,7 @@ func TestVoteCannotBeWritten(t *testing.T) {
 	var mend func()
 	wantFailStop(t, c, victim, "write term and vote", func() {
 		mend = immutableUntil(t, filepath.Join(victim.Dir, "raft"))
-	}, func() { mend() })
+	}, lead(c, victim), func() { mend() })
 }
 
 // TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process by Fatalf.
@@ -219,7 +226,7 @@ func TestManifestCannotBeWritten(t *testing.T) {
 				}
 				mend = immutableUntil(t, manifests[0])
 				d.flush(t, victim)
-			}, func() { mend() })
+			}, load, func() { mend() })
 		})
 	}
 }

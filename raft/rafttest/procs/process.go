@@ -36,7 +36,7 @@ func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 		return nil, fmt.Errorf("procs: %w", err)
 	}
 	cmd.Stderr = f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("procs: %w", err)
 	}
