@@ -123,6 +123,16 @@ mutants: ## break the product in each of some thirty ways, and see that the simu
 test-netns: ## cut the network between nodes in namespaces of their own; wants root
 	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
 
+.PHONY: procs
+procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
+	go test ./raft/rafttest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
+
+.PHONY: golden
+golden: ## keep a data directory of this version, called GOLDEN, for later versions to open
+	@[[ -n "$(GOLDEN)" ]] || { echo "name the tag: make golden GOLDEN=v1.2.3"; exit 1; }
+	@[[ ! -e raft/rafttest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) is there already, and stays as it is"; exit 1; }
+	go test ./raft/rafttest/procs -run TestMakeGolden -count=1 -procs.golden=$(GOLDEN)
+
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on
 	bin/runlog bench $(ARGS)

@@ -110,7 +110,7 @@ func tryDatabase(o *Options) (*database, error) {
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
 		MemTableSize:       16 << 20,
-		Logger:             pebbleLogger{o.Logger},
+		Logger:             pebbleLogger{log: o.Logger, fail: o.fatal},
 		EventListener: &pebble.EventListener{
 			BackgroundError: d.damaged,
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { d.damaged(info.Details) },
@@ -271,9 +271,12 @@ func (w *write) close() { _ = w.batch.Close() }
 
 func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
 
-// pebbleLogger hands Pebble's log on. Nothing here is worth stopping for, but Pebble must not go on
-// after Fatalf either.
-type pebbleLogger struct{ log *slog.Logger }
+// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, on a goroutine of its own, so it
+// must not, and nobody could make the database anew.
+type pebbleLogger struct {
+	log  *slog.Logger
+	fail func(error)
+}
 
 var (
 	_ pebble.Logger = pebbleLogger{}
@@ -285,5 +288,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.log.Error("projection database", "msg", fmt.Sprintf(format, args...))
 }
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf("projector: pebble: "+format, args...))
+	err := fmt.Errorf("projector: pebble: "+format, args...)
+	l.fail(err)
+	panic(err)
 }

@@ -11,7 +11,7 @@ import (
 func (b *bed) lose(runID string) {
 	b.t.Helper()
 	db, err := pebble.Open(b.opts.Dir, &pebble.Options{FS: b.opts.FS, FormatMajorVersion: pebble.FormatValueSeparation,
-		Logger: pebbleLogger{slog.New(slog.DiscardHandler)}})
+		Logger: pebbleLogger{log: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

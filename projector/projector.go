@@ -38,8 +38,11 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry that nobody reads.
 	Registerer prometheus.Registerer
-	// Fail is told about damage of the store that folding met (D10). Required.
+	// Fail is told about damage of the store that folding met, and when Pebble cannot go on (D10). Required.
 	Fail func(error)
+
+	// fatal is told when Pebble cannot go on; it is Fail, also for the database of a rebuild.
+	fatal func(error)
 }
 
 // EnsureDefaults fills in what is left out.
@@ -61,6 +64,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.fatal == nil {
+		o.fatal = o.Fail
 	}
 }
 

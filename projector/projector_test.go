@@ -193,7 +193,7 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 	put := func(key, row []byte) func() {
 		return func() {
 			db, err := pebble.Open(b.opts.Dir, &pebble.Options{FS: b.opts.FS, FormatMajorVersion: pebble.FormatValueSeparation,
-				Logger: pebbleLogger{slog.New(slog.DiscardHandler)}})
+				Logger: pebbleLogger{log: slog.New(slog.DiscardHandler)}})
 			if err != nil {
 				t.Fatal(err)
 			}

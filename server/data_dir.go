@@ -184,7 +184,7 @@ func (d *dataDir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if err := json.Unmarshal(text, &d.identity); err != nil {
-		return fmt.Errorf("data directory: %s: %w", d.file("identity.json"), err)
+		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.file("identity.json"), err)
 	}
 	if d.identity.Format != dataDirFormat {
 		return fmt.Errorf("data directory %s has format %d, this build knows %d", d.path, d.identity.Format, dataDirFormat)

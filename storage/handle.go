@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -54,6 +55,9 @@ func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error)
 	}()
 	dir := s.path(databaseDir(number))
 	if h.db, err = pebble.Open(dir, s.pebbleOptions(h)); err != nil {
+		if disk := syscall.Errno(0); !errors.As(err, &disk) || disk == syscall.ENOENT {
+			err = fmt.Errorf("%w; a file is missing or damaged: restore the data directory, or replace the node", err)
+		}
 		return nil, fmt.Errorf("storage: open %s: %w", dir, err)
 	}
 	s.handles.Lock()
@@ -154,7 +158,7 @@ func (s *Store) pebbleOptions(h *handle) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				fail(fmt.Errorf("storage: corrupt file: %s", info.String()))
+				fail(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details)) // String has a stack trace
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
 			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },

@@ -1,0 +1,238 @@
+//go:build unix
+
+package procs
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// damage is what is done to a file of a node that is down.
+type damage struct {
+	name string
+	glob string // below the data directory; of several files, one is drawn
+	hurt func(text []byte, rng *rand.Rand) []byte
+	// says is part of the last line of a node that does not start, or stops itself, or several of which one is, with bars between
+	// them. Empty: it starts, and has everything.
+	says string
+	// harmless: the damage may also be where nothing is, or nothing that is still needed.
+	harmless bool
+}
+
+// flip turns one bit over, somewhere in what was written: a log segment is zeros where nothing was yet.
+func flip(text []byte, rng *rand.Rand) []byte {
+	text = bytes.Clone(text)
+	text[rng.IntN(len(bytes.TrimRight(text, "\x00")))] ^= 1 << rng.IntN(8)
+	return text
+}
+
+// remove is a file that is gone.
+func remove([]byte, *rand.Rand) []byte { return nil }
+
+var damages = []damage{
+	{"a bit of a table", "store/*/*.sst", flip, "storage: corrupt file", true},
+	{"a table", "store/*/*.sst", remove, "restore the data directory", false},
+	{"a bit of the list of tables", "store/*/MANIFEST-*", flip, "restore the data directory", true},
+	{"the list of tables", "store/*/MANIFEST-*", remove, "restore the data directory", false},
+	{"a bit of the name of the database", "store/CURRENT", flip, "restore it", false},
+	{"the name of the database", "store/CURRENT", remove, "restore it", false},
+	{"a bit of the log", "raft/wal/*.wal", flip, "log", true},
+	{"the log", "raft/wal/*.wal", remove, "restore the missing files", false},
+	{"a bit of the list of log files", "raft/wal/meta", flip, "restore the missing files", false},
+	{"the list of log files", "raft/wal/meta", remove, "restore the missing files", false},
+	{"a bit of the vote", "raft/vote", flip, "restore the missing files", false},
+	{"the vote", "raft/vote", remove, "restore the missing files", false},
+	{"a bit of the mark of the log", "raft/commit-mark", flip, "restore it", false},
+	{"a bit of the node's name", "identity.json", flip, "identity.json|the store belongs to", true},
+	{"the node's name", "identity.json", remove, "restore that file", false},
+	{"a bit of a table of snapshots", "projection/*.sst", flip, "", false},
+	{"a table of snapshots", "projection/*.sst", remove, "", false},
+	{"a bit of the snapshots' list of tables", "projection/MANIFEST-*", flip, "", false},
+	{"the snapshots' list of tables", "projection/MANIFEST-*", remove, "", false},
+}
+
+// do damages a file below dir, and returns its name.
+func (d *damage) do(t *testing.T, dir string, rng *rand.Rand) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, d.glob))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no %s in %s: %v", d.glob, dir, err)
+	}
+	file := files[rng.IntN(len(files))]
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text = d.hurt(text, rng); text == nil {
+		err = os.Remove(file)
+	} else {
+		err = os.WriteFile(file, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(file, dir+"/")
+}
+
+// said tells whether a last line says what it should.
+func (d *damage) said(last string) bool {
+	return slices.ContainsFunc(strings.Split(d.says, "|"), func(part string) bool { return strings.Contains(last, part) })
+}
+
+// copyDir copies a data directory.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := output(exec.Command("cp", "-a", from, to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedFiles: a node of whose data a file is damaged or missing does not start, or stops itself when it meets the damage, and says
+// in its last line what is wrong; or it has everything all the same. None starts and lacks anything, or has anything else (APP-2,
+// APP-11).
+func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, Options{Seed: 1, Nodes: 1})
+	c.Work(4)
+	c.AwaitAck(100)
+	c.rest()
+	n := c.Nodes()[0]
+	n.Stop()
+	whole := n.Dir + ".whole"
+	// The spare segment of the log is large, and made again.
+	if err := os.Remove(filepath.Join(n.Dir, "raft/wal/spare")); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	copyDir(t, n.Dir, whole)
+	for i, d := range damages {
+		tries := 1
+		if d.harmless {
+			tries = 3
+		}
+		found := false
+		for try := range tries {
+			copyDir(t, whole, n.Dir)
+			file := d.do(t, n.Dir, rand.New(rand.NewPCG(*seedFlag, uint64(100*i+try))))
+			last := startDamaged(t, c)
+			t.Logf("%s (%s): %s", d.name, file, last)
+			found = found || last != ""
+			switch {
+			case last == "" && d.says != "" && !d.harmless:
+				t.Errorf("%s: the node starts", d.name)
+			case last != "" && (d.says == "" || !d.said(last)):
+				t.Errorf("%s: the node says %q, want %q", d.name, last, d.says)
+			}
+			n.Kill()
+			if strings.Contains(n.last().said(), "goroutine ") {
+				t.Errorf("%s: it said:\n%s", d.name, n.last().said())
+			}
+		}
+		if !found && d.says != "" {
+			t.Errorf("%s: never found", d.name)
+		}
+	}
+	copyDir(t, whole, n.Dir)
+	n.Start()
+	t.Log(c.Settle())
+}
+
+// startDamaged starts the only node of a cluster and asks it for all that it has. It returns the last line of one that has ended, and nothing for
+// one that has it all.
+func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
+	t.Helper()
+	n := c.Nodes()[0]
+	n.Start()
+	n.ExpectEnd()
+	if n.readyOrEnded() {
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		defer cancel()
+		go func() { <-n.last().exited; cancel() }()
+		_, err := c.check(ctx)
+		if err == nil {
+			return ""
+		}
+		t.Log(err)
+	}
+	code, lastLine := n.Ended()
+	if code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+	return lastLine
+}
+
+// TestDamagedNodeIsReplaced: of three nodes under load one loses its disk, bit by bit; it stops, the others go on, and it is replaced as
+// docs/operations.md tells. Nothing that was acknowledged is lost (APP-2).
+func TestDamagedNodeIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, Options{Seed: *seedFlag})
+	c.Work(6)
+	c.AwaitAck(50)
+	rng := rand.New(rand.NewPCG(*seedFlag, 7))
+	victim := c.Nodes()[rng.IntN(3)]
+	victim.Stop()
+	d := damages[slices.IndexFunc(damages, func(d damage) bool { return d.name == "a bit of a table" })]
+	for range 100 { // until there is nothing that is not damaged
+		d.do(t, victim.Dir, rng)
+	}
+	victim.Start()
+	victim.ExpectEnd()
+	code, last := victim.Ended()
+	if code != exitFailed || !d.said(last) {
+		t.Errorf("exit code %d, last line %q", code, last)
+	}
+	c.AwaitAck(50)
+	victim.Replace()
+	// Now another may be lost: the new one counts.
+	c.awaitVoters()
+	other := c.Nodes()[(slices.Index(c.Nodes(), victim)+1)%3]
+	other.Kill()
+	c.AwaitAck(50)
+	other.Start()
+	t.Log(c.Settle())
+}
+
+// awaitVoters waits until all nodes count for a majority.
+func (c *Cluster) awaitVoters() {
+	c.t.Helper()
+	for deadline := time.Now().Add(Patience); ; time.Sleep(50 * time.Millisecond) {
+		members, err := c.members()
+		voters := 0
+		for _, m := range members {
+			if m.GetRole() == runlogv1.MemberRole_VOTER && m.GetState() != runlogv1.MemberState_UNREACHABLE {
+				voters++
+			}
+		}
+		if voters == len(c.nodes) {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%d voters of %d nodes: %v %v", voters, len(c.nodes), members, err)
+		}
+	}
+}
+
+// members asks the leader for the members of the cluster.
+func (c *Cluster) members() ([]*runlogv1.Member, error) {
+	conn, err := c.dial("operator", c.index(c.Leader()))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	status, err := runlogv1.NewClusterServiceClient(conn).GetStatus(ctx, &runlogv1.GetStatusRequest{})
+	return status.GetMembers(), err
+}

@@ -1,0 +1,232 @@
+package procs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wantMount skips the test where file systems cannot be mounted, or a command for them is not there.
+func wantMount(t *testing.T, commands ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting file systems wants root")
+	}
+	for _, command := range append(commands, "mount", "umount") {
+		if _, err := exec.LookPath(command); err != nil {
+			t.Skipf("wants the command %s", command)
+		}
+	}
+}
+
+// mount mounts a file system until the test has ended its processes: those must be made after it.
+func mount(t *testing.T, at string, args ...string) {
+	t.Helper()
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := output(exec.Command("mount", append(args, at)...)); err != nil {
+		t.Skip("file systems cannot be mounted here: ", err)
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", at).Run() })
+}
+
+// newTmpfs makes a file system in memory.
+func newTmpfs(t *testing.T, size string) (at string) {
+	t.Helper()
+	wantMount(t)
+	at = filepath.Join(t.TempDir(), "disk")
+	mount(t, at, "-t", "tmpfs", "-o", "size="+size, "runlog-procs")
+	return at
+}
+
+// newExt4 makes a file system in a file.
+func newExt4(t *testing.T, size int64) (at, image string) {
+	t.Helper()
+	wantMount(t, "mkfs.ext4", "e2fsck")
+	image = filepath.Join(t.TempDir(), "image")
+	f, err := os.Create(image)
+	if err == nil {
+		err = errors.Join(f.Truncate(size), f.Close(), output(exec.Command("mkfs.ext4", "-q", image)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = filepath.Join(t.TempDir(), "disk")
+	mount(t, at, "-o", "loop", image)
+	return at, image
+}
+
+// immutableFlag is FS_IMMUTABLE_FL of linux/fs.h.
+const immutableFlag = 0x10
+
+// immutable keeps a file, also one that is open, from being written, or a directory from getting other names.
+func immutable(path string, on bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	flags &^= immutableFlag
+	if on {
+		flags |= immutableFlag
+	}
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
+}
+
+// immutableUntil makes a file immutable until the test ends, or mend is called.
+func immutableUntil(t *testing.T, path string) (mend func()) {
+	t.Helper()
+	if err := immutable(path, true); err != nil {
+		t.Skip("files cannot be made immutable here: ", err)
+	}
+	mend = func() { _ = immutable(path, false) }
+	t.Cleanup(mend)
+	return mend
+}
+
+// diskCluster makes a cluster whose third node has its data on a disk of its own; empty: where the others have it.
+func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
+	t.Helper()
+	c := New(t, Options{Binary: binary(t), Seed: 1, Keep: *keepFlag})
+	victim := c.Nodes()[2]
+	if disk != "" {
+		victim.Dir = filepath.Join(disk, "data")
+	}
+	c.Start()
+	c.Work(6)
+	c.AwaitAck(20)
+	return c, victim
+}
+
+// wantFailStop: while its disk refuses what says says, the node stops itself, and tells why in its last line; the others go on; with the
+// disk mended it comes back, and nothing is lost (D10, APP-2).
+//
+// wait is called until the node has ended.
+func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, mend func()) {
+	t.Helper()
+	victim.ExpectEnd()
+	hurt()
+	for deadline := time.Now().Add(Patience); victim.Up() && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		wait()
+	}
+	code, last := victim.Ended()
+	said := victim.last().said()
+	if code != exitFailed || !strings.Contains(last, says) || !strings.Contains(last, "the node stops itself") {
+		t.Errorf("exit code %d, last line %q, want %d and %q", code, last, exitFailed, says)
+	}
+	if strings.Contains(said, "goroutine ") {
+		t.Errorf("it said:\n%s", said)
+	}
+	t.Logf("last line: %s", last)
+	c.AwaitAck(20)
+	mend()
+	victim.Start()
+	victim.Ready()
+	t.Log(c.Settle())
+}
+
+// lead asks for another leader, which is not the victim, over and over: all nodes have to write down the new term.
+func lead(c *Cluster, victim *Node) func() {
+	return func() {
+		leader := c.Leader()
+		for _, n := range c.Nodes() {
+			if n != leader && n != victim {
+				_ = c.Transfer(n)
+				return
+			}
+		}
+	}
+}
+
+// load: what the clients do is enough.
+func load() {}
+
+// TestFullDisk: a disk on which no byte is left.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	c, victim := diskCluster(t, newTmpfs(t, "200m"))
+	ballast := filepath.Join(filepath.Dir(victim.Dir), "ballast")
+	wantFailStop(t, c, victim, unix.ENOSPC.Error(), func() {
+		f, err := os.Create(ballast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 64<<10))
+		}
+	}, lead(c, victim), func() {
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestReadOnlyDisk: a file system that has met an error takes nothing any more.
+func TestReadOnlyDisk(t *testing.T) {
+	t.Parallel()
+	disk, image := newExt4(t, 400<<20)
+	c, victim := diskCluster(t, disk)
+	wantFailStop(t, c, victim, unix.EROFS.Error(), func() {
+		if err := output(exec.Command("mount", "-o", "remount,abort", disk)); err != nil {
+			t.Fatal(err)
+		}
+	}, load, func() {
+		if err := output(exec.Command("umount", disk)); err != nil {
+			t.Fatal(err)
+		}
+		_ = exec.Command("e2fsck", "-fy", image).Run() // its exit code says what it has mended
+		if err := output(exec.Command("mount", "-o", "loop", image, disk)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestVoteCannotBeWritten: a node that cannot remember its vote must not go on. hashicorp/raft panics where it cannot
+// write it.
+func TestVoteCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	c, victim := diskCluster(t, "")
+	var mend func()
+	wantFailStop(t, c, victim, "write term and vote", func() {
+		mend = immutableUntil(t, filepath.Join(victim.Dir, "raft"))
+	}, lead(c, victim), func() { mend() })
+}
+
+// TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process by Fatalf.
+func TestManifestCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, d := range []struct {
+		name, glob string
+		flush      func(t *testing.T, n *Node)
+	}{
+		{"store", "store/*/MANIFEST-*", func(t *testing.T, n *Node) {
+			_ = exec.Command(n.Binary, "--server", n.grpc, "backup", filepath.Join(t.TempDir(), "backups")).Run()
+		}},
+		{"projection", "projection/MANIFEST-*", func(_ *testing.T, n *Node) { n.signal(unix.SIGTERM) }},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			c, victim := diskCluster(t, "")
+			var mend func()
+			wantFailStop(t, c, victim, "MANIFEST", func() {
+				manifests, err := filepath.Glob(filepath.Join(victim.Dir, d.glob))
+				if err != nil || len(manifests) != 1 {
+					t.Fatalf("%d lists of files: %v", len(manifests), err)
+				}
+				mend = immutableUntil(t, manifests[0])
+				d.flush(t, victim)
+			}, load, func() { mend() })
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package procs
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// inSpace calls f in a network namespace.
+func inSpace(t *testing.T, space string, f func() error) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(home)
+	there, err := unix.Open("/run/netns/"+space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(there)
+	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	err = f()
+	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
+		panic(back) // the thread is of no use to others
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNetworkCuts: each kind of fault loses what it says and nothing else, in either of the places where it may do so, and nothing
+// any more once it is mended.
+func TestNetworkCuts(t *testing.T) {
+	t.Parallel()
+	if why := WhyNoNetwork(); why != "" {
+		t.Skip(why)
+	}
+	n := NewNetwork(t, 3)
+	var at [3]*net.UDPConn
+	for i := range at {
+		inSpace(t, n.space(i), func() (err error) {
+			at[i], err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(n.peerIP(i)), Port: 7413})
+			return err
+		})
+		defer at[i].Close()
+	}
+	// arrive tells which ways are open, as "01 02 …". What is dropped on the way out may be an error.
+	seq := 0
+	arrive := func() string {
+		seq++
+		var open []string
+		for from := range at {
+			for to := range at {
+				_, _ = at[from].WriteToUDP(fmt.Appendf(nil, "%d:%d%d", seq, from, to), &net.UDPAddr{IP: net.ParseIP(n.peerIP(to)), Port: 7413})
+			}
+		}
+		// What a node sends to itself comes last, so that nothing needs to be waited for.
+		for to := range at {
+			_, _ = at[to].WriteToUDP(fmt.Appendf(nil, "%d:end", seq), &net.UDPAddr{IP: net.ParseIP(n.peerIP(to)), Port: 7413})
+			_ = at[to].SetReadDeadline(time.Now().Add(Patience))
+			buf := make([]byte, 100)
+			for {
+				got, _, err := at[to].ReadFromUDP(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				round, what, _ := strings.Cut(string(buf[:got]), ":")
+				if round == strconv.Itoa(seq) && what == "end" {
+					break
+				}
+				if round == strconv.Itoa(seq) && what[0] != what[1] {
+					open = append(open, what)
+				}
+			}
+		}
+		slices.Sort(open)
+		return strings.Join(open, " ")
+	}
+	const all = "01 02 10 12 20 21"
+	settle := func(want string) string {
+		got := arrive()
+		for deadline := time.Now().Add(Patience); got != want && time.Now().Before(deadline); got = arrive() {
+			time.Sleep(50 * time.Millisecond) // a bridge learns, links come up
+		}
+		return got
+	}
+	if got := settle(all); got != all {
+		t.Fatalf("with nothing cut, %s arrive", got)
+	}
+	for _, c := range []struct {
+		kind Kind
+		want []string // over several seeds
+	}{
+		{Split, []string{"12 21"}}, {Unplug, []string{"12 21"}}, {Partial, []string{"02 12 20 21"}},
+		{OneWay, []string{"01 02 12 21", "10 12 20 21"}},
+	} {
+		seen := map[string]bool{}
+		for seed := range uint64(8) {
+			mend := n.cut(Fault{Kind: c.kind, Seed: seed}, 0, 1)
+			open := arrive()
+			for range 3 { // what comes late comes once more
+				if again := arrive(); len(again) > len(open) {
+					open = again
+				}
+			}
+			seen[open] = true
+			mend()
+			if got := settle(all); got != all {
+				t.Fatalf("after %s, %s arrive", c.kind, got)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: arrive %q, want %q", c.kind, got, c.want)
+		}
+	}
+}
+
+// TestNetworkIsRemoved: nothing of a network is left after its test, nor of one whose process was killed.
+func TestNetworkIsRemoved(t *testing.T) {
+	t.Parallel()
+	if why := WhyNoNetwork(); why != "" {
+		t.Skip(why)
+	}
+	left := func(what string) bool {
+		spaces, _ := exec.Command("ip", "netns", "list").Output()
+		links, _ := exec.Command("ip", "-o", "link").Output()
+		return strings.Contains(string(spaces)+string(links), what)
+	}
+	var id string
+	t.Run("a network", func(t *testing.T) { id = NewNetwork(t, 3).id })
+	if left(id) {
+		t.Errorf("%s is left", id)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	id = fmt.Sprintf("%d-1", gone.Process.Pid)
+	if err := output(exec.Command("ip", "netns", "add", spacePrefix+id+"-0")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", gone.Process.Pid)); err == nil {
+		t.Skip("the process id was given to another")
+	}
+	sweep()
+	if left(id) {
+		t.Errorf("%s is left", id)
+	}
+}

@@ -1,0 +1,210 @@
+//go:build unix
+
+package procs
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Node is a node of a cluster, whose lives are processes.
+type Node struct {
+	c *Cluster
+	// Name is its id, which it keeps.
+	Name string
+	// Dir is its data directory, and Binary what is started next.
+	Dir, Binary string
+
+	grpc, http, admin, raft string
+	flags                   []string // beside those that name addresses
+	space                   string   // network namespace; empty: that of the test
+
+	// busy is held by the fault that is about the node.
+	busy sync.Mutex
+
+	mu   sync.Mutex
+	life *process // the last one
+}
+
+func (n *Node) logFile() string { return filepath.Join(n.c.dir, n.Name+".log") }
+
+// Start starts the node, which does not run.
+func (n *Node) Start() {
+	n.c.t.Helper()
+	args := append([]string{"serve", "--data-dir", n.Dir, "--node-id", n.Name, "--grpc-listen", n.grpc, "--http-listen", n.http,
+		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", Election.String(), "--min-free-disk", "0"}, n.flags...)
+	cmd := exec.Command(n.Binary, args...)
+	if n.space != "" { // ip becomes the process, with its id
+		cmd = exec.Command("ip", append([]string{"netns", "exec", n.space, n.Binary}, args...)...)
+	}
+	p, err := spawn(cmd, n.logFile(), func(p *process) {
+		n.c.t.Errorf("%s has ended by itself: %v: %s", n.Name, p.cmd.ProcessState, p.lastLine())
+	})
+	if err != nil {
+		n.c.t.Errorf("%s: %v", n.Name, err)
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.life = p
+}
+
+// last returns the node's last life; nil where it had none.
+func (n *Node) last() *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.life
+}
+
+// Kill ends the process at once; nothing happens where there is none.
+func (n *Node) Kill() {
+	if p := n.last(); p != nil {
+		p.kill()
+	}
+}
+
+// Stop ends the process as an operator does.
+func (n *Node) Stop() {
+	n.c.t.Helper()
+	p := n.last()
+	p.meant.Store(true)
+	_ = p.signal(syscall.SIGTERM)
+	code, _ := n.Ended()
+	if w, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == syscall.SIGTERM && p.said() == "" {
+		return // it had not begun to listen to signals
+	}
+	if code != 0 {
+		n.c.t.Errorf("%s: SIGTERM ends it with exit code %d: %s", n.Name, code, p.lastLine())
+	}
+}
+
+// ExpectEnd tells that the process is going to end by itself, and that this is meant.
+func (n *Node) ExpectEnd() { n.last().meant.Store(true) }
+
+// Ended waits until the process has ended, and returns its exit code and its last line.
+func (n *Node) Ended() (code int, lastLine string) {
+	n.c.t.Helper()
+	p := n.last()
+	select {
+	case <-p.exited:
+	case <-time.After(Patience):
+		n.c.t.Errorf("%s goes on", n.Name)
+		p.kill()
+	}
+	return p.cmd.ProcessState.ExitCode(), p.lastLine()
+}
+
+// Pause stops the process where it is.
+func (n *Node) Pause() { n.c.t.Helper(); n.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (n *Node) Resume() { n.c.t.Helper(); n.signal(syscall.SIGCONT) }
+
+func (n *Node) signal(s syscall.Signal) {
+	n.c.t.Helper()
+	if err := n.last().signal(s); err != nil {
+		n.c.t.Errorf("%s: %v: %v", n.Name, s, err)
+	}
+}
+
+// Up tells whether the process has not ended.
+func (n *Node) Up() bool {
+	p := n.last()
+	return p != nil && p.up()
+}
+
+// Ready waits until the node says that it takes appends.
+func (n *Node) Ready() {
+	n.c.t.Helper()
+	if !n.readyOrEnded() {
+		n.c.t.Fatalf("%s is not ready: %s", n.Name, n.last().lastLine())
+	}
+}
+
+// readyOrEnded waits until the node says that it takes appends, or has ended, and tells whether it is ready.
+func (n *Node) readyOrEnded() bool {
+	n.c.t.Helper()
+	for deadline := time.Now().Add(Patience); n.Up(); time.Sleep(10 * time.Millisecond) {
+		code, said := n.ask(n.http, "/readyz")
+		if code == http.StatusOK {
+			return true
+		}
+		if time.Now().After(deadline) {
+			n.c.t.Errorf("%s neither gets ready nor ends: %d %v", n.Name, code, said)
+			return false
+		}
+	}
+	return false
+}
+
+// leads tells whether the node says that it leads. One that does not answer does not.
+func (n *Node) leads() bool { return n.shows("runlog_raft_leader 1") }
+
+// shows tells whether a line is among the node's metrics.
+func (n *Node) shows(metric string) bool {
+	if !n.Up() {
+		return false
+	}
+	_, lines := n.ask(n.admin, "/metrics")
+	return slices.Contains(lines, metric)
+}
+
+// ask makes a request over HTTP; code 0: no answer.
+func (n *Node) ask(at, path string) (code int, lines []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+path, http.NoBody)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, []string{err.Error()}
+	}
+	defer resp.Body.Close()
+	for text := bufio.NewScanner(resp.Body); text.Scan(); {
+		lines = append(lines, text.Text())
+	}
+	return resp.StatusCode, lines
+}
+
+// dial makes a client's connection to a node.
+func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+c.nodes[node].grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))
+}
+
+// Replace puts an empty node in the place of one that has ended and whose data is lost, as docs/operations.md tells.
+func (n *Node) Replace() {
+	n.c.t.Helper()
+	var servers, join []string
+	for _, m := range n.c.nodes {
+		if m != n {
+			servers, join = append(servers, m.grpc), append(join, m.raft)
+		}
+	}
+	remove := exec.Command(n.Binary, "--server", strings.Join(servers, ","), "cluster", "remove", n.Name)
+	if err := output(remove); err != nil {
+		n.c.t.Fatal(err)
+	}
+	if err := os.RemoveAll(n.Dir); err != nil {
+		n.c.t.Fatal(err)
+	}
+	n.flags = append([]string{"--join", strings.Join(join, ",")}, n.c.opts.Flags...)
+	n.Start()
+	n.Ready()
+}

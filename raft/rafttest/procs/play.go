@@ -1,0 +1,122 @@
+//go:build unix
+
+package procs
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Play makes the faults of the plan happen, each at its time or as soon as the nodes that it is about are free, and
+// returns how often each kind did when the last is mended.
+func (c *Cluster) Play(plan []Fault) map[Kind]int {
+	var faults sync.WaitGroup
+	var mu sync.Mutex
+	happened := map[Kind]int{}
+	for _, f := range plan {
+		time.Sleep(f.After)
+		faults.Go(func() {
+			if c.do(f) {
+				mu.Lock()
+				defer mu.Unlock()
+				happened[f.Kind]++
+			}
+		})
+	}
+	faults.Wait()
+	return happened
+}
+
+// do makes one fault happen and mends it.
+func (c *Cluster) do(f Fault) bool {
+	order := c.order(f)
+	rng := rand.New(rand.NewPCG(f.Seed, 1))
+	switch f.Kind {
+	case Kill, KillAgain:
+		c.kill(f, order[:1], rng)
+	case KillTwo:
+		c.kill(f, order[:2], rng)
+	case KillAll:
+		c.kill(f, order, rng)
+	case Pause:
+		c.pause(f, order[:1])
+	case PauseTwo:
+		c.pause(f, order[:2])
+	case Restart:
+		defer hold(order[:1])()
+		order[0].Stop()
+		time.Sleep(f.For)
+		order[0].Start()
+	case Transfer:
+		return c.Transfer(nil) == nil
+	default:
+		mend := c.opts.Network.cut(f, c.index(order[0]), c.index(order[1]))
+		time.Sleep(f.For)
+		mend()
+	}
+	return true
+}
+
+// order returns the nodes, those first whom the fault is about.
+func (c *Cluster) order(f Fault) []*Node {
+	var order []*Node
+	for _, i := range f.Nodes {
+		order = append(order, c.nodes[i])
+	}
+	if leader := c.leads(); f.Leader && leader != nil {
+		i := slices.Index(order, leader)
+		order[0], order[i] = order[i], order[0]
+	}
+	return order
+}
+
+// hold waits until no other fault is about the nodes, and keeps them from others until the function that it returns is called.
+func hold(nodes []*Node) (release func()) {
+	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int {
+		if a.Name < b.Name { // one order, or two faults would wait for each other
+			return -1
+		}
+		return 1
+	})
+	for _, n := range sorted {
+		n.busy.Lock()
+	}
+	return func() {
+		for _, n := range sorted {
+			n.busy.Unlock()
+		}
+	}
+}
+
+// kill kills nodes at once, and starts them again one after another.
+func (c *Cluster) kill(f Fault, nodes []*Node, rng *rand.Rand) {
+	defer hold(nodes)()
+	var killed sync.WaitGroup
+	for _, n := range nodes {
+		killed.Go(n.Kill)
+	}
+	killed.Wait()
+	for _, n := range nodes {
+		time.Sleep(f.For / time.Duration(len(nodes)))
+		n.Start()
+	}
+	if f.Kind == KillAgain {
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		nodes[0].Kill()
+		nodes[0].Start()
+	}
+}
+
+// pause stops processes where they are, and lets them go on.
+func (c *Cluster) pause(f Fault, nodes []*Node) {
+	defer hold(nodes)()
+	for _, n := range nodes {
+		n.Pause()
+	}
+	time.Sleep(f.For)
+	for _, n := range nodes {
+		n.Resume()
+	}
+}

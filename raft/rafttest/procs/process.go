@@ -1,0 +1,86 @@
+//go:build unix
+
+package procs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// exitFailed is the exit code of a node that stops itself, or does not start (runlog help exit-codes).
+const exitFailed = 8
+
+// process is one life of a node.
+type process struct {
+	cmd    *exec.Cmd
+	log    string // a file, to which the lives of a node write one after another
+	from   int64  // where this one begins in it, in bytes
+	exited chan struct{}
+	// meant: the test has ended it, or waits for its end.
+	meant atomic.Bool
+}
+
+// spawn starts a process in a group of its own. ended is told of an end that nobody meant.
+func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("procs: %w", err)
+	}
+	defer f.Close()
+	at, err := f.Seek(0, 2)
+	if err != nil {
+		return nil, fmt.Errorf("procs: %w", err)
+	}
+	cmd.Stderr = f
+	cmd.SysProcAttr = attributes()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("procs: %w", err)
+	}
+	p := &process{cmd: cmd, log: log, from: at, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		if !p.meant.Load() {
+			ended(p)
+		}
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// signal sends a signal to the process and whatever it has started.
+func (p *process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
+
+// kill ends the process at once, paused or not.
+func (p *process) kill() {
+	p.meant.Store(true)
+	_ = p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+func (p *process) up() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// said is what this life has written.
+func (p *process) said() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[min(p.from, int64(len(text))):])
+}
+
+// lastLine is the last line of what this life has written.
+func (p *process) lastLine() string {
+	lines := strings.Split(strings.TrimSpace(p.said()), "\n")
+	return lines[len(lines)-1]
+}

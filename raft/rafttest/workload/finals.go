@@ -1,0 +1,162 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft/rafttest/history"
+)
+
+const (
+	// askedAgain is how many windows each node is asked for again in the end.
+	askedAgain = 10
+	// probePatience is how long one append of a probe may take.
+	probePatience = 2 * time.Second
+)
+
+// Probe appends, to one node after another, until that succeeds or ctx ends (I10).
+func (c *Crew) Probe(ctx context.Context) error {
+	w, err := c.newWorker("prober", uint64(3000+c.next()))
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for node := 0; ; node = (node + 1) % len(w.conns) {
+		calling, cancel := context.WithTimeout(ctx, probePatience)
+		req := &runlogv1.AppendEventsRequest{RunId: "probe", Events: []*runlogv1.EventWrite{c.newEvent("probe", w.rng)}}
+		op, ticket := w.call(node, history.Op{Appends: []history.Append{{Run: "probe", Events: []history.Event{asSent(req.GetEvents()[0])}}}})
+		resp, err := w.events(node).AppendEvents(calling, req)
+		cancel()
+		w.answered(&op.Appends[0], resp.GetResults(), resp.GetLastSeq(), err)
+		c.recorder.Return(ticket, op)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("workload: no append succeeds: %w", err)
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// Finals asks every node what it has, once it has everything. Clients must have stopped, and all nodes must serve. A request whose client
+// has given it up long ago may still arrive, after a network has held it back; then it asks again.
+func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
+	w, err := c.newWorker("auditor", uint64(3000+c.next()))
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	ends, err := w.ends(ctx)
+	for err == nil {
+		var all []*history.Final
+		for i := range c.opts.Nodes {
+			f, err := w.final(ctx, i, ends)
+			if err != nil {
+				return nil, fmt.Errorf("workload: what %s has: %w", c.opts.Nodes[i], err)
+			}
+			all = append(all, f)
+		}
+		before := ends
+		if ends, err = w.ends(ctx); err == nil && maps.Equal(before, ends) {
+			return all, nil
+		}
+	}
+	return nil, err
+}
+
+// ends asks for the last runSeq of every run that there is.
+func (w *worker) ends(ctx context.Context) (map[string]uint64, error) {
+	ends := map[string]uint64{}
+	for _, run := range slices.Sorted(maps.Keys(w.crew.sent)) {
+		last, err := w.lastSeq(ctx, run)
+		if err != nil {
+			return nil, fmt.Errorf("workload: the end of run %s: %w", run, err)
+		}
+		if last > 0 {
+			ends[run] = last
+		}
+	}
+	return ends, nil
+}
+
+// lastSeq asks for the end of a run until it is told; 0: there is no such run.
+func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
+	for node := 0; ; node = (node + 1) % len(w.conns) {
+		resp, err := w.events(node).ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: run, PageSize: 1})
+		switch {
+		case err == nil:
+			return resp.GetLastSeq(), nil
+		case status.Code(err) == codes.NotFound:
+			return 0, nil
+		case ctx.Err() != nil:
+			return 0, err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// final is what a node has, once it has applied and folded all runs to their ends.
+func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
+	f := &history.Final{Node: w.crew.opts.Nodes[node]}
+	for _, run := range slices.Sorted(maps.Keys(ends)) {
+		resp, err := w.projections(node).GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{
+			RunId: run, MinSeq: ends[run], Consistency: runlogv1.Consistency_LOCAL,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("snapshot of %s: %w", run, err)
+		}
+		s := history.Snapshot{Run: run, Local: true, MinSeq: ends[run]}
+		if err := seenSnapshot(&s, resp.GetSnapshot()); err != nil {
+			return nil, err
+		}
+		f.Snapshots = append(f.Snapshots, s)
+		switch verified, err := w.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run}); {
+		case err != nil:
+			return nil, fmt.Errorf("verification of %s: %w", run, err)
+		case !verified.GetOk():
+			w.crew.opts.Broken("%s does not verify run %s: %s", f.Node, run, verified.GetProblem())
+		}
+	}
+	if err := w.export(ctx, node, f); err != nil {
+		return nil, err
+	}
+	for range askedAgain {
+		if a, ok := w.crew.askedBefore(w.rng); ok {
+			w.ask(ctx, node, a, &history.Window{}, 1000)
+		}
+	}
+	return f, nil
+}
+
+// export reads everything that a node has, in commit order.
+func (w *worker) export(ctx context.Context, node int, f *history.Final) error {
+	s, err := w.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
+	for err == nil {
+		var resp *runlogv1.ExportEventsResponse
+		if resp, err = s.Recv(); err != nil {
+			break
+		}
+		for _, e := range resp.GetEvents() {
+			r, err := recordOf(e)
+			if err != nil {
+				return err
+			}
+			f.Records = append(f.Records, r)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("export: %w", err)
+	}
+	return nil
+}
