@@ -47,8 +47,13 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	if installed <= newest.index {
 		return newest, nil
 	}
-	// Nothing is applied before the record, so that the store is where the install left it.
-	if applied.Index != installed || n.mark.index > installed {
+	// Nothing is applied before the record, so that the store is where the install left it. The mark may be ahead only where the log
+	// goes on from there: the store had lost what was not flushed, and was given the state of a node that had lost more.
+	goesOn, err := n.goesOn(place{applied.Index, applied.Term})
+	if err != nil {
+		return drop{}, err
+	}
+	if applied.Index != installed || n.mark.index > installed && !goesOn {
 		return drop{}, fmt.Errorf("raft: a snapshot of entry %d was installed, of which nothing is recorded, and the store holds %d, the mark is %d; %s",
 			installed, applied.Index, n.mark.index, advice)
 	}
@@ -68,6 +73,15 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 		Configuration: hraft.DecodeConfiguration(members.Data), ConfigurationIndex: members.Index,
 	}, newest.meta)
 	return newest, err
+}
+
+// goesOn tells whether the log has an entry, by index and term, and all that follow it up to the mark.
+func (n *Node) goesOn(p place) (bool, error) {
+	_, last, err := n.logBounds()
+	if err != nil || last < n.mark.index || last < p.index {
+		return false, err
+	}
+	return n.logs.holds(p)
 }
 
 // reachTerm gives a node the term of the store that it was given outside of Raft, as if it had heard from that term's

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"sync"
@@ -442,4 +443,47 @@ func TestIncoming(t *testing.T) {
 	}
 	m.shut()
 	g.halt(leader, false)
+}
+
+// TestSeedBelowTheMark proves D2 and D5: a node whose store has lost what was not flushed, and is given the state of another one that is
+// itself behind what this node has in its log and knows to be committed, goes on from its own log. Found by a simulation.
+func TestSeedBelowTheMark(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 10)
+	g.settle()
+	var state bytes.Buffer
+	c, err := g.leader().store.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(&state, c.Stream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.fill("run", 10, 10)
+	g.settle()
+	f := g.follower()
+	g.halt(f, true)
+	f.open()
+	mark := f.node.mark.index
+	if f.store.Applied().Index >= c.Applied.Index || mark <= c.Applied.Index {
+		t.Fatalf("the store holds %d, the mark is %d, and the state is that of %d", f.store.Applied().Index, mark, c.Applied.Index)
+	}
+	received, err := f.store.Receive(&state)
+	if err == nil {
+		err = received.Install()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.shut()
+	f.open()
+	if first, last := f.bounds(); first == 0 || last < mark {
+		t.Errorf("the log goes from %d to %d, and entries up to %d were committed", first, last, mark)
+	}
+	g.run(f)
+	g.settle()
+	g.expectEqual(20)
 }

@@ -41,7 +41,7 @@ type identity struct {
 }
 
 const (
-	dataDirFormat = 3
+	dataDirFormat = 4
 	// dataDirDepth is more levels than there are below a data directory.
 	dataDirDepth = 6
 	lockFile     = "LOCK"

@@ -104,6 +104,9 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if c.stopping.Err() != nil {
+			return ErrNoLeader
+		}
 		changed := r.node.LeaderChange()
 		step := time.Hour
 		switch now, err := c.Leader(); {

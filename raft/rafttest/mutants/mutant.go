@@ -24,6 +24,8 @@ type Mutant struct {
 	// Control are those of the edits that are no bug: they make time pass where a process may be held up anyway. With them alone
 	// nothing must be found.
 	Control []Edit
+	// Faults are the kinds of faults that it is looked for with, one every two seconds; empty: all kinds, as often as it comes.
+	Faults []string
 }
 
 // Edit replaces a text that a file has exactly once.

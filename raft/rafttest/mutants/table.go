@@ -36,11 +36,11 @@ func disks() []Mutant {
 			New:  "var err error",
 		}},
 	}, {
-		Name: "log-error-ignored", Breaks: "D3, D10", What: "a failed write to the log does not stop the node",
+		Name: "log-error-ignored", Breaks: "D3, D10", What: "a write to the log that failed is taken for a good one",
 		Edits: []Edit{{
 			File: "raft/log_store.go",
-			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.fail(err)\n",
-			New:  "logs[len(logs)-1].Index, err)\n",
+			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.fail(err)\n\t\treturn err\n",
+			New:  "logs[len(logs)-1].Index, err)\n\t\treturn nil\n",
 		}},
 	}}
 }
@@ -50,7 +50,7 @@ func consensus() []Mutant {
 	pause := Edit{
 		Module: hashicorpRaft, File: "raft.go",
 		Old: "\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
-		New: "\tif now.Nanosecond()/1e6%4 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 2)\n\t}\n" +
+		New: "\tif now.Nanosecond()/1e6%8 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 5)\n\t}\n" +
 			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
 	}
 	return []Mutant{{
@@ -62,23 +62,13 @@ func consensus() []Mutant {
 			New:  "func (t transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
 		}},
 		Control: []Edit{pause},
+		Faults:  []string{"split", "one-way", "partial"},
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{
 			Module: hashicorpRaft, File: "commitment.go",
 			Old: "quorumMatchIndex := matched[(len(matched)-1)/2]",
 			New: "quorumMatchIndex := matched[len(matched)-1]",
-		}},
-	}, {
-		Name: "vote-forgotten", Breaks: "D3", What: "a node that was started again does not know for whom it has voted",
-		Edits: []Edit{{
-			File: "raft/stable_store.go",
-			Old:  "\t\tcandidate: body[voteHeader:],\n",
-			New:  "",
-		}, {
-			File: "raft/stable_store.go",
-			Old:  "\t\tvotedTerm: binary.BigEndian.Uint64(body[9:]),\n",
-			New:  "",
 		}},
 	}, {
 		Name: "unknown-as-refused", Breaks: "APP-10, D4i", What: "leadership that is lost after a proposal is told as a refusal",

@@ -3,6 +3,11 @@ package mutants
 // reads are bugs about what readers and watchers are told.
 func reads() []Mutant {
 	const read, window = "server/read.go", "server/audit_window.go"
+	late := Edit{
+		Module: hashicorpRaft, File: "raft.go",
+		Old: "\t\tcase <-lease:\n",
+		New: "\t\tcase <-lease:\n\t\t\ttime.Sleep(time.Duration(time.Now().Nanosecond()) * 3)\n",
+	}
 	return []Mutant{{
 		Name: "stale-read", Breaks: "READ-2", What: "a linearizable read is answered as a local one",
 		Edits: []Edit{{
@@ -11,8 +16,11 @@ func reads() []Mutant {
 			New:  "return nil",
 		}},
 	}, {
-		Name: "read-lease", Breaks: "READ-2, D8", What: "a leader does not ask whether it still leads",
-		Edits: []Edit{{File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
+		Name: "read-lease", Breaks: "READ-2, D8",
+		What:    "a leader does not ask whether it still leads; Raft's loop may be held up where it is to find out",
+		Edits:   []Edit{late, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
+		Control: []Edit{late},
+		Faults:  []string{"split", "one-way", "partial"},
 	}, {
 		Name: "read-behind-leader", Breaks: "READ-2, D8", What: "a follower answers before it has applied what the leader had",
 		Edits: []Edit{{

@@ -103,7 +103,9 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.mend() // Pebble tries for ever, without a pause
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
-	return diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}))
+	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}))
+	next.rotten.Store(d.rotten.Load())
+	return next
 }
 
 func (d *disk) mend() {

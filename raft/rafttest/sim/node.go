@@ -56,6 +56,9 @@ func (n *node) options(l *life) server.Options {
 	for i, h := range hosts {
 		join[i] = h + raftPort
 	}
+	if len(hosts) == 1 {
+		join = nil
+	}
 	disk := n.disk
 	o := server.Options{
 		DataDir: "data", FS: disk, NodeID: n.host, Version: "sim",
@@ -197,7 +200,9 @@ func (n *node) stop() bool {
 	if n.life != l {
 		return false // the power went meanwhile
 	}
+	rotten := n.disk.rotten.Load()
 	n.life, n.disk = nil, diskOf(n.disk.mem)
+	n.disk.rotten.Store(rotten)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true

@@ -88,6 +88,9 @@ var weights = map[Kind]int{
 	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8,
 }
 
+// ofTwo are the kinds that take two nodes.
+var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer}
+
 // Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens in a run.
 func Plan(seed uint64, opts PlanOptions) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
@@ -118,6 +121,9 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		if n -= weights[f.Kind]; n < 0 {
 			break
 		}
+	}
+	if opts.Nodes == 1 && slices.Contains(ofTwo, f.Kind) {
+		f.Kind = PowerLoss
 	}
 	f.For = time.Duration(rng.Int64N(int64(4 * time.Second)))
 	if rng.IntN(10) == 0 {

@@ -37,13 +37,18 @@ func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	return s, true
 }
 
-// repair undoes it, where the file is still there.
+// repair undoes it, where the file is still there, for good: what is not synced goes with the next loss of power.
 func (d *disk) repair(s spot) {
+	defer d.rotten.Store(false)
 	data, err := d.mem.UnsafeGetFileDataBuffer(s.path)
-	if s.path != "" && err == nil && s.at < len(data) && data[s.at] == s.now {
-		data[s.at] = s.was
+	if s.path == "" || err != nil || s.at >= len(data) || data[s.at] != s.now {
+		return
 	}
-	d.rotten.Store(false)
+	data[s.at] = s.was
+	if f, err := d.mem.Open(s.path); err == nil {
+		_ = f.Sync() // of a file in memory
+		_ = f.Close()
+	}
 }
 
 // still lists the files that do not change any more.
@@ -66,7 +71,7 @@ func (d *disk) still(dir string, files []string) []string {
 		case err != nil:
 		case info.IsDir():
 			files = d.still(path, files)
-		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots", name == "identity.json",
+		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots",
 			strings.HasSuffix(name, ".wal") && name != newest:
 			files = append(files, path)
 		}

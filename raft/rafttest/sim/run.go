@@ -71,7 +71,9 @@ const (
 	formPatience = 2 * time.Minute
 	// healPatience is how long after the last fault writes must succeed again (I10).
 	healPatience = 10 * time.Second
-	sampleEvery  = 200 * time.Millisecond
+	// settleTime is enough for what clients have given up to be stored, or not.
+	settleTime  = 10 * time.Second
+	sampleEvery = 200 * time.Millisecond
 	// askedAgain is how many windows each node is asked for again in the end.
 	askedAgain = 10
 )
@@ -116,11 +118,20 @@ func (w *world) live(r *Result) error {
 	w.progress()
 	stop()
 	done.Wait()
+	time.Sleep(settleTime)
 	finals, err := w.finals()
 	if err != nil {
 		return err
 	}
-	r.Report = history.Check(w.recorder.History(), fold, finals...)
+	h := w.recorder.History()
+	r.Report = history.Check(h, fold, finals...)
+	if !w.opts.Cross {
+		return nil
+	}
+	if err := history.CrossCheck(h, finals...); err != nil {
+		return fmt.Errorf("the cross-check: %w", err) // also where it cannot tell
+	}
+	r.Report.Counts["worlds checked by porcupine"] = 1
 	return nil
 }
 

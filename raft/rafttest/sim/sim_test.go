@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,12 +22,32 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	t.Run(fmt.Sprint("seed-", opts.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, opts.Seed)
 		rand.Seed(int64(opts.Seed)) //nolint:staticcheck // hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+		defer forgiveLibraries()
 		synctest.Test(t, func(*testing.T) { r = Run(opts) })
 	})
 	if r == nil {
 		t.Fatalf("seed %d: the world came to no end", opts.Seed)
 	}
 	return r, time.Since(began)
+}
+
+// forgiveLibraries takes back the panic of a bubble in which nothing is left but what libraries forget in a process that is about to end:
+// hashicorp/raft the barriers that it had not seen yet, Pebble a timer where it could not be opened.
+func forgiveLibraries() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	stacks := make([]byte, 1<<24)
+	for part := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if first, _, _ := strings.Cut(part, "\n"); strings.Contains(first, "synctest bubble") && !strings.Contains(part, "raft.(*deferError).Error") &&
+			!strings.Contains(part, "periodicGranter") {
+			panic(fmt.Sprintf("%v\n%s", p, part))
+		}
+	}
+	if !strings.HasPrefix(fmt.Sprint(p), "deadlock: main bubble goroutine has exited") {
+		panic(p)
+	}
 }
 
 // TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults: worlds with fresh seeds, and those that have failed before.
@@ -39,9 +60,9 @@ func TestWorlds(t *testing.T) {
 		}
 	}
 	for i := range uint64(2) {
-		opts := Options{Seed: uint64(time.Now().UnixNano())<<8 + i, Length: 15 * time.Second, Every: 500 * time.Millisecond}
+		opts := Shape(uint64(time.Now().UnixNano())<<8+i, 15*time.Second, 500*time.Millisecond, 4)
 		if r, _ := inBubble(t, opts); !r.OK() {
-			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, opts.Length, opts.Every, r)
+			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, 15*time.Second, opts.Every, r)
 		}
 	}
 }
@@ -58,15 +79,17 @@ func corpus(t *testing.T) (all []Options) {
 		if len(fields) == 0 || fields[0] == "#" {
 			continue
 		}
-		var opts Options
-		if opts.Seed, err = strconv.ParseUint(fields[0], 10, 64); err == nil && len(fields) > 2 {
-			if opts.Length, err = time.ParseDuration(fields[1]); err == nil {
-				opts.Every, err = time.ParseDuration(fields[2])
+		var seed uint64
+		var length, every time.Duration
+		if seed, err = strconv.ParseUint(fields[0], 10, 64); err == nil && len(fields) > 2 {
+			if length, err = time.ParseDuration(fields[1]); err == nil {
+				every, err = time.ParseDuration(fields[2])
 			}
 		}
 		if err != nil || len(fields) < 3 {
 			t.Fatalf("testdata/seeds: %q: want a seed, a length and a mean time between faults: %v", line, err)
 		}
+		opts := Shape(seed, length, every, 4)
 		all = append(all, opts)
 	}
 	return all

@@ -27,10 +27,28 @@ type Options struct {
 	Every time.Duration
 	// Kinds of faults, with their weights. Default: all of them.
 	Kinds map[Kind]int
+	// Cross has the history checked once more in another way, which wants a small one.
+	Cross bool
 	// Keep are the places of the faults of the plan that happen. Default: all of them.
 	Keep []int
 	// Log gets the nodes' logs and the faults. Default: nobody.
 	Log io.Writer
+}
+
+// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one, or five; and sometimes a small one
+// that can be checked in another way.
+func Shape(seed uint64, length, every time.Duration, clients int) Options {
+	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
+	switch seed % 10 {
+	case 3:
+		o.Nodes = 1
+	case 5:
+		o.Cross, o.Length = true, length/10
+	case 7:
+		o.Nodes = 5
+	default:
+	}
+	return o
 }
 
 func (o *Options) ensureDefaults() {
