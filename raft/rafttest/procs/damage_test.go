@@ -84,9 +84,9 @@ func (d *damage) do(t *testing.T, dir string, rng *rand.Rand) string {
 	return strings.TrimPrefix(file, dir+"/")
 }
 
-// said tells whether a last line says what it should.
-func (d *damage) said(last string) bool {
-	return slices.ContainsFunc(strings.Split(d.says, "|"), func(part string) bool { return strings.Contains(last, part) })
+// saysOne tells whether a line has one of several parts, which have bars between them.
+func saysOne(line, parts string) bool {
+	return slices.ContainsFunc(strings.Split(parts, "|"), func(part string) bool { return strings.Contains(line, part) })
 }
 
 // copyDir copies a data directory.
@@ -132,7 +132,7 @@ func TestDamagedFiles(t *testing.T) {
 			switch {
 			case last == "" && d.says != "" && !d.harmless:
 				t.Errorf("%s: the node starts", d.name)
-			case last != "" && (d.says == "" || !d.said(last)):
+			case last != "" && (d.says == "" || !saysOne(last, d.says)):
 				t.Errorf("%s: the node says %q, want %q", d.name, last, d.says)
 			}
 			n.Kill()
@@ -190,7 +190,7 @@ func TestDamagedNodeIsReplaced(t *testing.T) {
 	victim.Start()
 	victim.ExpectEnd()
 	code, last := victim.Ended()
-	if code != exitFailed || !d.said(last) {
+	if code != exitFailed || !saysOne(last, d.says) {
 		t.Errorf("exit code %d, last line %q", code, last)
 	}
 	c.AwaitAck(50)
