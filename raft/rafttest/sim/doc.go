@@ -4,8 +4,10 @@
 //
 //	Plan (seed) ──► faults ──► disks, clocks, network, power
 //	                              │
-//	                     nodes ◄──┴──► clients ──► history.Recorder ──┐
+//	                     nodes ◄──┴──► workload.Crew ──► history ─────┐
 //	                       └───────── finals, once all is mended ─────┴──► history.Check
+//
+// The clients are those of raft/rafttest/workload, which other processes meet too, over connections of this network.
 //
 // # What is simulated
 //

@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft/rafttest/history"
 )
 
@@ -74,8 +68,8 @@ const (
 	// settleTime is enough for what clients have given up to be stored, or not.
 	settleTime  = 10 * time.Second
 	sampleEvery = 200 * time.Millisecond
-	// askedAgain is how many windows each node is asked for again in the end.
-	askedAgain = 10
+	// finalPatience is how long all nodes together may take to tell what they have.
+	finalPatience = 10 * time.Minute
 )
 
 // Run lets a world live its plan, heals it, and checks what its clients saw. It must be called in a bubble of fake time,
@@ -98,18 +92,14 @@ func (w *world) live(r *Result) error {
 	if err := w.form(ctx); err != nil {
 		return fmt.Errorf("the cluster does not form: %w", err)
 	}
-	var err error
-	if w.operator, err = w.newCaller("operator"); err != nil {
-		return err
-	}
-	defer w.operator.close()
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.working = working
-	done, err := w.hire(working)
+	wait, err := w.crew.Hire(working, w.opts.Clients)
 	if err != nil {
 		return err
 	}
+	var sampling sync.WaitGroup
+	sampling.Go(func() { w.sample(working) })
 	w.play()
 	if w.plan == nil {
 		time.Sleep(w.opts.Length)
@@ -117,52 +107,35 @@ func (w *world) live(r *Result) error {
 	w.log.Info("healed")
 	w.progress()
 	stop()
-	done.Wait()
+	wait()
+	sampling.Wait()
 	time.Sleep(settleTime)
-	finals, err := w.finals()
-	if err != nil {
-		return err
+	finals := w.finals()
+	if len(finals) == 0 {
+		return errors.New("no node tells what it has")
 	}
-	h := w.recorder.History()
-	r.Report = history.Check(h, fold, finals...)
+	r.Report = w.crew.Check(finals)
 	if !w.opts.Cross {
 		return nil
 	}
-	if err := history.CrossCheck(h, finals...); err != nil {
+	if err := history.CrossCheck(w.crew.History(), finals...); err != nil {
 		return fmt.Errorf("the cross-check: %w", err) // also where it cannot tell
 	}
 	r.Report.Counts["worlds checked by porcupine"] = 1
 	return nil
 }
 
-// hire puts the clients to work.
-func (w *world) hire(ctx context.Context) (*sync.WaitGroup, error) {
-	var all sync.WaitGroup
-	for i := range w.opts.Clients {
-		c, err := w.newWorker(clientHost(i), uint64(1000+i))
-		if err != nil {
-			return nil, err
-		}
-		watcher, err := w.newWorker(clientHost(i), uint64(2000+i))
-		if err != nil {
-			return nil, err
-		}
-		watch := watcher.watchRun
-		if i%2 == 1 {
-			watch = watcher.watchRuns
-		}
-		all.Go(func() { defer c.close(); c.work(ctx) })
-		all.Go(func() { defer watcher.close(); watch(ctx) })
-	}
-	all.Go(func() { w.sample(ctx) })
-	return &all, nil
-}
-
 // sample notes how far the nodes are, with their rolling hashes.
 func (w *world) sample(ctx context.Context) {
-	for ; ctx.Err() == nil; pause(ctx, sampleEvery) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
 		for _, n := range w.nodes {
 			w.seeHash(n)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 		}
 	}
 }
@@ -180,62 +153,34 @@ func (w *world) seeHash(n *node) {
 
 // progress demands that writes succeed soon after everything is mended (I10).
 func (w *world) progress() {
-	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), healPatience)
+	defer cancel()
 	for _, n := range w.nodes {
 		n.powerOn()
 	}
-	c, err := w.newWorker("prober", 1)
-	if err != nil {
-		w.fault("%v", err)
-		return
+	if err := w.crew.Probe(ctx); err != nil {
+		w.fault("no write succeeds within %s after everything is mended: %v", healPatience, err)
 	}
-	defer c.close()
-	for node := 0; time.Since(began) < healPatience; node = (node + 1) % len(w.nodes) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		req := &runlogv1.AppendEventsRequest{RunId: "probe", Events: []*runlogv1.EventWrite{w.newEvent("probe", c.rng)}}
-		op, ticket := c.call(node, history.Op{Appends: []history.Append{{Run: "probe", Events: []history.Event{asSent(req.GetEvents()[0])}}}})
-		resp, err := c.events(node).AppendEvents(ctx, req)
-		c.answered(&op.Appends[0], resp.GetResults(), resp.GetLastSeq(), err)
-		c.world.recorder.Return(ticket, op)
-		cancel()
-		if err == nil {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	w.fault("no write succeeds within %s after everything is mended", healPatience)
 }
 
 // finals waits until all nodes have everything and asks each what it has.
-func (w *world) finals() ([]*history.Final, error) {
+func (w *world) finals() []*history.Final {
 	if err := w.whole(); err != nil {
 		w.fault("the cluster is not whole again: %v", err) // what the others have tells what it costs
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
 	defer cancel()
-	ends := map[string]uint64{}
-	for run := range w.sent.events {
-		last, err := w.lastSeq(ctx, run)
-		if err != nil {
-			return nil, fmt.Errorf("the end of run %s: %w", run, err)
-		}
-		if last > 0 {
-			ends[run] = last
-		}
+	finals, err := w.crew.Finals(ctx)
+	if err != nil {
+		w.fault("%v", err) // what was told is worth a look all the same
 	}
-	var all []*history.Final
-	for i, n := range w.nodes {
-		if n.serving() == nil {
-			continue
-		}
-		f, err := w.final(ctx, i, ends)
-		if err != nil {
-			w.fault("what %s has: %v", n.host, err)
-			continue
-		}
-		all = append(all, f)
+	for _, n := range w.nodes {
+		w.seeHash(n)
 	}
-	return all, nil
+	for _, f := range finals {
+		f.Hashes = w.hashes[f.Node]
+	}
+	return finals
 }
 
 // whole waits until all nodes are ready.
@@ -243,90 +188,4 @@ func (w *world) whole() error {
 	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
 	defer cancel()
 	return w.ready(ctx)
-}
-
-// lastSeq asks for the end of a run until it is told; 0: there is no such run.
-func (w *world) lastSeq(ctx context.Context, run string) (uint64, error) {
-	for node := 0; ; node = (node + 1) % len(w.nodes) {
-		resp, err := w.operator.events(node).ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: run, PageSize: 1})
-		if err == nil {
-			return resp.GetLastSeq(), nil
-		}
-		if status.Code(err) == codes.NotFound {
-			return 0, nil
-		}
-		if ctx.Err() != nil {
-			return 0, errors.Join(err, ctx.Err())
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// final is what a node has, once it has applied and folded all runs to their ends.
-func (w *world) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
-	f := &history.Final{Node: w.nodes[node].host}
-	for run, last := range ends {
-		resp, err := w.operator.projections(node).GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{
-			RunId: run, MinSeq: last, Consistency: runlogv1.Consistency_LOCAL,
-		})
-		if err != nil {
-			w.fault("snapshot of %s on %s: %v", run, f.Node, err) // what it has instead is worth a look
-			continue
-		}
-		s := history.Snapshot{Run: run, Local: true, MinSeq: last}
-		if err := seenSnapshot(&s, resp.GetSnapshot()); err != nil {
-			return nil, err
-		}
-		f.Snapshots = append(f.Snapshots, s)
-		verified, err := w.operator.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run})
-		if err != nil || !verified.GetOk() {
-			w.fault("verification of %s on %s: %v: %s", run, f.Node, err, verified.GetProblem())
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), formPatience)
-	defer cancel()
-	if err := w.export(ctx, node, f); err != nil {
-		return nil, err
-	}
-	w.seeHash(w.nodes[node])
-	f.Hashes = w.hashes[f.Node]
-	return f, w.askAgain(ctx, node)
-}
-
-// export reads everything that a node has, in commit order.
-func (w *world) export(ctx context.Context, node int, f *history.Final) error {
-	s, err := w.operator.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	for {
-		resp, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("export: %w", err)
-		}
-		for _, e := range resp.GetEvents() {
-			r, err := recordOf(e)
-			if err != nil {
-				return err
-			}
-			f.Records = append(f.Records, r)
-		}
-	}
-}
-
-// askAgain asks a node for windows that were closed before.
-func (w *world) askAgain(ctx context.Context, node int) error {
-	c, err := w.newWorker("auditor", uint64(node))
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	for range min(len(w.windows), askedAgain) {
-		a, _ := w.askedBefore(c.rng)
-		c.ask(ctx, node, a, &history.Window{}, 1000)
-	}
-	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft/rafttest/history"
+	"runlog/raft/rafttest/workload"
 	"runlog/server"
 )
 
@@ -80,18 +80,15 @@ type world struct {
 	over   chan struct{}  // closed when nothing is to begin any more
 	ghosts sync.WaitGroup // lives that have ended and are being taken down
 
-	operator *caller
-	recorder *history.Recorder
-	sent     sent
+	operator operator
+	crew     *workload.Crew // the clients
 	seen     seen
-	working  context.Context // ends when clients are to begin nothing new
 
 	rotting turn // of one disk at a time
 
 	mu       sync.Mutex
 	happened map[Kind]int
 	broken   []string // what must not happen, and no checker of histories sees
-	windows  []asked  // that were closed
 	hashes   map[string][]history.AppliedHash
 }
 
@@ -113,8 +110,8 @@ func newWorld(opts Options) *world {
 			world: w, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
 		})
 	}
-	w.recorder = history.NewRecorder(func() int64 { return time.Now().UnixNano() })
-	w.sent.events, w.hashes = map[string][]*runlogv1.EventWrite{}, map[string][]history.AppliedHash{}
+	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
+	w.crew = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
 	if opts.Every > 0 {
 		w.plan = Plan(opts.Seed, PlanOptions{Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds})
 	}
@@ -180,22 +177,6 @@ func (w *world) fault(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken = append(w.broken, text)
-}
-
-// remember keeps a window that was closed; askedBefore gives one back.
-func (w *world) remember(a asked) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.windows = append(w.windows, a)
-}
-
-func (w *world) askedBefore(rng *rand.Rand) (asked, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.windows) == 0 {
-		return asked{}, false
-	}
-	return w.windows[rng.IntN(len(w.windows))], true
 }
 
 // form starts all nodes and waits until all of them serve.

@@ -66,6 +66,7 @@ type Crew struct {
 	mu      sync.Mutex
 	sent    map[string][]*runlogv1.EventWrite // by run
 	number  int
+	guests  int
 	windows []asked // that were closed
 }
 
@@ -94,7 +95,8 @@ func (c *Crew) takeOver(h *history.History) {
 	}
 }
 
-// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when all have stopped.
+// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when all have stopped. The first client
+// of a crew is called client-0, and its watcher too.
 func (c *Crew) Hire(ctx context.Context, n int) (wait func(), err error) {
 	var all sync.WaitGroup
 	for range n {
@@ -209,6 +211,15 @@ func (c *Crew) newWorker(host string, stream uint64) (*worker, error) {
 		w.conns = append(w.conns, conn)
 	}
 	return w, nil
+}
+
+// newGuest makes one that comes for a while. Each draws for itself: no two may make the same event.
+func (c *Crew) newGuest(host string) (*worker, error) {
+	c.mu.Lock()
+	c.guests++
+	stream := uint64(3000 + c.guests)
+	c.mu.Unlock()
+	return c.newWorker(host, stream)
 }
 
 func (w *worker) close() {

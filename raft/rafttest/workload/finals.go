@@ -21,12 +21,14 @@ const (
 	// askedAgain is how many windows each node is asked for again in the end.
 	askedAgain = 10
 	// probePatience is how long one append of a probe may take.
-	probePatience = 2 * time.Second
+	probePatience = time.Second
+	// viewsPatience is how long one node may take to fold and verify all runs. Its records are worth a look also where it does not.
+	viewsPatience = time.Minute
 )
 
 // Probe appends, to one node after another, until that succeeds or ctx ends (I10).
 func (c *Crew) Probe(ctx context.Context) error {
-	w, err := c.newWorker("prober", uint64(3000+c.next()))
+	w, err := c.newGuest("prober")
 	if err != nil {
 		return err
 	}
@@ -50,29 +52,37 @@ func (c *Crew) Probe(ctx context.Context) error {
 }
 
 // Finals asks every node what it has, once it has everything. Clients must have stopped, and all nodes must serve. A request whose client
-// has given it up long ago may still arrive, after a network has held it back; then it asks again.
+// has given it up long ago may still arrive, after a network has held it back; then it asks again. An error tells what nodes do not give; it
+// comes with the finals of those that gave their records.
 func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
-	w, err := c.newWorker("auditor", uint64(3000+c.next()))
+	w, err := c.newGuest("auditor")
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
+	var all []*history.Final
 	ends, err := w.ends(ctx)
 	for err == nil {
-		var all []*history.Final
+		all = nil
+		var missing []error
 		for i := range c.opts.Nodes {
 			f, err := w.final(ctx, i, ends)
 			if err != nil {
-				return nil, fmt.Errorf("workload: what %s has: %w", c.opts.Nodes[i], err)
+				missing = append(missing, fmt.Errorf("workload: what %s has: %w", c.opts.Nodes[i], err))
 			}
-			all = append(all, f)
+			if f != nil {
+				all = append(all, f)
+			}
+		}
+		if missing != nil {
+			return all, errors.Join(missing...)
 		}
 		before := ends
 		if ends, err = w.ends(ctx); err == nil && maps.Equal(before, ends) {
 			return all, nil
 		}
 	}
-	return nil, err
+	return all, err
 }
 
 // ends asks for the last runSeq of every run that there is.
@@ -106,37 +116,47 @@ func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
 	}
 }
 
-// final is what a node has, once it has applied and folded all runs to their ends.
+// final is what a node has, once it has applied and folded all runs to their ends; nil: it does not give its records.
 func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
 	f := &history.Final{Node: w.crew.opts.Nodes[node]}
-	for _, run := range slices.Sorted(maps.Keys(ends)) {
-		resp, err := w.projections(node).GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{
-			RunId: run, MinSeq: ends[run], Consistency: runlogv1.Consistency_LOCAL,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("snapshot of %s: %w", run, err)
-		}
-		s := history.Snapshot{Run: run, Local: true, MinSeq: ends[run]}
-		if err := seenSnapshot(&s, resp.GetSnapshot()); err != nil {
-			return nil, err
-		}
-		f.Snapshots = append(f.Snapshots, s)
-		switch verified, err := w.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run}); {
-		case err != nil:
-			return nil, fmt.Errorf("verification of %s: %w", run, err)
-		case !verified.GetOk():
-			w.crew.opts.Broken("%s does not verify run %s: %s", f.Node, run, verified.GetProblem())
-		}
-	}
+	missing := w.views(ctx, node, f, ends)
 	if err := w.export(ctx, node, f); err != nil {
-		return nil, err
+		return nil, errors.Join(missing, err)
 	}
 	for range askedAgain {
 		if a, ok := w.crew.askedBefore(w.rng); ok {
 			w.ask(ctx, node, a, &history.Window{}, 1000)
 		}
 	}
-	return f, nil
+	return f, missing
+}
+
+// views reads the snapshots of all runs at their ends, and has the runs verified.
+func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map[string]uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, viewsPatience)
+	defer cancel()
+	var missing []error
+	for _, run := range slices.Sorted(maps.Keys(ends)) {
+		s := history.Snapshot{Run: run, Local: true, MinSeq: ends[run]}
+		resp, err := w.projections(node).GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{
+			RunId: run, MinSeq: s.MinSeq, Consistency: runlogv1.Consistency_LOCAL,
+		})
+		if err == nil {
+			err = seenSnapshot(&s, resp.GetSnapshot())
+		}
+		if err != nil {
+			missing = append(missing, fmt.Errorf("snapshot of %s: %w", run, err))
+			continue
+		}
+		f.Snapshots = append(f.Snapshots, s)
+		switch verified, err := w.audits(node).VerifyRun(ctx, &runlogv1.VerifyRunRequest{RunId: run}); {
+		case err != nil:
+			missing = append(missing, fmt.Errorf("verification of %s: %w", run, err))
+		case !verified.GetOk():
+			w.crew.opts.Broken("verification of %s on %s: %s", run, f.Node, verified.GetProblem())
+		}
+	}
+	return errors.Join(missing...)
 }
 
 // export reads everything that a node has, in commit order.
