@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -38,6 +40,37 @@ type dataDir struct {
 type identity struct {
 	Format int `json:"format"`
 	cluster.Identity
+	// CRC32C, in eight hexadecimal digits, is that of the file without this member. A node must not take part under a name that a disk
+	// has changed, or believe that it has never taken part.
+	CRC32C string `json:"crc32c,omitempty"`
+}
+
+// text returns the file, with its checksum.
+func (i identity) text() ([]byte, error) {
+	i.CRC32C = ""
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	i.CRC32C = fmt.Sprintf("%08x", crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
+	if text, err = json.MarshalIndent(i, "", "  "); err != nil {
+		return nil, err
+	}
+	return append(text, '\n'), nil
+}
+
+// parseIdentity reads the file, which must be as text writes it.
+func parseIdentity(file []byte) (i identity, err error) {
+	if err := json.Unmarshal(file, &i); err != nil {
+		return identity{}, err
+	}
+	if i.Format != dataDirFormat {
+		return i, nil // of another build, which has its own form
+	}
+	if text, err := i.text(); err != nil || !bytes.Equal(text, file) {
+		return identity{}, errors.Join(errors.New("its checksum does not fit"), err)
+	}
+	return i, nil
 }
 
 const (
@@ -183,7 +216,7 @@ func (d *dataDir) identify(nodeID string) error {
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if err := json.Unmarshal(text, &d.identity); err != nil {
+	if d.identity, err = parseIdentity(text); err != nil {
 		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.file("identity.json"), err)
 	}
 	if d.identity.Format != dataDirFormat {
@@ -212,9 +245,13 @@ func (d *dataDir) makeIdentity(nodeID string) error {
 
 // save keeps what the node is.
 func (d *dataDir) save(me cluster.Identity) error {
-	next := identity{dataDirFormat, me}
-	if err := d.writeJSON("identity.json", next); err != nil {
-		return err
+	next := identity{Format: dataDirFormat, Identity: me}
+	text, err := next.text()
+	if err == nil {
+		err = storage.ReplaceFile(d.disk, d.file("identity.json"), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("data directory: write identity.json: %w", err)
 	}
 	d.identity = next
 	return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/cluster"
 )
 
 func TestDataDirInUse(t *testing.T) {
@@ -176,6 +178,32 @@ func TestPortInUse(t *testing.T) {
 	n.close()
 }
 
+// TestIdentityDamaged proves D10: no bit of what a node is can change unnoticed. Found by a simulation, in which a node took part under
+// another name.
+func TestIdentityDamaged(t *testing.T) {
+	i := identity{Format: dataDirFormat, Identity: cluster.NewIdentity("first")}
+	i.Started, i.Member, i.ClusterID = true, true, strings.Repeat("ab", 16)
+	good, err := i.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := parseIdentity(good); err != nil || got.NodeID != "first" || !got.Started {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for bit := range len(good) * 8 {
+		bad := slices.Clone(good)
+		bad[bit/8] ^= 1 << (bit % 8)
+		if got, err := parseIdentity(bad); err == nil && got.Format == dataDirFormat {
+			t.Errorf("bit %d flipped, and taken: %s", bit, bad)
+		}
+	}
+	for n := range good {
+		if _, err := parseIdentity(good[:n]); err == nil {
+			t.Errorf("cut to %d bytes, and taken", n)
+		}
+	}
+}
+
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.NodeID = "first" })
@@ -194,7 +222,10 @@ func TestIdentity(t *testing.T) {
 	other := func(change func(*identity)) string {
 		c := id
 		change(&c)
-		text, _ := json.Marshal(c)
+		text, err := c.text()
+		if err != nil {
+			t.Fatal(err)
+		}
 		return string(text)
 	}
 	opts := n.opts

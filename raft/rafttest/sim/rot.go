@@ -71,7 +71,7 @@ func (d *disk) still(dir string, files []string) []string {
 		case err != nil:
 		case info.IsDir():
 			files = d.still(path, files)
-		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots",
+		case strings.HasSuffix(name, ".sst"), name == "vote", name == "snapshots", name == "identity.json",
 			strings.HasSuffix(name, ".wal") && name != newest:
 			files = append(files, path)
 		}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math/rand"
 	"os"
+	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -130,4 +132,22 @@ func logOf(on bool) io.Writer {
 		return os.Stderr
 	}
 	return nil
+}
+
+// TestReliabilityDocument: the verbs that docs/reliability.md names are the Makefile's, and take what it gives them.
+func TestReliabilityDocument(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile("(?:`|\\$ )(make [^`\\n…]+)(?:`|\\n)").FindAllStringSubmatch(string(text), -1)
+	if len(commands) < 4 {
+		t.Fatalf("%d commands", len(commands))
+	}
+	for _, c := range commands {
+		args := append([]string{"-n", "-C", "../../.."}, strings.Fields(c[1])[1:]...)
+		if out, err := exec.Command("make", args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", c[1], err, out)
+		}
+	}
 }
