@@ -17,6 +17,7 @@ import (
 type disk struct {
 	vfs.FS  // what the node sees
 	mem     *vfs.MemFS
+	life    *mortal
 	cloning sync.RWMutex // see linking
 
 	// What goes wrong now. A node that has lost its power goes on with the disk of before, on which nothing goes wrong:
@@ -38,8 +39,8 @@ var errSync = errors.New("input/output error (simulated)")
 func newDisk() *disk { return diskOf(vfs.NewCrashableMem()) }
 
 func diskOf(mem *vfs.MemFS) *disk {
-	d := &disk{mem: mem}
-	d.FS = linking{errorfs.Wrap(mem, errorfs.InjectorFunc(d.goWrong)), d}
+	d := &disk{mem: mem, life: newMortal(mem)}
+	d.FS = linking{errorfs.Wrap(d.life, errorfs.InjectorFunc(d.goWrong)), d}
 	return d
 }
 
@@ -97,12 +98,21 @@ func spared(path string) bool {
 	return strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker")
 }
 
+// killed, in place of a percentage, is the end of a process alone: all that it has written is there, and what was not synced still is not.
+const killed = -1
+
 // losePower returns the disk as the next life finds it: of what was not synced, unsynced percent are there, by blocks of
 // 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.mend() // Pebble tries for ever, without a pause
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
+	if unsynced == killed {
+		d.life.die()
+		next := diskOf(d.mem)
+		next.rotten.Store(d.rotten.Load())
+		return next
+	}
 	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}))
 	next.rotten.Store(d.rotten.Load())
 	return next

@@ -15,7 +15,7 @@ type Kind string
 // Kinds of faults.
 const (
 	PowerLoss  Kind = "power-loss"   // of one node or several at once; of what was not synced, some is lost
-	Kill       Kind = "kill"         // of a process: nothing of what was written is lost
+	Kill       Kind = "kill"         // of processes: nothing of what was written is lost, until the power goes
 	Restart    Kind = "restart"      // as an operator does it
 	Split      Kind = "split"        // the cluster in two, both ways
 	OneWay     Kind = "one-way"      // from one node to another nothing arrives
@@ -64,7 +64,9 @@ func (f Fault) String() string {
 	}
 	switch f.Kind {
 	case PowerLoss, Kill, CrashPoint:
-		s += fmt.Sprintf(" keeps %d %%", f.Size)
+		if f.Size != killed {
+			s += fmt.Sprintf(" keeps %d %%", f.Size)
+		}
 	case SlowLink, ClientLag, SlowDisk, ClockJump:
 		s += fmt.Sprintf(" by %s", time.Duration(f.Size))
 	default:
@@ -138,8 +140,10 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		f.Size = []int64{0, 0, 100, int64(rng.IntN(101))}[rng.IntN(4)]
 		f.For /= 4
 	case CrashPoint:
-		f.Nodes, f.Size = f.Nodes[:1], []int64{0, 100, int64(rng.IntN(101))}[rng.IntN(3)]
-	case Kill, Restart, BitRot:
+		f.Nodes, f.Size = f.Nodes[:1], []int64{0, 100, int64(rng.IntN(101)), killed}[rng.IntN(4)]
+	case Kill:
+		f.Nodes, f.Size, f.For = rng.Perm(opts.Nodes)[:1+rng.IntN(opts.Nodes)], killed, f.For/4
+	case Restart, BitRot:
 		f.Nodes, f.Size, f.For = f.Nodes[:1], 100, f.For/4
 	case Split:
 		f.Nodes = rng.Perm(opts.Nodes)[:1+rng.IntN(max(opts.Nodes/2, 1))]

@@ -161,7 +161,8 @@ func (w *world) failed(l *life, err error) {
 		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
 	}
 	w.ghosts.Go(func() {
-		n.powerOff(l, rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began)))), 0)
+		rng := rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began))))
+		n.powerOff(l, rng, []int{0, killed}[rng.IntN(2)])
 		select {
 		case <-time.After(again):
 			n.powerOn()
