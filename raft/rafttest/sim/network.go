@@ -159,9 +159,9 @@ func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
 	}
 	there, back := n.newPipe(link{from, hostOf(to)}), n.newPipe(link{hostOf(to), from})
-	ours := &conn{net: n, in: back, out: there, local: address(from + ":0"), remote: address(to)}
+	ours := &conn{net: n, in: back, out: there, local: address(from + ":0"), remote: address(to), dialled: true}
 	theirs := &conn{net: n, in: there, out: back, local: address(to), remote: address(from + ":0")}
-	ours.peer, theirs.peer = theirs, ours
+	there.back, back.back = back, there
 	select {
 	case l.queue <- theirs:
 	default:
@@ -255,9 +255,9 @@ func (n *network) isCut(l link) (bool, <-chan struct{}) {
 // conn is one end of a connection.
 type conn struct {
 	net           *network
-	peer          *conn
 	in, out       *pipe
 	local, remote address
+	dialled       bool // this end dialled
 	once          sync.Once
 }
 
@@ -282,8 +282,11 @@ func (c *conn) Close() error {
 // reset ends both directions; the other end meets the error too, once it may.
 func (c *conn) reset() { c.breakOff(false) }
 
-// breakOff is a reset that both ends notice. Where late is set, the other end still gets what was sent to it.
+// breakOff is a reset that both ends notice. Where late is set, what the end that dialled has sent still arrives, and nothing comes back.
 func (c *conn) breakOff(late bool) {
+	if late && !c.dialled {
+		return // its other end sees to both
+	}
 	c.out.end(syscall.ECONNRESET, !late)
 	c.in.end(syscall.ECONNRESET, true)
 }

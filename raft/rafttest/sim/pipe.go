@@ -14,6 +14,7 @@ import (
 type pipe struct {
 	net  *network
 	link link
+	back *pipe // the other direction of the connection
 
 	mu       sync.Mutex
 	pieces   []piece
@@ -79,9 +80,12 @@ func (p *pipe) write(data []byte) (int, error) {
 	for {
 		p.mu.Lock()
 		switch {
-		case errors.Is(p.finished, syscall.ECONNRESET) || p.closed:
+		case errors.Is(p.finished, syscall.ECONNRESET):
 			p.mu.Unlock()
 			return 0, p.error("write", syscall.ECONNRESET)
+		case p.closed:
+			p.mu.Unlock()
+			return p.refuse(len(data))
 		case p.finished != nil:
 			p.mu.Unlock()
 			return 0, p.error("write", net.ErrClosed)
@@ -97,6 +101,16 @@ func (p *pipe) write(data []byte) (int, error) {
 		p.mu.Unlock()
 		wait(moved, nil, by, time.Time{})
 	}
+}
+
+// refuse is a write of n bytes to who is gone. The writer is told so by what comes back, and hears of it as a reader too: gRPC tries again at
+// once, without end, for as long as only one of the two knows. While the way back is cut nobody is told anything.
+func (p *pipe) refuse(n int) (int, error) {
+	if cut, _ := p.net.isCut(p.back.link); cut {
+		return n, nil
+	}
+	p.back.end(syscall.ECONNRESET, true)
+	return 0, p.error("write", syscall.ECONNRESET)
 }
 
 // send is write with room; p.mu is held.
