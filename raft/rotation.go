@@ -29,6 +29,9 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 		return noSegments(files, dir)
 	}
 	tail := &state.Segments[len(state.Segments)-1]
+	if err := settleTail(files, dir, *tail); err != nil {
+		return err
+	}
 	if !tail.SealTime.IsZero() {
 		return nil
 	}
@@ -66,6 +69,23 @@ func noSegments(files walFiles, dir string) error {
 		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), advice)
 	}
 	return err
+}
+
+// settleTail puts on stable storage what a process that was killed has written to the tail and not synced, and the names in
+// the directory. What is found is in the log from here on: a leader is told so when it sends it again, without a write, and
+// once the segment counts as sealed nothing syncs it any more.
+func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) {
+	f, err := files.OpenWriter(dir, segment.FileName(tail))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // wal.Open makes it
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("raft: sync the log's tail: %w", err)
+	}
+	return nil
 }
 
 // sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's index.
