@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -141,6 +142,60 @@ func killedAt(t *testing.T, last uint64) error {
 		if err := errors.Join(l.check(last), l.close()); err != nil {
 			return fmt.Errorf("after a loss of power: %w", err)
 		}
+	}
+	return nil
+}
+
+// TestLogAtEveryOperation lets each operation of the disk fail, alone or with all that follow, while a log fills several
+// segments; then starts and losses of power take turns. What was acknowledged is there each time, and the log goes on.
+func TestLogAtEveryOperation(t *testing.T) {
+	t.Parallel()
+	for at := int64(1); at < 700; at += 3 {
+		if err := failAt(at, at%2 == 0, []int{0, 100, 50}[at/3%3]); err != nil {
+			t.Errorf("from operation %d on, only that one %t: %v", at, at%2 == 0, err)
+		}
+	}
+}
+
+func failAt(at int64, alone bool, percent int) error {
+	memory, operations := vfs.NewCrashableMem(), int64(0)
+	if err := errors.Join(memory.MkdirAll("raft", 0o755), syncDir(memory, "")); err != nil {
+		return err
+	}
+	failing := errorfs.Wrap(memory, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileClose || op.Kind != errorfs.OpOpenDir && op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		if n := atomic.AddInt64(&operations, 1); n == at || n > at && !alone {
+			return errKilled
+		}
+		return nil
+	}))
+	acknowledged := uint64(0)
+	if l, err := openTornLogOn(failing, "raft"); err == nil {
+		for acknowledged < 400 && l.StoreLog(tornEntry(acknowledged+1)) == nil {
+			acknowledged++
+		}
+		_ = l.close()
+	}
+	for round := range uint64(3) {
+		l, err := openTornLogOn(memory, "raft")
+		if err != nil {
+			return fmt.Errorf("start %d: %w", round, err)
+		}
+		end, err := l.LastIndex()
+		if err == nil && end < acknowledged {
+			err = fmt.Errorf("the log ends at %d, acknowledged were %d", end, acknowledged)
+		}
+		if err == nil {
+			err = l.check(end)
+		}
+		acknowledged = end + 1
+		kept := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(at), round))})
+		if err = errors.Join(err, l.close()); err != nil {
+			return fmt.Errorf("start %d: %w", round, err)
+		}
+		memory = kept
 	}
 	return nil
 }
