@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft-wal/segment"
@@ -29,6 +31,9 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 		return noSegments(files, dir)
 	}
 	tail := &state.Segments[len(state.Segments)-1]
+	if err := settleTail(files, dir, *tail); err != nil {
+		return err
+	}
 	if !tail.SealTime.IsZero() {
 		return nil
 	}
@@ -66,6 +71,48 @@ func noSegments(files walFiles, dir string) error {
 		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), advice)
 	}
 	return err
+}
+
+// settleTail puts on stable storage what a process that was killed has written to the tail and not synced, and the names in
+// the directory. What is found is in the log from here on: a leader is told so when it sends it again, without a write, and
+// once the segment counts as sealed nothing syncs it any more.
+func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) {
+	f, err := files.OpenWriter(dir, segment.FileName(tail))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // wal.Open makes it
+	}
+	if err == nil {
+		err = writeAgain(f)
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("raft: sync the log's tail: %w", err)
+	}
+	return nil
+}
+
+// writeAgain writes what a file says over itself, but for zeros. After a sync that failed, Linux counts pages as written that are not, and
+// shows what they should say until they leave its memory: a process that stopped itself over it is started again, reads them, and
+// its sync would have nothing to do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+func writeAgain(f types.WritableFile) error {
+	piece := make([]byte, zeroPiece)
+	for at := int64(0); ; at += int64(len(piece)) {
+		n, err := f.ReadAt(piece, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if slices.ContainsFunc(piece[:n], func(b byte) bool { return b != 0 }) {
+			if _, err := f.WriteAt(piece[:n], at); err != nil {
+				return err
+			}
+		}
+		if n < len(piece) {
+			return nil
+		}
+	}
 }
 
 // sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's index.

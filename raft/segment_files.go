@@ -166,6 +166,7 @@ func (f *segmentFiles) zero(file vfs.File, size int64, pause time.Duration) erro
 	zeros := make([]byte, zeroWrite)
 	for at := int64(0); at < size; {
 		for end := min(at+zeroPiece, size); at < end; {
+			clear(zeros) // who writes them may change them
 			n, err := file.Write(zeros[:min(zeroWrite, end-at)])
 			if err != nil {
 				return err

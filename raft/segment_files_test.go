@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 func openSegmentFilesForTest(t *testing.T, dir string) *segmentFiles {
@@ -105,5 +107,32 @@ func TestSpareOfAnotherSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitSpare(t, f, int64(size))
+	}
+}
+
+// TestNoBlocksReserved: a segment is made also where the file system cannot reserve its blocks, or a signal comes; a full
+// disk shows.
+func TestNoBlocksReserved(t *testing.T) {
+	for reason, made := range map[error]bool{syscall.EOPNOTSUPP: true, syscall.EINTR: true, syscall.ENOSPC: false} {
+		disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFilePreallocate {
+				return reason
+			}
+			return nil
+		}))
+		f, err := walFiles{disk}.Create("", "a.wal", 8192)
+		if (err == nil) != made {
+			t.Errorf("%v: error %v", reason, err)
+		}
+		if err != nil {
+			continue
+		}
+		info, err := disk.Stat("a.wal")
+		if err != nil || info.Size() != 8192 {
+			t.Errorf("%v: %v, error %v", reason, info, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -51,9 +51,15 @@ const (
 )
 
 // openStable reads the file in dir, or begins without a term and a vote where there is none.
+//
+// A process that was killed may have replaced the file, and not synced the directory. A vote that is found is said again
+// to whoever was given it, without a write, so that it must be on stable storage first.
 func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
 	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
 	path := s.fs.PathJoin(dir, voteFile)
+	if err := syncDir(s.fs, dir); err != nil {
+		return nil, fmt.Errorf("raft: term and vote: %w", err)
+	}
 	body, err := readSummed(s.fs, path)
 	if err != nil {
 		return nil, fmt.Errorf("raft: term and vote: %w", err)

@@ -126,11 +126,12 @@ func TestVoteOfAnotherFormat(t *testing.T) {
 // TestVoteNotWritten: a node that cannot write its vote stops itself (D10).
 func TestVoteNotWritten(t *testing.T) {
 	var failed []error
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.ErrInjected.If(errorfs.Writes))
-	s, err := openStable(fs, "", func(err error) { failed = append(failed, err) })
+	broken := errorfs.Toggle{Injector: errorfs.ErrInjected.If(errorfs.Writes)}
+	s, err := openStable(errorfs.Wrap(vfs.NewMem(), &broken), "", func(err error) { failed = append(failed, err) })
 	if err != nil {
 		t.Fatal(err)
 	}
+	broken.On()
 	if err := s.SetUint64([]byte(keyCurrentTerm), 3); err == nil || len(failed) != 1 {
 		t.Errorf("error %v, told %v", err, failed)
 	}

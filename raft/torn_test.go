@@ -22,15 +22,17 @@ type tornLog struct {
 	files *segmentFiles
 }
 
-func openTornLog(dir string) (*tornLog, error) {
-	if err := finishRotation(walFiles{vfs.Default}, dir, 0); err != nil {
+func openTornLog(dir string) (*tornLog, error) { return openTornLogOn(vfs.Default, dir) }
+
+func openTornLogOn(disk vfs.FS, dir string) (*tornLog, error) {
+	if err := finishRotation(walFiles{disk}, dir, 0); err != nil {
 		return nil, err
 	}
-	files, err := openSegmentFiles(vfs.Default, dir, 16<<10, slog.New(slog.DiscardHandler))
+	files, err := openSegmentFiles(disk, dir, 16<<10, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	w, err := wal.Open(dir, wal.WithSegmentSize(16<<10), wal.WithMetaStore(&logMeta{disk: vfs.Default, dir: dir}), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
+	w, err := wal.Open(dir, wal.WithSegmentSize(16<<10), wal.WithMetaStore(&logMeta{disk: disk, dir: dir}), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
 	if err != nil {
 		files.close()
 		return nil, err

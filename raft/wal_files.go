@@ -51,9 +51,10 @@ func (w walFiles) Create(dir, name string, size uint64) (types.WritableFile, err
 		return nil, err
 	}
 	if size > 0 {
-		// The blocks are reserved first, and then made part of the file.
+		// The blocks are reserved first, and then made part of the file. A segment without is right too; and a signal may
+		// interrupt what reserves them again and again.
 		err = f.Preallocate(0, int64(size))
-		if errors.Is(err, syscall.EOPNOTSUPP) {
+		if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINTR) {
 			err = nil
 		}
 		if err == nil {

@@ -135,12 +135,24 @@ func (d *dataDir) make() error {
 		}
 	}
 	if err == nil {
+		d.settle()
 		return nil
 	}
 	for _, path := range made {
 		_ = d.disk.Remove(path) // the next start would take it for one that is on stable storage
 	}
 	return fmt.Errorf("data directory: %w", err)
+}
+
+// settle puts on stable storage what a process that was killed made of the path and did not sync. It got no further than that
+// where there is no identity. Directories that others made may be none of this process's to sync, and those are there.
+func (d *dataDir) settle() {
+	if _, err := d.disk.Stat(d.file("identity.json")); err == nil {
+		return
+	}
+	for path, above := d.path, d.disk.PathDir(d.path); above != path; path, above = above, d.disk.PathDir(above) {
+		_ = storage.SyncDir(d.disk, above)
+	}
 }
 
 func (d *dataDir) remove(name string) error {

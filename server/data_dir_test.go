@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -303,6 +304,34 @@ func TestLogIsGoneAPP2(t *testing.T) {
 		t.Fatal("a node without its log starts")
 	}
 	if !strings.Contains(err.Error(), "its data is gone") {
+		t.Error(err)
+	}
+}
+
+// TestDataDirKilled: a process that was killed after it had made its directory, and those above, leaves them in the machine's
+// memory; the next one puts them on stable storage before it acknowledges anything (APP-2).
+func TestDataDirKilled(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewCrashableMem()
+	if err := disk.MkdirAll("srv/runlog/node-1", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openDataDir(disk, "srv/runlog/node-1", "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := disk.CrashClone(vfs.CrashCloneCfg{})
+	if err := d.release(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := openDataDir(kept, "srv/runlog/node-1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(after.identity, d.identity) {
+		t.Errorf("the node was %+v, and is %+v after a loss of power", d.identity, after.identity)
+	}
+	if err := after.release(); err != nil {
 		t.Error(err)
 	}
 }

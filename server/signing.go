@@ -65,9 +65,9 @@ func (s *Server) proposeCommand(ctx context.Context, cmd storage.Command) (stora
 }
 
 // signingKey gives another member the cluster's key.
-func (s *Server) signingKey(number uint64) ([]byte, bool) {
+func (s *Server) signingKey(ctx context.Context, number uint64) ([]byte, bool) {
 	if sealer := s.sealer.Load(); sealer != nil {
-		return sealer.Seed(number)
+		return sealer.Seed(ctx, number)
 	}
 	return nil, false
 }

@@ -19,7 +19,7 @@ const replacingSuffix = ".new"
 func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
 	tmp := path + replacingSuffix
 	// What was left over is another file: it may have been readable.
-	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	f, err := createFor(fs, tmp, mode)
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,25 @@ func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
 		err = SyncDir(fs, fs.PathDir(path))
 	}
 	return err
+}
+
+// createFor makes an empty file. On the machine's own file system nobody can open it who may not, from the beginning; what lies
+// under the name goes first.
+func createFor(fs vfs.FS, path string, mode os.FileMode) (vfs.File, error) {
+	if vfs.Root(fs) != vfs.Default {
+		return fs.Create(path, vfs.WriteCategoryUnspecified)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 }
 
 // Restrict takes permissions away that a file has beyond a mode, where the file system knows permissions.

@@ -53,7 +53,7 @@ type Options struct {
 	// Alerts that stand.
 	Alerts func() []string
 	// SigningKey returns the private part of the key with which the cluster signs, for another member.
-	SigningKey func(number uint64) (seed []byte, ok bool)
+	SigningKey func(ctx context.Context, number uint64) (seed []byte, ok bool)
 	// Fail is told why the node cannot go on. Required.
 	Fail func(error)
 	// Clock is the node's. Default: time.Now.
@@ -79,7 +79,7 @@ func (o *Options) EnsureDefaults() {
 		o.Alerts = func() []string { return nil }
 	}
 	if o.SigningKey == nil {
-		o.SigningKey = func(uint64) ([]byte, bool) { return nil, false }
+		o.SigningKey = func(context.Context, uint64) ([]byte, bool) { return nil, false }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

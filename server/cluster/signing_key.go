@@ -11,8 +11,8 @@ import (
 )
 
 // FetchSigningKey gives a member the key with which the cluster signs.
-func (s *service) FetchSigningKey(_ context.Context, req *nodev1.FetchSigningKeyRequest) (*nodev1.FetchSigningKeyResponse, error) {
-	seed, ok := s.c.opts.SigningKey(req.Number)
+func (s *service) FetchSigningKey(ctx context.Context, req *nodev1.FetchSigningKeyRequest) (*nodev1.FetchSigningKeyResponse, error) {
+	seed, ok := s.c.opts.SigningKey(ctx, req.Number)
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "node %s does not have signing key %d", s.c.Identity().NodeID, req.Number)
 	}

@@ -78,7 +78,7 @@ func (g *group) close() {
 	}
 }
 
-func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
+func (n *member) fetch(ctx context.Context, number uint64, take func([]byte) bool) {
 	if seeds := n.seeds.Load(); seeds != nil {
 		for _, seed := range *seeds {
 			if take(seed) {
@@ -91,7 +91,7 @@ func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool)
 		if other == n {
 			continue
 		}
-		if seed, ok := other.sealer.Seed(number); ok && take(seed) {
+		if seed, ok := other.sealer.Seed(ctx, number); ok && take(seed) {
 			return
 		}
 	}

@@ -51,7 +51,9 @@ func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 // none yet, this node leads and may make it. A key that was made under another cluster id does not count: that is what a
 // restored backup has.
 func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
-	s.keys.Lock()
+	if err := s.keys.Lock(ctx); err != nil {
+		return err
+	}
 	defer s.keys.Unlock()
 	return s.tendLocked(ctx, mayMake)
 }
@@ -177,7 +179,9 @@ func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey
 }
 
 func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
-	s.keys.Lock()
+	if err := s.keys.Lock(ctx); err != nil {
+		return err
+	}
 	defer s.keys.Unlock()
 	if err := s.tendLocked(ctx, false); err != nil {
 		return err
@@ -193,13 +197,15 @@ func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 	return s.makeKeyLocked(last.Number+1, before)
 }
 
-// Seed returns the private part of a key, for another member.
-func (s *Sealer) Seed(number uint64) ([]byte, bool) {
+// Seed returns the private part of a key, for another member, unless the context ends before.
+func (s *Sealer) Seed(ctx context.Context, number uint64) ([]byte, bool) {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil || last.Number != number {
 		return nil, false
 	}
-	s.keys.Lock()
+	if s.keys.Lock(ctx) != nil {
+		return nil, false
+	}
 	defer s.keys.Unlock()
 	if k := s.keys.find(number, last.PublicKey); k != nil {
 		return k.seed[:], true

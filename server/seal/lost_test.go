@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -25,7 +26,7 @@ func TestRefusedRotations(t *testing.T) {
 		}
 	}
 	g.before = nil
-	if _, ok := n.sealer.Seed(1); !ok {
+	if _, ok := n.sealer.Seed(t.Context(), 1); !ok {
 		t.Error("the key in use is not given to other members any more")
 	}
 	// The node restarts.
@@ -141,5 +142,34 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 		if _, c := n.prove(run, true); c.Root != want {
 			t.Errorf("root %v, want %v", c.Root, want)
 		}
+	}
+}
+
+// TestWaitForTheKeyEnds: who wants the key while a rotation waits for the log can give up.
+func TestWaitForTheKeyEnds(t *testing.T) {
+	g := newGroup(t, t.TempDir(), 1)
+	defer g.close()
+	n := g.nodes[0]
+	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		t.Fatal(signed, err)
+	}
+	proposed, goOn, rotated := make(chan struct{}), make(chan struct{}), make(chan error)
+	g.before = func(storage.Command) error { close(proposed); <-goOn; return nil }
+	go func() {
+		_, err := n.sealer.Rotate(context.Background(), false)
+		rotated <- err
+	}()
+	<-proposed
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := n.sealer.Rotate(short, false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("another rotation: %v", err)
+	}
+	if _, ok := n.sealer.Seed(short, 1); ok {
+		t.Error("the key was given while it was being changed")
+	}
+	close(goOn)
+	if err := <-rotated; err != nil {
+		t.Error(err)
 	}
 }

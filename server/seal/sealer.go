@@ -3,6 +3,7 @@ package seal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -84,10 +85,19 @@ type Sealer struct {
 	loops    sync.WaitGroup
 }
 
-// turn is a mutex that is held while others are waited for.
+// turn is a mutex that is held while others are waited for, so that who wants it can give up.
 type turn chan struct{}
 
-func (t turn) Lock()   { t <- struct{}{} }
+// Lock fails when the context ends before.
+func (t turn) Lock(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("seal: the signing key is being changed or looked for: %w", ctx.Err())
+	}
+}
+
 func (t turn) Unlock() { <-t }
 
 // New begins to look after the key, and to make checkpoints. Close ends it.

@@ -106,7 +106,7 @@ func TestInstalled(t *testing.T) {
 	}
 	behind.index = g.index
 	// The key of the new store is the other's.
-	seed, _ := g.nodes[0].sealer.Seed(1)
+	seed, _ := g.nodes[0].sealer.Seed(t.Context(), 1)
 	behind.nodes[0].seeds.Store(&[][]byte{seed})
 	want := rootNow(t, s, runs)
 	if _, c := behind.nodes[0].prove("run-190", true); c.Root != want || c.Runs != uint64(len(runs)) {

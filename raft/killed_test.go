@@ -1,0 +1,274 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// killable is a disk on which a process is killed before the next sync of a kind: what it has written stays in the
+// machine's memory, for the next process to read, and is gone when the power goes.
+type killable struct {
+	vfs.FS
+	memory *vfs.MemFS
+	killed atomic.Bool
+}
+
+var errKilled = errors.New("killed")
+
+func newKillable(t *testing.T, kinds ...errorfs.OpKind) *killable {
+	t.Helper()
+	k := &killable{memory: vfs.NewCrashableMem()}
+	k.FS = errorfs.Wrap(k.memory, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		for _, kind := range kinds {
+			if op.Kind == kind && k.killed.Load() {
+				return errKilled
+			}
+		}
+		return nil
+	}))
+	// The directory itself is there for good.
+	if err := errors.Join(k.memory.MkdirAll("raft", 0o755), syncDir(k.memory, "")); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// powerless returns what a loss of power leaves.
+func (k *killable) powerless() *vfs.MemFS { return k.memory.CrashClone(vfs.CrashCloneCfg{}) }
+
+// TestKilledThenPowerlessVote kills a node before its vote is on stable storage. The next process finds the vote, and says
+// again that it was given; the power that goes then must not take it back, or another is given in that term.
+func TestKilledThenPowerlessVote(t *testing.T) {
+	t.Parallel()
+	k := newKillable(t, errorfs.OpOpenDir)
+	s, err := openStable(k, "raft", func(error) {})
+	if err == nil {
+		err = s.SetUint64([]byte(keyLastVoteTerm), 7)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.killed.Store(true)
+	if err := s.Set([]byte(keyLastVoteCand), []byte("node-2")); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	said := func(disk vfs.FS) string {
+		s, err := openStable(disk, "raft", func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", s.state.votedTerm, s.state.candidate)
+	}
+	before := said(k.memory)
+	if after := said(k.powerless()); after != before {
+		t.Errorf("the node said that its vote was %q, and after a loss of power %q", before, after)
+	}
+}
+
+// TestKilledThenPowerlessLog kills a node between the write of an entry and its sync, in the middle of a segment and where
+// the segment is sealed. The next process finds the entry: hashicorp/raft tells the leader that it is there, without
+// writing it again. The power that goes then must not take it back.
+func TestKilledThenPowerlessLog(t *testing.T) {
+	t.Parallel()
+	sealing := uint64(0)
+	l, err := openTornLogOn(newKillable(t), "raft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sealed := false; !sealed; {
+		sealing++
+		if err := l.StoreLog(tornEntry(sealing)); err != nil {
+			t.Fatal(err)
+		}
+		names, err := l.files.segments("raft")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed = len(names) > 1
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	sealing-- // the rotation runs beside the appends, and the last entry may lie in the new segment
+	for last := max(sealing, 4) - 3; last <= sealing+1; last++ {
+		if err := killedAt(t, last); err != nil {
+			t.Errorf("killed at entry %d, of some %d that fill a segment: %v", last, sealing, err)
+		}
+	}
+}
+
+func killedAt(t *testing.T, last uint64) error {
+	t.Helper()
+	k := newKillable(t, errorfs.OpFileSyncData)
+	l, err := openTornLogOn(k, "raft")
+	if err != nil {
+		return err
+	}
+	for index := uint64(1); index < last; index++ {
+		if err := l.StoreLog(tornEntry(index)); err != nil {
+			return err
+		}
+	}
+	k.killed.Store(true)
+	if err := l.StoreLog(tornEntry(last)); !errors.Is(err, errKilled) {
+		return fmt.Errorf("not killed: %w", err)
+	}
+	_ = l.close()
+	if l, err = openTornLogOn(k.memory, "raft"); err != nil {
+		return err
+	}
+	end, err := l.LastIndex()
+	if err != nil || end != last {
+		return fmt.Errorf("the log ends at %d: %w", end, err)
+	}
+	kept := k.powerless()
+	if err := l.check(last); err != nil { // goes on, and syncs no file but the one that it writes to
+		return err
+	}
+	later := k.powerless()
+	if err := l.close(); err != nil {
+		return err
+	}
+	for disk, last := range map[*vfs.MemFS]uint64{kept: last, later: last + 1} {
+		if l, err = openTornLogOn(disk, "raft"); err != nil {
+			return err
+		}
+		if err := errors.Join(l.check(last), l.close()); err != nil {
+			return fmt.Errorf("after a loss of power: %w", err)
+		}
+	}
+	return nil
+}
+
+// TestLogAtEveryOperation lets each operation of the disk fail, alone or with all that follow, while a log fills several
+// segments; then starts and losses of power take turns. What was acknowledged is there each time, and the log goes on.
+func TestLogAtEveryOperation(t *testing.T) {
+	t.Parallel()
+	for at := int64(1); at < 700; at += 3 {
+		if err := failAt(at, at%2 == 0, []int{0, 100, 50}[at/3%3]); err != nil {
+			t.Errorf("from operation %d on, only that one %t: %v", at, at%2 == 0, err)
+		}
+	}
+}
+
+func failAt(at int64, alone bool, percent int) error {
+	memory, operations := vfs.NewCrashableMem(), int64(0)
+	if err := errors.Join(memory.MkdirAll("raft", 0o755), syncDir(memory, "")); err != nil {
+		return err
+	}
+	failing := errorfs.Wrap(memory, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileClose || op.Kind != errorfs.OpOpenDir && op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		if n := atomic.AddInt64(&operations, 1); n == at || n > at && !alone {
+			return errKilled
+		}
+		return nil
+	}))
+	acknowledged := uint64(0)
+	if l, err := openTornLogOn(failing, "raft"); err == nil {
+		for acknowledged < 400 && l.StoreLog(tornEntry(acknowledged+1)) == nil {
+			acknowledged++
+		}
+		_ = l.close()
+	}
+	for round := range uint64(3) {
+		l, err := openTornLogOn(memory, "raft")
+		if err != nil {
+			return fmt.Errorf("start %d: %w", round, err)
+		}
+		end, err := l.LastIndex()
+		if err == nil && end < acknowledged {
+			err = fmt.Errorf("the log ends at %d, acknowledged were %d", end, acknowledged)
+		}
+		if err == nil {
+			err = l.check(end)
+		}
+		acknowledged = end + 1
+		kept := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(at), round))})
+		if err = errors.Join(err, l.close()); err != nil {
+			return fmt.Errorf("start %d: %w", round, err)
+		}
+		memory = kept
+	}
+	return nil
+}
+
+// forgetful is a disk as Linux makes it after a sync that failed: it shows what was written, and has nothing more to sync until it is
+// written again.
+type forgetful struct {
+	vfs.FS
+	failing atomic.Bool
+	clean   atomic.Bool // of the one file that is synced
+}
+
+func (d *forgetful) OpenReadWrite(path string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := d.FS.OpenReadWrite(path, c, opts...)
+	return &forgetfulFile{f, d}, err
+}
+
+type forgetfulFile struct {
+	vfs.File
+	d *forgetful
+}
+
+func (f *forgetfulFile) WriteAt(p []byte, at int64) (int, error) {
+	f.d.clean.Store(false)
+	return f.File.WriteAt(p, at)
+}
+
+func (f *forgetfulFile) SyncData() error {
+	if f.d.failing.Load() {
+		f.d.clean.Store(true)
+		return errKilled
+	}
+	if f.d.clean.Load() {
+		return nil
+	}
+	return f.File.SyncData()
+}
+
+// TestSyncFailedThenPowerless proves APP-2 and D10: a node stops itself over a sync that failed, and is started again. What it finds in its
+// log then is in the log, also when the power goes.
+func TestSyncFailedThenPowerless(t *testing.T) {
+	t.Parallel()
+	memory := vfs.NewCrashableMem()
+	disk := &forgetful{FS: memory}
+	if err := errors.Join(memory.MkdirAll("wal", 0o755), syncDir(memory, "")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openTornLogOn(disk, "wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for index := uint64(1); index <= 3; index++ {
+		if err := l.StoreLog(tornEntry(index)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk.failing.Store(true)
+	if err := l.StoreLog(tornEntry(4)); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	_ = l.close()
+	disk.failing.Store(false)
+	if l, err = openTornLogOn(disk, "wal"); err != nil {
+		t.Fatal(err)
+	}
+	last, err := l.LastIndex()
+	if err = errors.Join(err, l.close()); err != nil || last != 4 {
+		t.Fatalf("the log ends at %d: %v; the test is about one that ends at 4", last, err)
+	}
+	if l, err = openTornLogOn(memory.CrashClone(vfs.CrashCloneCfg{}), "wal"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.check(4), l.close()); err != nil {
+		t.Error(err)
+	}
+}
