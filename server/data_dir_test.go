@@ -328,7 +328,7 @@ func TestDataDirKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(after.identity, d.identity) {
+	if !reflect.DeepEqual(after.identity.Identity, d.identity.Identity) {
 		t.Errorf("the node was %+v, and is %+v after a loss of power", d.identity, after.identity)
 	}
 	if err := after.release(); err != nil {

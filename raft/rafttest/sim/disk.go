@@ -72,7 +72,7 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	}
 	switch op.Kind {
 	case errorfs.OpFileSync, errorfs.OpFileSyncData:
-		if d.syncFails.Load() {
+		if d.syncFails.Load() && !d.isDir(op.Path) {
 			d.hit.sync.Add(1)
 			return errSync
 		}
@@ -92,10 +92,15 @@ func (d *disk) goWrong(op errorfs.Op) error {
 }
 
 // spared tells what does not go wrong: Pebble calls Fatalf for its list of files, which must not return, with locks that nobody can take
-// any more. That ends a process, and real processes are tested with it.
+// any more; and panics over the directories of its files (isDir). That ends a process, and real processes are tested with it.
 func spared(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker")
+}
+
+func (d *disk) isDir(path string) bool {
+	info, err := d.mem.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // killed, in place of a percentage, is the end of a process alone: all that it has written is there, and what was not synced still is not.
