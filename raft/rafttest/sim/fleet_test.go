@@ -117,7 +117,7 @@ func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // it is a verb of the Makefile
 	}
-	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), next: *seed}
+	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), told: time.Now(), next: *seed}
 	var all sync.WaitGroup
 	for range *fleet {
 		all.Go(func() {
@@ -155,6 +155,7 @@ type sums struct {
 	worlds     int
 	fake, real time.Duration
 	began      time.Time
+	told       time.Time // when the sums were written to standard error last
 	happened   map[Kind]int
 	seen       map[string]int // what nodes did of their own accord
 	counts     map[string]int
@@ -246,6 +247,10 @@ func (f *sums) add(l *lived) {
 	}
 	for k, n := range l.Counts {
 		f.counts[k] += n
+	}
+	if time.Since(f.told) >= time.Minute {
+		f.told = time.Now()
+		fmt.Fprintln(os.Stderr, f)
 	}
 	if l.Failed != nil {
 		f.failed = append(f.failed, fmt.Sprintf("seed %d: %v\n%s", l.Seed, l.Failed, l.Text))
