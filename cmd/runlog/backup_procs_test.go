@@ -19,6 +19,7 @@ import (
 // works, and backups of it are killed, followers and the leader are backed up; of each backup comes a cluster that has what
 // was acknowledged up to its position, once and with the same answers, and that goes on, with two more nodes.
 func TestBackupRestoreNodes(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 4)
 	l.begin()

@@ -28,6 +28,7 @@ func clusterRounds(t *testing.T, usual int) int {
 // TestKillNineLeader proves APP-2, APP-1, APP-5, APP-10, IDM-6 and READ-2 against SIGKILL of whoever leads: under load the
 // leader is killed and started again, sometimes while it recovers, sometimes before the others have it back, over and over.
 func TestKillNineLeader(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 4)
 	l.begin()

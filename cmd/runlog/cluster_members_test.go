@@ -61,6 +61,7 @@ func (c *procCluster) remove(n *clusterNode) {
 // state and becomes a voter; the leader is removed, and any other; the process of one that was removed ends by itself
 // and says why, its directory cannot join again, and its name can with a new one.
 func TestMembersChangeUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()

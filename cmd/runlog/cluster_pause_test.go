@@ -16,6 +16,7 @@ import (
 // one that was deposed: linearizable reads that waited in its sockets show what was acknowledged meanwhile, or fail, and
 // what it had under way is stored once or not at all.
 func TestPausedLeader(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
@@ -91,6 +92,7 @@ func (l *clusterLoad) askWaking(run string, n *clusterNode) {
 // TestPausedFollowers proves APP-2 and READ-2 with followers that are stopped for a while, so that the leader goes on
 // without one of them; both at once for less than the leader's patience, and for more.
 func TestPausedFollowers(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	l.begin()
@@ -124,6 +126,7 @@ func TestPausedFollowers(t *testing.T) {
 // on; with two of them gone appends and linearizable reads are refused in time, with a reason, and local reads go on; when
 // one comes back all does.
 func TestMinorityAndMajorityLoss(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 3)
 	for round := range clusterRounds(t, 2) {

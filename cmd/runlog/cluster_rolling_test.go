@@ -11,6 +11,7 @@ import (
 // TestRollingRestart proves APP-10 and APP-2 for an upgrade: every node is stopped with SIGTERM and started again, one after
 // the other under load, and nothing fails that a retry does not cure.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	c := newProcCluster(t, 3, false)
 	l := newClusterLoad(t, c, 4)
 	l.begin()

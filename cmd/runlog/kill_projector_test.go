@@ -33,6 +33,7 @@ import (
 // meet every event once and in order, no watermark twice or behind another, and the last one of every run.
 // RUNLOG_CRASH_ROUNDS sets the rounds; make crash runs 200.
 func TestKillNineProjector(t *testing.T) {
+	t.Parallel()
 	rounds := 6
 	if s := os.Getenv("RUNLOG_CRASH_ROUNDS"); s != "" {
 		n, err := strconv.Atoi(s)

@@ -184,6 +184,7 @@ func (f *sums) fail(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, text)
+	fmt.Fprintln(os.Stderr, text)
 }
 
 // process runs a few seeds in a process of their own.
@@ -254,6 +255,7 @@ func (f *sums) add(l *lived) {
 	}
 	if l.Failed != nil {
 		f.failed = append(f.failed, fmt.Sprintf("seed %d: %v\n%s", l.Seed, l.Failed, l.Text))
+		fmt.Fprintln(os.Stderr, f.failed[len(f.failed)-1])
 	}
 }
 
