@@ -13,7 +13,10 @@ import (
 // logStore is raft-wal with a cache, checksums, metrics, a watchdog and fail-stop: hashicorp/raft only logs a failed write and steps
 // down, after which a later write could succeed over the hole (D3).
 type logStore struct {
-	wal     *wal.WAL
+	wal *wal.WAL
+	// writes has room for one, who writes or drops entries. raft-wal has a mutex for that, which nobody should have to wait for
+	// while a disk hangs.
+	writes  chan struct{}
 	applied func() uint64 // the highest index that was applied
 	// installed is the snapshot after which the log has yet to begin; nil: none.
 	installed atomic.Pointer[place]
@@ -67,6 +70,8 @@ func (s *logStore) StoreLogs(logs []*hraft.Log) error {
 	for _, l := range logs {
 		size += len(l.Data)
 	}
+	s.writes <- struct{}{}
+	defer func() { <-s.writes }()
 	start := time.Since(s.opened)
 	s.writing.Store(int64(start))
 	err := s.wal.StoreLogs(sealed(logs))
@@ -135,6 +140,8 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 }
 
 func (s *logStore) delete(first, last uint64) error {
+	s.writes <- struct{}{}
+	defer func() { <-s.writes }()
 	s.cache.clear()
 	if err := s.wal.DeleteRange(first, last); err != nil {
 		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)

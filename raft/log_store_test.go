@@ -17,7 +17,7 @@ func TestLogStoreFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []error
-	s := &logStore{wal: w, applied: func() uint64 { return 0 }, metrics: newMetrics(prometheus.NewRegistry()), fail: func(err error) { told = append(told, err) }}
+	s := &logStore{wal: w, writes: make(chan struct{}, 1), applied: func() uint64 { return 0 }, metrics: newMetrics(prometheus.NewRegistry()), fail: func(err error) { told = append(told, err) }}
 	for i := range uint64(3) {
 		if err := s.StoreLog(&hraft.Log{Index: i + 1, Term: 1, Data: []byte("data")}); err != nil {
 			t.Fatal(err)

@@ -159,7 +159,7 @@ func (n *Node) open() error {
 		return fmt.Errorf("raft: open log in %s: %w", dir, err)
 	}
 	n.logs = &logStore{
-		wal: n.wal, opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
+		wal: n.wal, writes: make(chan struct{}, 1), opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
 		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
 	}
 	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable}

@@ -37,7 +37,7 @@ func openTornLogOn(disk vfs.FS, dir string) (*tornLog, error) {
 		files.close()
 		return nil, err
 	}
-	return &tornLog{logStore: logStore{wal: w, metrics: newMetrics(prometheus.NewRegistry()), fail: func(error) {}}, files: files}, nil
+	return &tornLog{logStore: logStore{wal: w, writes: make(chan struct{}, 1), metrics: newMetrics(prometheus.NewRegistry()), fail: func(error) {}}, files: files}, nil
 }
 
 func (l *tornLog) close() error {
