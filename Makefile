@@ -14,6 +14,7 @@ LOSSES   ?= 0
 TIME     ?= 60s
 EVERY    ?= 1s
 CLIENTS  ?= 4
+CI_LOSSES ?= 10000
 JOBS     ?= $(shell nproc)
 KEEP     ?=
 LOG      ?=
@@ -105,7 +106,7 @@ sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVE
 
 .PHONY: sim-ci
 sim-ci: ## what CI simulates: 10,000 losses of power, with seeds that the commit draws
-	$(MAKE) --no-print-directory sim LOSSES=10000 TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
+	$(MAKE) --no-print-directory sim LOSSES=$(CI_LOSSES) TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
 
 .PHONY: sim-nightly
 sim-nightly: ## 100,000 losses of power, with seeds that the day draws
