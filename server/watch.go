@@ -34,7 +34,15 @@ func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.
 	w.taken = w.sent
 	ctx, cancel := p.s.watching(stream.Context())
 	defer cancel()
-	return statusOf(w.run(ctx, req.RunId))
+	return statusOf(endOf(ctx, w.run(ctx, req.RunId)))
+}
+
+// endOf tells why a stream ended, also where it ended in the middle of something that knows only that the context did.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // watching returns the context of a stream, which ends with the node too: clients resume elsewhere.

@@ -22,11 +22,7 @@ const existingPage = 256
 func (p *projectionService) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	ctx, cancel := p.s.watching(stream.Context())
 	defer cancel()
-	err := p.s.watchRuns(ctx, req, stream)
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return statusOf(err)
+	return statusOf(endOf(ctx, p.s.watchRuns(ctx, req, stream)))
 }
 
 // runsWatch is one stream about many runs.

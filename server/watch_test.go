@@ -396,6 +396,23 @@ func TestWatchAtTheEndOfTheNode(t *testing.T) {
 	}
 }
 
+// TestWatchOfANodeThatStops: a stream that comes while the node drains is told why it ends, as those before it: its client
+// resumes on another node, and would give up over a cancellation.
+func TestWatchOfANodeThatStops(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	n.server.stop()
+	for view := range runlogv1.WatchView_Kind_name {
+		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_Kind(view)}).end(), contract.ReasonShuttingDown)
+	}
+	stream, err := n.projection.WatchRuns(t.Context(), &runlogv1.WatchRunsRequest{})
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	refused(t, err, contract.ReasonShuttingDown)
+}
+
 // TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection that other calls need.
 func TestTooManyStreamsOverHTTPD12(t *testing.T) {
 	t.Parallel()
