@@ -2,6 +2,7 @@ package projector
 
 import (
 	"context"
+	"errors"
 	"testing"
 )
 
@@ -34,5 +35,27 @@ func TestCaughtUpWithRunsThatGoOnWATCH1(t *testing.T) {
 	}
 	if told["run"] < 2 || told["other"] != 1 {
 		t.Errorf("caught up, and told of %v", told)
+	}
+}
+
+// TestFromNowOnWATCH2: who has waited until something is folded, and watches from then on, is not told of it, even where it
+// is published only then.
+func TestFromNowOnWATCH2(t *testing.T) {
+	b := newBed(t)
+	b.p.watch.mu.Lock() // nothing is published
+	err := b.p.WaitPosition(t.Context(), b.propose(b.more("known", 1)))
+	s, failed := b.p.subscribeRunsLocked(Filter{}, nil)
+	b.p.watch.mu.Unlock()
+	if err = errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b.propose(b.more("news", 1))
+	var told []*Change
+	for err == nil && len(told) == 0 {
+		told, err = s.Next(t.Context())
+	}
+	if err != nil || told[0].RunID != "news" {
+		t.Fatalf("told of %s first, want news: %v", told[0].RunID, err)
 	}
 }

@@ -106,13 +106,18 @@ type RunsSubscription struct {
 // SubscribeRuns follows runs from a cursor on, or from now on where it is nil. The filter's times of creation do not
 // count. The caller closes the subscription.
 func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, error) {
+	p.watch.mu.Lock()
+	defer p.watch.mu.Unlock()
+	return p.subscribeRunsLocked(f, from)
+}
+
+func (p *Projector) subscribeRunsLocked(f Filter, from *Cursor) (*RunsSubscription, error) {
 	w := &p.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if err := w.admitLocked(); err != nil {
 		return nil, err
 	}
-	live := storage.Position(w.published.Load())
+	// What is folded and not published yet is no news: the caller may have waited for it.
+	live := max(storage.Position(w.published.Load()), p.Position())
 	upTo := live
 	if from == nil {
 		from = &Cursor{Position: live}
