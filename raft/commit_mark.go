@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
 )
 
 // commitMark says, on stable storage and apart from the log, how far the log was once committed: a log that
@@ -44,7 +46,7 @@ func Make(disk vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.close(), syncDir(disk, disk.PathDir(dir)))
+	return errors.Join(m.close(), storage.SyncDir(disk, disk.PathDir(dir)))
 }
 
 // openMark opens or makes the mark in dir.
@@ -83,7 +85,7 @@ func makeMark(disk vfs.FS, dir, path string) (*commitMark, error) {
 		err = disk.Rename(path+".new", path)
 	}
 	if err == nil {
-		err = syncDir(disk, dir)
+		err = storage.SyncDir(disk, dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("raft: commit mark: %w", err), f.Close())

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
 )
 
 // The small files of a node, "vote", "snapshots" and "wal/meta", are replaced as a whole and end in a checksum:
@@ -16,7 +18,10 @@ import (
 //	what the file says      the rest
 //	CRC32C of it, big endian   4
 
-const sumSize = 4
+const (
+	sumSize       = 4
+	smallFileMode = 0o644
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -45,20 +50,8 @@ func readSummed(disk vfs.FS, path string) ([]byte, error) {
 
 // replaceSummed makes a small file say something else, on stable storage; after a crash it says either.
 func replaceSummed(disk vfs.FS, dir, name string, body []byte) error {
-	path := disk.PathJoin(dir, name)
-	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
 	sum := crc32.Checksum(body, castagnoli)
-	_, err = f.Write(binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := disk.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncDir(disk, dir)
+	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)
 }
 
 func exists(disk vfs.FS, path string) (bool, error) {
@@ -67,12 +60,4 @@ func exists(disk vfs.FS, path string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-func syncDir(disk vfs.FS, path string) error {
-	dir, err := disk.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"runlog/storage"
 )
 
 // killable is a disk on which a process is killed before the next sync of a kind: what it has written stays in the
@@ -33,7 +35,7 @@ func newKillable(t *testing.T, kinds ...errorfs.OpKind) *killable {
 		return nil
 	}))
 	// The directory itself is there for good.
-	if err := errors.Join(k.memory.MkdirAll("raft", 0o755), syncDir(k.memory, "")); err != nil {
+	if err := errors.Join(k.memory.MkdirAll("raft", 0o755), storage.SyncDir(k.memory, "")); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -159,7 +161,7 @@ func TestLogAtEveryOperation(t *testing.T) {
 
 func failAt(at int64, alone bool, percent int) error {
 	memory, operations := vfs.NewCrashableMem(), int64(0)
-	if err := errors.Join(memory.MkdirAll("raft", 0o755), syncDir(memory, "")); err != nil {
+	if err := errors.Join(memory.MkdirAll("raft", 0o755), storage.SyncDir(memory, "")); err != nil {
 		return err
 	}
 	failing := errorfs.Wrap(memory, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -240,7 +242,7 @@ func TestSyncFailedThenPowerless(t *testing.T) {
 	t.Parallel()
 	memory := vfs.NewCrashableMem()
 	disk := &forgetful{FS: memory}
-	if err := errors.Join(memory.MkdirAll("wal", 0o755), syncDir(memory, "")); err != nil {
+	if err := errors.Join(memory.MkdirAll("wal", 0o755), storage.SyncDir(memory, "")); err != nil {
 		t.Fatal(err)
 	}
 	l, err := openTornLogOn(disk, "wal")

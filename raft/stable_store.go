@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/storage"
 )
 
 // Keys that hashicorp/raft uses.
@@ -57,7 +59,7 @@ const (
 func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
 	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
 	path := s.fs.PathJoin(dir, voteFile)
-	if err := syncDir(s.fs, dir); err != nil {
+	if err := storage.SyncDir(s.fs, dir); err != nil {
 		return nil, fmt.Errorf("raft: term and vote: %w", err)
 	}
 	body, err := readSummed(s.fs, path)

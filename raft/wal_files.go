@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft-wal/types"
+
+	"runlog/storage"
 )
 
 // walFiles gives raft-wal a file system that can be another than the operating system's.
@@ -72,7 +74,7 @@ func (w walFiles) Delete(dir, name string) error {
 	if err := w.disk.Remove(w.disk.PathJoin(dir, name)); err != nil {
 		return err
 	}
-	return syncDir(w.disk, dir)
+	return storage.SyncDir(w.disk, dir)
 }
 
 // OpenReader opens a file that exists.
@@ -114,7 +116,7 @@ func (f *segmentFile) Sync() error {
 	if f.named {
 		return nil
 	}
-	if err := syncDir(f.disk, f.dir); err != nil {
+	if err := storage.SyncDir(f.disk, f.dir); err != nil {
 		return err
 	}
 	f.named = true
