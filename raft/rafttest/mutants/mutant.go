@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Mutant is one bug.
@@ -24,8 +25,10 @@ type Mutant struct {
 	// Control are those of the edits that are no bug: they make time pass where a process may be held up anyway. With them alone
 	// nothing must be found.
 	Control []Edit
-	// Faults are the kinds of faults that it is looked for with, one every two seconds; empty: all kinds, as often as it comes.
+	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it comes.
 	Faults []string
+	// Every is the mean time between two of Faults. Default: 2 s.
+	Every time.Duration
 }
 
 // Edit replaces a text that a file has exactly once.

@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -75,14 +76,14 @@ func TestFound(t *testing.T) {
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
-			r := run(t, build(t, dirs, m.Edits), m.Faults, *timeout)
+			r := run(t, build(t, dirs, m.Edits), &m, *timeout)
 			rows = append(rows, row{m.Name, r})
 			if r.Found == "" {
 				t.Errorf("not found: %s", r)
 			}
 			t.Log(r)
 			if len(m.Control) > 0 && r.Found != "" {
-				if c := run(t, build(t, dirs, m.Control), m.Faults, r.took()); c.Found != "" {
+				if c := run(t, build(t, dirs, m.Control), &m, r.took()); c.Found != "" {
 					t.Errorf("without the bug: %s", c)
 				}
 			}
@@ -93,7 +94,7 @@ func TestFound(t *testing.T) {
 		for _, r := range rows {
 			longest = max(longest, r.took())
 		}
-		c := run(t, build(t, dirs, nil), nil, longest)
+		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
 		rows = append(rows, row{"none", c})
 		if c.Found != "" {
 			t.Errorf("found something where there is no mutant: %s", c)
@@ -120,11 +121,11 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 }
 
 // run lets a binary live seed after seed until something is found, or its time is over.
-func run(t *testing.T, binary string, faults []string, atMost time.Duration) *trial {
+func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
 	sum := &trial{Seed: 1, Seen: map[string]int{}}
 	for {
-		r, out := process(t, binary, faults, sum.Seed, atMost-sum.took())
+		r, out := process(t, binary, m, sum.Seed, atMost-sum.took())
 		if r.Seen == nil && out == "" {
 			t.Fatal("a trial has said nothing")
 		}
@@ -141,11 +142,12 @@ func run(t *testing.T, binary string, faults []string, atMost time.Duration) *tr
 }
 
 // process runs a binary once. Where it died for no reason of the world's, what it wrote is returned too.
-func process(t *testing.T, binary string, faults []string, seed uint64, atMost time.Duration) (r *trial, died string) {
+func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) (r *trial, died string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
-		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(faults, ","))
+		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
+		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0") // as make sim does
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

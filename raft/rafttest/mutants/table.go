@@ -1,6 +1,9 @@
 package mutants
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // All returns the table.
 func All() []Mutant { return slices.Concat(disks(), consensus(), machine(), reads(), requests()) }
@@ -17,17 +20,33 @@ func disks() []Mutant {
 	}, {
 		Name: "no-dir-sync", Breaks: "APP-2, D2", What: "directories are not synced, so that files may be nameless after a loss of power",
 		Edits: []Edit{{
-			File: "raft/files.go",
-			Old:  "return errors.Join(dir.Sync(), dir.Close())",
-			New:  "return dir.Close()",
+			File: "storage/replace.go",
+			Old:  "errors.Join(dir.Sync(), dir.Close())",
+			New:  "dir.Close()",
 		}},
 	}, {
-		Name: "vote-not-synced", Breaks: "D3", What: "term and vote are replaced by a file that is not synced",
+		Name: "vote-not-synced", Breaks: "D3", What: "small files, as that of term and vote, are replaced by ones that are not synced",
 		Edits: []Edit{{
-			File: "raft/files.go",
-			Old:  "errors.Join(err, f.Sync(), f.Close()); err != nil {\n\t\treturn err\n\t}\n\tif err := disk.Rename",
-			New:  "errors.Join(err, f.Close()); err != nil {\n\t\treturn err\n\t}\n\tif err := disk.Rename",
+			File: "storage/replace.go",
+			Old:  "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n",
+			New:  "",
 		}},
+	}, {
+		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
+		Edits: []Edit{{
+			File: "raft/rotation.go",
+			Old:  "err = writeAgain(f)",
+			New:  "err = nil",
+		}},
+		Faults: []string{"sync-error", "power-loss", "kill"},
+	}, {
+		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
+		Edits: []Edit{{
+			File: "raft/rotation.go",
+			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
+			New:  "",
+		}},
+		Faults: []string{"crash-point", "power-loss"}, Every: 400 * time.Millisecond,
 	}, {
 		Name: "truncate-before-flush", Breaks: "D2", What: "the log drops entries that the store has not flushed",
 		Edits: []Edit{{

@@ -22,6 +22,7 @@ var (
 	trialSeed  = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
 	trialTime  = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
 	trialKinds = flag.String("trial.kinds", "", "the only kinds of faults that happen, with commas between them; empty: all")
+	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults of trial.kinds")
 	trialTrace = flag.Bool("trial.log", false, "write what happens to standard error")
 )
 
@@ -92,7 +93,7 @@ func worldOf(seed uint64) sim.Options {
 		Every: []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3],
 	}
 	if *trialKinds != "" {
-		opts.Every, opts.Kinds = 2*time.Second, map[sim.Kind]int{}
+		opts.Every, opts.Kinds = *trialEvery, map[sim.Kind]int{}
 		for kind := range strings.SplitSeq(*trialKinds, ",") {
 			opts.Kinds[sim.Kind(kind)] = 1
 		}

@@ -17,6 +17,7 @@ import (
 type disk struct {
 	vfs.FS  // what the node sees
 	mem     *vfs.MemFS
+	clean   *clean
 	life    *mortal
 	cloning sync.RWMutex // see linking
 
@@ -31,15 +32,15 @@ type disk struct {
 	point  atomic.Pointer[crashPoint] // nil: none
 
 	// hit counts what went wrong, by kind; the plan only says what should.
-	hit struct{ sync, full, slow atomic.Int64 }
+	hit struct{ sync, full, slow, lost atomic.Int64 }
 }
 
 var errSync = errors.New("input/output error (simulated)")
 
-func newDisk() *disk { return diskOf(vfs.NewCrashableMem()) }
+func newDisk() *disk { return diskOf(vfs.NewCrashableMem(), &clean{}) }
 
-func diskOf(mem *vfs.MemFS) *disk {
-	d := &disk{mem: mem, life: newMortal(mem)}
+func diskOf(mem *vfs.MemFS, c *clean) *disk {
+	d := &disk{mem: mem, clean: c, life: newMortal(mem, c)}
 	d.FS = linking{errorfs.Wrap(d.life, errorfs.InjectorFunc(d.goWrong)), d}
 	return d
 }
@@ -74,6 +75,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	case errorfs.OpFileSync, errorfs.OpFileSyncData:
 		if d.syncFails.Load() && !d.isDir(op.Path) {
 			d.hit.sync.Add(1)
+			d.cloning.Lock()
+			defer d.cloning.Unlock()
+			d.clean.fail(d.mem, op.Path)
 			return errSync
 		}
 		// Only where nobody waits for a mutex that is held meanwhile: fake time stands still for those.
@@ -114,11 +118,12 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.cloning.Unlock()
 	if unsynced == killed {
 		d.life.die()
-		next := diskOf(d.mem)
+		next := diskOf(d.mem, d.clean)
 		next.rotten.Store(d.rotten.Load())
 		return next
 	}
-	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}))
+	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}), &clean{})
+	d.hit.lost.Store(int64(d.clean.lose(next.mem)))
 	next.rotten.Store(d.rotten.Load())
 	return next
 }

@@ -11,8 +11,9 @@
 //
 // # What is simulated
 //
-//   - Disks (disk.go, rot.go): Pebble's crashable memory file system. With the power goes what was not synced, by blocks and by
-//     names, all of it, some, or nothing. Syncs fail, the disk is full or slow, bits flip.
+//   - Disks (disk.go, mortal.go, clean.go, rot.go): Pebble's crashable memory file system. With the power goes what was not synced, by
+//     blocks and by names, all of it, some, or nothing. Syncs fail, and leave the log's pages clean as Linux does; the disk is full
+//     or slow, bits flip.
 //   - Network (network.go, pipe.go): streams between hosts, each way with a latency, that are cut one way or both, slow, or reset, while
 //     what was sent still arrives or does not.
 //   - Clocks (clock.go): each node's has a skew and a drift, and jumps. Timers are the bubble's, and right.

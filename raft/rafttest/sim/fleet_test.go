@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -31,6 +32,7 @@ var (
 	keep   = flag.String("sim.keep", "", "places of the faults of the plan that happen, with commas between them; empty: all")
 	shrink = flag.Int("sim.shrink", 0, "how often a world that fails is made again to find out which faults it takes")
 	trace  = flag.Bool("sim.log", false, "write what happens to standard error")
+	logs   = flag.String("sim.logs", "", "keep the logs of the worlds that fail, or never end, in this directory; empty: do not")
 	child  = flag.Bool("sim.child", false, "write the outcome of every seed to the file descriptor 3")
 )
 
@@ -53,7 +55,8 @@ func TestSeeds(t *testing.T) {
 	}
 	for i := range *seeds {
 		opts := Shape(*seed+uint64(i), *length, *every, *crowd)
-		opts.Log, opts.Keep = logOf(*trace), kept(t)
+		opts.Keep = kept(t)
+		keepLog := logTo(t, &opts)
 		r, took := inBubble(t, opts)
 		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
 		if r.Report != nil {
@@ -61,7 +64,9 @@ func TestSeeds(t *testing.T) {
 		}
 		if !r.OK() {
 			l.Failed = r.Invariants()
-			l.Text = r.String() + shrunk(t, opts, r)
+			l.Text = r.String() + keepLog(true) + shrunk(t, opts, r)
+		} else {
+			keepLog(false)
 		}
 		line, err := json.Marshal(&l)
 		if err == nil {
@@ -76,6 +81,33 @@ func TestSeeds(t *testing.T) {
 				t.Errorf("%v\n%s", l.Failed, l.Text)
 			}
 		}
+	}
+}
+
+// logTo lets a world write what happens in it where the flags say, and returns what is to be called in the end: with whether the log is
+// kept. That says where it is. A world is not quite the same when it is made again.
+func logTo(t *testing.T, o *Options) (keep func(bool) string) {
+	t.Helper()
+	if *trace || *logs == "" {
+		o.Log = logOf(*trace)
+		return func(bool) string { return "" }
+	}
+	err := os.MkdirAll(*logs, 0o755)
+	var f *os.File
+	if err == nil {
+		f, err = os.Create(filepath.Join(*logs, fmt.Sprintf("%d.log", o.Seed)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = f
+	return func(failed bool) string {
+		_ = f.Close()
+		if failed {
+			return "what happened is in " + f.Name() + "\n"
+		}
+		_ = os.Remove(f.Name())
+		return ""
 	}
 }
 
@@ -196,7 +228,7 @@ func (f *sums) process(first uint64, n int) error {
 	defer read.Close()
 	var said strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
-		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink))
+		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink), "-sim.logs="+*logs)
 	// One thread makes a world nearly the same each time, and faster.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}

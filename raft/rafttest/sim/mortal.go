@@ -14,74 +14,93 @@ import (
 // memory of its machine, where the next one finds it, and where a loss of power after that still takes it. So the next life goes
 // on with the same files; and what is left of this one goes on with a copy.
 type mortal struct {
-	of atomic.Pointer[vfs.MemFS]
-	// dead is set once the process is killed.
-	dead atomic.Bool
+	alive *vfs.MemFS
+	clean *clean
+	after atomic.Pointer[vfs.MemFS] // the copy; nil until the process is killed
 }
 
 var _ vfs.FS = (*mortal)(nil)
 
-func newMortal(mem *vfs.MemFS) *mortal {
-	m := &mortal{}
-	m.of.Store(mem)
-	return m
-}
+func newMortal(mem *vfs.MemFS, c *clean) *mortal { return &mortal{alive: mem, clean: c} }
 
 // die takes the files away.
 func (m *mortal) die() {
-	m.of.Store(m.of.Load().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}))
-	m.dead.Store(true)
+	m.after.Store(m.alive.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}))
 }
 
-func (m *mortal) file(path string, f vfs.File, err error) (vfs.File, error) {
+// now returns the files that there are, or the copies.
+func (m *mortal) now() *vfs.MemFS {
+	if after := m.after.Load(); after != nil {
+		return after
+	}
+	return m.alive
+}
+
+// file returns what was opened in one of them.
+func (m *mortal) file(in *vfs.MemFS, path string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mortalFile{File: f, m: m, path: path, late: m.dead.Load()}, nil
+	return &mortalFile{File: f, m: m, path: path, late: in != m.alive}, nil
 }
 
 func (m *mortal) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := m.of.Load().Create(path, c)
-	return m.file(path, f, err)
+	in := m.now()
+	if in == m.alive {
+		m.clean.removed(path)
+	}
+	f, err := in.Create(path, c)
+	return m.file(in, path, f, err)
 }
 
 func (m *mortal) Open(path string, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := m.of.Load().Open(path, opts...)
-	return m.file(path, f, err)
+	in := m.now()
+	f, err := in.Open(path, opts...)
+	return m.file(in, path, f, err)
 }
 
 func (m *mortal) OpenReadWrite(path string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := m.of.Load().OpenReadWrite(path, c, opts...)
-	return m.file(path, f, err)
+	in := m.now()
+	f, err := in.OpenReadWrite(path, c, opts...)
+	return m.file(in, path, f, err)
 }
 
 func (m *mortal) OpenDir(path string) (vfs.File, error) {
-	f, err := m.of.Load().OpenDir(path)
-	return m.file(path, f, err)
+	in := m.now()
+	f, err := in.OpenDir(path)
+	return m.file(in, path, f, err)
 }
 
 func (m *mortal) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := m.of.Load().ReuseForWrite(from, to, c)
-	return m.file(to, f, err)
+	in := m.now()
+	f, err := in.ReuseForWrite(from, to, c)
+	return m.file(in, to, f, err)
 }
 
 // Lock is given: the one before, which is dead, has not given it back.
 func (m *mortal) Lock(path string) (io.Closer, error) {
-	return m.of.Load().Create(path, vfs.WriteCategoryUnspecified)
+	return m.now().Create(path, vfs.WriteCategoryUnspecified)
 }
 
-func (m *mortal) Link(from, to string) error                   { return m.of.Load().Link(from, to) }
-func (m *mortal) Remove(path string) error                     { return m.of.Load().Remove(path) }
-func (m *mortal) RemoveAll(path string) error                  { return m.of.Load().RemoveAll(path) }
-func (m *mortal) Rename(from, to string) error                 { return m.of.Load().Rename(from, to) }
-func (m *mortal) MkdirAll(path string, p os.FileMode) error    { return m.of.Load().MkdirAll(path, p) }
-func (m *mortal) List(path string) ([]string, error)           { return m.of.Load().List(path) }
-func (m *mortal) Stat(path string) (vfs.FileInfo, error)       { return m.of.Load().Stat(path) }
-func (m *mortal) PathBase(path string) string                  { return m.of.Load().PathBase(path) }
-func (m *mortal) PathJoin(elem ...string) string               { return m.of.Load().PathJoin(elem...) }
-func (m *mortal) PathDir(path string) string                   { return m.of.Load().PathDir(path) }
-func (m *mortal) Unwrap() vfs.FS                               { return m.of.Load() }
-func (m *mortal) GetDiskUsage(p string) (vfs.DiskUsage, error) { return m.of.Load().GetDiskUsage(p) }
+func (m *mortal) Remove(path string) error {
+	in := m.now()
+	if in == m.alive {
+		m.clean.removed(path)
+	}
+	return in.Remove(path)
+}
+
+func (m *mortal) Link(from, to string) error                   { return m.now().Link(from, to) }
+func (m *mortal) RemoveAll(path string) error                  { return m.now().RemoveAll(path) }
+func (m *mortal) Rename(from, to string) error                 { return m.now().Rename(from, to) }
+func (m *mortal) MkdirAll(path string, p os.FileMode) error    { return m.now().MkdirAll(path, p) }
+func (m *mortal) List(path string) ([]string, error)           { return m.now().List(path) }
+func (m *mortal) Stat(path string) (vfs.FileInfo, error)       { return m.now().Stat(path) }
+func (m *mortal) PathBase(path string) string                  { return m.now().PathBase(path) }
+func (m *mortal) PathJoin(elem ...string) string               { return m.now().PathJoin(elem...) }
+func (m *mortal) PathDir(path string) string                   { return m.now().PathDir(path) }
+func (m *mortal) Unwrap() vfs.FS                               { return m.now() }
+func (m *mortal) GetDiskUsage(p string) (vfs.DiskUsage, error) { return m.now().GetDiskUsage(p) }
 
 // mortalFile is an open file. Once the process is dead, it is the one of the same name among the copies.
 type mortalFile struct {
@@ -96,14 +115,14 @@ type mortalFile struct {
 
 // now returns the file to use, and whether it is another than the one that was opened: then writes go behind its end.
 func (f *mortalFile) now() (file vfs.File, moved bool) {
-	if f.late || !f.m.dead.Load() {
+	if f.late || f.m.after.Load() == nil {
 		return f.File, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.after == nil {
 		var err error
-		if f.after, err = f.m.of.Load().OpenReadWrite(f.path, vfs.WriteCategoryUnspecified); err != nil {
+		if f.after, err = f.m.after.Load().OpenReadWrite(f.path, vfs.WriteCategoryUnspecified); err != nil {
 			f.after = vfs.NewMemFile(nil) // it has no name any more
 		}
 	}
@@ -125,6 +144,9 @@ func (f *mortalFile) Write(p []byte) (int, error) {
 func (f *mortalFile) WriteAt(p []byte, at int64) (int, error) {
 	file, moved := f.now()
 	if !moved {
+		if !f.late {
+			f.m.clean.written(f.path, at, len(p))
+		}
 		return file.WriteAt(p, at)
 	}
 	return f.lost(p, at, file)

@@ -175,7 +175,11 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	}
 	l = n.life
 	n.life = nil
-	n.disk = n.disk.losePower(rng, unsynced)
+	before := n.disk
+	n.disk = before.losePower(rng, unsynced)
+	if lost := before.hit.lost.Load(); lost > 0 {
+		n.world.note(n.host, "what a failed sync left is lost", "pages", lost)
+	}
 	n.world.net.drop(n.host)
 	l.end()
 	n.mu.Unlock()
@@ -201,7 +205,7 @@ func (n *node) stop() bool {
 		return false // the power went meanwhile
 	}
 	rotten := n.disk.rotten.Load()
-	n.life, n.disk = nil, diskOf(n.disk.mem)
+	n.life, n.disk = nil, diskOf(n.disk.mem, n.disk.clean)
 	n.disk.rotten.Store(rotten)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)

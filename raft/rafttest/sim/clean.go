@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// clean are the pages of the log that a machine takes for written, and that are not. After a sync that failed, Linux marks what it could not
+// write as clean: it is read as it should be as long as it stays in memory, and no later sync writes it, until somebody writes to
+// the page again (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+type clean struct {
+	mu    sync.Mutex
+	pages map[page][]byte // what the disk has of them
+}
+
+// page is one of a file.
+type page struct {
+	path   string
+	number int
+}
+
+const pageSize = 4096
+
+// fail notes what a sync of a file has not written.
+func (c *clean) fail(mem *vfs.MemFS, path string) {
+	if !strings.HasSuffix(path, ".wal") {
+		return
+	}
+	has, err := contents(mem, path)
+	if err != nil {
+		return
+	}
+	onDisk, err := contents(mem.CrashClone(vfs.CrashCloneCfg{}), path)
+	if err != nil {
+		return // nor has the directory been synced since the file is there
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pages == nil {
+		c.pages = map[page][]byte{}
+	}
+	for at := 0; at < len(has); at += pageSize {
+		p := page{path, at / pageSize}
+		if _, known := c.pages[p]; !known && !bytes.Equal(pageOf(has, at), pageOf(onDisk, at)) {
+			c.pages[p] = bytes.Clone(pageOf(onDisk, at))
+		}
+	}
+}
+
+func pageOf(data []byte, at int) []byte { return data[min(at, len(data)):min(at+pageSize, len(data))] }
+
+func contents(mem *vfs.MemFS, path string) ([]byte, error) {
+	f, err := mem.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return nil, err
+	}
+	data := make([]byte, info.Size())
+	_, err = f.ReadAt(data, 0)
+	return data, err
+}
+
+// written tells that somebody has written to a file again.
+func (c *clean) written(path string, at int64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pages) == 0 {
+		return
+	}
+	for number := int(at) / pageSize; number*pageSize < int(at)+n; number++ {
+		delete(c.pages, page{path, number})
+	}
+}
+
+// removed tells that there is no such file any more.
+func (c *clean) removed(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.pages {
+		if p.path == path {
+			delete(c.pages, p)
+		}
+	}
+}
+
+// lose takes the pages out of what a loss of power has left, and returns how many.
+func (c *clean) lose(left *vfs.MemFS) (lost int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, onDisk := range c.pages {
+		info, err := left.Stat(p.path)
+		at := p.number * pageSize
+		if err != nil || at >= int(info.Size()) {
+			continue
+		}
+		was := make([]byte, min(pageSize, int(info.Size())-at))
+		copy(was, onDisk)
+		f, err := left.OpenReadWrite(p.path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			continue
+		}
+		_, _ = f.WriteAt(was, int64(at)) // in memory, as are the sync and the end
+		_, _ = f.Sync(), f.Close()
+		lost++
+	}
+	return lost
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func create(t *testing.T, fs vfs.FS, path, text string) vfs.File {
+	t.Helper()
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeAt(t, f, 0, text)
+	dir, err := fs.OpenDir("")
+	if err == nil {
+		err = dir.Sync()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func writeAt(t *testing.T, f vfs.File, at int64, text string) {
+	t.Helper()
+	if _, err := f.WriteAt([]byte(text), at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t *testing.T, d *disk, path, want string) {
+	t.Helper()
+	got, err := contents(d.mem, path)
+	if err != nil || string(got) != want {
+		t.Errorf("%s says %q, want %q: %v", path, got, want, err)
+	}
+}
+
+// TestTheDeadWriteNothing: what a killed process still does is not seen by the next one, also where the process was killed while it
+// opened the file.
+func TestTheDeadWriteNothing(t *testing.T) {
+	d := newDisk()
+	open := create(t, d, "open", "before")
+	in := d.life.now()
+	opened, err := in.OpenReadWrite("open", vfs.WriteCategoryUnspecified)
+	next := d.losePower(nil, killed)
+	between, err := d.life.file(in, "open", opened, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []vfs.File{open, between, create(t, d, "after", "late")} {
+		writeAt(t, f, 0, "BEHIND")
+	}
+	wantText(t, next, "open", "before")
+	if _, err := next.Stat("after"); err == nil {
+		t.Error("the next process finds what the dead one has made")
+	}
+}
+
+// TestWhatAFailedSyncLeaves: it is read, no later sync writes it, and a loss of power takes it; unless it is written again.
+func TestWhatAFailedSyncLeaves(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		d := newDisk()
+		d.serving.Store(true)
+		f := create(t, d, "1.wal", "kept")
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		writeAt(t, f, 0, "lost")
+		d.syncFails.Store(true)
+		if err := f.Sync(); err == nil {
+			t.Fatal("the sync has not failed")
+		}
+		d = d.losePower(nil, killed)
+		f, err := d.OpenReadWrite("1.wal", vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, d, "1.wal", "lost")
+		want := "kept"
+		if again {
+			want = "lost"
+			writeAt(t, f, 0, want)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, d.losePower(nil, 0), "1.wal", want)
+	}
+}
