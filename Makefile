@@ -72,9 +72,18 @@ breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for ch
 	mkdir "$$base/third_party"; cp -P $(PROTOS) "$$base/third_party/"; \
 	$(BUF) breaking --against "$$base"
 
+# The tests of real processes have the machine to themselves, without the race detector: under it processes take three times as long, and
+# what is in them is tested under it in the other packages.
+PROCESS_TESTS := runlog/cmd/runlog runlog/raft/rafttest/procs
+
 .PHONY: test
-test: ## run all tests under the race detector
-	go test -race -timeout 10m ./...
+test: ## run all tests, under the race detector but for those of real processes
+	go test -race -timeout 10m $$(go list ./... | grep -vx $(PROCESS_TESTS:%=-e %))
+	go test -timeout 10m -p 1 $(PROCESS_TESTS)
+
+.PHONY: race
+race: ## run the tests of real processes under the race detector too
+	go test -race -timeout 20m -p 1 $(PROCESS_TESTS)
 
 # Not part of test: it wants a browser, which is large.
 .PHONY: check-browser
@@ -101,7 +110,7 @@ sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVE
 			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
 	else \
 		bin/sim -test.v -test.run '^TestFleet$$' -test.timeout=0 -sim.fleet=$(JOBS) -sim.seed=$(SEED) -sim.seeds=$(SEEDS) \
-			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20; \
+			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20 -sim.logs=bin/failed-worlds; \
 	fi
 
 .PHONY: sim-ci
