@@ -129,10 +129,6 @@ bin/sim:
 mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes an hour
 	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
-.PHONY: test-netns
-test-netns: ## cut the network between nodes in namespaces of their own; wants root
-	RUNLOG_NETNS=1 RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestPartitions -count=1 -timeout 30m -v
-
 .PHONY: procs
 procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
 	go test ./raft/rafttest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)

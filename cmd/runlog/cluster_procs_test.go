@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -43,7 +41,6 @@ type clusterNode struct {
 	name, dir               string
 	grpc, http, admin, raft string
 	flags                   []string // beside those that name addresses
-	space                   string   // network namespace; empty: that of the test
 	conn                    *grpc.ClientConn
 
 	*nodeProcess // the last process
@@ -75,13 +72,7 @@ func newProcCluster(t *testing.T, n int, small bool) *procCluster {
 func (c *procCluster) newNode(name string) *clusterNode {
 	c.t.Helper()
 	at := freePorts(c.t, 4)
-	return c.newNodeAt(name, at[0], at[1], at[2], at[3])
-}
-
-// newNodeAt makes a node with addresses.
-func (c *procCluster) newNodeAt(name, grpcAt, httpAt, adminAt, raftAt string) *clusterNode {
-	c.t.Helper()
-	n := &clusterNode{c: c, name: name, dir: filepath.Join(c.t.TempDir(), name), grpc: grpcAt, http: httpAt, admin: adminAt, raft: raftAt}
+	n := &clusterNode{c: c, name: name, dir: filepath.Join(c.t.TempDir(), name), grpc: at[0], http: at[1], admin: at[2], raft: at[3]}
 	conn, err := grpc.NewClient(n.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
@@ -159,13 +150,7 @@ func (n *clusterNode) start() {
 	}
 	flags := append([]string{"--node-id", n.name, "--grpc-listen", n.grpc, "--http-listen", n.http,
 		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", clusterElection.String()}, n.flags...)
-	if n.space == "" {
-		n.nodeProcess = spawnServe(n.c.t, n.dir, env, flags...)
-		return
-	}
-	// ip becomes the process, with its id.
-	command := append([]string{"netns", "exec", n.space, os.Args[0], "serve", "--data-dir", n.dir}, flags...)
-	n.nodeProcess = spawnCommand(n.c.t, n.dir, asRunlogProcess(env, exec.Command("ip", command...)))
+	n.nodeProcess = spawnServe(n.c.t, n.dir, env, flags...)
 }
 
 // signal sends the process a signal, by its own id.

@@ -83,6 +83,14 @@ func consensus() []Mutant {
 		Control: []Edit{pause},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {
+		Name: "vote-not-kept", Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
+		Edits: []Edit{{
+			File: "raft/stable_store.go",
+			Old:  "\treturn s.change(func(v *vote) { v.candidate = candidate })",
+			New:  "\t_ = candidate\n\treturn nil",
+		}},
+		Faults: []string{"power-loss", "slow-link", "partial"}, Every: 300 * time.Millisecond,
+	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{
 			Module: hashicorpRaft, File: "commitment.go",
