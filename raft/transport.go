@@ -2,6 +2,7 @@ package raft
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -23,6 +24,28 @@ type transport struct {
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
 func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
+
+// errNotLeading ends the sending of what a member had to say while it led.
+var errNotLeading = errors.New("raft: another leads since")
+
+// AppendEntries sends entries to a follower, unless they have been appended under another leader since. hashicorp/raft (v1.8.0) reads
+// them from the log when it tries again, perhaps long after its member has lost the leadership, and sends them with the term in which
+// it led. A follower that has not heard of a newer term takes them: then its log is ahead of its term, which looks as if its vote
+// was lost, and it would not start again.
+func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
+	if n := len(req.Entries); req.PrevLogTerm > req.Term || n > 0 && req.Entries[n-1].Term > req.Term {
+		return errNotLeading
+	}
+	return t.NetworkTransport.AppendEntries(id, target, req, resp)
+}
+
+// InstallSnapshot sends a snapshot to a follower, unless it has become one of a later term.
+func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress, req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
+	if req.LastLogTerm > req.Term {
+		return errNotLeading
+	}
+	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
+}
 
 func newTransport(s *streams, log hclog.Logger) transport {
 	return transport{hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{

@@ -72,6 +72,11 @@ func consensus() []Mutant {
 		New: "\tif now.Nanosecond()/1e6%8 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 5)\n\t}\n" +
 			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
 	}
+	slow := Edit{
+		Module: hashicorpRaft, File: "replication.go",
+		Old: "time.After(backoff(failureWait, s.failures, maxFailureScale)):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
+		New: "time.After(50*failureWait):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
+	}
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
 		What: "heartbeats are answered beside the main loop, which may be held up where it has just looked who leads",
@@ -90,6 +95,15 @@ func consensus() []Mutant {
 			New:  "\t_ = candidate\n\treturn nil",
 		}},
 		Faults: []string{"power-loss", "slow-link", "partial"}, Every: 300 * time.Millisecond,
+	}, {
+		Name: "sends-after-leading", Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
+		Edits: []Edit{{
+			File: "raft/transport.go",
+			Old:  "if n := len(req.Entries); req.PrevLogTerm > req.Term || n > 0 && req.Entries[n-1].Term > req.Term {",
+			New:  "if false {",
+		}, slow},
+		Control: []Edit{slow},
+		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,9 @@ type world struct {
 	broken   []string // what must not happen, and no checker of histories sees
 	hashes   map[string][]history.AppliedHash
 }
+
+// ghostPatience is how long what is left of nodes may take to go down, in fake time.
+const ghostPatience = time.Hour
 
 // turn is a mutex that is held while time passes.
 type turn chan struct{}
@@ -216,7 +220,29 @@ func (w *world) end() {
 	for _, n := range w.nodes {
 		n.powerOff(nil, rng, 100)
 	}
-	w.ghosts.Wait()
+	ended := make(chan struct{})
+	go func() {
+		w.ghosts.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(ghostPatience):
+		panic("lives that have ended are not taken down:\n" + stacksOf("sim.(*life)")) // the bubble would never be empty
+	}
+}
+
+// stacksOf returns the stacks of the goroutines that are in a function.
+func stacksOf(function string) string {
+	all := make([]byte, 64<<20)
+	all = all[:runtime.Stack(all, true)]
+	var b strings.Builder
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		if strings.Contains(stack, function) {
+			b.WriteString(stack + "\n\n")
+		}
+	}
+	return b.String()
 }
 
 // wanted tells whether a fault of the plan is to happen.
