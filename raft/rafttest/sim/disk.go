@@ -28,6 +28,7 @@ type disk struct {
 	full      atomic.Bool
 	latency   atomic.Int64 // of a write to the log, in nanoseconds
 
+	over   atomic.Bool                // its life has ended
 	rotten atomic.Bool                // a bit is flipped
 	point  atomic.Pointer[crashPoint] // nil: none
 
@@ -67,6 +68,11 @@ func (l linking) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) 
 func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
 		p.pass(op)
+	}
+	// Pebble tries a compaction that fails again and again, without a pause: fake time would stand still, and its node, which is to be
+	// taken down, would wait for ever.
+	if d.over.Load() && strings.HasSuffix(op.Path, ".sst") && calledBy("github.com/cockroachdb/pebble/v2.(*DB).compact1") {
+		time.Sleep(10 * time.Millisecond)
 	}
 	if !d.serving.Load() || spared(op.Path) {
 		return nil
@@ -113,7 +119,8 @@ const killed = -1
 // losePower returns the disk as the next life finds it: of what was not synced, unsynced percent are there, by blocks of
 // 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
-	defer d.mend() // Pebble tries for ever, without a pause
+	defer d.mend()
+	d.over.Store(true)
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
 	if unsynced == killed {

@@ -151,12 +151,15 @@ func (l *life) fail(err error) {
 
 // wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that, which would be the end of the
 // process, and of the simulation with it.
-func wouldPanic() bool {
+func wouldPanic() bool { return calledBy("github.com/hashicorp/raft.(*Raft)") }
+
+// calledBy tells whether a function whose name begins so has called the one that asks.
+func calledBy(function string) bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasPrefix(f.Function, "github.com/hashicorp/raft.(*Raft)") {
+		if strings.HasPrefix(f.Function, function) {
 			return true
 		}
 		if !more {
