@@ -262,12 +262,26 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 	}
 }
 
-// Close refuses new commands, waits until the admitted ones are answered, and returns.
+// closeTimeout is how long Close waits for answers, of the 10 s that a stop may take.
+const closeTimeout = time.Second
+
+// Close refuses new commands, and returns once the admitted ones are answered, or after closeTimeout: those that are left are
+// answered by who proposes, when that is closed.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.mu.closed = true
 	b.signal()
 	b.mu.Unlock()
-	b.done.Wait()
+	answered := make(chan struct{})
+	go func() {
+		b.done.Wait()
+		close(answered)
+	}()
+	patience := time.NewTimer(closeTimeout)
+	defer patience.Stop()
+	select {
+	case <-answered:
+	case <-patience.C:
+	}
 	b.metrics.unregister(b.opts.Registerer)
 }

@@ -426,6 +426,31 @@ func TestClose(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{1, 2, 3})
 }
 
+// TestCloseWithoutAnAnswer proves D13: a group that does not answer holds up the end of a node for a while, and not for ever. What it answers
+// later reaches who waits.
+func TestCloseWithoutAnAnswer(t *testing.T) {
+	g := &group{}
+	synctest.Test(t, func(t *testing.T) {
+		g.release = make(chan struct{})
+		b := New(Options{Propose: g.propose, Cluster: cluster, Outstanding: 1})
+		var a answers
+		for n := range 2 {
+			a.submit(t.Context(), t, b, n, 10)
+		}
+		began := time.Now()
+		b.Close()
+		if took := time.Since(began); took != closeTimeout {
+			t.Errorf("Close took %v, want %v", took, closeTimeout)
+		}
+		g.release <- struct{}{}
+		g.release <- struct{}{}
+		a.done.Wait()
+		for n := range 2 {
+			a.expect(t, n, nil)
+		}
+	})
+}
+
 // TestCloseIdle shows that a batcher without work closes, with and without work before.
 func TestCloseIdle(t *testing.T) {
 	g := &group{}

@@ -36,6 +36,8 @@ type disk struct {
 	hit struct{ sync, full, slow, lost atomic.Int64 }
 }
 
+const pebbleDB = "github.com/cockroachdb/pebble/v2.(*DB)."
+
 var errSync = errors.New("input/output error (simulated)")
 
 func newDisk() *disk { return diskOf(vfs.NewCrashableMem(), &clean{}) }
@@ -69,9 +71,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
 		p.pass(op)
 	}
-	// Pebble tries a compaction that fails again and again, without a pause: fake time would stand still, and its node, which is to be
-	// taken down, would wait for ever.
-	if d.over.Load() && strings.HasSuffix(op.Path, ".sst") && calledBy("github.com/cockroachdb/pebble/v2.(*DB).compact1") {
+	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause: fake time would stand still, and a node
+	// that is to be taken down would wait for ever.
+	if d.over.Load() && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !d.serving.Load() || spared(op.Path) {

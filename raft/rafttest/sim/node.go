@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -153,13 +154,13 @@ func (l *life) fail(err error) {
 // process, and of the simulation with it.
 func wouldPanic() bool { return calledBy("github.com/hashicorp/raft.(*Raft)") }
 
-// calledBy tells whether a function whose name begins so has called the one that asks.
-func calledBy(function string) bool {
+// calledBy tells whether a function whose name begins like one of these has called the one that asks.
+func calledBy(functions ...string) bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasPrefix(f.Function, function) {
+		if slices.ContainsFunc(functions, func(name string) bool { return strings.HasPrefix(f.Function, name) }) {
 			return true
 		}
 		if !more {
