@@ -261,13 +261,18 @@ func (n *Node) takeOver() (term uint64, ok bool) {
 	return term, n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
 }
 
-// barrier waits until everything of earlier terms is applied, or until the node closes: hashicorp/raft
-// forgets what waits in its queues when it shuts down.
+// barrier waits until everything of earlier terms is applied.
 func (n *Node) barrier() error {
-	applied := make(chan error, 1)
-	go func() { applied <- n.raft.Barrier(0).Error() }()
+	return n.await(func() error { return n.raft.Barrier(0).Error() })
+}
+
+// await waits for what hashicorp/raft was asked for, no longer than the node lasts: it forgets what waits in its queues when it
+// shuts down.
+func (n *Node) await(ask func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- ask() }()
 	select {
-	case err := <-applied:
+	case err := <-done:
 		return err
 	case <-n.stop:
 		return errStopped
@@ -397,7 +402,7 @@ func (n *Node) Truncate() error {
 	if err := n.raft.ReloadConfig(conf); err != nil {
 		return fmt.Errorf("raft: truncate: %w", err)
 	}
-	err := n.raft.Snapshot().Error()
+	err := n.await(func() error { return n.raft.Snapshot().Error() })
 	if errors.Is(err, hraft.ErrNothingNewToSnapshot) {
 		return nil
 	}

@@ -232,13 +232,21 @@ func (w *world) end() {
 	}
 }
 
-// stacksOf returns the stacks of the goroutines that are in a function.
+// stacksOf returns the stacks of the goroutines that are in a function, and of those that these have begun.
 func stacksOf(function string) string {
 	all := make([]byte, 64<<20)
-	all = all[:runtime.Stack(all, true)]
+	stacks := strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")
 	var b strings.Builder
-	for stack := range strings.SplitSeq(string(all), "\n\n") {
+	var begun []string
+	for _, stack := range stacks {
 		if strings.Contains(stack, function) {
+			id, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+			begun = append(begun, " in goroutine "+id+"\n")
+			b.WriteString(stack + "\n\n")
+		}
+	}
+	for _, stack := range stacks {
+		if slices.ContainsFunc(begun, func(by string) bool { return strings.Contains(stack, by) }) {
 			b.WriteString(stack + "\n\n")
 		}
 	}
