@@ -78,7 +78,7 @@ PROCESS_TESTS := runlog/cmd/runlog runlog/raft/rafttest/procs
 
 .PHONY: test
 test: ## run all tests, under the race detector but for those of real processes
-	go test -race -timeout 10m $$(go list ./... | grep -vx $(PROCESS_TESTS:%=-e %))
+	@packages=$$(go list ./... | grep -vx $(PROCESS_TESTS:%=-e %)); set -x; go test -race -timeout 10m $$packages
 	go test -timeout 10m -p 1 $(PROCESS_TESTS)
 
 .PHONY: race

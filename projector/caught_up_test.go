@@ -55,7 +55,10 @@ func TestFromNowOnWATCH2(t *testing.T) {
 	for err == nil && len(told) == 0 {
 		told, err = s.Next(t.Context())
 	}
-	if err != nil || told[0].RunID != "news" {
-		t.Fatalf("told of %s first, want news: %v", told[0].RunID, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := told[0].RunID; got != "news" {
+		t.Errorf("told of %s first, want news", got)
 	}
 }

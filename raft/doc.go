@@ -16,8 +16,8 @@
 //     after it (D5).
 //   - A leader confirms itself by the term of a majority, asked after a read has begun (READ-2), and is ready only in the
 //     term whose barrier it has applied.
-//   - A node's log never ends in a later term than the one that the node remembers (D3): nothing of a later term is sent in the name of
-//     an earlier one.
+//   - A node's log never ends in a later term than the one that the node remembers (D3): nothing is sent in a term that is over.
+//   - A follower applies only what the leader has sent it, or has checked (APP-2): a request says that no more is committed than that.
 //
 // The owner gives connections of members only; the transport has the heartbeat fast path and pipelines switched off (D4).
 // ADR 14 tells what of hashicorp/raft is not used, and why.

@@ -121,7 +121,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger())
+	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.term.Load)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)

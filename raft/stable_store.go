@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
@@ -33,6 +34,8 @@ type stableStore struct {
 	fs   vfs.FS
 	dir  string
 	fail func(error)
+
+	term atomic.Uint64 // that of state, for who must not wait for the disk
 
 	mu    sync.Mutex
 	state vote
@@ -72,6 +75,7 @@ func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, 
 	if s.state, err = parseVote(body); err != nil {
 		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, advice)
 	}
+	s.term.Store(s.state.term)
 	return s, nil
 }
 
@@ -109,6 +113,7 @@ func (s *stableStore) change(edit func(*vote)) error {
 		return err
 	}
 	s.state = next
+	s.term.Store(next.term)
 	return nil
 }
 

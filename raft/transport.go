@@ -20,39 +20,46 @@ const (
 // loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft issue 695).
 type transport struct {
 	*hraft.NetworkTransport
+	term func() uint64 // that the node remembers
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
 func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 
-// errNotLeading ends the sending of what a member had to say while it led.
-var errNotLeading = errors.New("raft: another leads since")
+// errNotLeading ends the sending of what a node had to say while it led.
+var errNotLeading = errors.New("raft: the term in which this node led is over")
 
-// AppendEntries sends entries to a follower, unless they have been appended under another leader since. hashicorp/raft (v1.8.0) reads
-// them from the log when it tries again, perhaps long after its member has lost the leadership, and sends them with the term in which
-// it led. A follower that has not heard of a newer term takes them: then its log is ahead of its term, which looks as if its vote
-// was lost, and it would not start again.
+// AppendEntries sends entries to a follower, as long as the term lasts in which they are sent, and calls nothing committed but what
+// it sends, or what comes before.
+//
+// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps long after the node has lost the leadership, and sends them with
+// the term in which it led. A node's term changes before another leader changes its log: so what was read in between is not sent.
+//
+// A follower of hashicorp's takes everything for committed that it has, up to what the leader says is; Raft wants it to stop at the last
+// entry of the request (section 5.3 of the paper). What a follower has behind that may be of a leader whose entries never were.
 func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
-	if n := len(req.Entries); req.PrevLogTerm > req.Term || n > 0 && req.Entries[n-1].Term > req.Term {
+	if t.term() != req.Term {
 		return errNotLeading
 	}
-	return t.NetworkTransport.AppendEntries(id, target, req, resp)
+	sent := *req
+	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
+	return t.NetworkTransport.AppendEntries(id, target, &sent, resp)
 }
 
-// InstallSnapshot sends a snapshot to a follower, unless it has become one of a later term.
+// InstallSnapshot sends a snapshot to a follower, as long as the term lasts in which it is sent.
 func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress, req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
-	if req.LastLogTerm > req.Term {
+	if t.term() != req.Term {
 		return errNotLeading
 	}
 	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
 }
 
-func newTransport(s *streams, log hclog.Logger) transport {
+func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
 	return transport{hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
 		Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
 		// No pipeline: it can block for ever after an entry was rejected (D4b).
 		MaxRPCsInFlight: 1,
-	})}
+	}), term}
 }
 
 // streams are the connections to and from other nodes, of which it knows all that are open.

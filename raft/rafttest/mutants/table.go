@@ -46,7 +46,7 @@ func disks() []Mutant {
 			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
 			New:  "",
 		}},
-		Faults: []string{"crash-point", "power-loss"}, Every: 400 * time.Millisecond,
+		Faults: []string{"crash-point", "power-loss"}, Every: 700 * time.Millisecond,
 	}, {
 		Name: "truncate-before-flush", Breaks: "D2", What: "the log drops entries that the store has not flushed",
 		Edits: []Edit{{
@@ -77,6 +77,11 @@ func consensus() []Mutant {
 		Old: "time.After(backoff(failureWait, s.failures, maxFailureScale)):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
 		New: "time.After(50*failureWait):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
 	}
+	late := Edit{
+		Module: hashicorpRaft, File: "raft.go",
+		Old: "\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
+		New: "\ttime.Sleep(300 * time.Millisecond)\n\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
+	}
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
 		What: "heartbeats are answered beside the main loop, which may be held up where it has just looked who leads",
@@ -99,11 +104,20 @@ func consensus() []Mutant {
 		Name: "sends-after-leading", Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
 		Edits: []Edit{{
 			File: "raft/transport.go",
-			Old:  "if n := len(req.Entries); req.PrevLogTerm > req.Term || n > 0 && req.Entries[n-1].Term > req.Term {",
-			New:  "if false {",
+			Old:  "req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
+			New:  "req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {\n\tif false {",
 		}, slow},
 		Control: []Edit{slow},
 		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
+	}, {
+		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
+		Edits: []Edit{{
+			File: "raft/transport.go",
+			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
+			New:  "req.LeaderCommitIndex",
+		}, slow, late},
+		Control: []Edit{slow, late},
+		Faults:  []string{"power-loss", "kill", "split"}, Every: 300 * time.Millisecond,
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{

@@ -19,7 +19,7 @@ type crashPoint struct {
 
 // crashPlaces are the files of a node that say what others are worth. Weighed by how often they are written.
 var crashPlaces = []string{
-	"raft/vote", "raft/snapshots", "raft/commit-mark", "raft/wal/meta", "raft/wal/", ".wal", "store/", "CURRENT", "MANIFEST", ".sst", "projection/",
+	"raft/vote", "raft/snapshots", "raft/commit-mark", "raft/wal/meta", "raft/wal/", ".wal", ".wal", "store/", "CURRENT", "MANIFEST", ".sst", "projection/",
 }
 
 // pass is called before every operation, and does not return before the power is gone where that is what it leads to.

@@ -71,9 +71,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
 		p.pass(op)
 	}
-	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause: fake time would stand still, and a node
-	// that is to be taken down would wait for ever.
-	if d.over.Load() && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
+	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause: fake time would stand still, and who is
+	// to take the node down, or to make its projection anew, would wait for ever.
+	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !d.serving.Load() || spared(op.Path) {
@@ -83,9 +83,10 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	case errorfs.OpFileSync, errorfs.OpFileSyncData:
 		if d.syncFails.Load() && !d.isDir(op.Path) {
 			d.hit.sync.Add(1)
-			d.cloning.Lock()
-			defer d.cloning.Unlock()
-			d.clean.fail(d.mem, op.Path)
+			if d.cloning.Lock(); !d.over.Load() {
+				d.clean.fail(d.mem, op.Path)
+			}
+			d.cloning.Unlock()
 			return errSync
 		}
 		// Only where nobody waits for a mutex that is held meanwhile: fake time stands still for those.
@@ -122,9 +123,9 @@ const killed = -1
 // 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.mend()
-	d.over.Store(true)
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
+	d.over.Store(true)
 	if unsynced == killed {
 		d.life.die()
 		next := diskOf(d.mem, d.clean)

@@ -171,6 +171,8 @@ func (f *mortalFile) Sync() error {
 func (f *mortalFile) SyncData() error { return f.Sync() }
 
 func (f *mortalFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.after != nil {
 		_ = f.after.Close()
 	}

@@ -208,9 +208,7 @@ func (n *node) stop() bool {
 	if n.life != l {
 		return false // the power went meanwhile
 	}
-	rotten := n.disk.rotten.Load()
-	n.life, n.disk = nil, diskOf(n.disk.mem, n.disk.clean)
-	n.disk.rotten.Store(rotten)
+	n.life, n.disk = nil, n.disk.losePower(nil, killed) // what is left of the process, there may be something, does nothing more
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true

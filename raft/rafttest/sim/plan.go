@@ -140,7 +140,7 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		f.Size = []int64{0, 0, 100, int64(rng.IntN(101))}[rng.IntN(4)]
 		f.For /= 4
 	case CrashPoint:
-		f.Nodes, f.Size = f.Nodes[:1], []int64{0, 100, int64(rng.IntN(101)), killed}[rng.IntN(4)]
+		f.Nodes, f.Size = f.Nodes[:1], []int64{0, int64(rng.IntN(101)), killed, killed}[rng.IntN(4)]
 	case Kill:
 		f.Nodes, f.Size, f.For = rng.Perm(opts.Nodes)[:1+rng.IntN(opts.Nodes)], killed, f.For/4
 	case Restart, BitRot:

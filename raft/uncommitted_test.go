@@ -1,0 +1,204 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	hraft "github.com/hashicorp/raft"
+)
+
+// TestNothingUncommittedIsAppliedAPP2: a follower has entries that only an earlier leader knew, and cannot be reached while a new one commits
+// others in their place. The first that it hears of the new one is a request that was begun before these were there, with what is
+// committed by now. It must apply what the leader has applied, and nothing of its own.
+func TestNothingUncommittedIsAppliedAPP2(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		if cameAbout := applyBehindARequest(t); cameAbout || t.Failed() {
+			return
+		}
+	}
+	t.Error("no request said that more is committed than it sends: the test proved nothing")
+}
+
+// applyBehindARequest tells whether the request was such a one.
+func applyBehindARequest(t *testing.T) (cameAbout bool) {
+	t.Helper()
+	members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "follower", Address: "follower"}}}
+	follower := newPlainNode(t, "follower", members, time.Minute)
+	var own []*hraft.Log
+	for i := uint64(2); i <= 6; i++ {
+		own = append(own, &hraft.Log{Index: i, Term: 5, Type: hraft.LogCommand, Data: []byte("never committed")})
+	}
+	if err := follower.log.StoreLogs(own); err != nil {
+		t.Fatal(err)
+	}
+	follower.start(t, follower.trans)
+	leader := newPlainNode(t, "leader", members, 100*time.Millisecond)
+	leader.dial = follower.listener.Addr().String()
+	away := &awayTransport{transport: leader.trans, open: make(chan struct{})}
+	leader.log.stall = make(chan struct{})
+	raft := leader.start(t, away)
+	for raft.State() != hraft.Leader {
+		time.Sleep(time.Millisecond)
+	}
+	for away.refused() < 7 { // replication tries again and again, and waits longer each time, which is then 0.3 s
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(leader.log.stall)
+	var futures []hraft.ApplyFuture
+	for range 3 {
+		futures = append(futures, raft.Apply([]byte("committed"), 0))
+	}
+	for _, f := range futures {
+		if err := f.Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(away.open)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(follower.applied()) < 3; {
+		time.Sleep(time.Millisecond)
+	}
+	if got, want := follower.applied(), leader.applied(); !slices.Equal(got, want) {
+		t.Errorf("the follower has applied %q, the leader %q", got, want)
+	}
+	return away.ahead()
+}
+
+// plainNode is hashicorp/raft with this package's transport, a log in memory and no store.
+type plainNode struct {
+	conf     *hraft.Config
+	log      *stallingLog
+	trans    transport
+	listener net.Listener
+	dial     string // the address of the only node that can be reached
+
+	mu   sync.Mutex
+	data []string
+}
+
+func newPlainNode(t *testing.T, id string, members hraft.Configuration, election time.Duration) *plainNode {
+	t.Helper()
+	n := &plainNode{conf: hraft.DefaultConfig(), log: &stallingLog{InmemStore: hraft.NewInmemStore()}}
+	n.conf.LocalID, n.conf.Logger, n.conf.CommitTimeout = hraft.ServerID(id), hclog.NewNullLogger(), 10*time.Millisecond
+	n.conf.HeartbeatTimeout, n.conf.ElectionTimeout, n.conf.LeaderLeaseTimeout = election, election, election
+	var err error
+	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(string, time.Duration) (net.Conn, error) {
+		return net.Dial("tcp", n.dial)
+	}}), n.conf.Logger, func() uint64 {
+		term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
+		return term
+	})
+	t.Cleanup(func() { _ = n.trans.Close() })
+	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)
+	if err = errors.Join(err, n.log.SetUint64([]byte(keyCurrentTerm), 5)); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
+	t.Helper()
+	r, err := hraft.NewRaft(n.conf, n, n.log, n.log, hraft.NewInmemSnapshotStore(), trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Shutdown().Error() })
+	return r
+}
+
+func (n *plainNode) Apply(l *hraft.Log) any {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.data = append(n.data, fmt.Sprintf("%d: %s", l.Index, l.Data))
+	return nil
+}
+
+func (n *plainNode) applied() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.data)
+}
+
+func (*plainNode) Snapshot() (hraft.FSMSnapshot, error) { return nil, errors.ErrUnsupported }
+func (*plainNode) Restore(io.ReadCloser) error          { return errors.ErrUnsupported }
+
+// stallingLog writes nothing before stall is closed, where there is one.
+type stallingLog struct {
+	*hraft.InmemStore
+	stall chan struct{}
+}
+
+func (l *stallingLog) StoreLogs(logs []*hraft.Log) error {
+	if l.stall != nil {
+		<-l.stall
+	}
+	return l.InmemStore.StoreLogs(logs)
+}
+
+// awayTransport plays the voter, who agrees with everything, and reaches nobody else before open is closed.
+type awayTransport struct {
+	transport
+	open chan struct{}
+
+	mu    sync.Mutex
+	tries int
+	first *hraft.AppendEntriesRequest // that reached the follower, but for heartbeats
+}
+
+func (a *awayTransport) RequestVote(id hraft.ServerID, _ hraft.ServerAddress, req *hraft.RequestVoteRequest, resp *hraft.RequestVoteResponse) error {
+	resp.Term, resp.Granted = req.Term, id == "voter"
+	return nil
+}
+
+func (a *awayTransport) RequestPreVote(id hraft.ServerID, _ hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+	resp.Term, resp.Granted = req.Term, id == "voter"
+	return nil
+}
+
+func (a *awayTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
+	if id == "voter" {
+		resp.Term, resp.Success = req.Term, true
+		return nil
+	}
+	select {
+	case <-a.open:
+		a.mu.Lock()
+		if a.first == nil && req.PrevLogEntry > 0 {
+			first := *req
+			a.first = &first
+		}
+		a.mu.Unlock()
+		return a.transport.AppendEntries(id, target, req, resp)
+	default:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if req.PrevLogEntry > 0 { // no heartbeat
+			a.tries++
+		}
+		return errors.New("nobody is there")
+	}
+}
+
+func (a *awayTransport) refused() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tries
+}
+
+// ahead tells whether the first request said that more is committed than it sent.
+func (a *awayTransport) ahead() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.first != nil && a.first.LeaderCommitIndex > a.first.PrevLogEntry+uint64(len(a.first.Entries))
+}
