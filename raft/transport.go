@@ -32,12 +32,14 @@ var errNotLeading = errors.New("raft: the term in which this node led is over")
 // AppendEntries sends entries to a follower, as long as the term lasts in which they are sent, and calls nothing committed but what
 // it sends, or what comes before.
 //
-// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps long after the node has lost the leadership, and sends them with
-// the term in which it led. A node's term changes before another leader changes its log: so what was read in between is not sent.
+// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps long after the node has lost the
+// leadership, and sends them with the term in which it led. A node's term changes before another leader changes its log: so what was
+// read in between is not sent.
 //
 // A follower of hashicorp's takes everything for committed that it has, up to what the leader says is; Raft wants it to stop at the last
 // entry of the request (section 5.3 of the paper). What a follower has behind that may be of a leader whose entries never were.
-func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
+func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
+	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
 	if t.term() != req.Term {
 		return errNotLeading
 	}
@@ -47,7 +49,8 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, 
 }
 
 // InstallSnapshot sends a snapshot to a follower, as long as the term lasts in which it is sent.
-func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress, req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
+func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress,
+	req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
 	if t.term() != req.Term {
 		return errNotLeading
 	}

@@ -104,8 +104,8 @@ func consensus() []Mutant {
 		Name: "sends-after-leading", Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
 		Edits: []Edit{{
 			File: "raft/transport.go",
-			Old:  "req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
-			New:  "req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {\n\tif false {",
+			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
+			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
 		}, slow},
 		Control: []Edit{slow},
 		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
