@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -72,15 +73,17 @@ func consensus() []Mutant {
 		New: "\tif now.Nanosecond()/1e6%8 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 5)\n\t}\n" +
 			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
 	}
-	slow := Edit{
-		Module: hashicorpRaft, File: "replication.go",
-		Old: "time.After(backoff(failureWait, s.failures, maxFailureScale)):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
-		New: "time.After(50*failureWait):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer",
+	slow := func(tenths int) Edit { // in seconds
+		const before, after = "time.After(", "):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer"
+		return Edit{
+			Module: hashicorpRaft, File: "replication.go",
+			Old: before + "backoff(failureWait, s.failures, maxFailureScale)" + after, New: before + fmt.Sprint(tenths, "*time.Second/10") + after,
+		}
 	}
 	late := Edit{
 		Module: hashicorpRaft, File: "raft.go",
 		Old: "\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
-		New: "\ttime.Sleep(300 * time.Millisecond)\n\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
+		New: "\ttime.Sleep(1500 * time.Millisecond)\n\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
 	}
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
@@ -106,8 +109,8 @@ func consensus() []Mutant {
 			File: "raft/transport.go",
 			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
 			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
-		}, slow},
-		Control: []Edit{slow},
+		}, slow(5)},
+		Control: []Edit{slow(5)},
 		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
 	}, {
 		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
@@ -115,9 +118,9 @@ func consensus() []Mutant {
 			File: "raft/transport.go",
 			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
 			New:  "req.LeaderCommitIndex",
-		}, slow, late},
-		Control: []Edit{slow, late},
-		Faults:  []string{"power-loss", "kill", "split"}, Every: 300 * time.Millisecond,
+		}, slow(20), late},
+		Control: []Edit{slow(20), late},
+		Faults:  []string{"power-loss", "kill"}, Every: time.Second,
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{
