@@ -33,7 +33,7 @@ func disks() []Mutant {
 			New:  "",
 		}},
 	}, {
-		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
+		Name: "tail-not-written-again", Seed: 47, Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "err = writeAgain(f)",
@@ -41,7 +41,7 @@ func disks() []Mutant {
 		}},
 		Faults: []string{"sync-error", "power-loss", "kill"},
 	}, {
-		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
+		Name: "tail-not-synced", Seed: 20, Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
@@ -96,7 +96,7 @@ func consensus() []Mutant {
 		Control: []Edit{pause},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {
-		Name: "vote-not-kept", Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
+		Name: "vote-not-kept", Seed: 40, Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
 		Edits: []Edit{{
 			File: "raft/stable_store.go",
 			Old:  "\treturn s.change(func(v *vote) { v.candidate = candidate })",
@@ -104,7 +104,7 @@ func consensus() []Mutant {
 		}},
 		Faults: []string{"power-loss", "slow-link", "partial"}, Every: 300 * time.Millisecond,
 	}, {
-		Name: "sends-after-leading", Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
+		Name: "sends-after-leading", Seed: 12, Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
@@ -113,7 +113,7 @@ func consensus() []Mutant {
 		Control: []Edit{slow(5)},
 		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
 	}, {
-		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
+		Name: "commits-what-was-not-sent", Seed: 58, Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
@@ -182,7 +182,7 @@ func machine() []Mutant {
 			New:  "\tif len(r.receipts) >= 64 {\n\t\tclear(r.receipts)\n\t}\n",
 		}},
 	}, {
-		Name: "evicted-is-new", Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
+		Name: "evicted-is-new", Seed: 11, Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
 		Edits: []Edit{{
 			File: "storage/active.go",
 			Old:  "\tr.receipts = nil\n",
@@ -199,7 +199,7 @@ func machine() []Mutant {
 			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
 		}},
 	}, {
-		Name: "install-forgets", Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
+		Name: "install-forgets", Seed: 101, Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
 		Edits: []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
 	}}
 }
