@@ -40,7 +40,7 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 		t.Fatal(err)
 	}
 	follower.start(t, follower.trans)
-	leader := newPlainNode(t, "leader", members, 100*time.Millisecond)
+	leader := newPlainNode(t, "leader", members, 500*time.Millisecond)
 	leader.dial = follower.listener.Addr().String()
 	away := &awayTransport{transport: leader.trans, open: make(chan struct{})}
 	leader.log.stall = make(chan struct{})
@@ -59,7 +59,8 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	for _, f := range futures {
 		if err := f.Error(); err != nil {
-			t.Fatal(err)
+			t.Logf("not committed: %v", err) // a machine that does much else takes the leadership away
+			return false
 		}
 	}
 	close(away.open)
