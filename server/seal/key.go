@@ -82,7 +82,7 @@ func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
 		s.signer.Store(nil)
 		return nil
 	}
-	return s.useLocked(k)
+	return s.useLocked(*k)
 }
 
 // missedLocked tells that the key is missing once it has been for a while: a node that has just joined is not given it at
@@ -105,13 +105,12 @@ func (s *Sealer) own(k storage.SigningKey) bool {
 	return k.Number > 0 && ok && cluster == s.opts.Cluster
 }
 
-// useLocked signs with a key from now on, and forgets all others.
-func (s *Sealer) useLocked(k *heldKey) error {
-	signer := k.signer
+// useLocked signs with a key from now on, and forgets those before it.
+func (s *Sealer) useLocked(k heldKey) error {
 	if err := s.keys.keep(k); err != nil {
 		return err
 	}
-	s.signer.Store(signer)
+	s.signer.Store(k.signer)
 	return nil
 }
 
@@ -125,7 +124,7 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 			s.log.Warn("a member gave a signing key that is not the cluster's", "number", public.Number)
 			return false
 		}
-		if err := s.keys.add(k, public.Number); err != nil {
+		if err := s.keys.keep(k); err != nil {
 			s.log.Error("the signing key was not kept", "err", err)
 			return false
 		}
@@ -135,12 +134,10 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 	return found
 }
 
-// makeKeyLocked makes a key, which the one before endorses where it is there. It is on stable storage here before the log
-// has its public part; other members fetch it as soon as they see that.
+// makeKeyLocked proposes a key, which the one before endorses where it is there. It is on stable storage here before the log has
+// its public part; other members fetch it as soon as they see that.
 func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
-	seed := make([]byte, 32)
-	_, _ = rand.Read(seed) // never fails
-	k, err := s.keys.key(number, seed)
+	k, err := s.newKeyLocked(number)
 	if err != nil {
 		return err
 	}
@@ -151,21 +148,32 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 			return err
 		}
 	}
-	if err := s.keys.add(k, number-1); err != nil {
-		return err
-	}
 	cmd, err := storage.EncodeSigningKey(public)
 	if err != nil {
 		return err
 	}
-	// No caller gives this up: a key of which it is not known whether it will be taken must not be followed by another.
-	outcome, err := s.opts.Propose(s.stopping, cmd)
+	outcome, err := s.opts.Propose(s.stopping, cmd) // no caller gives this up
 	if err = errors.Join(err, outcome.Err); err != nil {
 		return fmt.Errorf("signing key %d: %w", number, err)
 	}
 	s.log.Info("the cluster signs with a new key", "number", number, "key", public.PublicKey)
 	s.missedLocked(false)
-	return s.useLocked(s.keys.find(number, public.PublicKey))
+	return s.useLocked(k)
+}
+
+// newKeyLocked returns the key that the node makes for a number. Where it has proposed one, and was not told what became of
+// that, it is the same: the log may take it yet.
+func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
+	if k := s.keys.proposed(number); k != nil {
+		return *k, nil
+	}
+	seed := make([]byte, 32)
+	_, _ = rand.Read(seed) // never fails
+	k, err := s.keys.key(number, seed)
+	if err != nil {
+		return k, err
+	}
+	return k, s.keys.add(k)
 }
 
 // Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor any member that answers

@@ -18,7 +18,8 @@ import (
 //
 //	{"cluster":"0191…","keys":[{"number":1,"seed":"base64"}]}
 //
-// There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken.
+// There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken. For each
+// number the node makes one key only, so that there are never more than a few.
 type keyring struct {
 	disk    vfs.FS
 	path    string
@@ -62,13 +63,15 @@ func (r *keyring) open() error {
 	if f.Cluster != fmt.Sprintf("%x", r.cluster) {
 		return nil
 	}
+	var held []heldKey
 	for _, k := range f.Keys {
-		held, err := r.key(k.Number, k.Seed)
+		one, err := r.key(k.Number, k.Seed)
 		if err != nil {
 			return fmt.Errorf("seal: %s: key %d: %w", r.path, k.Number, err)
 		}
-		r.held = append(r.held, held)
+		held = append(held, one)
 	}
+	r.held = held
 	return nil
 }
 
@@ -92,28 +95,27 @@ func (r *keyring) find(number uint64, publicKey string) *heldKey {
 	return &r.held[i]
 }
 
-// maxHeld bounds the keys of which it is not known whether they were taken.
-const maxHeld = 8
-
-// add puts a key beside those that are there, on stable storage. It may take the place of the oldest, but for the one with
-// the number that is in use.
-func (r *keyring) add(k heldKey, inUse uint64) error {
-	held := append(slices.Clone(r.held), k)
-	for len(held) > maxHeld {
-		i := slices.IndexFunc(held, func(k heldKey) bool { return k.number != inUse })
-		held = slices.Delete(held, i, i+1)
+// proposed returns the key that was made for a number and may be on its way into the log, nil: there is none.
+func (r *keyring) proposed(number uint64) *heldKey {
+	i := slices.IndexFunc(r.held, func(k heldKey) bool { return k.number == number })
+	if i < 0 {
+		return nil
 	}
-	return r.replace(held)
+	return &r.held[i]
 }
 
-// keep drops all keys that k takes the place of. Those with higher numbers stay: the log may name one of them, further than
-// the store has got.
-func (r *keyring) keep(k *heldKey) error {
-	kept := *k
+// add puts a key beside those that are there, on stable storage.
+func (r *keyring) add(k heldKey) error { return r.replace(append(slices.Clone(r.held), k)) }
+
+// keep sees to it that a key is on stable storage, and drops all that it takes the place of. Those with higher numbers stay: the log
+// may name one of them, further than the store has got.
+func (r *keyring) keep(k heldKey) error {
 	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool {
-		return other.number <= kept.number && other.signer.PublicKey() != kept.signer.PublicKey()
+		return other.number <= k.number && other.signer.PublicKey() != k.signer.PublicKey()
 	})
-	if len(held) == len(r.held) {
+	if r.find(k.number, k.signer.PublicKey()) == nil {
+		held = append(held, k)
+	} else if len(held) == len(r.held) {
 		return nil
 	}
 	return r.replace(held)

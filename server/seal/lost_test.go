@@ -20,7 +20,7 @@ func TestRefusedRotations(t *testing.T) {
 		t.Fatal(signed, err)
 	}
 	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
-	for range maxHeld {
+	for range manyTries {
 		if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
@@ -39,6 +39,46 @@ func TestRefusedRotations(t *testing.T) {
 	}
 	if k, err := n.sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 		t.Errorf("the next key is not endorsed: %+v, %v", k, err)
+	}
+}
+
+// manyTries are more than a leader makes that comes and goes for a while.
+const manyTries = 20
+
+// TestLostFirstKey: a leader that makes the first key loses the leadership again and again before it is told what became of
+// that. Whichever of its proposals the log has, or that of another node, it has the key.
+func TestLostFirstKey(t *testing.T) {
+	for _, taken := range []int{0, manyTries / 2, manyTries - 1, -1} { // -1: another node's
+		t.Run(fmt.Sprint("taken-", taken), func(t *testing.T) {
+			g := newGroup(t, t.TempDir(), 2)
+			defer g.close()
+			n, other := g.nodes[0], g.nodes[1]
+			var proposed []storage.Command
+			g.before = func(c storage.Command) error { proposed = append(proposed, c); return errLost }
+			for range manyTries {
+				if err := n.sealer.tend(t.Context(), true); !errors.Is(err, errLost) {
+					t.Fatal(err)
+				}
+			}
+			g.before = nil
+			n.leads.Store(false)
+			if taken >= 0 {
+				g.apply(proposed[taken])
+			} else {
+				other.leads.Store(true)
+				if err := other.sealer.tend(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, m := range []*member{n, other} {
+				if err := m.sealer.tend(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+				if _, ok := m.sealer.Seed(t.Context(), 1); !ok {
+					t.Error("a node does not have the key that the log has")
+				}
+			}
+		})
 	}
 }
 

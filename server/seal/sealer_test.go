@@ -194,7 +194,7 @@ func TestTwoWhoLead(t *testing.T) {
 	a.prove("run", true)
 }
 
-// TestLostAnswers: a key of which it is not known whether it was taken is used if it was, and another made if not.
+// TestLostAnswers: a key of which it is not known whether it was taken is used if it was, and proposed again if not.
 func TestLostAnswers(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -207,7 +207,7 @@ func TestLostAnswers(t *testing.T) {
 		return signed
 	}
 	g.before = func(storage.Command) error { return errLost }
-	for range maxHeld + 2 {
+	for range manyTries {
 		if sign() {
 			t.Fatal("signed with a key that nobody knows")
 		}
