@@ -91,6 +91,22 @@ func (n *Node) Members() []Member {
 	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
 }
 
+// CommittedMembers returns who belongs to the group; as voters those of whom that is committed, as far as this node knows. Members may know
+// of one that only the leader knows, and that is lost with it.
+func (n *Node) CommittedMembers() ([]Member, error) {
+	members := n.Members()
+	applied, err := n.opts.Store.Membership()
+	if err != nil || applied.Index == 0 {
+		return members, err
+	}
+	before := membersOf(hraft.DecodeConfiguration(applied.Data))
+	for i := range members {
+		m, _ := find(before, members[i].ID)
+		members[i].Voter = members[i].Voter && m.Voter
+	}
+	return members, nil
+}
+
 func membersOf(c hraft.Configuration) []Member {
 	var members []Member
 	for _, s := range c.Servers {

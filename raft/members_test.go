@@ -274,3 +274,32 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	}
 	t.Errorf("the members are still %v", fmt.Sprint(members))
 }
+
+// TestCommittedMembers: a voter that only its leader knows is none yet.
+func TestCommittedMembers(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 3, Options{})
+	l := g.leader()
+	for _, m := range g.members {
+		if m != l {
+			g.halt(m, false)
+		}
+	}
+	_ = l.node.raft.AddVoter("new", "new", 0, 0).Error() // nobody is there to agree
+	committed, err := l.node.CommittedMembers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, _ := find(l.node.Members(), "new")
+	if known, _ := find(committed, "new"); !newest.Voter || known.Voter || len(others(committed, "")) != 3 {
+		t.Errorf("the leader knows of %v; committed are %v", l.node.Members(), committed)
+	}
+	// After a loss of power, and without the others, it says the same.
+	g.halt(l, true)
+	l.open()
+	g.run(l)
+	again, err := l.node.CommittedMembers()
+	if err != nil || !slices.Equal(again, committed) {
+		t.Errorf("started again: %v, %v", again, err)
+	}
+}

@@ -60,7 +60,10 @@ func (m *stateMachine) apply(l *hraft.Log) ([]storage.Outcome, error) {
 		}
 		return outcomes, err
 	case hraft.LogConfiguration:
-		return nil, m.store.ApplyMembership(l.Index, l.Term, l.Data)
+		if err := m.store.ApplyMembership(l.Index, l.Term, l.Data); err != nil {
+			return nil, err
+		}
+		return nil, m.store.MakeDurable(l.Index) // who starts without a majority tells by it who votes, see CommittedMembers
 	default:
 		return nil, nil
 	}

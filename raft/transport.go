@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,10 @@ const (
 // loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft issue 695).
 type transport struct {
 	*hraft.NetworkTransport
-	term func() uint64 // that the node remembers
+	term  func() uint64  // that the node remembers
+	asked chan hraft.RPC // by others, see deliver
+	over  chan struct{}  // closed by end
+	end   func()
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
@@ -48,6 +52,47 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	return t.NetworkTransport.AppendEntries(id, target, &sent, resp)
 }
 
+// Consumer returns what other nodes ask of this one.
+func (t transport) Consumer() <-chan hraft.RPC { return t.asked }
+
+// Close ends the transport. It may be called again.
+func (t transport) Close() error {
+	t.end()
+	return t.NetworkTransport.Close()
+}
+
+// deliver gives Raft what other nodes ask, until the transport is closed. Who wants a vote counts as a voter, whatever this node knows of it.
+//
+// A node of hashicorp's (v1.8.0) votes for nobody who is no voter by the configuration that it has itself; Raft has votes depend on the terms
+// and the logs alone (section 4.1 of the dissertation). Where leaders are lost for good after they have made other nodes voters, those that
+// are left and know can be the only ones that can be elected, and never would be. What that check is for, that who was
+// removed leaves the others in peace, is seen to by pre-votes: whoever has a leader gives none.
+func (t transport) deliver(members func() hraft.ConfigurationFuture) {
+	for in := t.NetworkTransport.Consumer(); ; {
+		select {
+		case rpc := <-in:
+			switch req := rpc.Command.(type) {
+			case *hraft.RequestVoteRequest:
+				if !req.LeadershipTransfer { // there is no pre-vote before one, and who is told to stand has the leader's whole log
+					req.ID = nil
+				}
+			case *hraft.RequestPreVoteRequest:
+				servers := members().Configuration().Servers
+				if i := slices.IndexFunc(servers, func(s hraft.Server) bool { return s.Suffrage == hraft.Voter }); i >= 0 {
+					req.ID = []byte(servers[i].ID) // without one it is refused
+				}
+			}
+			select {
+			case t.asked <- rpc:
+			case <-t.over:
+				return
+			}
+		case <-t.over:
+			return
+		}
+	}
+}
+
 // InstallSnapshot sends a snapshot to a follower, as long as the term lasts in which it is sent.
 func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
@@ -58,11 +103,15 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 }
 
 func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
-	return transport{hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
-		Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
-		// No pipeline: it can block for ever after an entry was rejected (D4b).
-		MaxRPCsInFlight: 1,
-	}), term}
+	over := make(chan struct{})
+	return transport{
+		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
+			Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
+			// No pipeline: it can block for ever after an entry was rejected (D4b).
+			MaxRPCsInFlight: 1,
+		}),
+		term: term, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
+	}
 }
 
 // streams are the connections to and from other nodes, of which it knows all that are open.

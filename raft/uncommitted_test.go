@@ -41,7 +41,7 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	follower.start(t, follower.trans)
 	leader := newPlainNode(t, "leader", members, 500*time.Millisecond)
-	leader.dial = follower.listener.Addr().String()
+	leader.reach(follower)
 	away := &awayTransport{transport: leader.trans, open: make(chan struct{})}
 	leader.log.stall = make(chan struct{})
 	raft := leader.start(t, away)
@@ -79,7 +79,7 @@ type plainNode struct {
 	log      *stallingLog
 	trans    transport
 	listener net.Listener
-	dial     string // the address of the only node that can be reached
+	reached  map[string]string // addresses of the nodes that can be reached
 
 	mu   sync.Mutex
 	data []string
@@ -87,15 +87,19 @@ type plainNode struct {
 
 func newPlainNode(t *testing.T, id string, members hraft.Configuration, election time.Duration) *plainNode {
 	t.Helper()
-	n := &plainNode{conf: hraft.DefaultConfig(), log: &stallingLog{InmemStore: hraft.NewInmemStore()}}
+	n := &plainNode{conf: hraft.DefaultConfig(), log: &stallingLog{InmemStore: hraft.NewInmemStore()}, reached: map[string]string{}}
 	n.conf.LocalID, n.conf.Logger, n.conf.CommitTimeout = hraft.ServerID(id), hclog.NewNullLogger(), 10*time.Millisecond
 	n.conf.HeartbeatTimeout, n.conf.ElectionTimeout, n.conf.LeaderLeaseTimeout = election, election, election
 	var err error
 	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(string, time.Duration) (net.Conn, error) {
-		return net.Dial("tcp", n.dial)
+	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(address string, _ time.Duration) (net.Conn, error) {
+		at, ok := n.reached[address]
+		if !ok {
+			return nil, errors.New("nobody is there")
+		}
+		return net.Dial("tcp", at)
 	}}), n.conf.Logger, func() uint64 {
 		term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
 		return term
@@ -108,6 +112,10 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	return n
 }
 
+func (n *plainNode) reach(other *plainNode) {
+	n.reached[string(other.conf.LocalID)] = other.listener.Addr().String()
+}
+
 func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
 	t.Helper()
 	r, err := hraft.NewRaft(n.conf, n, n.log, n.log, hraft.NewInmemSnapshotStore(), trans)
@@ -115,6 +123,7 @@ func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Shutdown().Error() })
+	go n.trans.deliver(r.GetConfiguration)
 	return r
 }
 

@@ -46,7 +46,11 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	}
 	s := &Survey{Term: r.node.Term()}
 	_, s.LeaderID = r.node.Leader()
-	for _, m := range r.node.Members() {
+	members, err := r.node.CommittedMembers() // until it is committed that a new one votes, no other can be spared
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
 		s.Members = append(s.Members, Surveyed{Member: m})
 	}
 	c.surveyAll(ctx, s.Members)
