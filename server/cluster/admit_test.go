@@ -5,6 +5,10 @@ import (
 	"net"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nodev1 "runlog/proto/node/v1"
 	"runlog/server/peer"
 )
 
@@ -36,6 +40,15 @@ func TestNobodyIsMemberBeforeTheStart(t *testing.T) {
 	var refused *peer.RefusedError
 	if !errors.As(err, &refused) || refused.Reason != peer.NotServing {
 		t.Errorf("a node that may be no member any more: %v, %v", conn, err)
+	}
+	// One that it knows passes on that a third wants to join: that one must try again, and does not end.
+	join := &nodev1.JoinRequest{NodeId: "d", RaftId: "d.1", RaftAddress: "d:1", Forwarded: true}
+	if err := c.mayAskToJoin(lost, join); status.Code(err) != codes.Unavailable || fatal(err) {
+		t.Errorf("a join that was passed on: %v", err)
+	}
+	join.Forwarded = false
+	if err := c.mayAskToJoin(lost, join); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a join for another node: %v", err)
 	}
 	self, err := c.mesh.Dial(t.Context(), peer.KindRaft, c.opts.Advertise, me.RaftID())
 	if err != nil {

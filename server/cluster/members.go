@@ -42,8 +42,8 @@ const inviteFor = time.Hour
 func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.JoinResponse, error) {
 	c := s.c
 	who, _ := peer.From(ctx)
-	if !req.Forwarded && who.RaftID != req.RaftId || req.Forwarded && c.member(who) != nil {
-		return nil, status.Error(codes.PermissionDenied, "a node joins for itself")
+	if err := c.mayAskToJoin(who, req); err != nil {
+		return nil, err
 	}
 	reign, err := c.Leader()
 	if err != nil {
@@ -68,6 +68,19 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	default:
 		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+}
+
+// mayAskToJoin tells why a caller cannot ask this: it joins itself, or passes on what another node has asked it.
+func (c *Cluster) mayAskToJoin(who peer.Identity, req *nodev1.JoinRequest) error {
+	switch {
+	case !req.Forwarded && who.RaftID != req.RaftId:
+		return status.Error(codes.PermissionDenied, "a node joins for itself")
+	case req.Forwarded && c.member(who) != nil:
+		// Who has just been started again knows no members yet: the node that joins must not take that for an answer to it, and end.
+		return status.Error(codes.Unavailable, "the leader does not know, or not yet, the member that was asked")
+	default:
+		return nil
 	}
 }
 
