@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"golang.org/x/mod/sumdb/tlog"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // maxRunLine is more than a record, or the end of a proof, can have.
@@ -157,6 +158,34 @@ func (v *runVerifier) end(text []byte, trusted []string) (*RunReport, error) {
 		return nil, err
 	}
 	return &RunReport{Leaf: p.Leaf, Records: v.state.records, Checkpoint: *c, Key: key}, nil
+}
+
+// RunProofOf returns the proof of an answer of the API. What it says is still to be verified.
+func RunProofOf(resp *runlogv1.ProveRunResponse) (*RunProof, error) {
+	l, head := resp.GetLeaf(), resp.GetLeaf().GetHead()
+	p := &RunProof{Index: resp.GetLeafIndex(), Checkpoint: resp.GetCheckpoint(), Leaf: RunHead{
+		RunID: l.GetRunId(), TenantID: l.GetTenantId(), ProjectID: l.GetProjectId(), EnvironmentID: l.GetEnvironmentId(),
+		PlanID: l.GetPlanId(), PlanVersion: l.GetPlanVersion(), CreatedAt: l.GetCreatedAt().AsTime().UnixNano(), LastSeq: head.GetLastSeq(),
+	}}
+	if at := head.GetPersistedAt(); at != nil {
+		p.Leaf.PersistedAt = at.AsTime().UnixNano()
+	}
+	if err := parseHash(head.GetChainDigest(), p.Leaf.Chain[:]); err != nil {
+		return nil, fmt.Errorf("proof: the chain digest: %w", err)
+	}
+	for _, h := range resp.GetPath() {
+		if len(h) != tlog.HashSize {
+			return nil, fmt.Errorf("proof: a hash of %d bytes", len(h))
+		}
+		p.Path = append(p.Path, tlog.Hash(h))
+	}
+	var keys []Key
+	for _, k := range resp.GetKeys() {
+		keys = append(keys, Key{PublicKey: k.GetPublicKey(), Endorsement: k.GetEndorsement()})
+	}
+	var err error
+	p.Keys, err = SignerLineage(p.Checkpoint, keys)
+	return p, err
 }
 
 // Verify verifies that the leaf is in the checkpoint, and that this is signed with a key that is one of those that the

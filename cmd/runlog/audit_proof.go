@@ -3,14 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/client"
 	"runlog/proof"
@@ -57,7 +55,7 @@ func (a *app) writeProof(ctx context.Context, c *client.Client, runID string, op
 	if err != nil {
 		return err
 	}
-	p, err := proofOf(resp)
+	p, err := proof.RunProofOf(resp)
 	if err != nil {
 		return wrongAnswer(err)
 	}
@@ -121,34 +119,6 @@ func copyRun(ctx context.Context, c *client.Client, out io.Writer, p *proof.RunP
 		return err
 	}
 	return nil
-}
-
-// proofOf reads an answer. What it says is still to be verified.
-func proofOf(resp *runlogv1.ProveRunResponse) (*proof.RunProof, error) {
-	l, head := resp.GetLeaf(), resp.GetLeaf().GetHead()
-	p := &proof.RunProof{Index: resp.GetLeafIndex(), Checkpoint: resp.GetCheckpoint(), Leaf: proof.RunHead{
-		RunID: l.GetRunId(), TenantID: l.GetTenantId(), ProjectID: l.GetProjectId(), EnvironmentID: l.GetEnvironmentId(),
-		PlanID: l.GetPlanId(), PlanVersion: l.GetPlanVersion(), CreatedAt: l.GetCreatedAt().AsTime().UnixNano(), LastSeq: head.GetLastSeq(),
-	}}
-	if at := head.GetPersistedAt(); at != nil {
-		p.Leaf.PersistedAt = at.AsTime().UnixNano()
-	}
-	if n, err := hex.Decode(p.Leaf.Chain[:min(len(p.Leaf.Chain), len(head.GetChainDigest())/2)], []byte(head.GetChainDigest())); err != nil || n != len(p.Leaf.Chain) {
-		return nil, fmt.Errorf("the chain digest %q is none", head.GetChainDigest())
-	}
-	for _, h := range resp.GetPath() {
-		if len(h) != tlog.HashSize {
-			return nil, fmt.Errorf("a hash of %d bytes", len(h))
-		}
-		p.Path = append(p.Path, tlog.Hash(h))
-	}
-	var keys []proof.Key
-	for _, k := range resp.GetKeys() {
-		keys = append(keys, proof.Key{PublicKey: k.GetPublicKey(), Endorsement: k.GetEndorsement()})
-	}
-	var err error
-	p.Keys, err = proof.SignerLineage(p.Checkpoint, keys)
-	return p, err
 }
 
 // verifyProof verifies a file that writeProof has written.
