@@ -27,8 +27,8 @@ type Mutant struct {
 	Control []Edit
 	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it comes.
 	Faults []string
-	// Seed is the first that is tried: one in which it was found before. Default: 1.
-	Seed uint64
+	// Seeds are tried first: it was found in them before, though not each time. Those from 1 on follow.
+	Seeds []uint64
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
 }

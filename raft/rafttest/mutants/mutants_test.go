@@ -92,6 +92,9 @@ func TestFound(t *testing.T) {
 	}
 	t.Run("control", func(t *testing.T) {
 		longest := 10 * time.Second
+		if *which == "all" {
+			longest = *timeout
+		}
 		for _, r := range rows {
 			longest = max(longest, r.took())
 		}
@@ -124,26 +127,29 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 // run lets a binary live seed after seed until something is found, or its time is over.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
-	sum := &trial{Seed: max(m.Seed, 1), Seen: map[string]int{}}
-	for {
-		r, out := process(t, binary, m, sum.Seed, atMost-sum.took())
-		if r.Seen == nil && out == "" {
-			t.Fatal("a trial has said nothing")
-		}
-		sum.Seed, sum.Found, sum.Detail = r.Seed, r.Found, r.Detail
-		sum.Seconds, sum.PowerLosses = sum.Seconds+r.Seconds, sum.PowerLosses+r.PowerLosses
-		for what, n := range r.Seen {
-			sum.Seen[what] += n
-		}
-		if out == "" || sum.Found != "" || sum.took() >= atMost {
+	sum := &trial{Seen: map[string]int{}}
+	for _, seed := range slices.Concat(m.Seeds, m.Seeds) {
+		if sum.take(process(t, binary, m, seed, 0)); sum.Found != "" {
 			return sum
 		}
-		sum.Seed++
+	}
+	for sum.Seed = 0; sum.Found == "" && sum.took() < atMost; {
+		sum.take(process(t, binary, m, sum.Seed+1, atMost-sum.took()))
+	}
+	return sum
+}
+
+// take takes in what came of later seeds.
+func (r *trial) take(later *trial) {
+	r.Seed, r.Found, r.Detail = later.Seed, later.Found, later.Detail
+	r.Seconds, r.PowerLosses = r.Seconds+later.Seconds, r.PowerLosses+later.PowerLosses
+	for what, n := range later.Seen {
+		r.Seen[what] += n
 	}
 }
 
-// process runs a binary once. Where it died for no reason of the world's, what it wrote is returned too.
-func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) (r *trial, died string) {
+// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end before, for no reason of the world's.
+func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
@@ -152,7 +158,7 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0") // as make sim does
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
-	r = &trial{Seed: seed - 1}
+	r := &trial{Seed: seed - 1}
 	for line := range strings.Lines(stdout.String()) {
 		if _, text, ok := strings.Cut(line, trialPrefix); ok {
 			if err := json.Unmarshal([]byte(text), r); err != nil {
@@ -161,15 +167,18 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		}
 	}
 	r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	if err == nil && r.Seen == nil {
+		t.Fatal("a trial has said nothing")
+	}
 	if err == nil || r.Found != "" {
-		return r, ""
+		return r
 	}
-	died = stdout.String() + stderr.String()
-	if !leaked(died) {
-		r.Found, r.Detail = "panic", firstPanic(died)
-		r.Seed++ // that of the one behind the last that was told of
+	// It died in the seed behind the last that it told of, or while that bubble ended.
+	if said := stdout.String() + stderr.String(); !leaked(said) {
+		r.Found, r.Detail = "panic", firstPanic(said)
+		r.Seed++
 	}
-	return r, died
+	return r
 }
 
 // leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot when it shut down, and

@@ -1,13 +1,14 @@
 package mutants
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
 
 // All returns the table.
-func All() []Mutant { return slices.Concat(disks(), consensus(), machine(), reads(), requests()) }
+func All() []Mutant {
+	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests())
+}
 
 // disks are bugs about what is on stable storage.
 func disks() []Mutant {
@@ -33,21 +34,21 @@ func disks() []Mutant {
 			New:  "",
 		}},
 	}, {
-		Name: "tail-not-written-again", Seed: 47, Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
+		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "err = writeAgain(f)",
 			New:  "err = nil",
 		}},
-		Faults: []string{"sync-error", "power-loss", "kill"},
+		Faults: []string{"sync-error"}, Every: time.Second,
 	}, {
-		Name: "tail-not-synced", Seed: 20, Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
+		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
 			New:  "",
 		}},
-		Faults: []string{"crash-point", "power-loss"}, Every: 700 * time.Millisecond,
+		Faults: []string{"crash-point"}, Every: 700 * time.Millisecond,
 	}, {
 		Name: "truncate-before-flush", Breaks: "D2", What: "the log drops entries that the store has not flushed",
 		Edits: []Edit{{
@@ -67,59 +68,42 @@ func disks() []Mutant {
 
 // consensus are bugs about who leads, and what is committed.
 func consensus() []Mutant {
-	pause := Edit{
-		Module: hashicorpRaft, File: "raft.go",
-		Old: "\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
-		New: "\tif now.Nanosecond()/1e6%8 == 0 {\n\t\ttime.Sleep(time.Duration(now.Nanosecond()) * 5)\n\t}\n" +
-			"\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",
-	}
-	slow := func(tenths int) Edit { // in seconds
-		const before, after = "time.After(", "):\n\t\tcase <-r.shutdownCh:\n\t\t}\n\t}\n\n\ts.peerLock.RLock()\n\tpeer = s.peer"
-		return Edit{
-			Module: hashicorpRaft, File: "replication.go",
-			Old: before + "backoff(failureWait, s.failures, maxFailureScale)" + after, New: before + fmt.Sprint(tenths, "*time.Second/10") + after,
-		}
-	}
-	late := Edit{
-		Module: hashicorpRaft, File: "raft.go",
-		Old: "\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
-		New: "\ttime.Sleep(1500 * time.Millisecond)\n\tnoop := &logFuture{log: Log{Type: LogNoop}}\n\tr.dispatchLogs",
-	}
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
 		What: "heartbeats are answered beside the main loop, which may be held up where it has just looked who leads",
-		Edits: []Edit{pause, {
+		Edits: []Edit{heldUp, {
 			File: "raft/transport.go",
 			Old:  "func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}",
 			New:  "func (t transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
 		}},
-		Control: []Edit{pause},
+		Control: []Edit{heldUp},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {
-		Name: "vote-not-kept", Seed: 40, Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
+		Name: "vote-not-kept", Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
 		Edits: []Edit{{
 			File: "raft/stable_store.go",
 			Old:  "\treturn s.change(func(v *vote) { v.candidate = candidate })",
 			New:  "\t_ = candidate\n\treturn nil",
-		}},
-		Faults: []string{"power-loss", "slow-link", "partial"}, Every: 300 * time.Millisecond,
+		}, lateVotes, lateHeartbeat},
+		Control: []Edit{lateVotes, lateHeartbeat},
+		Faults:  []string{"partial", "kill", "restart"}, Every: 500 * time.Millisecond,
 	}, {
-		Name: "sends-after-leading", Seed: 12, Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
+		Name: "sends-after-leading", Seeds: []uint64{483, 11, 181}, Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
 			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
-		}, slow(5)},
-		Control: []Edit{slow(5)},
+		}, lateRetry(5)},
+		Control: []Edit{lateRetry(5)},
 		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
 	}, {
-		Name: "commits-what-was-not-sent", Seed: 58, Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
+		Name: "commits-what-was-not-sent", Seeds: []uint64{706, 645, 339}, Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
 			New:  "req.LeaderCommitIndex",
-		}, slow(20), late},
-		Control: []Edit{slow(20), late},
+		}, lateRetry(20), lateEntry},
+		Control: []Edit{lateRetry(20), lateEntry},
 		Faults:  []string{"power-loss", "kill"}, Every: time.Second,
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
@@ -182,12 +166,13 @@ func machine() []Mutant {
 			New:  "\tif len(r.receipts) >= 64 {\n\t\tclear(r.receipts)\n\t}\n",
 		}},
 	}, {
-		Name: "evicted-is-new", Seed: 11, Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
+		Name: "evicted-is-new", Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
 		Edits: []Edit{{
 			File: "storage/active.go",
 			Old:  "\tr.receipts = nil\n",
 			New:  "\tr.receipts = map[keyPrefix]struct{}{}\n",
 		}},
+		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
 		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
 		Edits: []Edit{{File: apply, Old: "if fresh > 0 && m.expected != nil", New: "if _ = fresh; m.expected != nil"}},
@@ -199,7 +184,8 @@ func machine() []Mutant {
 			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
 		}},
 	}, {
-		Name: "install-forgets", Seed: 101, Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
-		Edits: []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
+		Name: "install-forgets", Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
+		Edits:  []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
+		Faults: []string{"split", "one-way", "partial", "transfer"}, Every: 500 * time.Millisecond,
 	}}
 }

@@ -1,13 +1,10 @@
 package mutants
 
+import "time"
+
 // reads are bugs about what readers and watchers are told.
 func reads() []Mutant {
 	const read, window = "server/read.go", "server/audit_window.go"
-	late := Edit{
-		Module: hashicorpRaft, File: "raft.go",
-		Old: "\t\tcase <-lease:\n",
-		New: "\t\tcase <-lease:\n\t\t\ttime.Sleep(time.Duration(time.Now().Nanosecond()) * 3)\n",
-	}
 	return []Mutant{{
 		Name: "stale-read", Breaks: "READ-2", What: "a linearizable read is answered as a local one",
 		Edits: []Edit{{
@@ -18,8 +15,8 @@ func reads() []Mutant {
 	}, {
 		Name: "read-lease", Breaks: "READ-2, D8",
 		What:    "a leader does not ask whether it still leads; Raft's loop may be held up where it is to find out",
-		Edits:   []Edit{late, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
-		Control: []Edit{late},
+		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
+		Control: []Edit{lateLease},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {
 		Name: "read-behind-leader", Breaks: "READ-2, D8", What: "a follower answers before it has applied what the leader had",
@@ -54,6 +51,19 @@ func reads() []Mutant {
 			Old:  "ReduceReporting(f.now, c.Records, alert)",
 			New:  "ReduceReporting(f.now, c.Records[len(c.Records)-1:], alert)",
 		}},
+	}}
+}
+
+// proofs are bugs about what the cluster signs with.
+func proofs() []Mutant {
+	return []Mutant{{
+		Name: "key-not-kept", Breaks: "READ-4", What: "a leader that is not told whether its signing key was taken forgets it",
+		Edits: []Edit{{
+			File: "server/seal/key.go",
+			Old:  "\tif err = errors.Join(err, outcome.Err); err != nil {\n",
+			New:  "\tif err = errors.Join(err, outcome.Err); err != nil {\n\t\t_ = s.keys.replace(nil)\n",
+		}},
+		Faults: []string{"restart", "transfer", "split"}, Every: 100 * time.Millisecond,
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand"
 	"os"
 	"slices"
 	"strings"
@@ -57,6 +58,7 @@ func TestTrial(t *testing.T) {
 	for {
 		t.Run(fmt.Sprint("seed-", r.Seed), func(t *testing.T) {
 			cryptotest.SetGlobalRandom(t, r.Seed)
+			rand.Seed(int64(r.Seed)) //nolint:staticcheck // hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
 			synctest.Test(t, func(t *testing.T) {
 				r.add(sim.Run(worldOf(r.Seed)))
 				line, err := json.Marshal(r)
@@ -95,7 +97,7 @@ func worldOf(seed uint64) sim.Options {
 	if *trialKinds != "" {
 		opts.Every, opts.Kinds = *trialEvery, map[sim.Kind]int{}
 		for kind := range strings.SplitSeq(*trialKinds, ",") {
-			opts.Kinds[sim.Kind(kind)] = 1
+			opts.Kinds[sim.Kind(kind)]++
 		}
 	}
 	return opts
@@ -146,6 +148,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("stopped itself", b)
 		case strings.Contains(b, "no write succeeds"):
 			add(string(history.Progress), b)
+		case strings.Contains(b, "proof: "):
+			add("proof", b)
 		case strings.Contains(b, "verification of"):
 			add(string(history.Chained), b)
 		default:

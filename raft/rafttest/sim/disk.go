@@ -69,7 +69,7 @@ func (l linking) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) 
 // goWrong is asked before every operation.
 func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
-		p.pass(op)
+		p.pass(d, op)
 	}
 	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause: fake time would stand still, and who is
 	// to take the node down, or to make its projection anew, would wait for ever.

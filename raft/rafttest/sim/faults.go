@@ -60,6 +60,8 @@ func (w *world) do(f Fault) {
 		w.hurtDisk(f)
 	case Transfer:
 		w.transfer(f)
+	case Replace:
+		w.replace(f)
 	}
 }
 
@@ -78,6 +80,24 @@ func (w *world) turnOff(f Fault, rng *rand.Rand) {
 	}
 	for _, n := range off {
 		time.Sleep(f.For / time.Duration(len(off)))
+		n.powerOn()
+	}
+}
+
+// powerAfter lets every other node whose process was killed lose its power soon after it is started again, and with it what the
+// killed one had written and not synced.
+func (w *world) powerAfter(n *node, rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		return
+	}
+	select {
+	case <-time.After(time.Duration(rng.Int64N(int64(2 * time.Second)))):
+	case <-w.healed:
+		return
+	}
+	if n.powerOff(nil, rng, 0) {
+		w.count(PowerLoss)
+		time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
 		n.powerOn()
 	}
 }
@@ -161,18 +181,17 @@ func (w *world) transfer(f Fault) {
 	}
 }
 
+func (w *world) allServe() bool {
+	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.serving() == nil })
+}
+
 // rot flips a bit on the disk of a node that is off, lets the node live with it for a while, and flips it back: the disk was repaired. Only
-// while all others serve: what is lost with it is nowhere else else.
+// while all others serve: what is lost with it is nowhere else.
 func (w *world) rot(f Fault, rng *rand.Rand) {
 	n := w.nodes[f.Nodes[0]]
 	w.rotting.Lock()
 	defer w.rotting.Unlock()
-	for _, m := range w.nodes {
-		if m.serving() == nil {
-			return
-		}
-	}
-	if !n.powerOff(nil, rng, 100) {
+	if !w.allServe() || !n.powerOff(nil, rng, 100) {
 		return
 	}
 	n.mu.Lock()

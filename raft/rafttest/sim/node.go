@@ -28,6 +28,8 @@ type node struct {
 	disk  *disk
 	life  *life // nil: its power is off
 	lives int
+	lost  bool // it cannot be powered on
+	joins bool // a cluster that there is
 }
 
 // life is a node between power on and power off.
@@ -49,6 +51,7 @@ const (
 	raftPort = ":7002"
 	// startPatience bounds one start; a cluster that lost its majority waits for it.
 	startPatience = 10 * time.Minute
+	segmentBytes  = 16 << 10 // of the log
 )
 
 func (n *node) options(l *life) server.Options {
@@ -57,14 +60,18 @@ func (n *node) options(l *life) server.Options {
 	for i, h := range hosts {
 		join[i] = h + raftPort
 	}
-	if len(hosts) == 1 {
+	expect := len(hosts)
+	switch {
+	case len(hosts) == 1:
 		join = nil
+	case n.joins:
+		expect = 0
 	}
 	disk := n.disk
 	o := server.Options{
 		DataDir: "data", FS: disk, NodeID: n.host, Version: "sim",
 		GRPCListen: n.host + grpcPort, HTTPListen: n.host + ":7003", AdminListen: n.host + ":7004", RaftListen: n.host + raftPort,
-		BootstrapExpect: len(hosts), Join: join,
+		BootstrapExpect: expect, Join: join,
 		Listen: func(_, address string) (net.Listener, error) {
 			if l.ended.Err() != nil {
 				return nil, net.ErrClosed
@@ -87,7 +94,7 @@ func (n *node) options(l *life) server.Options {
 	// so far behind that they are sent a snapshot.
 	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 12<<10
 	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
-	o.Raft.SegmentBytes, o.Raft.CacheBytes = 16<<10, 32<<10
+	o.Raft.SegmentBytes, o.Raft.CacheBytes = segmentBytes, 32<<10
 	o.Raft.TruncateBytes, o.Raft.TrailingBytes, o.Raft.TrailingEntries = 32<<10, 4<<10, 8
 	return o
 }
@@ -96,7 +103,7 @@ func (n *node) options(l *life) server.Options {
 func (n *node) powerOn() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.life != nil || n.world.ended() {
+	if n.life != nil || n.lost || n.world.ended() {
 		return
 	}
 	n.lives++

@@ -33,13 +33,14 @@ const (
 	BitRot     Kind = "bit-rot"      // in a file of one node, found when it starts
 	Transfer   Kind = "transfer"     // of the leadership, by an operator
 	CrashPoint Kind = "crash-point"  // a loss of power right before a certain write
+	Replace    Kind = "replace"      // of a node whose disk is lost, by an operator
 )
 
 // Kinds lists all of them.
 func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
-		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint,
+		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint, Replace,
 	}
 }
 
@@ -87,11 +88,26 @@ type PlanOptions struct {
 // weights make losses of power the most frequent fault: they are what acknowledged events must survive.
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
-	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8,
+	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8, Replace: 2,
 }
 
-// ofTwo are the kinds that take two nodes.
-var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer}
+// fewKinds draws some of the kinds. What one kind of fault leads to, others often end before it is seen: losses of power, say, let no
+// memory get old (Groce et al., "Swarm Testing", ISSTA 2012).
+func fewKinds(seed uint64) map[Kind]int {
+	rng := rand.New(rand.NewPCG(seed, 0x6b696e6473))
+	few := map[Kind]int{}
+	for one := 2 + rng.IntN(5); len(few) == 0; {
+		for _, k := range Kinds() {
+			if rng.IntN(one) == 0 {
+				few[k] = weights[k]
+			}
+		}
+	}
+	return few
+}
+
+// ofTwo are the kinds that take two nodes or more.
+var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace}
 
 // Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens in a run.
 func Plan(seed uint64, opts PlanOptions) []Fault {
@@ -153,7 +169,7 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(300*time.Millisecond))
 	case ClockJump:
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(10*time.Second))-int64(5*time.Second)
-	case FullDisk, SyncError, ClientCut, Transfer:
+	case FullDisk, SyncError, ClientCut, Transfer, Replace:
 		f.Nodes = f.Nodes[:1]
 	default:
 	}

@@ -104,6 +104,7 @@ func (w *world) live(r *Result) error {
 	if w.plan == nil {
 		time.Sleep(w.opts.Length)
 	}
+	close(w.healed)
 	w.log.Info("healed")
 	w.progress()
 	stop()

@@ -111,6 +111,26 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestFewKinds: each kind happens without any other one, in some world.
+func TestFewKinds(t *testing.T) {
+	without := map[[2]Kind]bool{}
+	for seed := range uint64(500) {
+		few := Shape(seed*10+1, time.Minute, time.Second, 4).Kinds
+		for k := range few {
+			for _, other := range Kinds() {
+				without[[2]Kind{k, other}] = without[[2]Kind{k, other}] || few[other] == 0
+			}
+		}
+	}
+	for _, k := range Kinds() {
+		for _, other := range Kinds() {
+			if k != other && !without[[2]Kind{k, other}] {
+				t.Errorf("%s never happens without %s", k, other)
+			}
+		}
+	}
+}
+
 // TestShrink: what is left is what it takes, and no more.
 func TestShrink(t *testing.T) {
 	asked := 0

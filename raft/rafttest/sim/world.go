@@ -37,8 +37,8 @@ type Options struct {
 	Log io.Writer
 }
 
-// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one, or five; and sometimes a small one
-// that can be checked in another way.
+// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one, or five; sometimes a small one
+// that can be checked in another way; and sometimes one in which only a few kinds of faults happen.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -48,6 +48,8 @@ func Shape(seed uint64, length, every time.Duration, clients int) Options {
 		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
 	case 7:
 		o.Nodes = 5
+	case 1, 8, 9:
+		o.Kinds = fewKinds(seed)
 	default:
 	}
 	return o
@@ -79,6 +81,7 @@ type world struct {
 	nodes  []*node
 	plan   []Fault
 	log    *slog.Logger
+	healed chan struct{}  // closed when nothing is to go wrong any more
 	over   chan struct{}  // closed when nothing is to begin any more
 	ghosts sync.WaitGroup // lives that have ended and are being taken down
 
@@ -105,7 +108,7 @@ func (t turn) Unlock() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, over: make(chan struct{}), rotting: make(turn, 1)}
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1)}
 	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
@@ -169,11 +172,16 @@ func (w *world) failed(l *life, err error) {
 	}
 	w.ghosts.Go(func() {
 		rng := rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began))))
-		n.powerOff(l, rng, []int{0, killed}[rng.IntN(2)])
+		left := []int{0, killed}[rng.IntN(2)]
+		n.powerOff(l, rng, left)
 		select {
 		case <-time.After(again):
 			n.powerOn()
 		case <-w.over:
+			return
+		}
+		if explained && left == killed {
+			w.powerAfter(n, rng)
 		}
 	})
 }

@@ -62,6 +62,7 @@ type Crew struct {
 	recorder *history.Recorder
 	acked    atomic.Int64 // appends
 	hired    int
+	firstKey string // of the cluster, as the first node tells it whose final is taken
 
 	mu      sync.Mutex
 	sent    map[string][]*runlogv1.EventWrite // by run

@@ -63,7 +63,7 @@ func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
 	var all []*history.Final
 	ends, err := w.ends(ctx)
 	for err == nil {
-		all = nil
+		all, c.firstKey = nil, "" // nodes that were put back to an earlier time may have made another
 		var missing []error
 		for i := range c.opts.Nodes {
 			f, err := w.final(ctx, i, ends)
@@ -120,9 +120,11 @@ func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
 func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
 	f := &history.Final{Node: w.crew.opts.Nodes[node]}
 	missing := w.views(ctx, node, f, ends)
-	if err := w.export(ctx, node, f); err != nil {
+	statement, err := w.export(ctx, node, f)
+	if err != nil {
 		return nil, errors.Join(missing, err)
 	}
+	missing = errors.Join(missing, w.proofs(ctx, node, statement, ends))
 	for range askedAgain {
 		if a, ok := w.crew.askedBefore(w.rng); ok {
 			w.ask(ctx, node, a, &history.Window{}, 1000)
@@ -159,8 +161,8 @@ func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map
 	return errors.Join(missing...)
 }
 
-// export reads everything that a node has, in commit order.
-func (w *worker) export(ctx context.Context, node int, f *history.Final) error {
+// export reads everything that a node has, in commit order, and returns what the node states of it.
+func (w *worker) export(ctx context.Context, node int, f *history.Final) (statement string, err error) {
 	s, err := w.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
 	for err == nil {
 		var resp *runlogv1.ExportEventsResponse
@@ -170,13 +172,14 @@ func (w *worker) export(ctx context.Context, node int, f *history.Final) error {
 		for _, e := range resp.GetEvents() {
 			r, err := recordOf(e)
 			if err != nil {
-				return err
+				return "", err
 			}
 			f.Records = append(f.Records, r)
 		}
+		statement = resp.GetSummary().GetStatement()
 	}
 	if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("export: %w", err)
+		return "", fmt.Errorf("export: %w", err)
 	}
-	return nil
+	return statement, nil
 }
