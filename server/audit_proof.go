@@ -36,14 +36,18 @@ func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequ
 	if err := a.s.node.ConfirmLeader(ctx); err != nil {
 		return nil, err
 	}
-	p, err := a.s.sealer.Load().Prove(ctx, req.RunId, req.Fresh)
-	if err != nil {
+	var p *seal.Proof
+	if err := a.s.awaitKey(ctx, func() (err error) {
+		p, err = a.s.sealer.Load().Prove(ctx, req.RunId, req.Fresh)
+		return err
+	}); err != nil {
 		return nil, sealError(err)
 	}
 	resp := &runlogv1.ProveRunResponse{Checkpoint: p.Note, Leaf: encodeLeaf(&p.Leaf), LeafIndex: p.Index}
 	for i := range p.Path {
 		resp.Path = append(resp.Path, p.Path[i][:])
 	}
+	var err error
 	resp.Keys, err = encodeKeys(p.Keys)
 	return resp, err
 }
@@ -54,6 +58,9 @@ func sealError(err error) error {
 	case errors.Is(err, seal.ErrKeyMissing):
 		return &contract.Error{Reason: contract.ReasonSigningKeyMissing,
 			Message: helpful(contract.ReasonSigningKeyMissing, "neither the node nor a member that answers has the key with which the cluster signs")}
+	case errors.Is(err, seal.ErrNotGiven):
+		return &contract.Error{Reason: contract.ReasonNoLeader,
+			Message: fmt.Sprintf("no new key was made, since no majority keeps it: %v. Nothing was stored; retry once most members answer", err)}
 	case errors.Is(err, seal.ErrClosed):
 		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was signed"}
 	default:

@@ -226,7 +226,8 @@ func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
 		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
 		Register: func(g *grpc.Server) { s.registerForwarded(guard.Register(g)) },
-		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, SigningKey: s.signingKey, Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
+		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, SigningKey: s.signingKey, KeepSigningKey: s.keepSigningKey,
+		Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
 	})
 	if err == nil {
 		s.joining.Store(s.cluster)

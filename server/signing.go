@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"runlog/proof"
@@ -19,22 +21,36 @@ const (
 // sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
 func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error) {
-	sealer := s.sealer.Load()
-	if note, signed, err = sealer.Sign(st); signed || err != nil || s.opts.CheckpointInterval < 0 {
-		return note, signed, err
+	err = s.awaitKey(s.stopping, func() error {
+		if note, signed, err = s.sealer.Load().Sign(st); err == nil && !signed {
+			return seal.ErrKeyMissing
+		}
+		return err
+	})
+	if errors.Is(err, seal.ErrKeyMissing) {
+		err = nil
 	}
-	// A cluster that was founded a moment ago has no key yet, or not everywhere.
+	return note, signed, err
+}
+
+// awaitKey does what needs the signing key, and does it again for keyPatience while the key is missing, unless it is known to be
+// gone: a cluster that was founded a moment ago has none yet, and who has just been started or become the leader not at once.
+func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 	again := time.NewTicker(keyRetry)
 	defer again.Stop()
-	for tries := keyPatience / keyRetry; tries > 0 && !signed && err == nil && !s.keyGone.Load(); tries-- {
+	for tries := keyPatience / keyRetry; ; tries-- {
+		err := do()
+		if !errors.Is(err, seal.ErrKeyMissing) || tries == 0 || s.keyGone.Load() || s.opts.CheckpointInterval < 0 {
+			return err
+		}
 		select {
 		case <-again.C:
 		case <-s.stopping.Done():
-			return note, signed, err
+			return err
+		case <-ctx.Done():
+			return err
 		}
-		note, signed, err = sealer.Sign(st)
 	}
-	return note, signed, err
 }
 
 // keyPatience is how long what is to be signed waits for a key of which it is not known that it is missing.
@@ -48,7 +64,8 @@ func (s *Server) openSealer() {
 	sealer := seal.New(seal.Options{
 		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile), FS: s.opts.FS,
 		Interval: s.opts.CheckpointInterval, Events: s.opts.CheckpointEvents,
-		Leading: s.node.Leading, Propose: s.proposeCommand, Fetch: s.cluster.FetchSigningKey, Missing: s.keyMissing,
+		Leading: s.node.Leading, Propose: s.proposeCommand, Members: s.memberIDs,
+		Fetch: s.cluster.FetchSigningKey, Give: s.giveSigningKey, Missing: s.keyMissing,
 		Clock: s.opts.Clock, Logger: s.log,
 	})
 	s.sealer.Store(sealer)
@@ -64,12 +81,35 @@ func (s *Server) proposeCommand(ctx context.Context, cmd storage.Command) (stora
 	return ticket.Wait(ctx)
 }
 
+func (s *Server) memberIDs() (ids []string) {
+	for _, m := range s.node.Members() {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// giveSigningKey is seal.Options.Give.
+func (s *Server) giveSigningKey(ctx context.Context, number uint64, seed []byte, members []string) error {
+	if err := s.cluster.GiveSigningKey(ctx, number, seed, members); err != nil {
+		return fmt.Errorf("%w: %w", seal.ErrNotGiven, err)
+	}
+	return nil
+}
+
 // signingKey gives another member the cluster's key.
-func (s *Server) signingKey(ctx context.Context, number uint64) ([]byte, bool) {
+func (s *Server) signingKey(number uint64) ([]byte, bool) {
 	if sealer := s.sealer.Load(); sealer != nil {
-		return sealer.Seed(ctx, number)
+		return sealer.Seed(number)
 	}
 	return nil, false
+}
+
+// keepSigningKey keeps a key that another member is about to propose.
+func (s *Server) keepSigningKey(number uint64, seed []byte, members []string) error {
+	if sealer := s.sealer.Load(); sealer != nil {
+		return sealer.Keep(number, seed, members)
+	}
+	return errors.New("the node is being started")
 }
 
 // keyMissing sets AUDIT_KEY_MISSING, and logs when it begins and when it ends.

@@ -53,7 +53,9 @@ type Options struct {
 	// Alerts that stand.
 	Alerts func() []string
 	// SigningKey returns the private part of the key with which the cluster signs, for another member.
-	SigningKey func(ctx context.Context, number uint64) (seed []byte, ok bool)
+	SigningKey func(number uint64) (seed []byte, ok bool)
+	// KeepSigningKey keeps one that another member is about to propose, which no others than members are given before the log has it.
+	KeepSigningKey func(number uint64, seed []byte, members []string) error
 	// Fail is told why the node cannot go on. Required.
 	Fail func(error)
 	// Clock is the node's. Default: time.Now.
@@ -79,7 +81,10 @@ func (o *Options) EnsureDefaults() {
 		o.Alerts = func() []string { return nil }
 	}
 	if o.SigningKey == nil {
-		o.SigningKey = func(context.Context, uint64) ([]byte, bool) { return nil, false }
+		o.SigningKey = func(uint64) ([]byte, bool) { return nil, false }
+	}
+	if o.KeepSigningKey == nil {
+		o.KeepSigningKey = func(uint64, []byte, []string) error { return errors.ErrUnsupported }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +30,8 @@ type group struct {
 	nodes []*member
 	// before is called with each command that a Sealer proposes; an error is answered instead of proposing it.
 	before func(storage.Command) error
+	// removed are the numbers of nodes that are no members any more.
+	removed map[int]bool
 	// lose makes answers get lost: the command is applied all the same.
 	lose atomic.Bool
 }
@@ -40,6 +43,7 @@ type member struct {
 	leads   atomic.Bool
 	missing atomic.Bool
 	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
+	silent  atomic.Bool              // it keeps nothing that others give it
 	sealer  *Sealer
 }
 
@@ -56,7 +60,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 		nd := &member{g: g, store: store}
 		nd.opts = Options{
 			Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
-			Leading: nd.leads.Load, Propose: g.propose, Fetch: nd.fetch, Missing: nd.missing.Store,
+			Leading: nd.leads.Load, Propose: g.propose, Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
 		}
 		for _, c := range change {
 			c(&nd.opts)
@@ -71,14 +75,41 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 }
 
 func (g *group) close() {
+	var errs []error
 	for _, nd := range g.nodes {
-		if err := errors.Join(nd.sealer.Close(), nd.store.Close(), nd.store.Failed()); err != nil {
-			g.t.Error(err)
-		}
+		errs = append(errs, nd.sealer.Close()) // which may ask the others
+	}
+	for _, nd := range g.nodes {
+		errs = append(errs, nd.store.Close(), nd.store.Failed())
+	}
+	if err := errors.Join(errs...); err != nil {
+		g.t.Error(err)
 	}
 }
 
-func (n *member) fetch(ctx context.Context, number uint64, take func([]byte) bool) {
+func (g *group) members() (ids []string) {
+	for i := range g.nodes {
+		if !g.removed[i] {
+			ids = append(ids, fmt.Sprint("n", i))
+		}
+	}
+	return ids
+}
+
+func (n *member) give(_ context.Context, number uint64, seed []byte, members []string) error {
+	keep := 0
+	for i, other := range n.g.nodes {
+		if other == n || slices.Contains(members, fmt.Sprint("n", i)) && !other.silent.Load() && other.sealer.Keep(number, seed, members) == nil {
+			keep++
+		}
+	}
+	if keep <= len(n.g.members())/2 {
+		return ErrNotGiven
+	}
+	return nil
+}
+
+func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
 	if seeds := n.seeds.Load(); seeds != nil {
 		for _, seed := range *seeds {
 			if take(seed) {
@@ -91,7 +122,7 @@ func (n *member) fetch(ctx context.Context, number uint64, take func([]byte) boo
 		if other == n {
 			continue
 		}
-		if seed, ok := other.sealer.Seed(ctx, number); ok && take(seed) {
+		if seed, ok := other.sealer.Seed(number); ok && take(seed) {
 			return
 		}
 	}

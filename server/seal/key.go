@@ -2,9 +2,11 @@ package seal
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"runlog/proof"
@@ -73,16 +75,16 @@ func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
 		}
 		return nil
 	}
-	k := s.keys.find(last.Number, last.PublicKey)
-	if k == nil {
-		k = s.fetchLocked(ctx, last)
+	k, ok := s.keys.find(last.Number, last.PublicKey)
+	if !ok {
+		k, ok = s.fetchLocked(ctx, last)
 	}
-	s.missedLocked(k == nil)
-	if k == nil {
+	s.missedLocked(!ok)
+	if !ok {
 		s.signer.Store(nil)
 		return nil
 	}
-	return s.useLocked(*k)
+	return s.useLocked(k)
 }
 
 // missedLocked tells that the key is missing once it has been for a while: a node that has just joined is not given it at
@@ -115,11 +117,11 @@ func (s *Sealer) useLocked(k heldKey) error {
 }
 
 // fetchLocked asks other members for the private part of a public key, and keeps it.
-func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (found *heldKey) {
+func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (found heldKey, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	s.opts.Fetch(ctx, public.Number, func(seed []byte) bool {
-		k, err := s.keys.key(public.Number, seed)
+		k, err := s.keys.key(public.Number, seed, nil)
 		if err != nil || k.signer.PublicKey() != public.PublicKey {
 			s.log.Warn("a member gave a signing key that is not the cluster's", "number", public.Number)
 			return false
@@ -128,18 +130,21 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 			s.log.Error("the signing key was not kept", "err", err)
 			return false
 		}
-		found = s.keys.find(public.Number, public.PublicKey)
+		found, ok = k, true
 		return true
 	})
-	return found
+	return found, ok
 }
 
-// makeKeyLocked proposes a key, which the one before endorses where it is there. It is on stable storage here before the log has
-// its public part; other members fetch it as soon as they see that.
+// makeKeyLocked proposes a key, which the one before endorses where it is there. A majority has it on stable storage before the
+// log has its public part, so that who loses a disk does not lose it; others fetch it as soon as they see that.
 func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	k, err := s.newKeyLocked(number)
 	if err != nil {
 		return err
+	}
+	if err := s.giveLocked(k); err != nil {
+		return fmt.Errorf("signing key %d: %w", number, err)
 	}
 	public := storage.SigningKey{Number: number, PublicKey: k.signer.PublicKey()}
 	if before != nil {
@@ -161,19 +166,43 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	return s.useLocked(k)
 }
 
-// newKeyLocked returns the key that the node makes for a number. Where it has proposed one, and was not told what became of
-// that, it is the same: the log may take it yet.
+// newKeyLocked returns the key that the node makes for a number. Where there is one already of which it is not known whether the
+// log takes it yet, it is the same, unless somebody may have been given that who is no member any more.
 func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
-	if k := s.keys.proposed(number); k != nil {
-		return *k, nil
+	members := slices.Sorted(slices.Values(s.opts.Members()))
+	if k, ok := s.keys.proposed(number, members); ok {
+		return k, nil
 	}
-	seed := make([]byte, 32)
+	seed := make([]byte, ed25519.SeedSize)
 	_, _ = rand.Read(seed) // never fails
-	k, err := s.keys.key(number, seed)
+	k, err := s.keys.key(number, seed, members)
 	if err != nil {
 		return k, err
 	}
 	return k, s.keys.add(k)
+}
+
+// giveLocked has a majority keep a key.
+func (s *Sealer) giveLocked(k heldKey) error {
+	ctx, cancel := context.WithTimeout(s.stopping, fetchTimeout)
+	defer cancel()
+	return s.opts.Give(ctx, k.number, k.seed[:], k.members)
+}
+
+// Keep keeps a key that another member is about to propose, and gave to these members.
+func (s *Sealer) Keep(number uint64, seed []byte, members []string) error {
+	last, err := s.opts.Store.LastSigningKey()
+	if err != nil {
+		return err
+	}
+	k, err := s.keys.key(number, seed, slices.Sorted(slices.Values(members)))
+	if err != nil {
+		return err
+	}
+	if number < last.Number || number == last.Number && k.signer.PublicKey() != last.PublicKey {
+		return ErrKeyTaken
+	}
+	return s.keys.add(k)
 }
 
 // Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor any member that answers
@@ -198,25 +227,23 @@ func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 	if err != nil {
 		return err
 	}
-	before := s.keys.find(last.Number, last.PublicKey)
-	if before == nil && s.own(last) && !oldIsLost {
+	before, ok := s.keys.find(last.Number, last.PublicKey)
+	switch {
+	case ok:
+		return s.makeKeyLocked(last.Number+1, &before)
+	case s.own(last) && !oldIsLost:
 		return ErrKeyMissing // a member that does not answer now may have it
+	default:
+		return s.makeKeyLocked(last.Number+1, nil)
 	}
-	return s.makeKeyLocked(last.Number+1, before)
 }
 
-// Seed returns the private part of a key, for another member, unless the context ends before.
-func (s *Sealer) Seed(ctx context.Context, number uint64) ([]byte, bool) {
+// Seed returns the private part of the newest key that the log has, for another member.
+func (s *Sealer) Seed(number uint64) ([]byte, bool) {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil || last.Number != number {
 		return nil, false
 	}
-	if s.keys.Lock(ctx) != nil {
-		return nil, false
-	}
-	defer s.keys.Unlock()
-	if k := s.keys.find(number, last.PublicKey); k != nil {
-		return k.seed[:], true
-	}
-	return nil, false
+	k, ok := s.keys.find(number, last.PublicKey)
+	return k.seed[:], ok
 }

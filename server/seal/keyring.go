@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -16,21 +17,25 @@ import (
 
 // keyring holds the private key in a file:
 //
-//	{"cluster":"0191…","keys":[{"number":1,"seed":"base64"}]}
+//	{"cluster":"0191…","keys":[{"number":1,"seed":"base64","members":["n1.1","n2.2"]}]}
 //
 // There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken. For each
-// number the node makes one key only, so that there are never more than a few.
+// number and set of members a node makes one key at the most, so that there are never more than a few.
 type keyring struct {
 	disk    vfs.FS
 	path    string
 	cluster [16]byte
-	held    []heldKey
+
+	mu   sync.Mutex // also while the file is written
+	held []heldKey
 }
 
 type heldKey struct {
 	number uint64
 	seed   [ed25519.SeedSize]byte
-	signer *proof.Signer
+	// members may have been given it before the log had it, sorted.
+	members []string
+	signer  *proof.Signer
 }
 
 type keyFile struct {
@@ -39,12 +44,17 @@ type keyFile struct {
 }
 
 type fileKey struct {
-	Number uint64 `json:"number"`
-	Seed   []byte `json:"seed"`
+	Number  uint64   `json:"number"`
+	Seed    []byte   `json:"seed"`
+	Members []string `json:"members,omitempty"`
 }
 
-// maxKeyFile is more than the file ever has, in bytes.
-const maxKeyFile = 1 << 20
+const (
+	// maxKeyFile is more than the file ever has, in bytes.
+	maxKeyFile = 1 << 20
+	// maxHeld is far more than the keys that members make before the log takes one.
+	maxHeld = 64
+)
 
 // open reads the file. Where there is none, or it belongs to another cluster, there is no key. A file that cannot be read
 // is an error; the ring is empty then, and the file is written anew with the next key.
@@ -65,7 +75,7 @@ func (r *keyring) open() error {
 	}
 	var held []heldKey
 	for _, k := range f.Keys {
-		one, err := r.key(k.Number, k.Seed)
+		one, err := r.key(k.Number, k.Seed, k.Members)
 		if err != nil {
 			return fmt.Errorf("seal: %s: key %d: %w", r.path, k.Number, err)
 		}
@@ -75,8 +85,8 @@ func (r *keyring) open() error {
 	return nil
 }
 
-func (r *keyring) key(number uint64, seed []byte) (heldKey, error) {
-	k := heldKey{number: number}
+func (r *keyring) key(number uint64, seed []byte, members []string) (heldKey, error) {
+	k := heldKey{number: number, members: members}
 	if len(seed) != len(k.seed) {
 		return k, fmt.Errorf("seal: a seed of %d bytes", len(seed))
 	}
@@ -86,45 +96,58 @@ func (r *keyring) key(number uint64, seed []byte) (heldKey, error) {
 	return k, err
 }
 
-// find returns the key with a number whose public part is publicKey, nil: it is not there.
-func (r *keyring) find(number uint64, publicKey string) *heldKey {
-	i := slices.IndexFunc(r.held, func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
-	if i < 0 {
-		return nil
-	}
-	return &r.held[i]
+// find returns the key with a number whose public part is publicKey.
+func (r *keyring) find(number uint64, publicKey string) (heldKey, bool) {
+	return r.first(func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
 }
 
-// proposed returns the key that was made for a number and may be on its way into the log, nil: there is none.
-func (r *keyring) proposed(number uint64) *heldKey {
-	i := slices.IndexFunc(r.held, func(k heldKey) bool { return k.number == number })
-	if i < 0 {
-		return nil
+// proposed returns a key with a number that may be on its way into the log, and that no others than these members may have.
+func (r *keyring) proposed(number uint64, members []string) (heldKey, bool) {
+	return r.first(func(k heldKey) bool { return k.number == number && slices.Equal(k.members, members) })
+}
+
+func (r *keyring) first(is func(heldKey) bool) (heldKey, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.held, is); i >= 0 {
+		return r.held[i], true
 	}
-	return &r.held[i]
+	return heldKey{}, false
 }
 
 // add puts a key beside those that are there, on stable storage.
-func (r *keyring) add(k heldKey) error { return r.replace(append(slices.Clone(r.held), k)) }
+func (r *keyring) add(k heldKey) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case slices.ContainsFunc(r.held, k.is):
+		return nil
+	case len(r.held) >= maxHeld:
+		return fmt.Errorf("seal: %s holds %d keys of which the log has taken none", r.path, maxHeld)
+	}
+	return r.replaceLocked(append(slices.Clone(r.held), k))
+}
 
-// keep sees to it that a key is on stable storage, and drops all that it takes the place of. Those with higher numbers stay: the log
-// may name one of them, further than the store has got.
+func (k heldKey) is(other heldKey) bool { return k.number == other.number && k.seed == other.seed }
+
+// keep sees to it that a key that the log has is on stable storage, and drops all that it takes the place of. Those with higher
+// numbers stay: the log may name one of them, further than the store has got.
 func (r *keyring) keep(k heldKey) error {
-	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool {
-		return other.number <= k.number && other.signer.PublicKey() != k.signer.PublicKey()
-	})
-	if r.find(k.number, k.signer.PublicKey()) == nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool { return other.number <= k.number && !other.is(k) })
+	if !slices.ContainsFunc(held, k.is) {
 		held = append(held, k)
 	} else if len(held) == len(r.held) {
 		return nil
 	}
-	return r.replace(held)
+	return r.replaceLocked(held)
 }
 
-func (r *keyring) replace(held []heldKey) error {
+func (r *keyring) replaceLocked(held []heldKey) error {
 	f := keyFile{Cluster: fmt.Sprintf("%x", r.cluster)}
 	for _, k := range held {
-		f.Keys = append(f.Keys, fileKey{k.number, k.seed[:]})
+		f.Keys = append(f.Keys, fileKey{k.number, k.seed[:], k.members})
 	}
 	text, err := json.Marshal(f)
 	if err == nil {

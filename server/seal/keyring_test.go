@@ -27,7 +27,7 @@ func ringOf(t testing.TB, text string) *keyring {
 
 func clusterText() string {
 	r := &keyring{disk: vfs.NewMem(), path: "key", cluster: storagetest.Cluster}
-	_ = r.replace(nil)
+	_ = r.replaceLocked(nil)
 	text, _ := storage.ReadFile(r.disk, r.path, maxKeyFile)
 	return strings.Split(string(text), `"`)[3]
 }
@@ -51,6 +51,7 @@ func FuzzKeyFile(f *testing.F) {
 	f.Add(strings.Replace(good, "]}", `,{"number":2,"seed":"`+goodSeed+`"}]}`, 1))
 	f.Add(strings.Replace(good, `"number":1`, `"number":18446744073709551615`, 1))
 	f.Add(strings.Replace(good, goodSeed, "AAEC", 1))
+	f.Add(strings.Replace(good, `}]`, `,"members":["n1.1","n2.2"]}]`, 1))
 	f.Add(strings.Replace(good, `"keys":[`, `"keys":[null,`, 1))
 	f.Add("{}")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -62,10 +63,10 @@ func FuzzKeyFile(f *testing.F) {
 			return
 		}
 		again := &keyring{disk: r.disk, path: r.path, cluster: r.cluster}
-		if err := r.replace(r.held); err != nil {
+		if err := r.replaceLocked(r.held); err != nil {
 			t.Fatal(err)
 		}
-		if err := again.open(); err != nil || !slices.EqualFunc(again.held, r.held, func(a, b heldKey) bool { return a.number == b.number && a.seed == b.seed }) {
+		if err := again.open(); err != nil || !slices.EqualFunc(again.held, r.held, func(a, b heldKey) bool { return a.is(b) && slices.Equal(a.members, b.members) }) {
 			t.Errorf("%d keys became %d: %v", len(r.held), len(again.held), err)
 		}
 	})

@@ -26,7 +26,7 @@ func TestRefusedRotations(t *testing.T) {
 		}
 	}
 	g.before = nil
-	if _, ok := n.sealer.Seed(t.Context(), 1); !ok {
+	if _, ok := n.sealer.Seed(1); !ok {
 		t.Error("the key in use is not given to other members any more")
 	}
 	// The node restarts.
@@ -74,7 +74,7 @@ func TestLostFirstKey(t *testing.T) {
 				if err := m.sealer.tend(t.Context(), true); err != nil {
 					t.Fatal(err)
 				}
-				if _, ok := m.sealer.Seed(t.Context(), 1); !ok {
+				if _, ok := m.sealer.Seed(1); !ok {
 					t.Error("a node does not have the key that the log has")
 				}
 			}
@@ -115,12 +115,14 @@ func TestRestartBeforeReplay(t *testing.T) {
 // that it is lost; once it answers, its key endorses the new one.
 func TestRotateWhileFetching(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		g := newGroup(t, t.TempDir(), 2)
+		g := newGroup(t, t.TempDir(), 3)
 		a, b := g.nodes[0], g.nodes[1]
 		g.append("run", 0, 1)
+		b.silent.Store(true) // while the key is made
 		if k, err := a.sealer.Rotate(t.Context(), false); err != nil || k.Number != 1 {
 			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)
 		}
+		b.silent.Store(false)
 		silent := [][]byte{}
 		b.seeds.Store(&silent)
 		a.leads.Store(false)
@@ -205,8 +207,8 @@ func TestWaitForTheKeyEnds(t *testing.T) {
 	if _, err := n.sealer.Rotate(short, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("another rotation: %v", err)
 	}
-	if _, ok := n.sealer.Seed(short, 1); ok {
-		t.Error("the key was given while it was being changed")
+	if _, ok := n.sealer.Seed(1); !ok {
+		t.Error("another member is not given the key while it is being changed")
 	}
 	close(goOn)
 	if err := <-rotated; err != nil {

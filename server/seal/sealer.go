@@ -18,6 +18,10 @@ import (
 var (
 	// ErrKeyMissing means that the node does not have the key with which the cluster signs.
 	ErrKeyMissing = errors.New("seal: the node does not have the cluster's signing key")
+	// ErrNotGiven means that no majority keeps a new key, which was not proposed then.
+	ErrNotGiven = errors.New("seal: no majority of the members answers to keep the new signing key")
+	// ErrKeyTaken means that the log has another key with the number.
+	ErrKeyTaken = errors.New("seal: the log has another signing key with this number")
 	// ErrClosed means that the node is going down.
 	ErrClosed = errors.New("seal: closed")
 )
@@ -25,7 +29,7 @@ var (
 const (
 	// step is how often it is looked whether there is a new key, or something to sign.
 	step = time.Second
-	// fetchTimeout bounds how long other members are asked for the key at a time.
+	// fetchTimeout bounds how long other members are asked for the key, or to keep it, at a time.
 	fetchTimeout = 5 * time.Second
 	// missingAfter is how long the key is looked for before it is said to be missing.
 	missingAfter = 3 * time.Second
@@ -49,6 +53,11 @@ type Options struct {
 	Propose func(context.Context, storage.Command) (storage.Outcome, error)
 	// Fetch asks other members for the key with a number, until take says that it has the right one.
 	Fetch func(ctx context.Context, number uint64, take func(seed []byte) bool)
+	// Members are the Raft ids of all members, this node among them.
+	Members func() []string
+	// Give has a majority of the voters, with this node, keep a key on stable storage, and gives it to none but these members.
+	// ErrNotGiven: not so many answer.
+	Give func(ctx context.Context, number uint64, seed []byte, members []string) error
 	// Missing is told whether the cluster has a key that neither this node nor any other gives.
 	Missing func(bool)
 	// Clock is the node's. Default: time.Now.

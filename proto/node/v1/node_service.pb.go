@@ -1062,6 +1062,104 @@ func (x *FetchSigningKeyResponse) GetSeed() []byte {
 	return nil
 }
 
+type KeepSigningKeyRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// As in FetchSigningKeyResponse.
+	Seed []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	// Who may be given the key before the log has its public part.
+	MemberRaftIds []string `protobuf:"bytes,3,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepSigningKeyRequest) Reset() {
+	*x = KeepSigningKeyRequest{}
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepSigningKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepSigningKeyRequest) ProtoMessage() {}
+
+func (x *KeepSigningKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepSigningKeyRequest.ProtoReflect.Descriptor instead.
+func (*KeepSigningKeyRequest) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KeepSigningKeyRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *KeepSigningKeyRequest) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
+func (x *KeepSigningKeyRequest) GetMemberRaftIds() []string {
+	if x != nil {
+		return x.MemberRaftIds
+	}
+	return nil
+}
+
+type KeepSigningKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepSigningKeyResponse) Reset() {
+	*x = KeepSigningKeyResponse{}
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepSigningKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepSigningKeyResponse) ProtoMessage() {}
+
+func (x *KeepSigningKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepSigningKeyResponse.ProtoReflect.Descriptor instead.
+func (*KeepSigningKeyResponse) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
+}
+
 type OpenCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the checkpoint from now on: chosen at random by who asks, so that an answer that is lost can be asked for
@@ -1073,7 +1171,7 @@ type OpenCheckpointRequest struct {
 
 func (x *OpenCheckpointRequest) Reset() {
 	*x = OpenCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1183,7 @@ func (x *OpenCheckpointRequest) String() string {
 func (*OpenCheckpointRequest) ProtoMessage() {}
 
 func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1196,7 @@ func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OpenCheckpointRequest) GetCheckpointId() string {
@@ -1120,7 +1218,7 @@ type OpenCheckpointResponse struct {
 
 func (x *OpenCheckpointResponse) Reset() {
 	*x = OpenCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1230,7 @@ func (x *OpenCheckpointResponse) String() string {
 func (*OpenCheckpointResponse) ProtoMessage() {}
 
 func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1243,7 @@ func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OpenCheckpointResponse) GetManifest() []byte {
@@ -1173,7 +1271,7 @@ type ReadCheckpointRequest struct {
 
 func (x *ReadCheckpointRequest) Reset() {
 	*x = ReadCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1283,7 @@ func (x *ReadCheckpointRequest) String() string {
 func (*ReadCheckpointRequest) ProtoMessage() {}
 
 func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1296,7 @@ func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadCheckpointRequest) GetCheckpointId() string {
@@ -1236,7 +1334,7 @@ type ReadCheckpointResponse struct {
 
 func (x *ReadCheckpointResponse) Reset() {
 	*x = ReadCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1346,7 @@ func (x *ReadCheckpointResponse) String() string {
 func (*ReadCheckpointResponse) ProtoMessage() {}
 
 func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1359,7 @@ func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadCheckpointResponse) GetData() []byte {
@@ -1294,7 +1392,7 @@ type CloseCheckpointRequest struct {
 
 func (x *CloseCheckpointRequest) Reset() {
 	*x = CloseCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1404,7 @@ func (x *CloseCheckpointRequest) String() string {
 func (*CloseCheckpointRequest) ProtoMessage() {}
 
 func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1417,7 @@ func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CloseCheckpointRequest) GetCheckpointId() string {
@@ -1337,7 +1435,7 @@ type CloseCheckpointResponse struct {
 
 func (x *CloseCheckpointResponse) Reset() {
 	*x = CloseCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1447,7 @@ func (x *CloseCheckpointResponse) String() string {
 func (*CloseCheckpointResponse) ProtoMessage() {}
 
 func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1460,7 @@ func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{22}
 }
 
 var File_node_v1_node_service_proto protoreflect.FileDescriptor
@@ -1452,7 +1550,12 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x16FetchSigningKeyRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"-\n" +
 	"\x17FetchSigningKeyResponse\x12\x12\n" +
-	"\x04seed\x18\x01 \x01(\fR\x04seed\"<\n" +
+	"\x04seed\x18\x01 \x01(\fR\x04seed\"k\n" +
+	"\x15KeepSigningKeyRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04seed\x18\x02 \x01(\fR\x04seed\x12&\n" +
+	"\x0fmember_raft_ids\x18\x03 \x03(\tR\rmemberRaftIds\"\x18\n" +
+	"\x16KeepSigningKeyResponse\"<\n" +
 	"\x15OpenCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"L\n" +
 	"\x16OpenCheckpointResponse\x12\x1a\n" +
@@ -1469,7 +1572,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\t_file_crc\"=\n" +
 	"\x16CloseCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"\x19\n" +
-	"\x17CloseCheckpointResponse2\xf6\x05\n" +
+	"\x17CloseCheckpointResponse2\xc9\x06\n" +
 	"\vNodeService\x12?\n" +
 	"\bDescribe\x12\x18.node.v1.DescribeRequest\x1a\x19.node.v1.DescribeResponse\x129\n" +
 	"\x06Invite\x12\x16.node.v1.InviteRequest\x1a\x17.node.v1.InviteResponse\x123\n" +
@@ -1478,6 +1581,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\fReadPosition\x12\x1c.node.v1.ReadPositionRequest\x1a\x1d.node.v1.ReadPositionResponse\x12K\n" +
 	"\fCloseThrough\x12\x1c.node.v1.CloseThroughRequest\x1a\x1d.node.v1.CloseThroughResponse\x12T\n" +
 	"\x0fFetchSigningKey\x12\x1f.node.v1.FetchSigningKeyRequest\x1a .node.v1.FetchSigningKeyResponse\x12Q\n" +
+	"\x0eKeepSigningKey\x12\x1e.node.v1.KeepSigningKeyRequest\x1a\x1f.node.v1.KeepSigningKeyResponse\x12Q\n" +
 	"\x0eOpenCheckpoint\x12\x1e.node.v1.OpenCheckpointRequest\x1a\x1f.node.v1.OpenCheckpointResponse\x12S\n" +
 	"\x0eReadCheckpoint\x12\x1e.node.v1.ReadCheckpointRequest\x1a\x1f.node.v1.ReadCheckpointResponse0\x01\x12T\n" +
 	"\x0fCloseCheckpoint\x12\x1f.node.v1.CloseCheckpointRequest\x1a .node.v1.CloseCheckpointResponseBy\n" +
@@ -1496,7 +1600,7 @@ func file_node_v1_node_service_proto_rawDescGZIP() []byte {
 }
 
 var file_node_v1_node_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_node_v1_node_service_proto_goTypes = []any{
 	(NodeState_Value)(0),            // 0: node.v1.NodeState.Value
 	(*DescribeRequest)(nil),         // 1: node.v1.DescribeRequest
@@ -1514,12 +1618,14 @@ var file_node_v1_node_service_proto_goTypes = []any{
 	(*CloseThroughResponse)(nil),    // 13: node.v1.CloseThroughResponse
 	(*FetchSigningKeyRequest)(nil),  // 14: node.v1.FetchSigningKeyRequest
 	(*FetchSigningKeyResponse)(nil), // 15: node.v1.FetchSigningKeyResponse
-	(*OpenCheckpointRequest)(nil),   // 16: node.v1.OpenCheckpointRequest
-	(*OpenCheckpointResponse)(nil),  // 17: node.v1.OpenCheckpointResponse
-	(*ReadCheckpointRequest)(nil),   // 18: node.v1.ReadCheckpointRequest
-	(*ReadCheckpointResponse)(nil),  // 19: node.v1.ReadCheckpointResponse
-	(*CloseCheckpointRequest)(nil),  // 20: node.v1.CloseCheckpointRequest
-	(*CloseCheckpointResponse)(nil), // 21: node.v1.CloseCheckpointResponse
+	(*KeepSigningKeyRequest)(nil),   // 16: node.v1.KeepSigningKeyRequest
+	(*KeepSigningKeyResponse)(nil),  // 17: node.v1.KeepSigningKeyResponse
+	(*OpenCheckpointRequest)(nil),   // 18: node.v1.OpenCheckpointRequest
+	(*OpenCheckpointResponse)(nil),  // 19: node.v1.OpenCheckpointResponse
+	(*ReadCheckpointRequest)(nil),   // 20: node.v1.ReadCheckpointRequest
+	(*ReadCheckpointResponse)(nil),  // 21: node.v1.ReadCheckpointResponse
+	(*CloseCheckpointRequest)(nil),  // 22: node.v1.CloseCheckpointRequest
+	(*CloseCheckpointResponse)(nil), // 23: node.v1.CloseCheckpointResponse
 }
 var file_node_v1_node_service_proto_depIdxs = []int32{
 	0,  // 0: node.v1.DescribeResponse.state:type_name -> node.v1.NodeState.Value
@@ -1530,21 +1636,23 @@ var file_node_v1_node_service_proto_depIdxs = []int32{
 	10, // 5: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
 	12, // 6: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
 	14, // 7: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
-	16, // 8: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
-	18, // 9: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
-	20, // 10: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
-	2,  // 11: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
-	5,  // 12: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
-	7,  // 13: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
-	9,  // 14: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
-	11, // 15: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
-	13, // 16: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
-	15, // 17: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
-	17, // 18: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
-	19, // 19: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
-	21, // 20: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
-	11, // [11:21] is the sub-list for method output_type
-	1,  // [1:11] is the sub-list for method input_type
+	16, // 8: node.v1.NodeService.KeepSigningKey:input_type -> node.v1.KeepSigningKeyRequest
+	18, // 9: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
+	20, // 10: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
+	22, // 11: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
+	2,  // 12: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
+	5,  // 13: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
+	7,  // 14: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
+	9,  // 15: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
+	11, // 16: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
+	13, // 17: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
+	15, // 18: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
+	17, // 19: node.v1.NodeService.KeepSigningKey:output_type -> node.v1.KeepSigningKeyResponse
+	19, // 20: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
+	21, // 21: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
+	23, // 22: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
+	12, // [12:23] is the sub-list for method output_type
+	1,  // [1:12] is the sub-list for method input_type
 	1,  // [1:1] is the sub-list for extension type_name
 	1,  // [1:1] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
@@ -1555,14 +1663,14 @@ func file_node_v1_node_service_proto_init() {
 	if File_node_v1_node_service_proto != nil {
 		return
 	}
-	file_node_v1_node_service_proto_msgTypes[18].OneofWrappers = []any{}
+	file_node_v1_node_service_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_v1_node_service_proto_rawDesc), len(file_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

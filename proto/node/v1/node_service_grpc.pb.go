@@ -29,6 +29,7 @@ const (
 	NodeService_ReadPosition_FullMethodName    = "/node.v1.NodeService/ReadPosition"
 	NodeService_CloseThrough_FullMethodName    = "/node.v1.NodeService/CloseThrough"
 	NodeService_FetchSigningKey_FullMethodName = "/node.v1.NodeService/FetchSigningKey"
+	NodeService_KeepSigningKey_FullMethodName  = "/node.v1.NodeService/KeepSigningKey"
 	NodeService_OpenCheckpoint_FullMethodName  = "/node.v1.NodeService/OpenCheckpoint"
 	NodeService_ReadCheckpoint_FullMethodName  = "/node.v1.NodeService/ReadCheckpoint"
 	NodeService_CloseCheckpoint_FullMethodName = "/node.v1.NodeService/CloseCheckpoint"
@@ -60,6 +61,10 @@ type NodeServiceClient interface {
 	CloseThrough(ctx context.Context, in *CloseThroughRequest, opts ...grpc.CallOption) (*CloseThroughResponse, error)
 	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
 	FetchSigningKey(ctx context.Context, in *FetchSigningKeyRequest, opts ...grpc.CallOption) (*FetchSigningKeyResponse, error)
+	// KeepSigningKey has a member keep a key that is about to be proposed, on stable storage: a majority does before the log
+	// has its public part, so that no disk is the only one that it is on. The same again is a no-op. FAILED_PRECONDITION: the log has
+	// another key with the number.
+	KeepSigningKey(ctx context.Context, in *KeepSigningKeyRequest, opts ...grpc.CallOption) (*KeepSigningKeyResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
 	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error)
@@ -148,6 +153,16 @@ func (c *nodeServiceClient) FetchSigningKey(ctx context.Context, in *FetchSignin
 	return out, nil
 }
 
+func (c *nodeServiceClient) KeepSigningKey(ctx context.Context, in *KeepSigningKeyRequest, opts ...grpc.CallOption) (*KeepSigningKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeepSigningKeyResponse)
+	err := c.cc.Invoke(ctx, NodeService_KeepSigningKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(OpenCheckpointResponse)
@@ -213,6 +228,10 @@ type NodeServiceServer interface {
 	CloseThrough(context.Context, *CloseThroughRequest) (*CloseThroughResponse, error)
 	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
 	FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error)
+	// KeepSigningKey has a member keep a key that is about to be proposed, on stable storage: a majority does before the log
+	// has its public part, so that no disk is the only one that it is on. The same again is a no-op. FAILED_PRECONDITION: the log has
+	// another key with the number.
+	KeepSigningKey(context.Context, *KeepSigningKeyRequest) (*KeepSigningKeyResponse, error)
 	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
 	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
 	OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error)
@@ -251,6 +270,9 @@ func (UnimplementedNodeServiceServer) CloseThrough(context.Context, *CloseThroug
 }
 func (UnimplementedNodeServiceServer) FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FetchSigningKey not implemented")
+}
+func (UnimplementedNodeServiceServer) KeepSigningKey(context.Context, *KeepSigningKeyRequest) (*KeepSigningKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method KeepSigningKey not implemented")
 }
 func (UnimplementedNodeServiceServer) OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenCheckpoint not implemented")
@@ -408,6 +430,24 @@ func _NodeService_FetchSigningKey_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_KeepSigningKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeepSigningKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).KeepSigningKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_KeepSigningKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).KeepSigningKey(ctx, req.(*KeepSigningKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_OpenCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(OpenCheckpointRequest)
 	if err := dec(in); err != nil {
@@ -489,6 +529,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FetchSigningKey",
 			Handler:    _NodeService_FetchSigningKey_Handler,
+		},
+		{
+			MethodName: "KeepSigningKey",
+			Handler:    _NodeService_KeepSigningKey_Handler,
 		},
 		{
 			MethodName: "OpenCheckpoint",
