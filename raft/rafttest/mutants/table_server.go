@@ -57,13 +57,25 @@ func reads() []Mutant {
 // proofs are bugs about what the cluster signs with.
 func proofs() []Mutant {
 	return []Mutant{{
-		Name: "key-not-kept", Breaks: "READ-4", What: "a leader that is not told whether its signing key was taken forgets it",
+		Name: "key-not-kept", Breaks: "READ-4", What: "a leader that is not told whether its signing key was taken makes another, and forgets the first",
+		Edits: []Edit{{
+			File: "server/seal/keyring.go",
+			Old:  "return k.number == number && slices.Equal(k.members, members) })",
+			New:  "return false })",
+		}, {
+			File: "server/seal/keyring.go",
+			Old:  "return r.replaceLocked(append(slices.Clone(r.held), k))",
+			New:  "return r.replaceLocked(append(slices.DeleteFunc(slices.Clone(r.held), func(o heldKey) bool { return o.number == k.number }), k))",
+		}},
+		Faults: []string{"rotate-key", "transfer", "split"}, Every: 100 * time.Millisecond,
+	}, {
+		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others look what the log has",
 		Edits: []Edit{{
 			File: "server/seal/key.go",
-			Old:  "\tif err = errors.Join(err, outcome.Err); err != nil {\n",
-			New:  "\tif err = errors.Join(err, outcome.Err); err != nil {\n\t\t_ = s.keys.replace(nil)\n",
+			Old:  "if err := s.giveLocked(k); err != nil {",
+			New:  "if err := error(nil); err != nil {",
 		}},
-		Faults: []string{"restart", "transfer", "split"}, Every: 100 * time.Millisecond,
+		Faults: []string{"replace"},
 	}}
 }
 

@@ -9,8 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-
-	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // dial makes a host's connection to a node.
@@ -26,18 +24,4 @@ func (w *world) dial(host string, node int) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	return conn, nil
-}
-
-// operator is a host from which nodes are told what to do.
-type operator struct{ world *world }
-
-// transfer asks a node to hand the leadership over, to whomever it likes.
-func (o operator) transfer(ctx context.Context, node int) error {
-	conn, err := o.world.dial("operator", node)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
-	return err
 }

@@ -19,7 +19,7 @@
 //   - Clocks (clock.go): each node's has a skew and a drift, and jumps. Timers are the bubble's, and right.
 //   - Power (node.go): a node's goroutines cannot be killed. One that loses its power keeps running as a ghost, on a copy of its disk that nobody
 //     will see again, with no connection to anybody, until it is closed.
-//   - Operators (replace.go): restart nodes, move the leadership, and replace a node whose disk is lost.
+//   - Operators (operator.go, replace.go): restart nodes, move the leadership, rotate the signing key, and replace a node whose disk is lost.
 //
 // # What is not
 //

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -59,7 +58,9 @@ func (w *world) do(f Fault) {
 	case SlowDisk, FullDisk, SyncError:
 		w.hurtDisk(f)
 	case Transfer:
-		w.transfer(f)
+		w.operator.transfer(f)
+	case RotateKey:
+		w.operator.rotateKey(f)
 	case Replace:
 		w.replace(f)
 	}
@@ -173,14 +174,6 @@ func (w *world) hurtDisk(f Fault) {
 }
 
 // transfer asks a node to hand the leadership over.
-func (w *world) transfer(f Fault) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := w.operator.transfer(ctx, f.Nodes[0]); err == nil {
-		w.count(f.Kind)
-	}
-}
-
 func (w *world) allServe() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.serving() == nil })
 }

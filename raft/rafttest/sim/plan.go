@@ -34,13 +34,14 @@ const (
 	Transfer   Kind = "transfer"     // of the leadership, by an operator
 	CrashPoint Kind = "crash-point"  // a loss of power right before a certain write
 	Replace    Kind = "replace"      // of a node whose disk is lost, by an operator
+	RotateKey  Kind = "rotate-key"   // with which the cluster signs, by an operator
 )
 
 // Kinds lists all of them.
 func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
-		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint, Replace,
+		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint, Replace, RotateKey,
 	}
 }
 
@@ -89,6 +90,7 @@ type PlanOptions struct {
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
 	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8, Replace: 2,
+	RotateKey: 2,
 }
 
 // fewKinds draws some of the kinds. What one kind of fault leads to, others often end before it is seen: losses of power, say, let no
@@ -169,7 +171,7 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(300*time.Millisecond))
 	case ClockJump:
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(10*time.Second))-int64(5*time.Second)
-	case FullDisk, SyncError, ClientCut, Transfer, Replace:
+	case FullDisk, SyncError, ClientCut, Transfer, Replace, RotateKey:
 		f.Nodes = f.Nodes[:1]
 	default:
 	}

@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	// replacePatience is how long an operator tries to take one step, while others fail.
+	replacePatience = 5 * time.Minute
+	operatorPause   = 200 * time.Millisecond
+	operatorTimeout = 5 * time.Second
+)
+
+// operator is a host from which nodes are told what to do.
+type operator struct{ world *world }
+
+// transfer has the leadership handed over, to whomever the leader likes.
+func (o operator) transfer(f Fault) {
+	o.once(f, func(ctx context.Context, via runlogv1.ClusterServiceClient, _ runlogv1.AuditServiceClient) error {
+		_, err := via.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
+		return err
+	})
+}
+
+// rotateKey has the cluster sign with another key from now on, for which the one before vouches.
+func (o operator) rotateKey(f Fault) {
+	o.once(f, func(ctx context.Context, _ runlogv1.ClusterServiceClient, via runlogv1.AuditServiceClient) error {
+		_, err := via.RotateSigningKey(ctx, &runlogv1.RotateSigningKeyRequest{})
+		return err
+	})
+}
+
+// once asks the node of a fault for something, and counts it if it was done.
+func (o operator) once(f Fault, do func(context.Context, runlogv1.ClusterServiceClient, runlogv1.AuditServiceClient) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
+	defer cancel()
+	conn, err := o.world.dial("operator", f.Nodes[0])
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	if do(ctx, runlogv1.NewClusterServiceClient(conn), runlogv1.NewAuditServiceClient(conn)) == nil {
+		o.world.count(f.Kind)
+	}
+}
+
+// until asks one node after the other until it is done.
+func (o operator) until(done func(context.Context, runlogv1.ClusterServiceClient) (yes bool, err error)) error {
+	last := errors.New("it is not done")
+	for began, node := time.Now(), 0; time.Since(began) < replacePatience; node = (node + 1) % len(o.world.nodes) {
+		conn, err := o.world.dial("operator", node)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
+		yes, err := done(ctx, runlogv1.NewClusterServiceClient(conn))
+		cancel()
+		_ = conn.Close()
+		if yes {
+			return nil
+		}
+		last = cmp.Or(err, last)
+		time.Sleep(operatorPause)
+	}
+	return fmt.Errorf("not after %s: %w", replacePatience, last)
+}
+
+// member returns what the cluster says of a node.
+func (o operator) member(host string) (m *runlogv1.Member, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
+	defer cancel()
+	conn, err := o.world.dial("operator", 0)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return memberOf(ctx, runlogv1.NewClusterServiceClient(conn), host)
+}
+
+func memberOf(ctx context.Context, via runlogv1.ClusterServiceClient, host string) (*runlogv1.Member, error) {
+	all, err := via.GetStatus(ctx, &runlogv1.GetStatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all.GetMembers(), func(m *runlogv1.Member) bool { return m.GetNodeId() == host })
+	if i < 0 {
+		return nil, fmt.Errorf("sim: %s is no member", host)
+	}
+	return all.GetMembers()[i], nil
+}
