@@ -25,7 +25,7 @@ func (n *member) restart(disk bool) {
 		n.g.t.Fatal(err)
 	}
 	if !disk {
-		if err := os.Remove(n.opts.KeyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := n.opts.FS.Remove(n.opts.KeyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			n.g.t.Fatal(err)
 		}
 	}
@@ -43,7 +43,7 @@ func (g *group) lead(leader int) {
 func TestMakerLosesItsDisk(t *testing.T) {
 	for _, rotation := range []bool{false, true} {
 		t.Run(fmt.Sprint("rotation-", rotation), func(t *testing.T) {
-			g := newGroup(t, t.TempDir(), 3)
+			g := newGroup(t, "", 3)
 			defer g.close()
 			maker := g.nodes[0]
 			if rotation && !maker.signs() {
@@ -52,7 +52,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 			// It loses its disk when the log has the public part, and nobody has looked yet.
 			g.before = func(c storage.Command) error {
 				g.apply(c)
-				if err := os.Remove(maker.opts.KeyFile); err != nil {
+				if err := maker.opts.FS.Remove(maker.opts.KeyFile); err != nil {
 					t.Error(err)
 				}
 				return errLost
@@ -77,7 +77,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 
 // TestKeepNeedsAMajority: a key that no majority keeps is not proposed, and is the same when one does.
 func TestKeepNeedsAMajority(t *testing.T) {
-	g := newGroup(t, t.TempDir(), 5)
+	g := newGroup(t, "", 5)
 	defer g.close()
 	for _, n := range g.nodes[2:] {
 		n.silent.Store(true)
@@ -103,7 +103,7 @@ func TestKeepNeedsAMajority(t *testing.T) {
 
 // TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when it is made, does not have the cluster's key.
 func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
-	g := newGroup(t, t.TempDir(), 4)
+	g := newGroup(t, "", 4)
 	defer g.close()
 	g.before = func(storage.Command) error { return errLost }
 	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
@@ -127,7 +127,7 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 
 // TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, nor more than a bound, and what is kept stays in the file.
 func TestKeepWhatTheLogHasNot(t *testing.T) {
-	g := newGroup(t, t.TempDir(), 1)
+	g := newGroup(t, "", 1)
 	defer g.close()
 	n := g.nodes[0]
 	if !n.signs() {
@@ -166,13 +166,8 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 // TestOneDiskAtATime: leaders come and go, answers are lost, nodes do not answer for a while, and one after the other loses its disk,
 // once all others that are up have had a look at the log. The key is never gone.
 func TestOneDiskAtATime(t *testing.T) {
-	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := newGroup(t, dir, rapid.SampledFrom([]int{3, 5}).Draw(t, "nodes"))
+		g := newGroup(t, "", rapid.SampledFrom([]int{3, 5}).Draw(t, "nodes"))
 		defer g.close()
 		node := rapid.IntRange(0, len(g.nodes)-1)
 		var late []storage.Command // those that were proposed, and may be taken yet

@@ -49,7 +49,8 @@ type member struct {
 
 var errLost = errors.New("the answer was lost")
 
-// newGroup starts nodes of which the first leads. Nothing is signed before it is asked for.
+// newGroup starts nodes of which the first leads, with their key files in a directory, or in memory. Nothing is signed before it is
+// asked for.
 func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 	g := &group{t: t}
 	for i := range n {
@@ -59,8 +60,11 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 		}
 		nd := &member{g: g, store: store}
 		nd.opts = Options{
-			Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
+			FS: vfs.Default, Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
 			Leading: nd.leads.Load, Propose: g.propose, Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
+		}
+		if dir == "" {
+			nd.opts.FS = vfs.NewMem()
 		}
 		for _, c := range change {
 			c(&nd.opts)
