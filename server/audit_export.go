@@ -68,7 +68,7 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 	err = e.read(ctx)
 	if err == nil {
 		var summary *runlogv1.ExportSummary
-		if summary, err = a.s.exportSummary(w, &answer); err == nil {
+		if summary, err = a.s.exportSummary(ctx, w, &answer); err == nil {
 			err = e.put(ctx, &runlogv1.ExportEventsResponse{ReadThrough: instant(answer.through), Summary: summary})
 		}
 	}
@@ -80,7 +80,7 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 }
 
 // exportSummary is what an export ends with.
-func (s *Server) exportSummary(w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
+func (s *Server) exportSummary(ctx context.Context, w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
 	position := answer.stretch.End
 	if position > 0 {
 		position--
@@ -94,7 +94,7 @@ func (s *Server) exportSummary(w *window, answer *windowAnswer) (*runlogv1.Expor
 	statement := proof.Unsigned(st.Statement())
 	if w.vouched {
 		var err error
-		if statement, _, err = s.sign(st.Statement()); err != nil {
+		if statement, _, err = s.sign(ctx, st.Statement()); err != nil {
 			return nil, err
 		}
 	}

@@ -32,12 +32,12 @@ func (a *auditService) ProveRun(ctx context.Context, req *runlogv1.ProveRunReque
 }
 
 func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
-	// What was acknowledged before the call is applied here.
-	if err := a.s.node.ConfirmLeader(ctx); err != nil {
-		return nil, err
-	}
 	var p *seal.Proof
 	if err := a.s.awaitKey(ctx, func() (err error) {
+		// What was acknowledged before the call is applied here.
+		if err := a.s.node.ConfirmLeader(ctx); err != nil {
+			return err
+		}
 		p, err = a.s.sealer.Load().Prove(ctx, req.RunId, req.Fresh)
 		return err
 	}); err != nil {
@@ -55,12 +55,12 @@ func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequ
 // sealError tells a caller why nothing was signed.
 func sealError(err error) error {
 	switch {
+	case errors.Is(err, seal.ErrNotGiven): // also where it is missing for that
+		return &contract.Error{Reason: contract.ReasonNoLeader,
+			Message: fmt.Sprintf("no signing key was made: %v. Retry once most members are up and keep it", err)}
 	case errors.Is(err, seal.ErrKeyMissing):
 		return &contract.Error{Reason: contract.ReasonSigningKeyMissing,
 			Message: helpful(contract.ReasonSigningKeyMissing, "neither the node nor a member that answers has the key with which the cluster signs")}
-	case errors.Is(err, seal.ErrNotGiven):
-		return &contract.Error{Reason: contract.ReasonNoLeader,
-			Message: fmt.Sprintf("no new key was made, since no majority keeps it: %v. Nothing was stored; retry once most members answer", err)}
 	case errors.Is(err, seal.ErrClosed):
 		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was signed"}
 	default:

@@ -21,7 +21,7 @@ func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditSe
 // haveKey sees to it that the cluster has a key, which it would make when it first signs something.
 func (n *node) haveKey() {
 	n.t.Helper()
-	if _, signed, err := n.server.sign(&proof.Statement{Title: "a test"}); err != nil || !signed {
+	if _, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || !signed {
 		n.t.Fatalf("signed: %t, %v", signed, err)
 	}
 }
@@ -272,7 +272,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 	all := startNodes(t, 3, seldom)
 	all[0].mustAppend("run", numbered(1))
 	hasKey := func(n *node) bool {
-		_, signed, err := n.server.sign(&proof.Statement{Title: "a test"})
+		_, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"})
 		return err == nil && signed
 	}
 	for _, n := range all {
@@ -355,7 +355,7 @@ func TestSigningKeyMissing(t *testing.T) {
 		}
 	})
 	eventually(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.standing()), alertKeyMissing) })
-	if note, signed, err := n.server.sign(&proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
+	if note, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
 		t.Errorf("signed %t: %q, %v", signed, note, err)
 	}
 	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})

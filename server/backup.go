@@ -72,7 +72,7 @@ func (b *backupStream) run(ctx context.Context, req *runlogv1.BackupRequest, sen
 	began := time.Now()
 	b.describe(checkpoint)
 	b.out = newOutbox(ctx, b.s, send)
-	err = b.send(checkpoint, req)
+	err = b.send(ctx, checkpoint, req)
 	if err = errors.Join(err, b.out.end(err)); err != nil {
 		if errors.Is(context.Cause(ctx), errStopping) {
 			err = errBackupStopped
@@ -112,7 +112,7 @@ func (b *backupStream) describe(c *storage.Checkpoint) {
 }
 
 // send sends all files, and the manifest.
-func (b *backupStream) send(c *storage.Checkpoint, req *runlogv1.BackupRequest) error {
+func (b *backupStream) send(ctx context.Context, c *storage.Checkpoint, req *runlogv1.BackupRequest) error {
 	b.known = map[string]*runlogv1.BackupFile{}
 	for _, k := range req.Known {
 		if k.Origin == b.made.Origin {
@@ -128,7 +128,7 @@ func (b *backupStream) send(c *storage.Checkpoint, req *runlogv1.BackupRequest) 
 			return err
 		}
 	}
-	note, _, err := b.s.sign(b.made.Statement())
+	note, _, err := b.s.sign(ctx, b.made.Statement())
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,10 @@ const (
 
 // sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
-func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error) {
-	err = s.awaitKey(s.stopping, func() error {
-		if note, signed, err = s.sealer.Load().Sign(st); err == nil && !signed {
+func (s *Server) sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
+	err = s.awaitKey(ctx, func() error {
+		var err error
+		if note, signed, err = s.sealer.Load().Sign(ctx, st); err == nil && !signed {
 			return seal.ErrKeyMissing
 		}
 		return err
@@ -38,9 +39,9 @@ func (s *Server) sign(st *proof.Statement) (note string, signed bool, err error)
 func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 	again := time.NewTicker(keyRetry)
 	defer again.Stop()
-	for tries := keyPatience / keyRetry; ; tries-- {
+	for until := time.Now().Add(keyPatience); ; {
 		err := do()
-		if !errors.Is(err, seal.ErrKeyMissing) || tries == 0 || s.keyGone.Load() || s.opts.CheckpointInterval < 0 {
+		if !errors.Is(err, seal.ErrKeyMissing) || s.keyGone.Load() || s.opts.CheckpointInterval < 0 || time.Now().After(until) {
 			return err
 		}
 		select {
@@ -105,9 +106,9 @@ func (s *Server) signingKey(number uint64) ([]byte, bool) {
 }
 
 // keepSigningKey keeps a key that another member is about to propose.
-func (s *Server) keepSigningKey(number uint64, seed []byte, members []string) error {
+func (s *Server) keepSigningKey(number uint64, seed []byte) error {
 	if sealer := s.sealer.Load(); sealer != nil {
-		return sealer.Keep(number, seed, members)
+		return sealer.Keep(number, seed)
 	}
 	return errors.New("the node is being started")
 }

@@ -54,8 +54,8 @@ type Options struct {
 	Alerts func() []string
 	// SigningKey returns the private part of the key with which the cluster signs, for another member.
 	SigningKey func(number uint64) (seed []byte, ok bool)
-	// KeepSigningKey keeps one that another member is about to propose, which no others than members are given before the log has it.
-	KeepSigningKey func(number uint64, seed []byte, members []string) error
+	// KeepSigningKey keeps one that another member is about to propose.
+	KeepSigningKey func(number uint64, seed []byte) error
 	// Fail is told why the node cannot go on. Required.
 	Fail func(error)
 	// Clock is the node's. Default: time.Now.
@@ -84,7 +84,7 @@ func (o *Options) EnsureDefaults() {
 		o.SigningKey = func(uint64) ([]byte, bool) { return nil, false }
 	}
 	if o.KeepSigningKey == nil {
-		o.KeepSigningKey = func(uint64, []byte, []string) error { return errors.ErrUnsupported }
+		o.KeepSigningKey = func(uint64, []byte) error { return errors.ErrUnsupported }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

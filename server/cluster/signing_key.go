@@ -1,11 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,8 +27,8 @@ func (s *service) FetchSigningKey(_ context.Context, req *nodev1.FetchSigningKey
 
 // KeepSigningKey keeps a key that a member is about to propose.
 func (s *service) KeepSigningKey(_ context.Context, req *nodev1.KeepSigningKeyRequest) (*nodev1.KeepSigningKeyResponse, error) {
-	if err := s.c.opts.KeepSigningKey(req.Number, req.Seed, req.MemberRaftIds); err != nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "node %s does not keep signing key %d: %v", s.c.Identity().NodeID, req.Number, err)
+	if err := s.c.opts.KeepSigningKey(req.Number, req.Seed); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return &nodev1.KeepSigningKeyResponse{}, nil
 }
@@ -37,7 +38,11 @@ const signingKeyTimeout = time.Second
 
 // FetchSigningKey asks the other members for the key with a number, one after the other, until take says that it has it.
 func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(seed []byte) bool) {
-	for _, m := range c.members() {
+	r := c.running.Load()
+	if r == nil {
+		return
+	}
+	for _, m := range r.node.Members() {
 		if m.ID == c.selfID() {
 			continue
 		}
@@ -57,49 +62,60 @@ func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(
 // GiveSigningKey has the other members keep a key, but for those that are not in members. It is an error if those that do are, with
 // this node, which has it, no majority of the voters.
 func (c *Cluster) GiveSigningKey(ctx context.Context, number uint64, seed []byte, members []string) error {
+	r := c.running.Load()
+	if r == nil {
+		return errors.New("the node does not take part in its cluster yet")
+	}
+	req := &nodev1.KeepSigningKeyRequest{Number: number, Seed: seed}
+	return give(ctx, r.node.Members(), members, func(ctx context.Context, m raft.Member) error {
+		if m.ID == c.selfID() {
+			return nil
+		}
+		k, err := c.links.to(m.ID, m.Address)
+		if err == nil {
+			_, err = k.node.KeepSigningKey(ctx, req)
+		}
+		return err
+	})
+}
+
+// give asks all members at once that are in to, until a majority of the voters has taken what there is to give.
+func give(ctx context.Context, all []raft.Member, to []string, ask func(context.Context, raft.Member) error) error {
 	ctx, cancel := context.WithTimeout(ctx, signingKeyTimeout)
 	defer cancel()
-	req := &nodev1.KeepSigningKeyRequest{Number: number, Seed: seed, MemberRaftIds: members}
-	all := c.members()
-	refused := make([]error, len(all))
-	var asked sync.WaitGroup
-	for i, m := range all {
-		switch {
-		case m.ID == c.selfID():
-		case slices.Contains(members, m.ID):
-			asked.Go(func() { refused[i] = c.give(ctx, m, req) })
-		default:
-			refused[i] = fmt.Errorf("%s has become a member meanwhile", m.ID)
-		}
+	type answer struct {
+		m   raft.Member
+		err error
 	}
-	asked.Wait()
-	voters, keep := 0, 0
-	for i, m := range all {
+	answers := make(chan answer, len(all))
+	voters, taken := 0, 0
+	for _, m := range all {
 		if m.Voter {
 			voters++
-			if refused[i] == nil {
-				keep++
+		}
+		go func() {
+			err := errors.New("has become a member meanwhile")
+			if slices.Contains(to, m.ID) {
+				err = ask(ctx, m)
+			}
+			answers <- answer{m, err}
+		}()
+	}
+	var refused []string
+	for range all { // also those that are late, each of which ends soon after a majority has it
+		a := <-answers
+		switch {
+		case a.err != nil:
+			refused = append(refused, fmt.Sprintf("%s: %s", a.m.ID, cmp.Or(status.Convert(a.err).Message(), a.err.Error())))
+		case a.m.Voter:
+			if taken++; taken > voters/2 {
+				cancel()
 			}
 		}
 	}
-	if keep <= voters/2 {
-		return fmt.Errorf("of %d voters %d keep it: %w", voters, keep, errors.Join(refused...))
+	if taken > voters/2 {
+		return nil
 	}
-	return nil
-}
-
-func (c *Cluster) give(ctx context.Context, m raft.Member, req *nodev1.KeepSigningKeyRequest) error {
-	k, err := c.links.to(m.ID, m.Address)
-	if err == nil {
-		_, err = k.node.KeepSigningKey(ctx, req)
-	}
-	return err
-}
-
-// members are all, as far as this node knows; none while it does not take part.
-func (c *Cluster) members() []raft.Member {
-	if r := c.running.Load(); r != nil {
-		return r.node.Members()
-	}
-	return nil
+	slices.Sort(refused)
+	return fmt.Errorf("of %d voters %d have it; %s", voters, taken, strings.Join(refused, "; "))
 }

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,13 +16,15 @@ import (
 
 // signs tells whether a node signs with the newest key.
 func (n *member) signs() bool {
-	_, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"})
+	_, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
 	return err == nil && signed
 }
 
 // restart starts the Sealer of a node again, where its disk is lost without the file of its keys.
 func (n *member) restart(disk bool) {
-	if err := n.sealer.Close(); err != nil {
+	was := n.sealer
+	n.live(nil)
+	if err := was.Close(); err != nil {
 		n.g.t.Fatal(err)
 	}
 	if !disk {
@@ -29,7 +32,7 @@ func (n *member) restart(disk bool) {
 			n.g.t.Fatal(err)
 		}
 	}
-	n.sealer = New(n.opts)
+	n.live(New(n.opts))
 }
 
 // lead makes one node the leader, -1: none.
@@ -79,53 +82,90 @@ func TestMakerLosesItsDisk(t *testing.T) {
 func TestKeepNeedsAMajority(t *testing.T) {
 	g := newGroup(t, "", 5)
 	defer g.close()
+	maker := g.nodes[0]
 	for _, n := range g.nodes[2:] {
 		n.silent.Store(true)
 	}
 	proposed := 0
 	g.before = func(storage.Command) error { proposed++; return nil }
 	for range manyTries {
-		if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+		if _, err := maker.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 			t.Fatalf("%v, of five nodes two have the key", err)
 		}
 	}
-	made, ok := g.nodes[0].sealer.keys.proposed(1, g.members())
+	if _, err := maker.sealer.Prove(t.Context(), "run", true); errors.Is(err, ErrKeyMissing) {
+		t.Errorf("a run that is not there: %v", err)
+	}
+	g.append("run", 0, 1)
+	if _, err := maker.sealer.Prove(t.Context(), "run", true); !errors.Is(err, ErrKeyMissing) || !errors.Is(err, ErrNotGiven) {
+		t.Errorf("a proof without a key: %v", err)
+	}
+	made, ok := maker.sealer.keys.proposed(1, g.members())
 	if !ok || proposed > 0 {
 		t.Fatalf("%d were proposed", proposed)
 	}
 	g.nodes[2].silent.Store(false)
-	g.lead(1) // another that was given it leads now
-	k, err := g.nodes[1].sealer.Rotate(t.Context(), false)
+	k, err := maker.sealer.Rotate(t.Context(), false)
 	if err != nil || k.PublicKey != made.signer.PublicKey() {
 		t.Errorf("%+v, %v", k, err)
 	}
 }
 
-// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when it is made, does not have the cluster's key.
+// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when the next is asked for, does not have that one:
+// whoever made the first, and however it came to those who are still there.
 func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
-	g := newGroup(t, "", 4)
-	defer g.close()
-	g.before = func(storage.Command) error { return errLost }
-	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
-		t.Fatal(err)
-	}
-	g.before = nil
-	left, ok := g.nodes[3].sealer.keys.proposed(1, g.members())
-	if !ok {
-		t.Fatal("it was not given the key")
-	}
-	g.removed = map[int]bool{3: true}
-	g.lead(1)
-	k, err := g.nodes[1].sealer.Rotate(t.Context(), false)
-	if err != nil || k.PublicKey == left.signer.PublicKey() {
-		t.Errorf("%v: a node that has left has the private part", err)
-	}
-	if _, ok := g.nodes[3].sealer.keys.find(1, k.PublicKey); ok {
-		t.Error("it was given the new one, too")
+	for maker := range 4 {
+		t.Run(fmt.Sprint("maker-", maker), func(t *testing.T) {
+			g := newGroup(t, "", 4)
+			defer g.close()
+			g.before = func(storage.Command) error { return errLost }
+			g.lead(maker)
+			if _, err := g.nodes[maker].sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+				t.Fatal(err)
+			}
+			g.before = nil
+			seeds := g.seedsOf(3)
+			if len(seeds) == 0 {
+				t.Fatal("it was not given the key")
+			}
+			g.removed = map[int]bool{3: true}
+			g.lead(0)
+			if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(seeds, string(seed)) || slices.Contains(g.seedsOf(3), string(seed)) {
+				t.Error("a node that has left has the private part")
+			}
+		})
 	}
 }
 
-// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, nor more than a bound, and what is kept stays in the file.
+// seedsOf are the keys that a node has.
+func (g *group) seedsOf(node int) (seeds []string) {
+	for _, k := range g.nodes[node].sealer.keys.held {
+		seeds = append(seeds, string(k.seed[:]))
+	}
+	return seeds
+}
+
+// TestLeftWhileTheKeyWasGiven: who is removed while a key is given has it, so that it is not proposed.
+func TestLeftWhileTheKeyWasGiven(t *testing.T) {
+	g := newGroup(t, "", 4)
+	defer g.close()
+	g.given = func() { g.removed = map[int]bool{3: true} }
+	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+		t.Fatal(err)
+	}
+	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(g.seedsOf(3), string(seed)) {
+		t.Error("a node that has left has the private part")
+	}
+}
+
+// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, what is far from it neither, nor more than a bound; and what
+// is kept stays in the file.
 func TestKeepWhatTheLogHasNot(t *testing.T) {
 	g := newGroup(t, "", 1)
 	defer g.close()
@@ -134,29 +174,31 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 		t.Fatal("no key")
 	}
 	seed := func(i byte) []byte { return slices.Repeat([]byte{i}, 32) }
-	if err := n.sealer.Keep(1, seed(1), nil); !errors.Is(err, ErrKeyTaken) {
-		t.Errorf("another first key: %v", err)
+	for number := range uint64(2) {
+		if err := n.sealer.Keep(number, seed(1)); !errors.Is(err, ErrKeyTaken) {
+			t.Errorf("another key %d: %v", number, err)
+		}
 	}
-	if own, ok := n.sealer.Seed(1); !ok || n.sealer.Keep(1, own, nil) != nil {
+	if own, ok := n.sealer.Seed(1); !ok || n.sealer.Keep(1, own) != nil {
 		t.Error("the one that the log has is refused")
 	}
-	if err := n.sealer.Keep(2, seed(1)[:31], nil); err == nil {
-		t.Error("a short seed was kept")
+	if n.sealer.Keep(2, seed(1)[:31]) == nil || n.sealer.Keep(3, seed(1)) == nil {
+		t.Error("a short seed was kept, or a key that comes later")
 	}
 	for i := range byte(maxHeld - 1) {
-		if err := n.sealer.Keep(2, seed(i), []string{"b", "a"}); err != nil {
+		if err := n.sealer.Keep(2, seed(i)); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if err := n.sealer.Keep(2, seed(0), []string{"b", "a"}); err != nil {
+	if err := n.sealer.Keep(2, seed(0)); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := n.sealer.Keep(2, seed(maxHeld), nil); err == nil {
+	if err := n.sealer.Keep(2, seed(maxHeld)); err == nil {
 		t.Errorf("more than %d keys are held", maxHeld)
 	}
 	n.restart(true)
-	if k, ok := n.sealer.keys.proposed(2, []string{"a", "b"}); !ok || k.seed[0] != 0 || len(n.sealer.keys.held) != maxHeld {
-		t.Errorf("%d keys were read again", len(n.sealer.keys.held))
+	if seeds := g.seedsOf(0); len(seeds) != maxHeld || !slices.Contains(seeds, string(seed(0))) {
+		t.Errorf("%d keys were read again", len(seeds))
 	}
 	if _, ok := n.sealer.Seed(2); ok {
 		t.Error("a key is given that the log does not have")
@@ -205,6 +247,7 @@ func TestOneDiskAtATime(t *testing.T) {
 				lost := node.Draw(t, "node")
 				decide(rapid.Bool().Draw(t, "taken")) // no node takes the place of another before the log has got so far
 				g.nodes[lost].restart(false)
+				g.nodes[lost].id += "'" // another node of the same name
 				for i, n := range g.nodes {
 					if i != lost {
 						_ = n.sealer.tend(t.Context(), false)

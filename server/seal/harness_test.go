@@ -26,25 +26,29 @@ import (
 type group struct {
 	t     rapid.TB
 	mu    sync.Mutex
+	lives sync.RWMutex
 	index uint64
 	nodes []*member
 	// before is called with each command that a Sealer proposes; an error is answered instead of proposing it.
 	before func(storage.Command) error
 	// removed are the numbers of nodes that are no members any more.
 	removed map[int]bool
+	// given is called when a key was given.
+	given func()
 	// lose makes answers get lost: the command is applied all the same.
 	lose atomic.Bool
 }
 
 type member struct {
 	g       *group
+	id      string
 	store   *storagetest.Local
 	opts    Options
 	leads   atomic.Bool
 	missing atomic.Bool
 	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
 	silent  atomic.Bool              // it keeps nothing that others give it
-	sealer  *Sealer
+	sealer  *Sealer                  // others read it under lives
 }
 
 var errLost = errors.New("the answer was lost")
@@ -58,7 +62,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nd := &member{g: g, store: store}
+		nd := &member{g: g, id: fmt.Sprint("n", i), store: store}
 		nd.opts = Options{
 			FS: vfs.Default, Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
 			Leading: nd.leads.Load, Propose: g.propose, Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
@@ -73,7 +77,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 	}
 	g.nodes[0].leads.Store(true)
 	for _, nd := range g.nodes {
-		nd.sealer = New(nd.opts)
+		nd.live(New(nd.opts))
 	}
 	return g
 }
@@ -92,9 +96,9 @@ func (g *group) close() {
 }
 
 func (g *group) members() (ids []string) {
-	for i := range g.nodes {
+	for i, n := range g.nodes {
 		if !g.removed[i] {
-			ids = append(ids, fmt.Sprint("n", i))
+			ids = append(ids, n.id)
 		}
 	}
 	return ids
@@ -102,15 +106,36 @@ func (g *group) members() (ids []string) {
 
 func (n *member) give(_ context.Context, number uint64, seed []byte, members []string) error {
 	keep := 0
-	for i, other := range n.g.nodes {
-		if other == n || slices.Contains(members, fmt.Sprint("n", i)) && !other.silent.Load() && other.sealer.Keep(number, seed, members) == nil {
+	for _, other := range n.g.nodes {
+		if other == n {
 			keep++
+		} else if slices.Contains(members, other.id) && !other.silent.Load() {
+			if s := other.asked(); s != nil && s.Keep(number, seed) == nil {
+				keep++
+			}
 		}
 	}
-	if keep <= len(n.g.members())/2 {
+	if n.g.given != nil {
+		n.g.given()
+	}
+	if keep <= len(members)/2 {
 		return ErrNotGiven
 	}
 	return nil
+}
+
+// asked is what other nodes can ask; nil: nothing.
+func (n *member) asked() *Sealer {
+	n.g.lives.RLock()
+	defer n.g.lives.RUnlock()
+	return n.sealer
+}
+
+// live has others ask another Sealer from now on.
+func (n *member) live(s *Sealer) {
+	n.g.lives.Lock()
+	defer n.g.lives.Unlock()
+	n.sealer = s
 }
 
 func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
@@ -126,8 +151,10 @@ func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool)
 		if other == n {
 			continue
 		}
-		if seed, ok := other.sealer.Seed(number); ok && take(seed) {
-			return
+		if s := other.asked(); s != nil {
+			if seed, ok := s.Seed(number); ok && take(seed) {
+				return
+			}
 		}
 	}
 }

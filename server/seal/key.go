@@ -29,8 +29,9 @@ func (s *Sealer) tendKey() {
 	}
 }
 
-// current returns the signer of the newest key, or ErrKeyMissing.
+// current returns the signer of the newest key, or ErrKeyMissing with what there is to say about it.
 func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
+	var tended error
 	for try := 0; ; try++ {
 		last, err := s.opts.Store.LastSigningKey()
 		if err != nil {
@@ -40,12 +41,12 @@ func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 		switch {
 		case signer != nil && signer.PublicKey() == last.PublicKey:
 			return signer, nil
+		case tended != nil:
+			return nil, fmt.Errorf("%w: %w", ErrKeyMissing, tended)
 		case try > 0:
 			return nil, ErrKeyMissing
 		}
-		if err := s.tend(ctx, true); err != nil {
-			s.log.Debug("the signing key could not be seen to", "err", err)
-		}
+		tended = s.tend(ctx, true)
 	}
 }
 
@@ -166,10 +167,10 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	return s.useLocked(k)
 }
 
-// newKeyLocked returns the key that the node makes for a number. Where there is one already of which it is not known whether the
-// log takes it yet, it is the same, unless somebody may have been given that who is no member any more.
+// newKeyLocked returns the key that the node makes for a number. Where it has made one already, and does not know whether the log
+// takes it yet, it is the same, unless somebody may have been given that who is no member any more.
 func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
-	members := slices.Sorted(slices.Values(s.opts.Members()))
+	members := s.members()
 	if k, ok := s.keys.proposed(number, members); ok {
 		return k, nil
 	}
@@ -182,27 +183,40 @@ func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
 	return k, s.keys.add(k)
 }
 
-// giveLocked has a majority keep a key.
+func (s *Sealer) members() []string { return slices.Sorted(slices.Values(s.opts.Members())) }
+
+// giveLocked has a majority keep a key. Who has left while it was given must not have it: then another is made.
 func (s *Sealer) giveLocked(k heldKey) error {
 	ctx, cancel := context.WithTimeout(s.stopping, fetchTimeout)
 	defer cancel()
-	return s.opts.Give(ctx, k.number, k.seed[:], k.members)
+	if err := s.opts.Give(ctx, k.number, k.seed[:], k.members); err != nil {
+		return err
+	}
+	if !slices.Equal(s.members(), k.members) {
+		return fmt.Errorf("%w: they have changed meanwhile", ErrNotGiven)
+	}
+	return nil
 }
 
-// Keep keeps a key that another member is about to propose, and gave to these members.
-func (s *Sealer) Keep(number uint64, seed []byte, members []string) error {
+// Keep keeps a key that another member is about to propose: one with the number that comes next, or what the log has.
+func (s *Sealer) Keep(number uint64, seed []byte) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
 		return err
 	}
-	k, err := s.keys.key(number, seed, slices.Sorted(slices.Values(members)))
-	if err != nil {
+	k, err := s.keys.key(number, seed, nil)
+	switch {
+	case err != nil:
 		return err
-	}
-	if number < last.Number || number == last.Number && k.signer.PublicKey() != last.PublicKey {
+	case number == last.Number && k.signer.PublicKey() == last.PublicKey:
+		return s.keys.add(k)
+	case number <= last.Number:
 		return ErrKeyTaken
+	case number > last.Number+1:
+		return fmt.Errorf("seal: the log is known up to signing key %d here", last.Number)
+	default:
+		return s.keys.add(k)
 	}
-	return s.keys.add(k)
 }
 
 // Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor any member that answers

@@ -20,7 +20,8 @@ import (
 //	{"cluster":"0191…","keys":[{"number":1,"seed":"base64","members":["n1.1","n2.2"]}]}
 //
 // There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken. For each
-// number and set of members a node makes one key at the most, so that there are never more than a few.
+// number and set of members a node makes one key at the most, so that there are never more than a few. Only keys that the node has
+// made itself, and that the log has not taken yet, have members.
 type keyring struct {
 	disk    vfs.FS
 	path    string
@@ -33,7 +34,7 @@ type keyring struct {
 type heldKey struct {
 	number uint64
 	seed   [ed25519.SeedSize]byte
-	// members may have been given it before the log had it, sorted.
+	// members may be given it before the log has it, sorted; nil: it is not this node's to propose.
 	members []string
 	signer  *proof.Signer
 }
@@ -101,7 +102,7 @@ func (r *keyring) find(number uint64, publicKey string) (heldKey, bool) {
 	return r.first(func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
 }
 
-// proposed returns a key with a number that may be on its way into the log, and that no others than these members may have.
+// proposed returns a key with a number that this node has made, and that no others than these members may have.
 func (r *keyring) proposed(number uint64, members []string) (heldKey, bool) {
 	return r.first(func(k heldKey) bool { return k.number == number && slices.Equal(k.members, members) })
 }
@@ -135,10 +136,10 @@ func (k heldKey) is(other heldKey) bool { return k.number == other.number && k.s
 func (r *keyring) keep(k heldKey) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool { return other.number <= k.number && !other.is(k) })
-	if !slices.ContainsFunc(held, k.is) {
-		held = append(held, k)
-	} else if len(held) == len(r.held) {
+	k.members = nil // it is nobody's to propose any more
+	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool { return other.number <= k.number })
+	held = append(held, k)
+	if slices.EqualFunc(held, r.held, func(a, b heldKey) bool { return a.is(b) && slices.Equal(a.members, b.members) }) {
 		return nil
 	}
 	return r.replaceLocked(held)

@@ -16,7 +16,7 @@ func TestRefusedRotations(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
@@ -33,8 +33,8 @@ func TestRefusedRotations(t *testing.T) {
 	if err := n.sealer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.sealer = New(n.opts)
-	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	n.live(New(n.opts))
+	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("after a restart: signed %t, %v: the cluster's only key is lost", signed, err)
 	}
 	if k, err := n.sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
@@ -87,7 +87,7 @@ func TestRestartBeforeReplay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	var committed storage.Command
@@ -100,13 +100,13 @@ func TestRestartBeforeReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.leads.Store(false)
-	n.sealer = New(n.opts)
+	n.live(New(n.opts))
 	for n.sealer.signer.Load() == nil { // tendKey looks at once
 		time.Sleep(time.Millisecond)
 	}
 	g.apply(committed) // the log is replayed
 	n.leads.Store(true)
-	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("signed %t, %v: the key that the log names is in no file any more", signed, err)
 	}
 }
@@ -139,7 +139,7 @@ func TestRotateWhileFetching(t *testing.T) {
 		if k, err := b.sealer.Rotate(t.Context(), lost); err != nil || k.Number != 2 || (k.Endorsement == "") != lost {
 			t.Errorf("lost %t: rotated to %+v, %v", lost, k, err)
 		}
-		if _, signed, err := b.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		if _, signed, err := b.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 			t.Errorf("lost %t: signed %t, %v", lost, signed, err)
 		}
 		g.close()
@@ -192,7 +192,7 @@ func TestWaitForTheKeyEnds(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	proposed, goOn, rotated := make(chan struct{}), make(chan struct{}), make(chan error)

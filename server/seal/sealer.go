@@ -19,7 +19,7 @@ var (
 	// ErrKeyMissing means that the node does not have the key with which the cluster signs.
 	ErrKeyMissing = errors.New("seal: the node does not have the cluster's signing key")
 	// ErrNotGiven means that no majority keeps a new key, which was not proposed then.
-	ErrNotGiven = errors.New("seal: no majority of the members answers to keep the new signing key")
+	ErrNotGiven = errors.New("seal: no majority of the members keeps the new signing key")
 	// ErrKeyTaken means that the log has another key with the number.
 	ErrKeyTaken = errors.New("seal: the log has another signing key with this number")
 	// ErrClosed means that the node is going down.
@@ -56,7 +56,7 @@ type Options struct {
 	// Members are the Raft ids of all members, this node among them.
 	Members func() []string
 	// Give has a majority of the voters, with this node, keep a key on stable storage, and gives it to none but these members.
-	// ErrNotGiven: not so many answer.
+	// ErrNotGiven: not so many do.
 	Give func(ctx context.Context, number uint64, seed []byte, members []string) error
 	// Missing is told whether the cluster has a key that neither this node nor any other gives.
 	Missing func(bool)
@@ -157,8 +157,8 @@ func (s *Sealer) Signer() *proof.Signer { return s.signer.Load() }
 
 // Sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
 // ends before its signatures.
-func (s *Sealer) Sign(st *proof.Statement) (note string, signed bool, err error) {
-	signer, err := s.current(s.stopping)
+func (s *Sealer) Sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
+	signer, err := s.current(ctx)
 	switch {
 	case errors.Is(err, ErrKeyMissing):
 		return proof.Unsigned(st), false, nil

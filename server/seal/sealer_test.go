@@ -157,18 +157,18 @@ func TestTwoWhoLead(t *testing.T) {
 		if !stolen {
 			stolen = true
 			// The other one is faster with everything.
-			if _, _, err := b.sealer.Sign(&proof.Statement{Title: "x"}); err != nil {
+			if _, _, err := b.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil {
 				t.Error(err)
 			}
 		}
 		return nil
 	}
-	_, signed, err := a.sealer.Sign(&proof.Statement{Title: "x"})
+	_, signed, err := a.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !signed { // its own was refused; the other's is fetched when it looks again
-		if _, signed, err = a.sealer.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+		if _, signed, err = a.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 			t.Fatalf("signed %t, %v", signed, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestLostAnswers(t *testing.T) {
 	defer g.close()
 	n := g.nodes[0]
 	sign := func() bool {
-		_, signed, err := n.sealer.Sign(&proof.Statement{Title: "x"})
+		_, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +262,7 @@ func TestRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, signed, err := g.nodes[1].sealer.Sign(&proof.Statement{Title: "x"}); err != nil || signed || g.nodes[1].missing.Load() {
+	if _, signed, err := g.nodes[1].sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed || g.nodes[1].missing.Load() {
 		t.Errorf("the follower has signed: %t, %v", signed, err)
 	}
 	if due, err := g.nodes[0].sealer.due(); err != nil || !due {
@@ -286,7 +286,7 @@ func TestDue(t *testing.T) {
 	})
 	defer g.close()
 	s := g.nodes[0].sealer
-	if _, signed, err := s.Sign(&proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := s.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	g.nodes[0].leads.Store(false) // so that none is made but on demand
@@ -363,7 +363,7 @@ func TestWrongSeeds(t *testing.T) {
 	g.nodes[1].silent.Store(true)
 	g.nodes[0].prove("run", true)
 	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)})
-	if _, signed, err := g.nodes[1].sealer.Sign(&proof.Statement{Title: "x"}); err != nil || signed {
+	if _, signed, err := g.nodes[1].sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed {
 		t.Errorf("signed %t, %v", signed, err)
 	}
 	if _, err := os.Stat(g.nodes[1].opts.KeyFile); err == nil {

@@ -1066,9 +1066,7 @@ type KeepSigningKeyRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// As in FetchSigningKeyResponse.
-	Seed []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
-	// Who may be given the key before the log has its public part.
-	MemberRaftIds []string `protobuf:"bytes,3,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
+	Seed          []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1113,13 +1111,6 @@ func (x *KeepSigningKeyRequest) GetNumber() uint64 {
 func (x *KeepSigningKeyRequest) GetSeed() []byte {
 	if x != nil {
 		return x.Seed
-	}
-	return nil
-}
-
-func (x *KeepSigningKeyRequest) GetMemberRaftIds() []string {
-	if x != nil {
-		return x.MemberRaftIds
 	}
 	return nil
 }
@@ -1550,11 +1541,10 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x16FetchSigningKeyRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"-\n" +
 	"\x17FetchSigningKeyResponse\x12\x12\n" +
-	"\x04seed\x18\x01 \x01(\fR\x04seed\"k\n" +
+	"\x04seed\x18\x01 \x01(\fR\x04seed\"C\n" +
 	"\x15KeepSigningKeyRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04seed\x18\x02 \x01(\fR\x04seed\x12&\n" +
-	"\x0fmember_raft_ids\x18\x03 \x03(\tR\rmemberRaftIds\"\x18\n" +
+	"\x04seed\x18\x02 \x01(\fR\x04seed\"\x18\n" +
 	"\x16KeepSigningKeyResponse\"<\n" +
 	"\x15OpenCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"L\n" +
