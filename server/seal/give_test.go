@@ -182,13 +182,19 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 	if own, ok := n.sealer.Seed(1); !ok || n.sealer.Keep(1, own) != nil {
 		t.Error("the one that the log has is refused")
 	}
-	if n.sealer.Keep(2, seed(1)[:31]) == nil || n.sealer.Keep(3, seed(1)) == nil {
+	if n.sealer.Keep(2, seed(1)[:31]) == nil || n.sealer.Keep(2+maxUnseen, seed(1)) == nil {
 		t.Error("a short seed was kept, or a key that comes later")
 	}
-	for i := range byte(maxHeld - 1) {
+	if err := n.sealer.Keep(1+maxUnseen, seed(1)); err != nil {
+		t.Errorf("a key of one who is ahead: %v", err)
+	}
+	for i := range byte(maxHeld - 2) {
 		if err := n.sealer.Keep(2, seed(i)); err != nil {
 			t.Fatal(i, err)
 		}
+	}
+	if err := n.sealer.Keep(1+maxUnseen, seed(0)); err == nil {
+		t.Errorf("more than %d keys are held", maxHeld)
 	}
 	if err := n.sealer.Keep(2, seed(0)); err != nil {
 		t.Errorf("the same again: %v", err)

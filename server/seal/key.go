@@ -198,7 +198,10 @@ func (s *Sealer) giveLocked(k heldKey) error {
 	return nil
 }
 
-// Keep keeps a key that another member is about to propose: one with the number that comes next, or what the log has.
+// maxUnseen is how many keys a member may be behind the leader to be given the next one.
+const maxUnseen = 8
+
+// Keep keeps a key that another member is about to propose: one whose number comes soon, or what the log has.
 func (s *Sealer) Keep(number uint64, seed []byte) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
@@ -212,7 +215,7 @@ func (s *Sealer) Keep(number uint64, seed []byte) error {
 		return s.keys.add(k)
 	case number <= last.Number:
 		return ErrKeyTaken
-	case number > last.Number+1:
+	case number-last.Number > maxUnseen:
 		return fmt.Errorf("seal: the log is known up to signing key %d here", last.Number)
 	default:
 		return s.keys.add(k)
