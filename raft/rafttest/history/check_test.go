@@ -2,9 +2,12 @@ package history
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
 )
 
 // drawShape draws histories small enough for both checks.
@@ -57,6 +60,32 @@ func TestCrossCheckGivesUp(t *testing.T) {
 	}
 	if err := s.search(); !errors.Is(err, ErrUndecided) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestCrossCheckManyUnanswered shows that the search ends where most appends were tried again and again, and few answers came: also
+// where none explains the answers.
+func TestCrossCheckManyUnanswered(t *testing.T) {
+	h, final := &History{}, &Final{Node: "n0"}
+	for i := range 14 {
+		key := fmt.Sprint("k", i)
+		final.Records = append(final.Records, Record{Run: "r", RunSeq: uint64(i + 1), PersistedAt: stampOf(i), EventID: "id " + key, Key: key})
+		for try := range 4 {
+			expected := -1
+			if try == 3 {
+				expected = i
+			}
+			h.Ops = append(h.Ops, sent(int64(1+i+try), 0, expected, key))
+		}
+	}
+	h.Ops = append(h.Ops, stored(sent(100, 110, 14, "last"), 15))
+	final.Records = append(final.Records, Record{Run: "r", RunSeq: 15, PersistedAt: stampOf(14), EventID: "id last", Key: "last"})
+	if err := CrossCheck(h, final); err != nil {
+		t.Error(err)
+	}
+	h.Ops = append(h.Ops, refused(sent(120, 130, 3, "other"), contract.ReasonSequenceConflict, 14)) // it was 15
+	if err := CrossCheck(h, final); err == nil || errors.Is(err, ErrUndecided) {
+		t.Errorf("a wrong answer: %v", err)
 	}
 }
 

@@ -87,6 +87,8 @@ type orderSearch struct {
 	end  int64   // of all that was answered
 	ends []*Read // what the nodes have in the end
 	left int     // steps
+	// closed counts those operations to which an answer came.
+	closed int
 }
 
 func (s *orderSearch) add(op *Op, step crossStep) {
@@ -94,9 +96,11 @@ func (s *orderSearch) add(op *Op, step crossStep) {
 	s.end = max(s.end, op.Call, op.Return)
 	if step.open {
 		o.Return = math.MaxInt64
-		if !s.mayHaveHappened(step.asked) {
+		if !s.mayHaveHappened(step.asked) || s.triedBefore(op.Call, step.asked) {
 			return
 		}
+	} else {
+		s.closed++
 	}
 	s.ops = append(s.ops, o)
 }
@@ -108,18 +112,30 @@ func (s *orderSearch) mayHaveHappened(a *Append) bool {
 	})
 }
 
+// triedBefore tells whether the same was asked before a time, and not answered either. If the later one had an effect, then the earlier one can
+// have had it at that moment, and the later one none.
+func (s *orderSearch) triedBefore(call int64, a *Append) bool {
+	return slices.ContainsFunc(s.ops, func(o porcupine.Operation) bool {
+		step := o.Input.(crossStep)
+		return o.Call <= call && step.open && slices.Equal(step.asked.Events, a.Events) && equal(step.asked.Expected, a.Expected)
+	})
+}
+
+func equal(a, b *uint64) bool { return a == b || a != nil && b != nil && *a == *b }
+
 func (s *orderSearch) search() error {
 	for _, read := range s.ends {
 		if !slices.Equal(read.Events, s.ends[0].Events) {
 			return errors.New("nodes differ in the end")
 		}
 		s.ops = append(s.ops, porcupine.Operation{Input: crossStep{apply: read.replay}, Call: s.end + 1, Return: s.end + 2})
+		s.closed++
 	}
 	model := porcupine.Model{
-		Init:  func() any { return crossRun(nil) },
-		Step:  func(state, input, _ any) (bool, any) { return s.step(state.(crossRun), input.(crossStep)) },
-		Equal: func(a, b any) bool { return slices.Equal(a.(crossRun), b.(crossRun)) },
-		Hash:  func(state any) uint64 { return state.(crossRun).hash() },
+		Init:  func() any { return crossState{} },
+		Step:  func(state, input, _ any) (bool, any) { return s.step(state.(crossState), input.(crossStep)) },
+		Equal: func(a, b any) bool { return slices.Equal(a.(crossState).run, b.(crossState).run) },
+		Hash:  func(state any) uint64 { return state.(crossState).run.hash() },
 	}
 	switch ok := porcupine.CheckOperations(model, s.ops); {
 	case ok:
@@ -131,27 +147,39 @@ func (s *orderSearch) search() error {
 	}
 }
 
-// step tries an operation next. A run only grows, so that what is not how it begins in the end leads nowhere; and an append
-// without an answer that finds itself too early comes later, or behind everything.
-func (s *orderSearch) step(run crossRun, step crossStep) (bool, crossRun) {
+// crossState is what has happened up to a point of an order.
+type crossState struct {
+	run    crossRun
+	closed int // operations to which an answer came
+}
+
+// step tries an operation next. A run only grows, so that what is not how it begins in the end leads nowhere. And an append without an
+// answer that changes nothing has its place behind everything: to try it elsewhere too would double the search with each.
+func (s *orderSearch) step(state crossState, step crossStep) (bool, crossState) {
 	if s.left--; s.left < 0 {
-		return false, run
+		return false, state
 	}
-	next, ok := step.apply(run)
-	if !ok || len(s.ends) == 0 {
-		return ok, next
+	next, ok := step.apply(state.run)
+	switch {
+	case !ok, step.open && len(next) == len(state.run) && state.closed < s.closed:
+		return false, state
+	case len(s.ends) > 0 && !s.begins(next, len(state.run)):
+		return false, state
+	case !step.open:
+		state.closed++
 	}
-	if step.open {
-		if _, _, ok := step.asked.store(run); !ok {
-			return false, run
+	state.run = next
+	return true, state
+}
+
+// begins tells whether the events of a run from one on are those that are there in the end.
+func (s *orderSearch) begins(run crossRun, from int) bool {
+	for i := from; i < len(run); i++ {
+		if i >= len(s.ends[0].Events) || s.ends[0].Events[i].Key != run[i].key {
+			return false
 		}
 	}
-	for i := len(run); i < len(next); i++ {
-		if i >= len(s.ends[0].Events) || s.ends[0].Events[i].Key != next[i].key {
-			return false, run
-		}
-	}
-	return true, next
+	return true
 }
 
 // crossRun is a run as the model has it: events by runSeq. It is never changed.
