@@ -126,7 +126,7 @@ bin/sim:
 	go test -c -o bin/sim ./raft/rafttest/sim
 
 .PHONY: mutants
-mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes five minutes
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes five to nine minutes
 	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
