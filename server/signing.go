@@ -47,8 +47,9 @@ func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 		select {
 		case <-again.C:
 		case <-s.stopping.Done():
-			return err
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || s.stopping.Err() != nil { // also where it is time to try again
 			return err
 		}
 	}
