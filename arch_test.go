@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs to the room of its
-// nearest listed parent and has its rank.
+// ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs
+// to the room of its nearest listed parent and has its rank.
 var ranks = map[string]int{
 	"proto/runlog/v1":        0,
 	"proto/record/v1":        0,
@@ -78,7 +78,8 @@ type goImport struct {
 
 func (f goFile) isTest() bool { return strings.HasSuffix(f.name, "_test.go") }
 
-// TestImportTable holds the module to the rules of CONTRIBUTING.md: who may import whom, and what packages are called.
+// TestImportTable holds the module to the rules of CONTRIBUTING.md: who may import whom, and what
+// packages are called.
 func TestImportTable(t *testing.T) {
 	pkgs, err := listPackages()
 	if err != nil {
@@ -111,8 +112,9 @@ func checkName(p goPackage) []string {
 	return nil
 }
 
-// checkRank wants a rank for every package, and imports of lower ranks alone. Within a room a package may import those
-// below its own folder, and a test kit anything of its room. Tests are free.
+// checkRank wants a rank for every package, and imports of lower ranks alone. Within a room a
+// package may import those below its own folder, and a test kit anything of its room. Tests are
+// free.
 func checkRank(p goPackage) []string {
 	if len(productionImports(p)) == 0 && p.path == "." {
 		return nil
@@ -172,8 +174,8 @@ func checkTesting(p goPackage) []string {
 	return out
 }
 
-// checkRaft keeps hashicorp's Raft, its log and whatever else belongs to it within the room raft, where the name raft is
-// ours and theirs is hraft. It holds for tests too.
+// checkRaft keeps hashicorp's Raft, its log and whatever else belongs to it within the room raft,
+// where the name raft is ours and theirs is hraft. It holds for tests too.
 func checkRaft(p goPackage) []string {
 	var out []string
 	for _, f := range p.files {
@@ -192,7 +194,8 @@ func checkRaft(p goPackage) []string {
 	return out
 }
 
-// checkSole guards the packages that have a single importer. It holds for tests too, but for the package's own.
+// checkSole guards the packages that have a single importer. It holds for tests too, but for the
+// package's own.
 func checkSole(p goPackage) []string {
 	var out []string
 	for _, f := range p.files {
@@ -217,8 +220,8 @@ func room(pkg string) (home string, rank int, ok bool) {
 	return "", 0, false
 }
 
-// isKit reports whether pkg helps tests, as net/http/httptest does: it is called after its parent and "test", or lies
-// below such a package.
+// isKit reports whether pkg helps tests, as net/http/httptest does: it is called after its parent
+// and "test", or lies below such a package.
 func isKit(pkg string) bool {
 	for dir := pkg; dir != "."; dir = path.Dir(dir) {
 		if path.Base(dir) == path.Base(path.Dir(dir))+"test" {
@@ -246,8 +249,9 @@ func productionImports(p goPackage) []string {
 	return slices.Compact(out)
 }
 
-// listPackages reads the module's packages with go list, which leaves out the modules below it (tools/*, bench/peers), and
-// the imports of all their files, those that this platform does not build included.
+// listPackages reads the module's packages with go list, which leaves out the modules below it
+// (tools/*, bench/peers), and the imports of all their files, those that this platform does not
+// build included.
 func listPackages() ([]goPackage, error) {
 	var stderr bytes.Buffer
 	cmd := exec.Command("go", "list", "-e", "-json=Dir,Name,ImportPath,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")

@@ -34,8 +34,9 @@ func (t *tap) disk(disk vfs.FS) vfs.FS {
 	}))
 }
 
-// TestCrash: power that goes before any operation of the disk, in a backup or in a prune, leaves backups that are whole: the
-// old ones, and the new one once it was answered; and the next backup is whole too.
+// TestCrash: power that goes before any operation of the disk, in a backup or in a prune, leaves
+// backups that are whole: the old ones, and the new one once it was answered; and the next backup
+// is whole too.
 func TestCrash(t *testing.T) {
 	mem, tap := vfs.NewCrashableMem(), &tap{}
 	r, n := Open(tap.disk(mem), "dir"), newFakeNode()
@@ -98,7 +99,8 @@ func TestCrash(t *testing.T) {
 	t.Logf("power lost at %d operations", len(crashes))
 }
 
-// TestDiskErrors: an error of any operation of the disk ends a backup with that error, and leaves what was there.
+// TestDiskErrors: an error of any operation of the disk ends a backup with that error, and leaves
+// what was there.
 func TestDiskErrors(t *testing.T) {
 	for at := 0; ; at++ {
 		mem, tap := vfs.NewMem(), &tap{}

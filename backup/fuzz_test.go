@@ -10,7 +10,8 @@ import (
 	"runlog/proof"
 )
 
-// FuzzManifest: whatever a manifest's file has, it is taken for the backup of exactly one name, or refused with a reason.
+// FuzzManifest: whatever a manifest's file has, it is taken for the backup of exactly one name, or
+// refused with a reason.
 func FuzzManifest(f *testing.F) {
 	n := newFakeNode()
 	f.Add(proof.Unsigned(n.statement().Statement()))

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxWriting is how many files are hashed, written and synced at a time, so that the next one comes while one waits for
-	// the disk.
+	// maxWriting is how many files are hashed, written and synced at a time, so that the next one
+	// comes while one waits for the disk.
 	maxWriting = 3
 	// maxPieces is how many pieces of a file wait to be written.
 	maxPieces = 4
@@ -38,7 +38,8 @@ type incoming struct {
 	path   string // while it is not whole
 	left   uint64 // bytes that are to come
 	pieces chan []byte
-	want   chan ending // what it must be, once all pieces were handed over; closed without: it is not wanted
+	// what it must be, once all pieces were handed over; closed without: it is not wanted
+	want chan ending
 }
 
 type ending struct {
@@ -112,8 +113,8 @@ func (in *incoming) drop() {
 	close(in.pieces)
 }
 
-// receive writes and hashes the pieces, and stores the file if it is what it must be. It takes all pieces, also after an
-// error.
+// receive writes and hashes the pieces, and stores the file if it is what it must be. It takes all
+// pieces, also after an error.
 func (in *incoming) receive(r *Repository, f vfs.File) (err error) {
 	sum := sha256.New()
 	for p := range in.pieces {

@@ -13,12 +13,14 @@ import (
 	"runlog/proof"
 )
 
-// journal notes down which tables of a backup have come whole, so that one that is cut need not begin anew:
+// journal notes down which tables of a backup have come whole, so that one that is cut need not
+// begin anew:
 //
 //	origin n1.5f2c8a01/1 crc32c 1a2b3c4d
 //	file 000012.sst 17 5f2c… crc32c 5e6f7a8b
 //
-// Nothing rests on it: a line that is torn or damaged is passed over, and so is a file that is not there.
+// Nothing rests on it: a line that is torn or damaged is passed over, and so is a file that is not
+// there.
 type journal struct {
 	r      *Repository
 	origin string

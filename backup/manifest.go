@@ -15,7 +15,8 @@ import (
 	"runlog/proof"
 )
 
-// maxManifest bounds a manifest, in bytes: one has at most 200,000 files (package proof) and less than 256 bytes for each.
+// maxManifest bounds a manifest, in bytes: one has at most 200,000 files (package proof) and less
+// than 256 bytes for each.
 const maxManifest = 200_000 * 256
 
 // Manifest is what a backup says of itself.
@@ -25,7 +26,8 @@ type Manifest struct {
 	Name string
 	// Note is the manifest, word for word.
 	Note string
-	// Signers are the names and ids of the keys that it says to be signed with; none: it is not signed.
+	// Signers are the names and ids of the keys that it says to be signed with; none: it is not
+	// signed.
 	Signers []string
 }
 
@@ -51,8 +53,8 @@ func nameOf(b *proof.Backup, note string) string {
 	return fmt.Sprintf("%s-%d-%x", time.Unix(0, b.Made).UTC().Format("20060102T150405.000Z"), b.Position, sum[:8])
 }
 
-// Signed verifies that one of the public keys has signed the manifest, and returns that key. Errors are those of proof.Open,
-// and proof.ErrUnknownKey for a key of another cluster.
+// Signed verifies that one of the public keys has signed the manifest, and returns that key. Errors
+// are those of proof.Open, and proof.ErrUnknownKey for a key of another cluster.
 func (m *Manifest) Signed(publicKeys ...string) (string, error) {
 	_, key, err := proof.Open(m.Note, publicKeys...)
 	if err != nil {
@@ -71,8 +73,8 @@ type Entry struct {
 	Err error // ErrManifest or proof.ErrBackupFormat; then Manifest is nil
 }
 
-// List returns the backups, the one that reaches furthest last; before them those whose manifest cannot be read. There are
-// none where there is no directory.
+// List returns the backups, the one that reaches furthest last; before them those whose manifest
+// cannot be read. There are none where there is no directory.
 func (r *Repository) List() ([]Entry, error) {
 	names, err := r.fs.List(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,8 +129,9 @@ func (r *Repository) read(name string) (*Manifest, error) {
 	return m, nil
 }
 
-// Find returns the backup with a name, or with a name that begins so where it is the only one; the one that reaches furthest
-// for an empty name, but none past one that cannot be read. Errors: ErrNone, ErrManifest, proof.ErrBackupFormat.
+// Find returns the backup with a name, or with a name that begins so where it is the only one; the
+// one that reaches furthest for an empty name, but none past one that cannot be read. Errors:
+// ErrNone, ErrManifest, proof.ErrBackupFormat.
 func (r *Repository) Find(name string) (*Manifest, error) {
 	list, err := r.List()
 	if err != nil {

@@ -16,10 +16,11 @@ type Pruned struct {
 	Files, Bytes uint64
 }
 
-// Prune removes all backups but those that reach furthest, keep of them (at least 1), and the files that no backup has any
-// more. Manifests go first, so that none is left that lacks files. While a manifest cannot be read nothing is removed, as
-// nobody knows which files it has; and nothing while one that would be kept is not whole, as one that would go may be: all
-// files of those that are kept are read before, where one goes. progress, where not nil, is told how far that is. Errors:
+// Prune removes all backups but those that reach furthest, keep of them (at least 1), and the files
+// that no backup has any more. Manifests go first, so that none is left that lacks files. While a
+// manifest cannot be read nothing is removed, as nobody knows which files it has; and nothing while
+// one that would be kept is not whole, as one that would go may be: all files of those that are
+// kept are read before, where one goes. progress, where not nil, is told how far that is. Errors:
 // ErrBusy, ErrManifest, proof.ErrBackupFormat, those of Verify, and those of the disk.
 func (r *Repository) Prune(ctx context.Context, keep int, progress func(Progress)) (p *Pruned, err error) {
 	if keep < 1 {

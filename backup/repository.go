@@ -44,13 +44,15 @@ const (
 
 var storedRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Repository is a directory with backups. It does nothing until it is told to; several may be made of one directory.
+// Repository is a directory with backups. It does nothing until it is told to; several may be made
+// of one directory.
 type Repository struct {
 	fs  vfs.FS
 	dir string
 }
 
-// Open returns the repository in a directory, which need not exist. fs is where it lies; nil: on the machine's disk.
+// Open returns the repository in a directory, which need not exist. fs is where it lies; nil: on
+// the machine's disk.
 func Open(fs vfs.FS, dir string) *Repository {
 	if fs == nil {
 		fs = vfs.Default

@@ -37,9 +37,10 @@ type Taken struct {
 	KnownFiles, KnownBytes uint64
 }
 
-// Take makes a backup of what a source sends. After an error the repository has no backup more than before; tables that have
-// come whole are kept for the next one, if it has the same origin. Errors: ErrBusy, ErrForeign, ErrStream, ErrNoRoom,
-// proof.ErrBackupFormat, those of the source, and those of the disk.
+// Take makes a backup of what a source sends. After an error the repository has no backup more than
+// before; tables that have come whole are kept for the next one, if it has the same origin. Errors:
+// ErrBusy, ErrForeign, ErrStream, ErrNoRoom, proof.ErrBackupFormat, those of the source, and those
+// of the disk.
 func (r *Repository) Take(source Source, opts TakeOptions) (_ *Taken, err error) {
 	lock, err := r.lock()
 	if err != nil {
@@ -287,8 +288,8 @@ func (t *taker) end() (*Taken, error) {
 	return &t.taken, t.journal.remove()
 }
 
-// publish makes the files durable where they are, and then writes the manifest. Those that were known may have come with a
-// backup that was cut, which did not do that.
+// publish makes the files durable where they are, and then writes the manifest. Those that were
+// known may have come with a backup that was cut, which did not do that.
 func (t *taker) publish(m *Manifest) error {
 	r, subs := t.r, map[string]bool{}
 	for _, f := range m.Files {

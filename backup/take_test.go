@@ -15,7 +15,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestTake: a backup has the node's files; the next one is sent only what is new, and has all; so has the first, still.
+// TestTake: a backup has the node's files; the next one is sent only what is new, and has all; so
+// has the first, still.
 func TestTake(t *testing.T) {
 	r, n := Open(vfs.NewMem(), "dir"), newFakeNode()
 	if names := listed(t, r); names != nil {
@@ -64,7 +65,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeCut: a stream that is cut after any message leaves no backup; the next one has the tables that came whole.
+// TestTakeCut: a stream that is cut after any message leaves no backup; the next one has the tables
+// that came whole.
 func TestTakeCut(t *testing.T) {
 	whole := len(newFakeNode().messages(nil))
 	for cut := range whole {
@@ -103,7 +105,8 @@ func TestTakeCut(t *testing.T) {
 	}
 }
 
-// TestTakeJournalDamaged: what is noted of a cut backup is not believed when it is damaged, and hinders nothing.
+// TestTakeJournalDamaged: what is noted of a cut backup is not believed when it is damaged, and
+// hinders nothing.
 func TestTakeJournalDamaged(t *testing.T) {
 	r, n := Open(vfs.NewMem(), "dir"), newFakeNode()
 	n.cutAfter(len(n.messages(nil)) - 1)

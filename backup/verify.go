@@ -22,14 +22,15 @@ const (
 	maxFaults = 5
 )
 
-// Verify reads all files of a backup and compares them with its manifest. Errors are ErrMissing and ErrDamaged for each file
-// at fault, of the first few, the context's, and those of the disk. progress, where not nil, is called by several goroutines, one at a time.
+// Verify reads all files of a backup and compares them with its manifest. Errors are ErrMissing and
+// ErrDamaged for each file at fault, of the first few, the context's, and those of the disk.
+// progress, where not nil, is called by several goroutines, one at a time.
 func (r *Repository) Verify(ctx context.Context, m *Manifest, progress func(Progress)) error {
 	return r.eachFile(m.Files, progress, func(f proof.BackupFile, tell func(uint64)) error { return r.readStored(ctx, f, nil, tell) })
 }
 
-// VerifyAll is Verify of several backups, and returns an error, or nil, for each of them in their order. A file is read once,
-// however many have it.
+// VerifyAll is Verify of several backups, and returns an error, or nil, for each of them in their
+// order. A file is read once, however many have it.
 func (r *Repository) VerifyAll(ctx context.Context, all []*Manifest, progress func(Progress)) []error {
 	type content struct {
 		sum  contract.Digest
@@ -72,7 +73,8 @@ type faults struct {
 
 func (f *faults) add(err error) {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled) && errors.Is(errors.Join(f.first...), context.Canceled): // said once is enough
+	// said once is enough
+	case err == nil, errors.Is(err, context.Canceled) && errors.Is(errors.Join(f.first...), context.Canceled):
 	case len(f.first) < maxFaults:
 		f.first = append(f.first, err)
 	default:
@@ -87,9 +89,9 @@ func (f *faults) err() error {
 	return errors.Join(f.first...)
 }
 
-// Copy copies the files of a backup, under their names, into an empty directory on a disk, and syncs all. They are compared
-// with the manifest once more while they are read. It writes nothing when there is no room. Errors are those of Verify, and
-// ErrNoRoom.
+// Copy copies the files of a backup, under their names, into an empty directory on a disk, and
+// syncs all. They are compared with the manifest once more while they are read. It writes nothing
+// when there is no room. Errors are those of Verify, and ErrNoRoom.
 func (r *Repository) Copy(ctx context.Context, m *Manifest, disk vfs.FS, dir string, progress func(Progress)) error {
 	if err := room(disk, dir, m.Bytes()); err != nil {
 		return err
@@ -117,7 +119,8 @@ func (r *Repository) Copy(ctx context.Context, m *Manifest, disk vfs.FS, dir str
 // Room refuses a restore into a directory whose disk has no room for the backup.
 func (m *Manifest) Room(disk vfs.FS, dir string) error { return room(disk, dir, m.Bytes()) }
 
-// readStored reads a file, compares it with what it must be, and writes it to w on the way, where that is not nil.
+// readStored reads a file, compares it with what it must be, and writes it to w on the way, where
+// that is not nil.
 func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Writer, tell func(uint64)) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -159,7 +162,8 @@ func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Wr
 	return nil
 }
 
-// eachFile does something with each of some files, several at a time. It goes on past files that are at fault.
+// eachFile does something with each of some files, several at a time. It goes on past files that
+// are at fault.
 func (r *Repository) eachFile(all []proof.BackupFile, progress func(Progress), do func(f proof.BackupFile, tell func(uint64)) error) error {
 	var mu sync.Mutex
 	var found faults

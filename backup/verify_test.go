@@ -66,7 +66,8 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestManifestDamaged: a manifest that was cut anywhere, or of which any byte is another, is found out without a key.
+// TestManifestDamaged: a manifest that was cut anywhere, or of which any byte is another, is found
+// out without a key.
 func TestManifestDamaged(t *testing.T) {
 	r, n, m, _ := signed(t)
 	path := r.path(m.Name + manifestSuffix)
@@ -108,8 +109,8 @@ func TestManifestDamaged(t *testing.T) {
 	}
 }
 
-// TestFilesDamaged: every file that was cut anywhere, of which any byte is another, that is longer or missing is found out,
-// and is not copied.
+// TestFilesDamaged: every file that was cut anywhere, of which any byte is another, that is longer
+// or missing is found out, and is not copied.
 func TestFilesDamaged(t *testing.T) {
 	r, n, m, _ := signed(t)
 	refused := func(what, name string, want error) {
@@ -181,7 +182,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestPruneOrder: files go when it is sure that no manifest names them any more, also after a crash.
+// TestPruneOrder: files go when it is sure that no manifest names them any more, also after a
+// crash.
 func TestPruneOrder(t *testing.T) {
 	tap := &tap{}
 	r, n := Open(tap.disk(vfs.NewMem()), "dir"), newFakeNode()
@@ -213,7 +215,8 @@ func TestPruneOrder(t *testing.T) {
 	}
 }
 
-// TestVerifyAll: of many backups each is told what is wrong with it, and a file that several have is read once.
+// TestVerifyAll: of many backups each is told what is wrong with it, and a file that several have
+// is read once.
 func TestVerifyAll(t *testing.T) {
 	tap := &tap{}
 	r, n := Open(tap.disk(vfs.NewMem()), "dir"), newFakeNode()
@@ -278,7 +281,8 @@ func TestVerifyAll(t *testing.T) {
 	}
 }
 
-// TestPruneDamaged: while a backup that would be kept is damaged none goes, as that one may be whole.
+// TestPruneDamaged: while a backup that would be kept is damaged none goes, as that one may be
+// whole.
 func TestPruneDamaged(t *testing.T) {
 	r, n := Open(vfs.NewMem(), "dir"), newFakeNode()
 	var taken []*Manifest

@@ -13,12 +13,14 @@ import (
 	"time"
 )
 
-// Operator is a Target whose process can be asked, beside its clients, how it is (watch, lag, rebuild).
+// Operator is a Target whose process can be asked, beside its clients, how it is (watch, lag,
+// rebuild).
 type Operator interface {
 	Metrics(ctx context.Context) (Metrics, error)
 	// Memory of the process, after a collection.
 	Memory(ctx context.Context) (Memory, error)
-	// RebuildProjection folds the log anew and serves the result. told is called now and then, in order, and at the end.
+	// RebuildProjection folds the log anew and serves the result. told is called now and then, in
+	// order, and at the end.
 	RebuildProjection(ctx context.Context, told func(RebuildState)) error
 }
 
@@ -44,8 +46,8 @@ type Memory struct {
 	ResidentBytes float64 `json:"residentBytes"`
 }
 
-// collections is how often memory is collected before it is looked at: each makes a stack that has room to spare half as
-// large.
+// collections is how often memory is collected before it is looked at: each makes a stack that has
+// room to spare half as large.
 const collections = 3
 
 // RebuildState is a line of a rebuild's progress.
@@ -95,7 +97,8 @@ func (a *Admin) Metrics(ctx context.Context) (_ Metrics, err error) {
 	return parseMetrics(body)
 }
 
-// parseMetrics reads Prometheus's text format, version 0.0.4, as nodes write it: without timestamps.
+// parseMetrics reads Prometheus's text format, version 0.0.4, as nodes write it: without
+// timestamps.
 func parseMetrics(text io.Reader) (Metrics, error) {
 	m := make(Metrics)
 	lines := bufio.NewScanner(text)
@@ -168,8 +171,8 @@ func folded(ctx context.Context, o Operator, grace time.Duration) (Metrics, erro
 	return awaitMetrics(ctx, o, grace, "the projection did not catch up", func(m Metrics) bool { return m[metricBehind] == 0 })
 }
 
-// metricsPoll is how often metrics are asked for that are waited for: seldom, because an answer takes a node a
-// millisecond.
+// metricsPoll is how often metrics are asked for that are waited for: seldom, because an answer
+// takes a node a millisecond.
 const metricsPoll = 50 * time.Millisecond
 
 func awaitMetrics(ctx context.Context, o Operator, grace time.Duration, failure string, ready func(Metrics) bool) (Metrics, error) {

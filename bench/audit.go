@@ -36,20 +36,22 @@ type AuditResult struct {
 	FirstPage Latency `json:"firstPageMs"`
 	// Exported events a second, read by a client that does nothing with them.
 	Exported float64 `json:"exportedPerSecond"`
-	// TenantEvents is the share of the window's events that are SmallTenant's, and TenantTime that of the window's time
-	// which the export of these takes.
+	// TenantEvents is the share of the window's events that are SmallTenant's, and TenantTime that
+	// of the window's time which the export of these takes.
 	TenantEvents float64 `json:"tenantShareOfEvents"`
 	TenantTime   float64 `json:"tenantShareOfTime"`
 	// GrownBytes is by how much the peak of the node's resident memory rose in the exports.
 	GrownBytes uint64 `json:"grownBytes"`
-	// Turns of appends, alone and beside exports without end, and the median of the quotients of their p99.
+	// Turns of appends, alone and beside exports without end, and the median of the quotients of
+	// their p99.
 	Turns    []AuditTurn `json:"turns"`
 	Slowdown float64     `json:"p99BesideExport"`
 	// Verified events a second, of one run.
 	Verified float64 `json:"verifiedPerSecond"`
 }
 
-// AuditTurn is the p99 of appends in one turn, in milliseconds, and how much was exported beside them, in MiB a second.
+// AuditTurn is the p99 of appends in one turn, in milliseconds, and how much was exported beside
+// them, in MiB a second.
 type AuditTurn struct {
 	AloneMs  float64 `json:"aloneMs"`
 	BesideMs float64 `json:"besideMs"`
@@ -95,8 +97,8 @@ func (x *auditing) measure(ctx context.Context) (*Result, error) {
 	return res, nil
 }
 
-// findWindow looks for a window in the midst of what is stored, going from proposal to proposal. What was appended when
-// the store was used before comes behind.
+// findWindow looks for a window in the midst of what is stored, going from proposal to proposal.
+// What was appended when the store was used before comes behind.
 func (x *auditing) findWindow(ctx context.Context) error {
 	var stamps []time.Time
 	at := timestamppb.New(time.Unix(0, 0))

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// BackupGoal is what a backup is held to: its rate next to that of a copy of the same bytes on the same disk.
+// BackupGoal is what a backup is held to: its rate next to that of a copy of the same bytes on the
+// same disk.
 const BackupGoal = 0.6
 
 // receiptBytes is about what a filled store takes for each event.
@@ -36,11 +37,13 @@ type BackupOptions struct {
 	Told func(step string)
 }
 
-// BackupRound is what was measured one after the other. All rates are in bytes a second, of all bytes of the backup.
+// BackupRound is what was measured one after the other. All rates are in bytes a second, of all
+// bytes of the backup.
 type BackupRound struct {
 	// Copy reads the node's files and writes them into one file, which is made durable at its end.
 	Copy float64 `json:"copyBytesPerSecond"`
-	// Full is a backup of everything; Same another one right after it; Restore makes a data directory of it.
+	// Full is a backup of everything; Same another one right after it; Restore makes a data
+	// directory of it.
 	Full    float64 `json:"fullBytesPerSecond"`
 	Same    float64 `json:"sameBytesPerSecond"`
 	Restore float64 `json:"restoreBytesPerSecond"`
@@ -55,8 +58,8 @@ type BackupReport struct {
 	Goals   []Verdict     `json:"goals"`
 }
 
-// RunBackup fills a node's store, and then measures. What is read comes from the disk, as far as the system lets go of what it
-// has in memory.
+// RunBackup fills a node's store, and then measures. What is read comes from the disk, as far as
+// the system lets go of what it has in memory.
 func RunBackup(ctx context.Context, o BackupOptions) (_ *BackupReport, err error) {
 	fill := Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
 	data := filepath.Join(o.Dir, "data")
@@ -154,8 +157,8 @@ func (b *backups) round(ctx context.Context, name string) (r BackupRound, err er
 	return r, os.RemoveAll(repo)
 }
 
-// forget has the system let go of what it has in memory of files below the directory. Those that a compaction removes
-// meanwhile are forgotten too.
+// forget has the system let go of what it has in memory of files below the directory. Those that a
+// compaction removes meanwhile are forgotten too.
 func (b *backups) forget() (failed error) {
 	_ = filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -192,7 +195,8 @@ func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error)
 		if err != nil {
 			return 0, 0, errors.Join(err, out.Close())
 		}
-		// Not the system's own copying from file to file, which a backup over a network cannot have.
+		// Not the system's own copying from file to file, which a backup over a network cannot
+		// have.
 		n, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{in}, buf)
 		if err = errors.Join(err, in.Close()); err != nil {
 			return 0, 0, errors.Join(err, out.Close())

@@ -18,9 +18,11 @@ const (
 )
 
 const (
-	// clusterSettle is how long a cluster may take to elect a leader, or to bring a node up to date.
+	// clusterSettle is how long a cluster may take to elect a leader, or to bring a node up to
+	// date.
 	clusterSettle = 60 * time.Second
-	// clusterPoll is how often a cluster is asked whether it is so far: seldom, because it asks all of its members.
+	// clusterPoll is how often a cluster is asked whether it is so far: seldom, because it asks all
+	// of its members.
 	clusterPoll = 20 * time.Millisecond
 	// statusLimit is a little more than a node waits for members that do not answer.
 	statusLimit = 10 * time.Second
@@ -28,8 +30,9 @@ const (
 	reconnectPoll = 20 * time.Millisecond
 )
 
-// Cluster is several runlog nodes that make one, each in a process of its own, on free ports of loopback and with its
-// data on the same disk. As a Target it is the node that led when all of them were ready.
+// Cluster is several runlog nodes that make one, each in a process of its own, on free ports of
+// loopback and with its data on the same disk. As a Target it is the node that led when all of them
+// were ready.
 type Cluster struct {
 	*Remote
 	nodes  []*Node
@@ -111,8 +114,8 @@ func (c *Cluster) open(ctx context.Context, o *ClusterOptions) error {
 
 func nodeName(i int) string { return "node-" + strconv.Itoa(i+1) }
 
-// FreeAddresses are ports of loopback that nobody listens on, for processes that have to know them of each other
-// before they begin.
+// FreeAddresses are ports of loopback that nobody listens on, for processes that have to know them
+// of each other before they begin.
 func FreeAddresses(n int) ([]string, error) {
 	var addresses []string
 	var errs []error

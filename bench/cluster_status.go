@@ -33,8 +33,8 @@ func (c *Cluster) status(ctx context.Context, node int) (_ *runlogv1.GetStatusRe
 	return parseStatus(text)
 }
 
-// parseStatus reads the JSON of a status. Fields that are not known are left out: the program that is measured may be
-// newer than the one that measures.
+// parseStatus reads the JSON of a status. Fields that are not known are left out: the program that
+// is measured may be newer than the one that measures.
 func parseStatus(text []byte) (*runlogv1.GetStatusResponse, error) {
 	s := &runlogv1.GetStatusResponse{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, s); err != nil {
@@ -45,8 +45,8 @@ func parseStatus(text []byte) (*runlogv1.GetStatusResponse, error) {
 
 var errNoLeader = errors.New("bench: the cluster has no leader")
 
-// leading asks all nodes and returns the status of the one that says that it leads itself: what others say of it may be
-// old. Of two that say so, the one of the later term does.
+// leading asks all nodes and returns the status of the one that says that it leads itself: what
+// others say of it may be old. Of two that say so, the one of the later term does.
 func (c *Cluster) leading(ctx context.Context) (*runlogv1.GetStatusResponse, error) {
 	var latest *runlogv1.GetStatusResponse
 	errs := []error{errNoLeader}
@@ -77,9 +77,9 @@ func leaderOf(s *runlogv1.GetStatusResponse) (*runlogv1.Member, error) {
 	return s.Members[i], nil
 }
 
-// behind says what a cluster of so many nodes lacks to be in sync, or nil: that each of them is a voter and is as far as
-// far, which the leader was before. What is applied is compared with what the leader has applied: some entries of the
-// log are Raft's own, and a store never gets them.
+// behind says what a cluster of so many nodes lacks to be in sync, or nil: that each of them is a
+// voter and is as far as far, which the leader was before. What is applied is compared with what
+// the leader has applied: some entries of the log are Raft's own, and a store never gets them.
 func behind(s *runlogv1.GetStatusResponse, nodes int, far *runlogv1.Member) error {
 	if _, err := leaderOf(s); err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestCluster starts nodes, kills the one that leads, starts it again and has the leadership transferred.
+// TestCluster starts nodes, kills the one that leads, starts it again and has the leadership
+// transferred.
 func TestCluster(t *testing.T) {
 	t.Setenv(asNode, "1")
 	binary, err := os.Executable()
@@ -115,10 +116,11 @@ func TestStatus(t *testing.T) {
 		"69, of 70 and 71":              {nil, 3, &runlogv1.Member{CommitIndex: 70, AppliedIndex: 71}},
 		"has 3 members of 4":            {nil, 4, nil},
 		"has no leader":                 {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, 3, nil},
-		"bench: the cluster has no l":   {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "node-1" }, 3, nil}, // it says that it follows
-		"node-3 is VOTER and UNREACH":   {func(s *runlogv1.GetStatusResponse) { s.Members[2].State = runlogv1.MemberState_UNREACHABLE }, 3, nil},
-		"node-1 is NON_VOTER and FOL":   {func(s *runlogv1.GetStatusResponse) { s.Members[0].Role = runlogv1.MemberRole_NON_VOTER }, 3, nil},
-		"node-1 is VOTER and SEEDING":   {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_SEEDING }, 3, nil},
+		// it says that it follows
+		"bench: the cluster has no l": {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "node-1" }, 3, nil},
+		"node-3 is VOTER and UNREACH": {func(s *runlogv1.GetStatusResponse) { s.Members[2].State = runlogv1.MemberState_UNREACHABLE }, 3, nil},
+		"node-1 is NON_VOTER and FOL": {func(s *runlogv1.GetStatusResponse) { s.Members[0].Role = runlogv1.MemberRole_NON_VOTER }, 3, nil},
+		"node-1 is VOTER and SEEDING": {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_SEEDING }, 3, nil},
 	} {
 		s, _ := parseStatus([]byte(statusText))
 		if x.change != nil {

@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// fsyncBytes is what one write of the limit fsync appends: about a log entry that carries one event.
+	// fsyncBytes is what one write of the limit fsync appends: about a log entry that carries one
+	// event.
 	fsyncBytes = 900
-	// writeBytes is what one write of the limit seq-write appends, and writeFile where it begins anew, so that it
-	// takes so much disk and no more.
+	// writeBytes is what one write of the limit seq-write appends, and writeFile where it begins
+	// anew, so that it takes so much disk and no more.
 	writeBytes = 1 << 20
 	writeFile  = 1 << 30
 )
 
-// openFsync prepares the limit fsync: append a little to a file and wait until it is durable, which is the
-// least that a log does for an entry.
+// openFsync prepares the limit fsync: append a little to a file and wait until it is durable, which
+// is the least that a log does for an entry.
 func openFsync(b *bed) (*work, error) {
 	f, w, err := openFile(b, fsyncBytes)
 	if err != nil {
@@ -33,8 +34,8 @@ func openFsync(b *bed) (*work, error) {
 	return w, nil
 }
 
-// openWrite prepares the limit seq-write: write a file from its beginning to its end, in large pieces, each
-// made durable, over and over.
+// openWrite prepares the limit seq-write: write a file from its beginning to its end, in large
+// pieces, each made durable, over and over.
 func openWrite(b *bed) (*work, error) {
 	f, w, err := openFile(b, writeBytes)
 	if err != nil {

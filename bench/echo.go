@@ -25,8 +25,8 @@ const (
 	echoStreamMethod = "/runlog.bench.Echo/EchoStream"
 )
 
-// echoes is a server on loopback TCP that decodes appends and sends them back, and connections to it. It is a
-// process of its own, as a node is, where Options say how to start one.
+// echoes is a server on loopback TCP that decodes appends and sends them back, and connections to
+// it. It is a process of its own, as a node is, where Options say how to start one.
 type echoes struct {
 	address string
 	end     func() error
@@ -113,7 +113,8 @@ func echoProcess(o *Options) (address string, end func() error, err error) {
 	return address, p.Stop, nil
 }
 
-// ServeEcho writes the address that it listens on to w, and sends back what it gets until the context ends.
+// ServeEcho writes the address that it listens on to w, and sends back what it gets until the
+// context ends.
 func ServeEcho(ctx context.Context, w io.Writer) error {
 	server, listener, err := listenEcho()
 	if err != nil {

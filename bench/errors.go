@@ -38,8 +38,8 @@ func reasonOf(err error) string {
 	return "ERROR"
 }
 
-// checkNew holds an answer to what a new request must get: every event stored by this very call, behind the
-// run's runSeq before; dense systems leave no number out.
+// checkNew holds an answer to what a new request must get: every event stored by this very call,
+// behind the run's runSeq before; dense systems leave no number out.
 func checkNew(req *runlogv1.AppendEventsRequest, results []*runlogv1.AppendResult, before uint64, dense bool) error {
 	if err := checkCount(req, results); err != nil {
 		return err

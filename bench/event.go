@@ -16,8 +16,9 @@ import (
 
 const (
 	tenants = 8
-	// textBytes of words to fill payloads from. Pieces of so much text seldom repeat within the 32 KiB that a
-	// node compresses at a time, so what they compress to is what text does, and not what copies do.
+	// textBytes of words to fill payloads from. Pieces of so much text seldom repeat within the 32
+	// KiB that a node compresses at a time, so what they compress to is what text does, and not
+	// what copies do.
 	textBytes = 512 << 10
 
 	planID      = "plan_nightly_analytics"
@@ -57,8 +58,8 @@ func fillText(payloadBytes int) string {
 	return b.String()[:size]
 }
 
-// writer makes up the events of one producer. Keys are left to the server to derive; run, step, attempt and
-// type make each of them unique.
+// writer makes up the events of one producer. Keys are left to the server to derive; run, step,
+// attempt and type make each of them unique.
 type writer struct {
 	s       *session
 	number  int // of the producer in its session
@@ -80,7 +81,8 @@ func (w *writer) runID(run int) string {
 	return "run_bench_" + w.s.id + "_" + strconv.Itoa(w.number) + "_" + strconv.Itoa(run)
 }
 
-// step makes the n-th event of the history of a run that has size events, or no end where size is 0:
+// step makes the n-th event of the history of a run that has size events, or no end where size is
+// 0:
 //
 //	RunStarted, StepStarted, StepCompleted, StepStarted, StepCompleted, …, RunCompleted
 func (w *writer) step(run string, n, size int, now time.Time) *runlogv1.EventWrite {
@@ -179,8 +181,8 @@ func (w *writer) stepCompleted(b []byte, run, step string, at time.Time) []byte 
 	return append(appendTime(b, at), '"')
 }
 
-// fill brings an object that is still open to its size with a piece of text. Where the size has no room for
-// the members so far, text is all there is.
+// fill brings an object that is still open to its size with a piece of text. Where the size has no
+// room for the members so far, text is all there is.
 func (w *writer) fill(b []byte) []byte {
 	const open, end = `"log":"`, `"}`
 	if len(b)+len(","+open+end) > w.s.payloadBytes {

@@ -12,7 +12,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// fakeGroup is a target whose nodes share what they store; it takes appends while one of them leads.
+// fakeGroup is a target whose nodes share what they store; it takes appends while one of them
+// leads.
 type fakeGroup struct {
 	fakeNode
 	// election is how long nobody leads.

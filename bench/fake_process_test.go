@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// fakeProcess is a node of a cluster whose members lead by a rule: the one that a file names, or else the first that
-// is there. Each stores what it is sent for itself.
+// fakeProcess is a node of a cluster whose members lead by a rule: the one that a file names, or
+// else the first that is there. Each stores what it is sent for itself.
 type fakeProcess struct {
 	runlogv1.UnimplementedClusterServiceServer
 	id, data string

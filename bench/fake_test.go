@@ -30,8 +30,8 @@ type fakeTarget struct {
 	spoil func(call uint64, res *runlogv1.AppendEventsResponse) error
 	// forget makes a restart lose the last event of every run.
 	forget bool
-	// stale snapshots lack the last event, deaf watchers hear nothing after the first watermark, and differing ones are
-	// what a rebuild finds.
+	// stale snapshots lack the last event, deaf watchers hear nothing after the first watermark,
+	// and differing ones are what a rebuild finds.
 	stale, deaf bool
 	differing   int
 

@@ -21,9 +21,9 @@ import (
 const (
 	MaxReceipts  = 1_000_000_000
 	MaxRunEvents = MaxBatch
-	// fillProposal is how many events of a filled store share a proposal: so few proposals that the log has
-	// them in seconds, and so few events that a projector which folds them has no more of them at a time than
-	// under load.
+	// fillProposal is how many events of a filled store share a proposal: so few proposals that the
+	// log has them in seconds, and so few events that a projector which folds them has no more of
+	// them at a time than under load.
 	fillProposal = 16 << 10
 )
 
@@ -33,8 +33,8 @@ type Fill struct {
 	Receipts int `json:"receipts"`
 	// RunEvents is how many of them each run has.
 	RunEvents int `json:"runEvents"`
-	// PayloadBytes is about the size of an event's payload; 0: it is empty. With payloads, one run in a hundred is
-	// SmallTenant's.
+	// PayloadBytes is about the size of an event's payload; 0: it is empty. With payloads, one run
+	// in a hundred is SmallTenant's.
 	PayloadBytes int `json:"payloadBytes,omitempty"`
 }
 
@@ -59,9 +59,10 @@ func (f *Fill) Runs() int { return (f.Receipts + f.RunEvents - 1) / f.RunEvents 
 // filledFile says, in a data directory, what it was filled with: it is written last.
 const filledFile = "filled.json"
 
-// FillDataDir makes the data directory data with the program binary, and fills it: the node commits as many
-// proposals as are needed and is stopped, and runs are written into its store behind them. progress is told how
-// many events are there. A directory that was filled so before is left as it is.
+// FillDataDir makes the data directory data with the program binary, and fills it: the node commits
+// as many proposals as are needed and is stopped, and runs are written into its store behind them.
+// progress is told how many events are there. A directory that was filled so before is left as it
+// is.
 func (f *Fill) FillDataDir(ctx context.Context, binary, data string, progress func(events int)) error {
 	if err := f.Validate(); err != nil {
 		return err

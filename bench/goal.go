@@ -100,7 +100,8 @@ func (v *Verdict) bound(than float64) string {
 	return text
 }
 
-// RatioOf is a Goal's figure: that of a divided by that of b, within each round, and the median of the rounds.
+// RatioOf is a Goal's figure: that of a divided by that of b, within each round, and the median of
+// the rounds.
 func RatioOf(figure func(*Result) float64, a, b Of) func(*Report) (float64, bool) {
 	return func(r *Report) (float64, bool) { return r.Ratio(figure, a, b) }
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestGoals: ratios are medians of the rounds, the longest is that of all rounds, and a goal without a must is only told.
+// TestGoals: ratios are medians of the rounds, the longest is that of all rounds, and a goal
+// without a must is only told.
 func TestGoals(t *testing.T) {
 	r := &Report{}
 	takeovers := func(ms ...int) []Takeover {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestQuantiles compares the histogram with a sorted list: never below the true quantile, and at most
-// 1/128 above it.
+// TestQuantiles compares the histogram with a sorted list: never below the true quantile, and at
+// most 1/128 above it.
 func TestQuantiles(t *testing.T) {
 	duration := rapid.Custom(func(t *rapid.T) time.Duration {
 		// Uniform over the magnitudes, not over the values.

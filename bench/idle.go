@@ -22,7 +22,8 @@ const (
 	idleMethod       = "/runlog.bench.Echo/Idle"
 )
 
-// StreamMemory is what each of many streams takes that says nothing: what a process has more with them than without.
+// StreamMemory is what each of many streams takes that says nothing: what a process has more with
+// them than without.
 type StreamMemory struct {
 	Streams int `json:"streams"`
 	Memory

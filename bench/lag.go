@@ -14,8 +14,9 @@ import (
 // lagShare of the highest rate is what the lag is measured at.
 const lagShare = 0.5
 
-// LagResult is how long events took from persistedAt until their snapshots were served, by the node's own histogram: each
-// value is the bound of a bucket that a share of the events did not exceed.
+// LagResult is how long events took from persistedAt until their snapshots were served, by the
+// node's own histogram: each value is the bound of a bucket that a share of the events did not
+// exceed.
 type LagResult struct {
 	// HighestRate is what a closed loop reached, in calls a second, and Rate is what was due then.
 	HighestRate float64 `json:"highestCallsPerSecond"`
@@ -43,8 +44,8 @@ func openLag(b *bed) (*work, error) {
 	return w, err
 }
 
-// measureLag finds out how many appends there can be, and then how old snapshots get at half as many. The result is that
-// of the second loop.
+// measureLag finds out how many appends there can be, and then how old snapshots get at half as
+// many. The result is that of the second loop.
 func measureLag(ctx context.Context, o *Options, b *bed, w *work) (*Result, error) {
 	operator := b.target.(Operator)
 	l := o.newLoop(&b.w)

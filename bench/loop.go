@@ -23,8 +23,8 @@ var errGivenUp = errors.New("bench: the call was given up after the end")
 // lane makes calls, one after the other or many at once, until begin says that it is over.
 type lane func(ctx context.Context, l *loop)
 
-// caller makes one call and waits for its answer. Each is used by one goroutine. events is how many events
-// (or echoes, or writes) the answer acknowledged.
+// caller makes one call and waits for its answer. Each is used by one goroutine. events is how many
+// events (or echoes, or writes) the answer acknowledged.
 type caller func(ctx context.Context) (events int, err error)
 
 // lane makes the caller's next call when the last one was answered.
@@ -46,8 +46,9 @@ func (c caller) times(n int) lane {
 
 // loop paces the lanes of a workload and counts what comes of their calls.
 //
-// A closed loop (rate 0) lets each call begin when its lane asks. An open loop makes calls due at a fixed
-// rate, lets each begin when it is due, or later when no lane is free, and measures it from when it was due.
+// A closed loop (rate 0) lets each call begin when its lane asks. An open loop makes calls due at a
+// fixed rate, lets each begin when it is due, or later when no lane is free, and measures it from
+// when it was due.
 type loop struct {
 	warmUp, duration time.Duration
 	// calls bounds the calls that are measured; 0: only the duration does.
@@ -59,14 +60,16 @@ type loop struct {
 
 	// acknowledged counts the events acknowledged so far, for whoever looks on.
 	acknowledged atomic.Uint64
-	// steps are what the loop is done with instead of a duration, and step is how many are behind it, for whoever looks on.
+	// steps are what the loop is done with instead of a duration, and step is how many are behind
+	// it, for whoever looks on.
 	steps int
 	step  atomic.Int64
 	// muted: calls that fail from now on do so because the bench has killed what they talk to.
 	muted atomic.Bool
 
-	begun          time.Time // of the warm-up
-	from, to, over time.Time // what begins (or is due) from..to is measured; nothing begins after over
+	begun time.Time // of the warm-up
+	// what begins (or is due) from..to is measured; nothing begins after over
+	from, to, over time.Time
 	budget         atomic.Uint64
 	due            atomic.Uint64 // open loop: calls handed out
 	previous       atomic.Int64  // when the last answer came, in nanoseconds after from
@@ -85,7 +88,8 @@ type tally struct {
 	late    Histogram     // open loop: how much later than due the measured calls began
 	events  atomic.Uint64 // acknowledged by the measured calls
 	unsent  uint64        // open loop: due, but no lane was free before the loop gave up
-	last    atomic.Int64  // when the last measured call was answered, in nanoseconds after the warm-up
+	// when the last measured call was answered, in nanoseconds after the warm-up
+	last    atomic.Int64
 	pause   atomic.Int64  // longest time without an answer, in nanoseconds
 	elapsed time.Duration // from the end of the warm-up to the last answer
 
@@ -107,8 +111,8 @@ func (t *tally) fail(err error) {
 	t.errors[reasonOf(err)]++
 }
 
-// run returns once every lane is done. A call that fails is counted and its lane goes on; only the end of ctx
-// ends the loop early.
+// run returns once every lane is done. A call that fails is counted and its lane goes on; only the
+// end of ctx ends the loop early.
 func (l *loop) run(ctx context.Context, lanes []lane) (*tally, error) {
 	l.begun = time.Now()
 	l.from = l.begun.Add(l.warmUp)

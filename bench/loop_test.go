@@ -109,8 +109,8 @@ func TestLoopEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestOpenLoopOmitsNothing: a system that stalls for a second is charged for every call that was due meanwhile,
-// where a closed loop sees one long call.
+// TestOpenLoopOmitsNothing: a system that stalls for a second is charged for every call that was
+// due meanwhile, where a closed loop sees one long call.
 func TestOpenLoopOmitsNothing(t *testing.T) {
 	stalling := func() caller {
 		begun := time.Now()
@@ -167,7 +167,8 @@ func TestOpenLoopKeepsItsRate(t *testing.T) {
 	})
 }
 
-// TestOpenLoopGivesUp: what a system that is too slow has not even begun when the grace is over is said.
+// TestOpenLoopGivesUp: what a system that is too slow has not even begun when the grace is over is
+// said.
 func TestOpenLoopGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

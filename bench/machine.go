@@ -44,8 +44,8 @@ func cpuModel() string {
 	return unknown
 }
 
-// fileSystem returns the type of the file system that dir is on, such as "ext4", from the mount with the
-// longest matching path (proc_pid_mounts(5)).
+// fileSystem returns the type of the file system that dir is on, such as "ext4", from the mount
+// with the longest matching path (proc_pid_mounts(5)).
 func fileSystem(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	nodeStart = 30 * time.Second
 	// loopback picks a free port.
 	loopback = "127.0.0.1:0"
-	// restartPoll is how often a node that was started again is tried, so that its start is what takes time
-	// and not the wait between tries.
+	// restartPoll is how often a node that was started again is tried, so that its start is what
+	// takes time and not the wait between tries.
 	restartPoll = 2 * time.Millisecond
 )
 
@@ -43,15 +43,16 @@ type Node struct {
 type NodeOptions struct {
 	// Binary is the program runlog.
 	Binary string
-	// Dir gets the data directory and what the node writes to its standard error. It is the caller's.
+	// Dir gets the data directory and what the node writes to its standard error. It is the
+	// caller's.
 	Dir string
 	// Data is the data directory. Default: "data" in Dir.
 	Data string
 	// Connections that callers share. Default: 1.
 	Connections int
 
-	// What follows is for nodes that make a cluster: the node's name, where it listens for other nodes, and where all
-	// of them do, itself included. Default: a node by itself.
+	// What follows is for nodes that make a cluster: the node's name, where it listens for other
+	// nodes, and where all of them do, itself included. Default: a node by itself.
 	id    string
 	raft  string
 	peers []string
@@ -78,7 +79,8 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 	return n, nil
 }
 
-// launch starts a node's process and returns before it serves. The node is there to be closed in any case.
+// launch starts a node's process and returns before it serves. The node is there to be closed in
+// any case.
 func launch(o NodeOptions) (*Node, error) {
 	n := &Node{options: o, data: o.Data, address: loopback}
 	if n.data == "" {
@@ -130,8 +132,8 @@ func (n *Node) waitReady(ctx context.Context) error {
 // Kill ends the node as a power switch would.
 func (n *Node) Kill() error { return n.process.Kill() }
 
-// Restart starts the node again on the same data and the same address, and returns before it serves. No call
-// may be under way.
+// Restart starts the node again on the same data and the same address, and returns before it
+// serves. No call may be under way.
 func (n *Node) Restart() error {
 	if err := errors.Join(n.Remote.Close(), n.start()); err != nil {
 		return err
@@ -142,7 +144,8 @@ func (n *Node) Restart() error {
 	return err
 }
 
-// reconnectEvery keeps connections from waiting longer and longer for a node that is being started again.
+// reconnectEvery keeps connections from waiting longer and longer for a node that is being started
+// again.
 func reconnectEvery(d time.Duration) grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: d, Multiplier: 1, MaxDelay: d},

@@ -19,11 +19,13 @@ const (
 type Options struct {
 	// Workloads to measure, in this order. Default: append-unary, append-batch and append-stream.
 	Workloads []Workload
-	// Systems to measure them on, each workload on one after the other. Without any, the limits are all.
+	// Systems to measure them on, each workload on one after the other. Without any, the limits are
+	// all.
 	Systems []System
 	// Rounds repeat everything, each with the systems in another order. Default: 1.
 	Rounds int
-	// EchoCallers are the numbers of callers that grpc-echo is measured with beside those of the workloads.
+	// EchoCallers are the numbers of callers that grpc-echo is measured with beside those of the
+	// workloads.
 	EchoCallers []int
 	// Duration that each workload and each limit is measured for. Default: 5 s.
 	Duration time.Duration
@@ -33,8 +35,8 @@ type Options struct {
 	Calls uint64
 	// Connections that the callers of the echoes share; the systems see to their own. Default: 1.
 	Connections int
-	// EchoServer is the command line of a process that calls ServeEcho, with its standard output for w. Default:
-	// the echo is in this process, which spares it the switches between two.
+	// EchoServer is the command line of a process that calls ServeEcho, with its standard output
+	// for w. Default: the echo is in this process, which spares it the switches between two.
 	EchoServer []string
 	// PayloadBytes is the size of an event's payload. Default: 400.
 	PayloadBytes int
@@ -56,7 +58,8 @@ type Progress struct {
 	Round, Rounds  int
 	Elapsed, Total time.Duration // of this workload or limit, warm-up included
 	Events         uint64        // acknowledged so far
-	Step, Steps    int           // that are done, and that end it instead of Total; 0 of 0: the time does
+	// that are done, and that end it instead of Total; 0 of 0: the time does
+	Step, Steps int
 }
 
 const progressEvery = 200 * time.Millisecond

@@ -55,8 +55,8 @@ func StartProcess(log string, cmd *exec.Cmd) (*Process, error) {
 // ID is the process id.
 func (p *Process) ID() int { return p.cmd.Process.Pid }
 
-// Wait returns once ready says so; it is asked every few milliseconds. It is an error when the process ends
-// before, or needs longer than limit.
+// Wait returns once ready says so; it is asked every few milliseconds. It is an error when the
+// process ends before, or needs longer than limit.
 func (p *Process) Wait(ctx context.Context, limit time.Duration, ready func() bool) error {
 	deadline := time.Now().Add(limit)
 	for !ready() {
@@ -87,7 +87,8 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Stop asks the process to end. It is an error when it has ended before it was asked to, or does not end then.
+// Stop asks the process to end. It is an error when it has ended before it was asked to, or does
+// not end then.
 func (p *Process) Stop() error { return p.StopWith(syscall.SIGTERM) }
 
 // StopWith asks with another signal than SIGTERM.

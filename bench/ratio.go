@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// Ratios are a workload's figures divided by those of the limits; 0 where there is nothing to divide by.
+// Ratios are a workload's figures divided by those of the limits; 0 where there is nothing to
+// divide by.
 type Ratios struct {
 	// EchoCalls and EchoEvents: calls, and events, a second ÷ echoes a second.
 	EchoCalls  float64 `json:"callsToEchoes"`
 	EchoEvents float64 `json:"eventsToEchoes"`
 	EchoP50    float64 `json:"p50ToEchoP50"`
 	EchoP99    float64 `json:"p99ToEchoP99"`
-	// FsyncEvents: events a second ÷ fsyncs a second. More than 1 takes several events to one fsync.
+	// FsyncEvents: events a second ÷ fsyncs a second. More than 1 takes several events to one
+	// fsync.
 	FsyncEvents float64 `json:"eventsToFsyncs"`
 	FsyncP50    float64 `json:"p50ToFsyncP50"`
 	FsyncP99    float64 `json:"p99ToFsyncP99"`
@@ -62,7 +64,8 @@ func quotient[T float64 | time.Duration](a, b T) float64 {
 // Median of values, the lower one of two in the middle; 0 of none.
 func Median(values []float64) float64 { return quantile(values, 0.5) }
 
-// quantile of few values is one of them: the least that is no less than such a share of them; 0 of none.
+// quantile of few values is one of them: the least that is no less than such a share of them; 0 of
+// none.
 func quantile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -71,8 +74,8 @@ func quantile(values []float64, share float64) float64 {
 	return sorted[max(int(math.Ceil(share*float64(len(sorted)))), 1)-1]
 }
 
-// headline is the figure that a result is judged by: events a second, of the rebuild where there was one; or how long a
-// takeover took.
+// headline is the figure that a result is judged by: events a second, of the rebuild where there
+// was one; or how long a takeover took.
 func (r *Result) headline() float64 {
 	if len(r.Takeovers) > 0 {
 		return MedianOutage(r)
@@ -83,8 +86,8 @@ func (r *Result) headline() float64 {
 	return r.EventsPerSecond
 }
 
-// medianOf returns the result whose headline is the median of all rounds; its ratios are the medians of theirs, each
-// for itself.
+// medianOf returns the result whose headline is the median of all rounds; its ratios are the
+// medians of theirs, each for itself.
 func medianOf(rounds []Result) Result {
 	sorted := slices.SortedStableFunc(slices.Values(rounds), func(a, b Result) int {
 		return cmp.Compare(a.headline(), b.headline())

@@ -12,8 +12,8 @@ import (
 // listBehind is how many events, at most, a reader asks for with ListEvents.
 const listBehind = 10
 
-// reading is what goes on beside the appends of mixed-read: readers that ask for what an appender was last
-// told to be stored, each kind of question in turn.
+// reading is what goes on beside the appends of mixed-read: readers that ask for what an appender
+// was last told to be stored, each kind of question in turn.
 type reading struct {
 	reader Reader
 	marks  []mark

@@ -9,8 +9,8 @@ import (
 type RebuildResult struct {
 	Events uint64 `json:"events"`
 	Runs   int    `json:"runs"`
-	// Seconds of the whole rebuild, and of its first part, which folds the log. What follows compares all snapshots
-	// with those that are served, and puts the new ones in their place.
+	// Seconds of the whole rebuild, and of its first part, which folds the log. What follows
+	// compares all snapshots with those that are served, and puts the new ones in their place.
 	Seconds     float64 `json:"seconds"`
 	FoldSeconds float64 `json:"foldSeconds"`
 	// EventsPerSecond and FoldEventsPerSecond are the events divided by them.
@@ -30,8 +30,8 @@ func openRebuild(b *bed) (*work, error) {
 	return w, nil
 }
 
-// measureRebuild appends what is to be folded, waits until the node has nothing else to do, and has it rebuild its
-// projection. The result is that of the appends.
+// measureRebuild appends what is to be folded, waits until the node has nothing else to do, and has
+// it rebuild its projection. The result is that of the appends.
 func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*Result, error) {
 	operator := b.target.(Operator)
 	l := &loop{calls: uint64(b.w.Stored+b.w.Batch-1) / uint64(b.w.Batch), duration: maxFilling, grace: o.Grace}

@@ -22,8 +22,9 @@ type Restart struct {
 	OutageMs      float64 `json:"outageMs"`
 }
 
-// measureRecovery loads the target, kills it at the height of the load, starts it again and waits for the
-// first append that it answers; so many times. Nothing that was acknowledged may be missing then.
+// measureRecovery loads the target, kills it at the height of the load, starts it again and waits
+// for the first append that it answers; so many times. Nothing that was acknowledged may be missing
+// then.
 func measureRecovery(ctx context.Context, o *Options, b *bed, w *work) (*Result, error) {
 	restarter, ok := b.target.(Restarter)
 	if !ok {

@@ -25,8 +25,8 @@ type Remote struct {
 	turn    atomic.Uint64
 }
 
-// link is what goes over one connection; unary calls take the client library's way, which has a connection of
-// its own.
+// link is what goes over one connection; unary calls take the client library's way, which has a
+// connection of its own.
 type link struct {
 	client  *client.Client
 	conn    *grpc.ClientConn
@@ -40,9 +40,10 @@ var (
 	_ Watcher  = (*Remote)(nil)
 )
 
-// Connect prepares to talk to the node at address over so many connections, which callers share in turn. It
-// does not wait for the node. There may be several addresses of one cluster with commas between them: calls then begin at
-// the first and go on to the leader, and streams are spread over them.
+// Connect prepares to talk to the node at address over so many connections, which callers share in
+// turn. It does not wait for the node. There may be several addresses of one cluster with commas
+// between them: calls then begin at the first and go on to the leader, and streams are spread over
+// them.
 func Connect(address string, connections int, options ...grpc.DialOption) (*Remote, error) {
 	list := strings.Split(address, ",")
 	for i := range list {
@@ -162,8 +163,8 @@ func (r *Remote) ExportEvents(
 	return nil, err
 }
 
-// DrainExport calls ExportEvents and reads nothing of what comes but its size: whoever audits does so on a machine of their
-// own.
+// DrainExport calls ExportEvents and reads nothing of what comes but its size: whoever audits does
+// so on a machine of their own.
 func (r *Remote) DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequest) (bytes uint64, err error) {
 	d := &drain{CodecV2: encoding.GetCodecV2("proto")}
 	stream, err := r.audit().ExportEvents(ctx, req, grpc.MaxCallRecvMsgSize(maxPageBytes), grpc.ForceCodecV2(d))

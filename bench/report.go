@@ -67,7 +67,8 @@ func (r *Report) limitOf(w Workload, round int) *Result {
 	return &r.Results[i]
 }
 
-// ratios of a result, which is not yet in r, to the limits of its round and to what its system did before.
+// ratios of a result, which is not yet in r, to the limits of its round and to what its system did
+// before.
 func (r *Report) ratios(res *Result) *Ratios {
 	find := func(w Workload) *Result {
 		if l := r.limitOf(w, res.Round); l != nil {
@@ -89,8 +90,8 @@ func (r *Report) ratios(res *Result) *Ratios {
 	return ratiosOf(res, find(res.echo()), one(Fsync), one(SeqWrite), unary)
 }
 
-// Medians has one result for each limit and for each workload on each system, in the order in which they were
-// first measured: that of the round with the median events a second.
+// Medians has one result for each limit and for each workload on each system, in the order in which
+// they were first measured: that of the round with the median events a second.
 func (r *Report) Medians() []Result {
 	type subject struct {
 		system string
@@ -112,7 +113,8 @@ func (r *Report) Medians() []Result {
 	return out
 }
 
-// Failures says what went wrong, one line for each workload that had calls that failed or were never sent.
+// Failures says what went wrong, one line for each workload that had calls that failed or were
+// never sent.
 func (r *Report) Failures() []string {
 	var out []string
 	many := r.many()

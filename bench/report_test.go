@@ -70,7 +70,8 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// TestMedians: of three rounds the one in the middle by events a second, with each ratio's own median.
+// TestMedians: of three rounds the one in the middle by events a second, with each ratio's own
+// median.
 func TestMedians(t *testing.T) {
 	r := exampleReport()
 	r.Results[4].Ratios.EchoP50 = 100 // round 1 of append-unary on a
@@ -157,7 +158,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestSVG: the drawing is well-formed XML without a coordinate that is no number, also of next to nothing.
+// TestSVG: the drawing is well-formed XML without a coordinate that is no number, also of next to
+// nothing.
 func TestSVG(t *testing.T) {
 	alone := &Report{Results: []Result{{Limit: true, Workload: Workload{Name: Fsync}, Percentiles: []Percentile{{0.5, 1}}}}}
 	for name, r := range map[string]*Report{"example": exampleReport(), "nothing": {}, "limits": alone} {
@@ -198,10 +200,12 @@ func TestLastToFirst(t *testing.T) {
 		return list
 	}
 	for want, line := range map[float64]Timeline{
-		0:   {1000, events(4, func(int) uint64 { return 7 })},
-		1:   {1000, append(events(20, func(int) uint64 { return 7 }), 1)},
-		0.5: {1000, append(events(900, func(i int) uint64 { return []uint64{8, 4}[i/60%15/14] }), 0)}, // the last minute alone
-		2:   {1000, append(events(16, func(i int) uint64 { return []uint64{3, 9, 9, 6}[i/4] }), 0)},   // quarters
+		0: {1000, events(4, func(int) uint64 { return 7 })},
+		1: {1000, append(events(20, func(int) uint64 { return 7 }), 1)},
+		// the last minute alone
+		0.5: {1000, append(events(900, func(i int) uint64 { return []uint64{8, 4}[i/60%15/14] }), 0)},
+		// quarters
+		2: {1000, append(events(16, func(i int) uint64 { return []uint64{3, 9, 9, 6}[i/4] }), 0)},
 	} {
 		if got := line.lastToFirst(); got != want {
 			t.Errorf("%v intervals: %v, want %v", len(line.Events), got, want)

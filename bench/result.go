@@ -24,14 +24,14 @@ type Result struct {
 	CallsPerSecond  float64 `json:"callsPerSecond"`
 	EventsPerSecond float64 `json:"eventsPerSecond"`
 	Latency         Latency `json:"latencyMs"`
-	// Acknowledged counts the events of every answer, those of the warm-up included: what the system must
-	// have stored or recognised, at least.
+	// Acknowledged counts the events of every answer, those of the warm-up included: what the
+	// system must have stored or recognised, at least.
 	Acknowledged uint64 `json:"acknowledged"`
 	// Errors counts failed calls by reason, those of the warm-up included.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
-	// LateP99 is how much later than due calls began, and Unsent how many were due and never began, both in
-	// an open loop.
+	// LateP99 is how much later than due calls began, and Unsent how many were due and never began,
+	// both in an open loop.
 	LateP99 time.Duration `json:"-"`
 	Unsent  uint64        `json:"unsent,omitempty"`
 	// LongestPause is the longest time without an answer.
@@ -135,8 +135,8 @@ type Timeline struct {
 	Events     []uint64 `json:"events"`
 }
 
-// lastToFirst divides what the last minute acknowledged by what the first did; of less than four minutes, the last
-// quarter by the first. 0 when there is too little to tell.
+// lastToFirst divides what the last minute acknowledged by what the first did; of less than four
+// minutes, the last quarter by the first. 0 when there is too little to tell.
 func (t *Timeline) lastToFirst() float64 {
 	if len(t.Events) < 5 {
 		return 0

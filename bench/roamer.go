@@ -17,8 +17,8 @@ const (
 	tryPause = 5 * time.Millisecond
 )
 
-// roamer appends to one run and takes each request from node to node until one has answered that it is stored. It stays
-// with the node that did.
+// roamer appends to one run and takes each request from node to node until one has answered that it
+// is stored. It stays with the node that did.
 type roamer struct {
 	routes  []Target
 	at      int // of routes
@@ -30,7 +30,8 @@ func newRoamer(s *session, number int, routes []Target, a *answers) *roamer {
 	return &roamer{routes: routes, at: number % len(routes), source: newSignals(s, number), answers: a}
 }
 
-// append is a caller. A try that fails is no failure; a request is one that no node has stored for takeoverLimit.
+// append is a caller. A try that fails is no failure; a request is one that no node has stored for
+// takeoverLimit.
 func (r *roamer) append(ctx context.Context) (int, error) {
 	req := r.source.next()
 	for deadline := time.Now().Add(takeoverLimit); ; {
@@ -58,8 +59,8 @@ func (r *roamer) try(ctx context.Context, req *runlogv1.AppendEventsRequest) (*r
 	return r.routes[r.at].Append(ctx, req)
 }
 
-// signals appends to one run and to no other, one event at a time, so that an event that was acknowledged and is lost
-// shows: later ones get a runSeq that is too low.
+// signals appends to one run and to no other, one event at a time, so that an event that was
+// acknowledged and is lost shows: later ones get a runSeq that is too low.
 type signals struct {
 	*writer
 	run  string
@@ -90,7 +91,8 @@ func (g *signals) next() *runlogv1.AppendEventsRequest {
 	return g.req
 }
 
-// settle holds an answer to what it must be: the event is stored, by this try or by one before, behind all others.
+// settle holds an answer to what it must be: the event is stored, by this try or by one before,
+// behind all others.
 func (g *signals) settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkCount(g.req, results)

@@ -59,7 +59,8 @@ func (o *Options) limits() []limit {
 	return all
 }
 
-// echo is the limit that a workload is compared with: as many calls at a time, over streams where it has them.
+// echo is the limit that a workload is compared with: as many calls at a time, over streams where
+// it has them.
 func (w *Workload) echo() Workload {
 	if w.Name == Snapshots {
 		return Workload{Name: GRPCSnapshot, Callers: w.Callers, Batch: 1}
@@ -70,9 +71,10 @@ func (w *Workload) echo() Workload {
 	return Workload{Name: GRPCEcho, Callers: w.Callers, Batch: 1}
 }
 
-// Run measures, in each round, the limits and then the workloads, each on one system after the other. Calls
-// that a system fails are counted in the results; an error means that a limit could not be measured, that
-// a system did not open, or that ctx ended. What was measured before it is reported with it.
+// Run measures, in each round, the limits and then the workloads, each on one system after the
+// other. Calls that a system fails are counted in the results; an error means that a limit could
+// not be measured, that a system did not open, or that ctx ended. What was measured before it is
+// reported with it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
@@ -146,7 +148,8 @@ func (o *Options) measureLimit(ctx context.Context, l limit, round int, r *Repor
 	return nil
 }
 
-// measureSystem returns what was measured, also when what comes after it failed, and nil when nothing was.
+// measureSystem returns what was measured, also when what comes after it failed, and nil when
+// nothing was.
 func (o *Options) measureSystem(ctx context.Context, s *System, wl *Workload, round int, r *Report) (res *Result, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "system-")
 	if err != nil {

@@ -41,8 +41,8 @@ func brief(t *testing.T, system System, texts ...string) Options {
 	}
 }
 
-// TestRunEverything runs every workload for a moment over gRPC or in memory, and compares what it says was
-// acknowledged with what the target has.
+// TestRunEverything runs every workload for a moment over gRPC or in memory, and compares what it
+// says was acknowledged with what the target has.
 func TestRunEverything(t *testing.T) {
 	fake := newFakeTarget()
 	o := brief(t, fake.system(), "append-unary:callers=8", "append-batch:callers=4:batch=20", "append-stream:callers=2:in-flight=5:batch=3",
@@ -118,8 +118,8 @@ func TestRunOverGRPC(t *testing.T) {
 	}
 }
 
-// TestDuplicates: most requests are sent again and nothing of them is stored; what a target stores twice, or
-// answers otherwise, is found.
+// TestDuplicates: most requests are sent again and nothing of them is stored; what a target stores
+// twice, or answers otherwise, is found.
 func TestDuplicates(t *testing.T) {
 	fake := newFakeTarget()
 	o := brief(t, fake.system(), "duplicates:callers=4:repeats=0.8")
@@ -242,8 +242,8 @@ func (w writeOnly) Append(ctx context.Context, req *runlogv1.AppendEventsRequest
 }
 func (w writeOnly) Close() error { return nil }
 
-// TestRounds: systems take turns, each workload is compared within its round, and a system that cannot do a
-// workload is left out of it and said to be.
+// TestRounds: systems take turns, each workload is compared within its round, and a system that
+// cannot do a workload is left out of it and said to be.
 func TestRounds(t *testing.T) {
 	a, b := newFakeTarget(), newFakeTarget()
 	o := brief(t, a.system(), "append-unary:callers=2", "append-stream:callers=1:in-flight=2")

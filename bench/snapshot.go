@@ -52,7 +52,8 @@ func openSnapshots(b *bed) (*work, error) {
 
 // warmRun makes a run, and asks for its snapshot, so that it is in memory.
 func warmRun(ctx context.Context, b *bed, reader Reader, number int, snapshot *runlogv1.RunSnapshot) (marked, error) {
-	// One event is missing to the end that whole runs have: it is open, as those are that people look at.
+	// One event is missing to the end that whole runs have: it is open, as those are that people
+	// look at.
 	source := newWholeRuns(b.session, 2*snapshotSteps+1, number)
 	source.runEvents++
 	if _, err := appendFrom(b.target, source)(ctx); err != nil {
@@ -67,7 +68,8 @@ func warmRun(ctx context.Context, b *bed, reader Reader, number int, snapshot *r
 	return marked{run: source.run, seq: source.lastSeq}, nil
 }
 
-// openSnapshotEcho prepares the limit grpc-snapshot: a bare call that is answered with a snapshot of the system's.
+// openSnapshotEcho prepares the limit grpc-snapshot: a bare call that is answered with a snapshot
+// of the system's.
 func openSnapshotEcho(example *runlogv1.RunSnapshot) func(*bed) (*work, error) {
 	return func(b *bed) (*work, error) {
 		e, err := startEchoes(b.o)

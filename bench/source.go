@@ -10,8 +10,8 @@ import (
 // source makes up requests and checks their answers. It has one request on its way at a time.
 type source interface {
 	next() *runlogv1.AppendEventsRequest
-	// settle takes the answer to the last request, or the error that it got instead. It returns how many
-	// events were acknowledged, or that error, or what is wrong with the answer.
+	// settle takes the answer to the last request, or the error that it got instead. It returns how
+	// many events were acknowledged, or that error, or what is wrong with the answer.
 	settle(results []*runlogv1.AppendResult, err error) (events int, _ error)
 }
 

@@ -35,7 +35,8 @@ func (h *hotRun) next() *runlogv1.AppendEventsRequest {
 	return h.req
 }
 
-// settle knows nothing of the other sources' events, only that its own come later than its earlier ones.
+// settle knows nothing of the other sources' events, only that its own come later than its earlier
+// ones.
 func (h *hotRun) settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(h.req, results, h.lastSeq, false)
@@ -94,8 +95,8 @@ func (c *scattered) settle(results []*runlogv1.AppendResult, err error) (int, er
 	return len(results), nil
 }
 
-// storedRuns appends to runs of a filled store, each request to another one, in no order. Where the store does
-// not have them, they begin.
+// storedRuns appends to runs of a filled store, each request to another one, in no order. Where the
+// store does not have them, they begin.
 type storedRuns struct {
 	*writer
 	batch, runs, sources int
@@ -108,7 +109,8 @@ func newStoredRuns(s *session, batch, number, runs, sources int) *storedRuns {
 	return &storedRuns{writer: newWriter(s, number), batch: batch, runs: runs, sources: sources}
 }
 
-// next spreads the requests over the runs by a step that has no factor in common with most numbers of runs.
+// next spreads the requests over the runs by a step that has no factor in common with most numbers
+// of runs.
 func (r *storedRuns) next() *runlogv1.AppendEventsRequest {
 	const stride = 7_368_787 // prime
 	run := (r.made*r.sources + r.number) * stride % r.runs
@@ -136,7 +138,8 @@ func (r *storedRuns) settle(results []*runlogv1.AppendResult, err error) (int, e
 // repeatsKept is how many answered requests a source of repeats chooses from.
 const repeatsKept = 64
 
-// repeats sends requests of its source again, as a producer does that does not know what was stored.
+// repeats sends requests of its source again, as a producer does that does not know what was
+// stored.
 type repeats struct {
 	*histories
 	share float64

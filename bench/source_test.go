@@ -21,8 +21,8 @@ func acknowledge(req *runlogv1.AppendEventsRequest, before uint64) []*runlogv1.A
 
 func testSession(payloadBytes int) *session { return newSession(payloadBytes, fillText(payloadBytes)) }
 
-// TestSourcesMakeValidEvents: every event of every source passes the contract, has the payload size that was
-// asked for, a key of its own, and one tenant a run.
+// TestSourcesMakeValidEvents: every event of every source passes the contract, has the payload size
+// that was asked for, a key of its own, and one tenant a run.
 func TestSourcesMakeValidEvents(t *testing.T) {
 	for name, makeSource := range map[string]func(s *session, batch, number int) source{
 		"histories": func(s *session, b, n int) source { return newHistories(s, b, n) },
@@ -92,8 +92,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestSourcesLeaveARunInDoubt: after a call without a good answer nobody knows how far its run is, so another
-// run goes on in its place.
+// TestSourcesLeaveARunInDoubt: after a call without a good answer nobody knows how far its run is,
+// so another run goes on in its place.
 func TestSourcesLeaveARunInDoubt(t *testing.T) {
 	s := testSession(100)
 	for name, source := range map[string]source{"histories": newHistories(s, 2, 0), "scattered": newScattered(s, 2, 1, 1)} {

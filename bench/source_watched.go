@@ -13,8 +13,9 @@ type watchedRun struct {
 	attempt uint32 // of its newest signal
 	doubted bool   // a call has failed: more events may be stored than were acknowledged
 
-	mu        sync.Mutex
-	persisted []int64 // persistedAt of the events 1, 2, … that were acknowledged, in nanoseconds; 0: not known
+	mu sync.Mutex
+	// persistedAt of the events 1, 2, … that were acknowledged, in nanoseconds; 0: not known
+	persisted []int64
 }
 
 // lastSeq is the newest event that was acknowledged.
@@ -34,8 +35,9 @@ func (r *watchedRun) acknowledge(seq uint64, persistedAt int64) {
 	r.persisted[seq-1] = persistedAt
 }
 
-// between calls each with persistedAt of the events behind after and before seq, those that are known. An event's are,
-// as soon as there is a later one: the caller makes that when it has been told.
+// between calls each with persistedAt of the events behind after and before seq, those that are
+// known. An event's are, as soon as there is a later one: the caller makes that when it has been
+// told.
 func (r *watchedRun) between(after, seq uint64, each func(persistedAt int64)) {
 	if after+1 >= seq {
 		return
@@ -49,8 +51,8 @@ func (r *watchedRun) between(after, seq uint64, each func(persistedAt int64)) {
 	}
 }
 
-// watchedRuns begins its runs, one after the other, and then appends signals to them, in no order: what they add up to
-// stays small.
+// watchedRuns begins its runs, one after the other, and then appends signals to them, in no order:
+// what they add up to stays small.
 type watchedRuns struct {
 	*writer
 	runs []*watchedRun

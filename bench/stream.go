@@ -10,7 +10,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// pipeline drives one stream with as many requests on their way as it has slots, each with a source of its own.
+// pipeline drives one stream with as many requests on their way as it has slots, each with a source
+// of its own.
 type pipeline struct {
 	open  func(ctx context.Context) (Stream, error)
 	slots []source

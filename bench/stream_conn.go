@@ -17,15 +17,16 @@ import (
 const (
 	// openAtOnce is how many streams of a connection may be asked for and not live yet.
 	openAtOnce = 256
-	// streamWindow is so much that a stream's flow control never holds it up, and never has to be told anything.
+	// streamWindow is so much that a stream's flow control never holds it up, and never has to be
+	// told anything.
 	streamWindow = 1 << 30
 	// connWindowStep is how much a connection receives before it gives its window back.
 	connWindowStep = 1 << 20
 	streamBuffer   = 256 << 10
 )
 
-// streamConn is a connection of subscriptions: HTTP/2 (RFC 9113), as far as a client needs it that sends one message on
-// each stream and then reads. One goroutine reads all streams.
+// streamConn is a connection of subscriptions: HTTP/2 (RFC 9113), as far as a client needs it that
+// sends one message on each stream and then reads. One goroutine reads all streams.
 type streamConn struct {
 	owner *subscriptions
 	conn  net.Conn
@@ -99,7 +100,8 @@ func (c *streamConn) open(address, method string, requests []proto.Message) erro
 		block.Reset()
 		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", address},
 			{"content-type", "application/grpc"}, {"te", "trailers"}} {
-			_ = headers.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}) // a buffer takes everything
+			// a buffer takes everything
+			_ = headers.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 		}
 		if !c.awaitRoom(len(body)) {
 			return nil // why is for read to say

@@ -13,11 +13,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// subscriptionsPerConn is how many streams a connection carries, at most: half of what a node allows.
+// subscriptionsPerConn is how many streams a connection carries, at most: half of what a node
+// allows.
 const subscriptionsPerConn = 5000
 
-// subscriptions are many server streams. They are gRPC as it is on the wire, but not by its library, whose two
-// goroutines and buffers for each stream would take more of the machine than the node that is measured.
+// subscriptions are many server streams. They are gRPC as it is on the wire, but not by its
+// library, whose two goroutines and buffers for each stream would take more of the machine than the
+// node that is measured.
 type subscriptions struct {
 	conns []*streamConn
 	told  func(stream int, message []byte, at time.Time) (live bool)
@@ -33,9 +35,10 @@ type subscriptions struct {
 // errNotOpen ends the opening of streams that takes too long.
 var errNotOpen = errors.New("bench: not all streams were open in time")
 
-// subscribe opens a stream for each request, and returns once told has said of each that it is live; what becomes of
-// ctx then is nothing to them. told takes every message and when it came, from one goroutine a connection; the message is
-// not its own. fewest is how many connections there are at least.
+// subscribe opens a stream for each request, and returns once told has said of each that it is
+// live; what becomes of ctx then is nothing to them. told takes every message and when it came,
+// from one goroutine a connection; the message is not its own. fewest is how many connections there
+// are at least.
 func subscribe(ctx context.Context, address, method string, fewest int, requests []proto.Message, told func(stream int, message []byte, at time.Time) (live bool)) (_ *subscriptions, err error) {
 	s := &subscriptions{told: told}
 	defer func() {
@@ -107,8 +110,8 @@ func (s *subscriptions) Close() error {
 	return errors.Join(errs...)
 }
 
-// messages takes the bytes of a stream apart, and returns what is left over. A message of gRPC is a flag for compression,
-// which nobody has asked for, its length and its content.
+// messages takes the bytes of a stream apart, and returns what is left over. A message of gRPC is a
+// flag for compression, which nobody has asked for, its length and its content.
 func messages(rest, data []byte, each func(message []byte)) ([]byte, error) {
 	const head = 5
 	if len(rest) > 0 {

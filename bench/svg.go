@@ -22,14 +22,15 @@ const (
 	plotWidth  = 420
 )
 
-// Colours of the systems, in turn, told apart by people who see few colours too; limits are grey and dashed.
+// Colours of the systems, in turn, told apart by people who see few colours too; limits are grey
+// and dashed.
 var (
 	svgColours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 	svgDashes  = map[string]string{GRPCEcho: "6 4", GRPCStream: "6 4", GRPCSnapshot: "6 4", Fsync: "2 3"}
 )
 
-// WriteSVG draws the report: for each workload the latency by percentile, next to its limits, and the events a
-// second over time.
+// WriteSVG draws the report: for each workload the latency by percentile, next to its limits, and
+// the events a second over time.
 func (r *Report) WriteSVG(w io.Writer) error {
 	results := r.Medians()
 	colours := make(map[string]string)
@@ -92,7 +93,8 @@ type tick struct {
 	label string
 }
 
-// workload draws a row: the two plots of a workload on all systems, with the limits that it is compared with.
+// workload draws a row: the two plots of a workload on all systems, with the limits that it is
+// compared with.
 func (d *drawing) workload(top int, wl Workload, results []Result, colours map[string]string) {
 	var byShare, overTime []curve
 	for i := range results {
@@ -159,7 +161,8 @@ func (d *drawing) plot(left, top int, x, y axis, curves []curve) {
 	}
 }
 
-// nines is where a share lies on an axis that gives every further nine as much room: 90 % at 1, 99 % at 2.
+// nines is where a share lies on an axis that gives every further nine as much room: 90 % at 1, 99
+// % at 2.
 func nines(share float64) float64 { return -math.Log10(max(1-share, 1e-9)) }
 
 // extent is the largest of all curves in one direction, and the smallest.

@@ -15,8 +15,8 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Tables of the report: the figures, their ratios to the limits, and what some workloads have beside. A cell
-// without a value is empty.
+// Tables of the report: the figures, their ratios to the limits, and what some workloads have
+// beside. A cell without a value is empty.
 func (r *Report) Tables() []Table {
 	results, many := r.Medians(), r.many()
 	var tables []Table

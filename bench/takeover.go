@@ -15,12 +15,13 @@ const takeoverLimit = 60 * time.Second
 
 // Takeover is one change of leaders.
 type Takeover struct {
-	// Outage is the time from the kill, or from the call for a transfer, to the answer of the first append of which
-	// a try began after that: after the process was gone, or after the call.
+	// Outage is the time from the kill, or from the call for a transfer, to the answer of the first
+	// append of which a try began after that: after the process was gone, or after the call.
 	Outage time.Duration `json:"-"`
 	// Pause is the longest time without an answer from then on until the other node led.
 	Pause time.Duration `json:"-"`
-	// InSync is the time from the start of the node that was killed, or from the call, until all nodes were in sync.
+	// InSync is the time from the start of the node that was killed, or from the call, until all
+	// nodes were in sync.
 	InSync time.Duration `json:"-"`
 	// OutageMs, PauseMs and InSyncMs say it in milliseconds.
 	OutageMs float64 `json:"outageMs"`
@@ -125,7 +126,8 @@ func (m *takeovers) measure(ctx context.Context, o *Options, b *bed, w *work) (*
 	return r, err
 }
 
-// next is the next takeover, a moment later, so that it does not come in step with the group's own timers.
+// next is the next takeover, a moment later, so that it does not come in step with the group's own
+// timers.
 func (m *takeovers) next(ctx context.Context) (Takeover, error) {
 	var t Takeover
 	if !pause(ctx, takeoverPause/2+rand.N(takeoverPause)) {
@@ -141,7 +143,8 @@ func (m *takeovers) next(ctx context.Context) (Takeover, error) {
 // takeoverPause is how long nothing happens between two takeovers, on average.
 const takeoverPause = 500 * time.Millisecond
 
-// killLeader is a takeover of failover: the leader's process is killed, and started again once another one leads.
+// killLeader is a takeover of failover: the leader's process is killed, and started again once
+// another one leads.
 func killLeader(ctx context.Context, m *takeovers, t *Takeover) error {
 	leader, err := m.group.Leader(ctx)
 	if err != nil {

@@ -70,7 +70,8 @@ func TestFailoverThatLoses(t *testing.T) {
 	}
 }
 
-// TestTakeoversWantAGroup: a node by itself cannot be measured, nor can a leader that moves under load.
+// TestTakeoversWantAGroup: a node by itself cannot be measured, nor can a leader that moves under
+// load.
 func TestTakeoversWantAGroup(t *testing.T) {
 	_, err := Run(t.Context(), brief(t, newFakeTarget().system(), "failover"))
 	if _, unsupported := errors.AsType[*unsupportedError](err); !unsupported {
@@ -83,8 +84,8 @@ func TestTakeoversWantAGroup(t *testing.T) {
 	}
 }
 
-// TestRoamer: a request goes from node to node as it is, and one that was stored by a try that failed is
-// answered as a duplicate.
+// TestRoamer: a request goes from node to node as it is, and one that was stored by a try that
+// failed is answered as a duplicate.
 func TestRoamer(t *testing.T) {
 	fake := newFakeTarget()
 	fails := 0
@@ -133,7 +134,8 @@ func (f routeFunc) Append(_ context.Context, req *runlogv1.AppendEventsRequest) 
 }
 func (routeFunc) Close() error { return nil }
 
-// TestAnswers: the first answer is that of a try that began after the moment in question, not one that came after it.
+// TestAnswers: the first answer is that of a try that began after the moment in question, not one
+// that came after it.
 func TestAnswers(t *testing.T) {
 	a := newAnswers()
 	begin := time.Now()

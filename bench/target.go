@@ -11,8 +11,8 @@ import (
 type System struct {
 	// Name in the report.
 	Name string
-	// Open makes a fresh instance that keeps its data under dir, which is empty and the caller's, or connects
-	// to one that runs already.
+	// Open makes a fresh instance that keeps its data under dir, which is empty and the caller's,
+	// or connects to one that runs already.
 	Open func(ctx context.Context, dir string) (Target, error)
 	// Sparse systems number the events of a run in rising order, but not without gaps.
 	Sparse bool
@@ -20,8 +20,9 @@ type System struct {
 
 // Target is an open System. It is safe for concurrent use; Close ends what Open began.
 type Target interface {
-	// Append stores the events of one run, or recognises them, and answers as AppendEvents does: once they are
-	// durable, one result for each. It makes one try, so that every failure is counted.
+	// Append stores the events of one run, or recognises them, and answers as AppendEvents does:
+	// once they are durable, one result for each. It makes one try, so that every failure is
+	// counted.
 	Append(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
 	Close() error
 }
@@ -31,8 +32,8 @@ type Streamer interface {
 	OpenStream(ctx context.Context) (Stream, error)
 }
 
-// Stream carries many requests at once and answers in their order. Send and CloseSend have one caller, Recv
-// another one.
+// Stream carries many requests at once and answers in their order. Send and CloseSend have one
+// caller, Recv another one.
 type Stream interface {
 	Send(req *runlogv1.AppendEventsRequest) error
 	CloseSend() error
@@ -49,9 +50,10 @@ type Reader interface {
 
 // Watcher is a Target whose runs can be followed (watch).
 type Watcher interface {
-	// Watch has one watcher follow each of runs, which may name a run many times, and returns once all have caught up. It
-	// is given up when ctx ends before that; afterwards they end with Close.
-	// told is called with the number of a watcher and what it has heard, one call at a time for each watcher.
+	// Watch has one watcher follow each of runs, which may name a run many times, and returns once
+	// all have caught up. It is given up when ctx ends before that; afterwards they end with Close.
+	// told is called with the number of a watcher and what it has heard, one call at a time for
+	// each watcher.
 	Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error)
 }
 
@@ -65,7 +67,8 @@ type Watches interface {
 // Mark is how far a watcher hears that its run is.
 type Mark struct {
 	Seq uint64
-	// PersistedAt is when the event Seq was persisted, and At when this was heard, in nanoseconds since 1970.
+	// PersistedAt is when the event Seq was persisted, and At when this was heard, in nanoseconds
+	// since 1970.
 	PersistedAt int64
 	At          time.Time
 }
@@ -88,7 +91,8 @@ type Restarter interface {
 	Restart() error
 }
 
-// Group is a Target of several nodes of which one leads (failover, transfer). Nodes are told apart by their number.
+// Group is a Target of several nodes of which one leads (failover, transfer). Nodes are told apart
+// by their number.
 type Group interface {
 	// Routes are the nodes, one by one. They stay when a node is killed and come back with it.
 	Routes() []Target
@@ -98,13 +102,15 @@ type Group interface {
 	KillNode(node int) error
 	// RestartNode starts it again on the same data and returns before it serves.
 	RestartNode(node int) error
-	// InSync returns once every node is ready, counts for a majority and has applied what was committed before the call.
+	// InSync returns once every node is ready, counts for a majority and has applied what was
+	// committed before the call.
 	InSync(ctx context.Context) error
 	// TransferLeadership asks the node that leads to have another one lead.
 	TransferLeadership(ctx context.Context, leader int) error
 }
 
-// Checker is a Target that can say, after it was measured, why that was not what was to be measured.
+// Checker is a Target that can say, after it was measured, why that was not what was to be
+// measured.
 type Checker interface {
 	Check(ctx context.Context) error
 }

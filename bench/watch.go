@@ -11,11 +11,11 @@ import (
 // WatchResult is what watchers hear, and what they cost.
 type WatchResult struct {
 	Watchers int `json:"watchers"`
-	// Delivery is the time from an event's persistedAt until a watcher has heard of it, or of a later one, for each event
-	// and each watcher of its run.
+	// Delivery is the time from an event's persistedAt until a watcher has heard of it, or of a
+	// later one, for each event and each watcher of its run.
 	Delivery Latency `json:"deliveryMs"`
-	// Delivered counts the pairs of an event and a watcher, and Watermarks the messages that this took: a slow reader is
-	// told the newest only (WATCH-3).
+	// Delivered counts the pairs of an event and a watcher, and Watermarks the messages that this
+	// took: a slow reader is told the newest only (WATCH-3).
 	Delivered  uint64 `json:"delivered"`
 	Watermarks uint64 `json:"watermarks"`
 	// Behind counts the watchers that did not hear of their run's last event.
@@ -32,7 +32,8 @@ type WatchTurn struct {
 	Watched float64 `json:"eventsPerSecondWatched"`
 }
 
-// watchTurns is how often watchers come and go, so that a machine that grows slower does not count against them alone.
+// watchTurns is how often watchers come and go, so that a machine that grows slower does not count
+// against them alone.
 const watchTurns = 2
 
 // watching is the state of the workload watch.
@@ -47,7 +48,8 @@ type watching struct {
 
 	delivery   Histogram
 	watermarks atomic.Uint64
-	from, to   atomic.Int64 // events that were persisted from..to are measured, in nanoseconds since 1970
+	// events that were persisted from..to are measured, in nanoseconds since 1970
+	from, to atomic.Int64
 }
 
 // watcher is one stream.
@@ -85,7 +87,8 @@ func openWatch(b *bed) (*work, error) {
 	return w, nil
 }
 
-// measure begins the runs, and lets watchers come and go. The result is that of the last turn's watched appends.
+// measure begins the runs, and lets watchers come and go. The result is that of the last turn's
+// watched appends.
 func (x *watching) measure(ctx context.Context) (*Result, error) {
 	res, err := x.o.drive(ctx, x.b, x.begin, &loop{duration: maxFilling, grace: x.o.Grace})
 	if err != nil {
@@ -131,8 +134,8 @@ func (x *watching) append(ctx context.Context) (*Result, error) {
 	return x.o.drive(ctx, x.b, x.w, l)
 }
 
-// watched opens the watchers, appends, waits until all have heard of everything, and closes them. weigh asks for the
-// memory that they take while nothing is appended.
+// watched opens the watchers, appends, waits until all have heard of everything, and closes them.
+// weigh asks for the memory that they take while nothing is appended.
 func (x *watching) watched(ctx context.Context, weigh bool) (res *Result, memory *StreamMemory, err error) {
 	if _, err := folded(ctx, x.operator, x.o.Grace); err != nil {
 		return nil, nil, err
@@ -224,7 +227,8 @@ func (x *watching) check(ctx context.Context, watches Watches, res *Result) {
 	count("WATERMARK_WENT_BACK", back)
 }
 
-// close ends the watchers, and waits until the node has noticed, so that they do not slow what comes next.
+// close ends the watchers, and waits until the node has noticed, so that they do not slow what
+// comes next.
 func (x *watching) close(ctx context.Context, watches Watches) error {
 	if err := watches.Close(); err != nil {
 		return err

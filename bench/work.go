@@ -21,8 +21,8 @@ type bed struct {
 // work is a workload that is ready to be driven.
 type work struct {
 	lanes []lane
-	// first is made alone, before the others: it makes the connection, and where it fails no other will do
-	// better. nil: nothing comes first.
+	// first is made alone, before the others: it makes the connection, and where it fails no other
+	// will do better. nil: nothing comes first.
 	first caller
 	// requestBytes is about what one call sends, or one write writes.
 	requestBytes int

@@ -44,8 +44,8 @@ type Workload struct {
 	Kills int `json:"kills,omitempty"`
 	// Transfers is how often the leadership is.
 	Transfers int `json:"transfers,omitempty"`
-	// Rate is how many calls a second are due, whether or not earlier ones were answered; 0: a caller makes
-	// its next call when the last one was answered.
+	// Rate is how many calls a second are due, whether or not earlier ones were answered; 0: a
+	// caller makes its next call when the last one was answered.
 	Rate float64 `json:"rate,omitempty"`
 }
 
@@ -56,7 +56,8 @@ type Kind struct {
 	Usual Workload
 	// Keys are the parameters that it takes.
 	Keys []string
-	// Own tells that it wants an empty node that the bench has started: it kills it, or asks its admin listener.
+	// Own tells that it wants an empty node that the bench has started: it kills it, or asks its
+	// admin listener.
 	Own bool
 	// Group tells that it wants a cluster: other nodes are made to lead.
 	Group bool
@@ -157,8 +158,8 @@ func kindOf(name string) (Kind, bool) {
 	return kinds[i], true
 }
 
-// ParseWorkload reads "NAME" or "NAME:KEY=VALUE:KEY=VALUE"; adjust, where not nil, changes the defaults before
-// the keys are read.
+// ParseWorkload reads "NAME" or "NAME:KEY=VALUE:KEY=VALUE"; adjust, where not nil, changes the
+// defaults before the keys are read.
 func ParseWorkload(text string, adjust func(*Workload, Kind)) (Workload, error) {
 	name, rest, _ := strings.Cut(text, ":")
 	k, ok := kindOf(name)

@@ -16,10 +16,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3), and answers for each in order.
+// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3), and answers for each in
+// order.
 //
-// Events without an eventId get one in place before the first try, so that every try, and a later call
-// of the caller's with the same request, names the same events (APP-10).
+// Events without an eventId get one in place before the first try, so that every try, and a later
+// call of the caller's with the same request, names the same events (APP-10).
 func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	for i, event := range req.GetEvents() {
 		if event == nil {

@@ -10,9 +10,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// QueryEvents yields the pages of an audit window in commit order (READ-3, READ-4), from req.PageToken on. What a page says
-// of its window, completeThrough, closed, count and digest, holds from the first page to its end. An error ends the
-// iteration.
+// QueryEvents yields the pages of an audit window in commit order (READ-3, READ-4), from
+// req.PageToken on. What a page says of its window, completeThrough, closed, count and digest,
+// holds from the first page to its end. An error ends the iteration.
 func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) iter.Seq2[*runlogv1.QueryEventsResponse, error] {
 	return func(yield func(*runlogv1.QueryEventsResponse, error) bool) {
 		req := proto.CloneOf(req)
@@ -30,9 +30,10 @@ func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsReque
 	}
 }
 
-// ExportEvents yields the messages of one export of an audit window, from req.PageToken on, no event twice and none left
-// out. When the connection or the node is lost it goes on behind the last message, at whichever node answers; messages that
-// bring nothing new do not keep it trying. The last message is the one with the summary. An error ends the iteration.
+// ExportEvents yields the messages of one export of an audit window, from req.PageToken on, no
+// event twice and none left out. When the connection or the node is lost it goes on behind the last
+// message, at whichever node answers; messages that bring nothing new do not keep it trying. The
+// last message is the one with the summary. An error ends the iteration.
 func (c *Client) ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest) iter.Seq2[*runlogv1.ExportEventsResponse, error] {
 	return func(yield func(*runlogv1.ExportEventsResponse, error) bool) {
 		req, tries, left, whole, placed := proto.CloneOf(req), retrier{client: c, patience: c.opts.Timeout}, false, false, true

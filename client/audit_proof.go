@@ -9,13 +9,14 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// ProveRun returns what ties a run to a signed checkpoint. Who trusts the cluster's key verifies it: see package proof.
+// ProveRun returns what ties a run to a signed checkpoint. Who trusts the cluster's key verifies
+// it: see package proof.
 func (c *Client) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
 	return call(ctx, c, c.audit.ProveRun, req)
 }
 
-// ListCheckpoints yields signed checkpoints, newest first, page by page. req.PageSize is the size of one page. An error
-// ends the iteration.
+// ListCheckpoints yields signed checkpoints, newest first, page by page. req.PageSize is the size
+// of one page. An error ends the iteration.
 func (c *Client) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpointsRequest) iter.Seq2[*runlogv1.Checkpoint, error] {
 	return func(yield func(*runlogv1.Checkpoint, error) bool) {
 		req := proto.CloneOf(req)
@@ -43,8 +44,8 @@ func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, e
 	return res.GetKeys(), err
 }
 
-// RotateSigningKey makes a new key with which the cluster signs from now on. Sent again after an outcome that nobody knows
-// it may make another one, which does no harm.
+// RotateSigningKey makes a new key with which the cluster signs from now on. Sent again after an
+// outcome that nobody knows it may make another one, which does no harm.
 func (c *Client) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.SigningKey, error) {
 	res, err := call(ctx, c, c.audit.RotateSigningKey, req)
 	return res.GetKey(), err

@@ -16,7 +16,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestQueryEventsPagesREAD3: pages come one after the other, each asked for with the token of the one before.
+// TestQueryEventsPagesREAD3: pages come one after the other, each asked for with the token of the
+// one before.
 func TestQueryEventsPagesREAD3(t *testing.T) {
 	fake := &fakeServer{queryEvents: func(req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error) {
 		n, _ := strconv.Atoi(req.GetPageToken())
@@ -84,8 +85,8 @@ func (e *exporter) serve(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	return nil
 }
 
-// TestExportGoesOnREAD3: an export goes on behind its last message however its streams end, at other nodes too, and has
-// each event once.
+// TestExportGoesOnREAD3: an export goes on behind its last message however its streams end, at
+// other nodes too, and has each event once.
 func TestExportGoesOnREAD3(t *testing.T) {
 	lost := status.Error(codes.Unavailable, "connection reset")
 	for name, test := range map[string]struct {
@@ -134,8 +135,8 @@ func TestExportGoesOnREAD3(t *testing.T) {
 	}
 }
 
-// TestExportEnds: an export that does not get on ends after a bounded number of tries, one that is refused at once, and one
-// whose place is not known rather than to repeat events.
+// TestExportEnds: an export that does not get on ends after a bounded number of tries, one that is
+// refused at once, and one whose place is not known rather than to repeat events.
 func TestExportEnds(t *testing.T) {
 	lost := status.Error(codes.Unavailable, "connection reset")
 	for name, test := range map[string]struct {

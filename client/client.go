@@ -27,17 +27,18 @@ type Options struct {
 	// MaxAttempts bounds the tries of one call, the first included. 0 means DefaultMaxAttempts.
 	MaxAttempts int
 	// FirstAttempts bounds the tries for as long as no server has ever answered this client: a
-	// mistyped address does not get better by waiting. Each address is tried once at least, as long as
-	// MaxAttempts allows. 0 means MaxAttempts.
+	// mistyped address does not get better by waiting. Each address is tried once at least, as long
+	// as MaxAttempts allows. 0 means MaxAttempts.
 	FirstAttempts int
 	// MinBackoff is the wait before the second try, doubled for each further one up to MaxBackoff.
 	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
 	MinBackoff, MaxBackoff time.Duration
-	// Timeout bounds one call with all of its tries. On a stream that reads, exports or backs up it bounds the silence
-	// between two messages, and how long it is tried to go on once it has broken. 0 means that only the context bounds them.
+	// Timeout bounds one call with all of its tries. On a stream that reads, exports or backs up it
+	// bounds the silence between two messages, and how long it is tried to go on once it has
+	// broken. 0 means that only the context bounds them.
 	Timeout time.Duration
-	// DialOptions come after this package's own and win over them: credentials, dialers, interceptors.
-	// Without credentials the connection is plain text.
+	// DialOptions come after this package's own and win over them: credentials, dialers,
+	// interceptors. Without credentials the connection is plain text.
 	DialOptions []grpc.DialOption
 }
 
@@ -89,9 +90,9 @@ type Client struct {
 	reached atomic.Bool
 }
 
-// Dial prepares a client for the cluster whose nodes are at target: addresses such as "host:port", or any gRPC targets,
-// with commas between them. Calls go to the first one until it fails, and then to the next. Dial does not wait for any of
-// them: the first call connects.
+// Dial prepares a client for the cluster whose nodes are at target: addresses such as "host:port",
+// or any gRPC targets, with commas between them. Calls go to the first one until it fails, and then
+// to the next. Dial does not wait for any of them: the first call connects.
 func Dial(target string, opts Options) (*Client, error) {
 	opts = opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {

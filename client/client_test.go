@@ -190,8 +190,8 @@ func TestEventIDsSortByTime(t *testing.T) {
 	}
 }
 
-// TestAnEarlierTryCountsAPP10: where the outcome of one try is unknown, that of the call is, although the tries after it were
-// refused.
+// TestAnEarlierTryCountsAPP10: where the outcome of one try is unknown, that of the call is,
+// although the tries after it were refused.
 func TestAnEarlierTryCountsAPP10(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, tries := 1, 0
@@ -213,8 +213,8 @@ func TestAnEarlierTryCountsAPP10(t *testing.T) {
 	})
 }
 
-// TestTimeRunsOutWithoutALeader: a call whose time runs out while it waits for a server again says what a server said
-// before; of an append nobody knows, and it says both (APP-10).
+// TestTimeRunsOutWithoutALeader: a call whose time runs out while it waits for a server again says
+// what a server said before; of an append nobody knows, and it says both (APP-10).
 func TestTimeRunsOutWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries atomic.Int64

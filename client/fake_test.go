@@ -89,8 +89,8 @@ func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
 	return dialFakes(t, opts, "fake", map[string]*fakeServer{"fake": fake})
 }
 
-// dialFakes starts fakes and returns a client that reaches each under its name. It knows of those on the list, in which
-// there are commas between the names.
+// dialFakes starts fakes and returns a client that reaches each under its name. It knows of those
+// on the list, in which there are commas between the names.
 func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeServer) *Client {
 	t.Helper()
 	listeners := make(map[string]*bufconn.Listener)

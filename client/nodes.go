@@ -27,17 +27,19 @@ const (
 	leaderFact = "leader"
 	// connectTimeout bounds one try to connect: a host that is down sends no refusal.
 	connectTimeout = 5 * time.Second
-	// A connection with calls under way on which nothing comes for keepaliveTime is asked for a sign of life, and is lost
-	// when none comes within keepaliveTimeout: a host that is frozen or cut off closes no connection. A node takes such
-	// questions every 10 s at most.
+	// A connection with calls under way on which nothing comes for keepaliveTime is asked for a
+	// sign of life, and is lost when none comes within keepaliveTimeout: a host that is frozen or
+	// cut off closes no connection. A node takes such questions every 10 s at most.
 	keepaliveTime    = 15 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// maxLearned bounds the connections to leaders that are not on the caller's list. A cluster has fewer nodes.
+	// maxLearned bounds the connections to leaders that are not on the caller's list. A cluster has
+	// fewer nodes.
 	maxLearned = 8
 )
 
-// nodes are the connections to a cluster: one for each address on the caller's list, and those to leaders that other
-// nodes named. It decides where each try of a call goes; whether there is another one is decided above it.
+// nodes are the connections to a cluster: one for each address on the caller's list, and those to
+// leaders that other nodes named. It decides where each try of a call goes; whether there is
+// another one is decided above it.
 //
 //	reads, streams ──► listed[at]        at moves on when a try ends UNAVAILABLE
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
@@ -166,7 +168,8 @@ func (n *nodes) release(to *node) {
 	to.calls--
 }
 
-// judge draws the conclusions from a try that failed: another node is asked next where this one may be at fault.
+// judge draws the conclusions from a try that failed: another node is asked next where this one may
+// be at fault.
 func (n *nodes) judge(ctx context.Context, from *node, err error) {
 	if err == nil {
 		return
@@ -189,8 +192,8 @@ func (n *nodes) judge(ctx context.Context, from *node, err error) {
 	}
 }
 
-// learn notes where the leader is, and begins to connect to it. Nobody waits for that: a leader need not be within the
-// reach of a client that reaches other nodes.
+// learn notes where the leader is, and begins to connect to it. Nobody waits for that: a leader
+// need not be within the reach of a client that reaches other nodes.
 func (n *nodes) learn(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -216,8 +219,8 @@ func (n *nodes) learn(address string) {
 	}
 }
 
-// makeRoomLocked closes the connection to the oldest leader that no call is under way to, where there are as many as may
-// be.
+// makeRoomLocked closes the connection to the oldest leader that no call is under way to, where
+// there are as many as may be.
 func (n *nodes) makeRoomLocked() bool {
 	if len(n.mu.learned) < maxLearned {
 		return true

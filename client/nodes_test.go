@@ -72,8 +72,8 @@ func mustRead(t *testing.T, c *Client) {
 	}
 }
 
-// TestUnavailableGoesToTheNextAddress: each way in which a node can be out of service moves the try, and what comes after
-// it, to the next address.
+// TestUnavailableGoesToTheNextAddress: each way in which a node can be out of service moves the
+// try, and what comes after it, to the next address.
 func TestUnavailableGoesToTheNextAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		list  string
@@ -113,7 +113,8 @@ func TestUnavailableGoesToTheNextAddress(t *testing.T) {
 	}
 }
 
-// TestAFrozenNodeIsLeft: a call that ran out of time moves the next one, and so does a connection that shows no sign of life.
+// TestAFrozenNodeIsLeft: a call that ran out of time moves the next one, and so does a connection
+// that shows no sign of life.
 func TestAFrozenNodeIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen calls
@@ -132,8 +133,8 @@ func TestAFrozenNodeIsLeft(t *testing.T) {
 	})
 }
 
-// TestAppendsGoToTheLeader: once a node has named the leader, appends go there and reads stay; when the leader fails, they
-// go by the list again.
+// TestAppendsGoToTheLeader: once a node has named the leader, appends go there and reads stay; when
+// the leader fails, they go by the list again.
 func TestAppendsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen calls

@@ -9,8 +9,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// ListEvents yields a run's events in runSeq order, page by page (READ-1). req.PageSize is the size of
-// one page; 0 means the largest. An error ends the iteration.
+// ListEvents yields a run's events in runSeq order, page by page (READ-1). req.PageSize is the size
+// of one page; 0 means the largest. An error ends the iteration.
 func (c *Client) ListEvents(ctx context.Context, req *runlogv1.ListEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
 		req := proto.CloneOf(req)
@@ -33,8 +33,8 @@ func (c *Client) ListEvents(ctx context.Context, req *runlogv1.ListEventsRequest
 	}
 }
 
-// ReadEvents yields a run's events in runSeq order from one stream (READ-1), resumed behind the last
-// event when it breaks. An error ends the iteration.
+// ReadEvents yields a run's events in runSeq order from one stream (READ-1), resumed behind the
+// last event when it breaks. An error ends the iteration.
 func (c *Client) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
 		req := proto.CloneOf(req)
@@ -78,8 +78,8 @@ func (c *Client) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*runl
 	return res.GetRun(), err
 }
 
-// ListRuns yields runs newest first, page by page, from req.PageToken on. req.PageSize is the size of
-// one page. An error ends the iteration.
+// ListRuns yields runs newest first, page by page, from req.PageToken on. req.PageSize is the size
+// of one page. An error ends the iteration.
 func (c *Client) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) iter.Seq2[*runlogv1.Run, error] {
 	return func(yield func(*runlogv1.Run, error) bool) {
 		req := proto.CloneOf(req)

@@ -13,7 +13,8 @@ import (
 type retrier struct {
 	client *Client
 	failed int // tries in a row that failed
-	// patience bounds how long tries go on after the first of a row has failed; 0: the context does.
+	// patience bounds how long tries go on after the first of a row has failed; 0: the context
+	// does.
 	patience time.Duration
 	since    time.Time // when the first of the row has failed
 }
@@ -58,8 +59,8 @@ func (r *retrier) answered() {
 	r.client.reached.Store(true)
 }
 
-// delay is never shorter than the server asked for. The jitter keeps clients that failed together from
-// coming back together.
+// delay is never shorter than the server asked for. The jitter keeps clients that failed together
+// from coming back together.
 func (r *retrier) delay(e *Error) time.Duration {
 	backoff := r.client.opts.MinBackoff
 	for i := 1; i < r.failed && backoff < r.client.opts.MaxBackoff; i++ {
@@ -72,8 +73,8 @@ func (r *retrier) delay(e *Error) time.Duration {
 	return backoff/2 + rand.N(backoff/2+1)
 }
 
-// call makes a unary call until it succeeds, fails for good, or runs out of time or tries. When time runs out, what a
-// server said before, in its own words, tells more than that.
+// call makes a unary call until it succeeds, fails for good, or runs out of time or tries. When
+// time runs out, what a server said before, in its own words, tells more than that.
 func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (Res, error) {
 	res, before, err := try(ctx, c, rpc, req)
 	if before != nil {
@@ -82,7 +83,8 @@ func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context
 	return res, err
 }
 
-// try is call, but when time runs out it returns that, and beside it what a server said before, nil: nothing.
+// try is call, but when time runs out it returns that, and beside it what a server said before,
+// nil: nothing.
 func try[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (_ Res, before *Error, err error) {
 	if c.opts.Timeout > 0 {
 		var cancel context.CancelFunc

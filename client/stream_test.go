@@ -72,7 +72,8 @@ func TestReadEventsResumesBehindTheLastEvent(t *testing.T) {
 	}{
 		"whole run": {0, []uint64{1, 2, 3, 4, 5}},
 		"limited":   {4, []uint64{1, 2, 3, 4}},
-		// The server broke off right behind the last event that was wanted: nothing is left to ask for.
+		// The server broke off right behind the last event that was wanted: nothing is left to ask
+		// for.
 		"at the break": {2, []uint64{1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,8 +121,8 @@ func TestSilentStreamIsUnavailable(t *testing.T) {
 	})
 }
 
-// TestStreamsGiveUp: a stream that breaks for good is given up once Timeout has passed, with what the server has said, however
-// many tries are left; every message begins that time anew.
+// TestStreamsGiveUp: a stream that breaks for good is given up once Timeout has passed, with what
+// the server has said, however many tries are left; every message begins that time anew.
 func TestStreamsGiveUp(t *testing.T) {
 	noLeader := refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
 	for name, read := range map[string]func(ctx context.Context, c *Client) (messages int, err error){
@@ -151,7 +152,8 @@ func TestStreamsGiveUp(t *testing.T) {
 				give := func() bool {
 					time.Sleep(each)
 					tries++
-					return tries%3 == 0 && tries <= 3*good // two of three fail, for more than the timeout in all
+					// two of three fail, for more than the timeout in all
+					return tries%3 == 0 && tries <= 3*good
 				}
 				var last time.Time
 				c := dialFake(t, &fakeServer{
@@ -273,8 +275,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchEventsResumes: no event comes twice, whatever a token stands for, and a heartbeat, which tells of the
-// snapshot, is not taken for events.
+// TestWatchEventsResumes: no event comes twice, whatever a token stands for, and a heartbeat, which
+// tells of the snapshot, is not taken for events.
 func TestWatchEventsResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string

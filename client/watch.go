@@ -15,14 +15,15 @@ import (
 // watchSilence is three missed heartbeats (WATCH-4): the connection is dead, whatever TCP says.
 const watchSilence = 45 * time.Second
 
-// WatchRun yields what the server tells about a run, catch-up first, then live (WATCH-1), heartbeats
-// included, until the context ends or the caller leaves. It reconnects by itself with the last resume
-// token, also when it was too slow for events; watermarks and snapshots never go back and no event comes
-// twice (WATCH-3), whichever node answers. An error ends the iteration.
+// WatchRun yields what the server tells about a run, catch-up first, then live (WATCH-1),
+// heartbeats included, until the context ends or the caller leaves. It reconnects by itself with
+// the last resume token, also when it was too slow for events; watermarks and snapshots never go
+// back and no event comes twice (WATCH-3), whichever node answers. An error ends the iteration.
 //
-// Among events, a runSeq that does not follow the one before is a hole, as runs have that were imported. The run is then
-// STALE: it is told as a watermark that says so. What comes behind the hole is read again, up to the run's
-// snapshot, and told as events; then comes that snapshot, and the watch goes on behind it (WATCH-5).
+// Among events, a runSeq that does not follow the one before is a hole, as runs have that were
+// imported. The run is then STALE: it is told as a watermark that says so. What comes behind the
+// hole is read again, up to the run's snapshot, and told as events; then comes that snapshot, and
+// the watch goes on behind it (WATCH-5).
 func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) iter.Seq2[*runlogv1.WatchRunResponse, error] {
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
 		w := watch{
@@ -94,7 +95,8 @@ func (w *watch) reached(seq uint64) {
 	w.req.AfterSeq = max(w.req.AfterSeq, seq)
 }
 
-// events hands on those that the caller does not have, up to the first hole, and then what there is behind it.
+// events hands on those that the caller does not have, up to the first hole, and then what there is
+// behind it.
 func (w *watch) events(ctx context.Context, res *runlogv1.WatchRunResponse, batch *runlogv1.EventBatch) bool {
 	batch.Events = slices.DeleteFunc(batch.GetEvents(), func(e *runlogv1.EventRecord) bool { return e.GetRunSeq() <= w.last })
 	whole, last := 0, w.last
@@ -157,9 +159,10 @@ func ended(ctx context.Context) *Error {
 	return e
 }
 
-// WatchRuns yields what the server tells about the runs that a request names, in commit order (WATCH-2), until the
-// context ends or the caller leaves. It reconnects by itself with the last resume token. An error ends the iteration;
-// after RESUME_TOKEN_INVALID the caller has been away for too long, and begins anew with IncludeExisting.
+// WatchRuns yields what the server tells about the runs that a request names, in commit order
+// (WATCH-2), until the context ends or the caller leaves. It reconnects by itself with the last
+// resume token. An error ends the iteration; after RESUME_TOKEN_INVALID the caller has been away
+// for too long, and begins anew with IncludeExisting.
 func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error] {
 	return func(yield func(*runlogv1.WatchRunsResponse, error) bool) {
 		req, tries, left := proto.CloneOf(req), retrier{client: c}, false

@@ -9,9 +9,10 @@ import (
 // refetchBatch is how many events that were read again are told at a time.
 const refetchBatch = 256
 
-// pass takes a watch of events past a hole in front of these events (WATCH-5). A hole is never taken for loss: what the
-// run has is read again, behind the last event that was told and up to where its snapshot is. With the snapshot comes the
-// token that is behind these events; what comes before it has the one in front of the hole.
+// pass takes a watch of events past a hole in front of these events (WATCH-5). A hole is never
+// taken for loss: what the run has is read again, behind the last event that was told and up to
+// where its snapshot is. With the snapshot comes the token that is behind these events; what comes
+// before it has the one in front of the hole.
 func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord, token string) bool {
 	run := w.req.GetRunId()
 	stale := &runlogv1.Watermark{RunId: run, LastEventSeq: w.last, Stale: true}

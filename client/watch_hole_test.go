@@ -12,8 +12,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestHolesAmongEventsWATCH5: behind a hole the client reads again what the run has, tells it once, and says when the run
-// is STALE and when it no longer is.
+// TestHolesAmongEventsWATCH5: behind a hole the client reads again what the run has, tells it once,
+// and says when the run is STALE and when it no longer is.
 func TestHolesAmongEventsWATCH5(t *testing.T) {
 	inRun := slices.Concat(records(1, 3), records(6, 9), records(12, 12))
 	for name, test := range map[string]struct {
@@ -122,7 +122,8 @@ func TestNoHoleWATCH5(t *testing.T) {
 		streams++
 		sent := [][]*runlogv1.EventRecord{records(1, 2), records(3, 3)}
 		if streams == 2 {
-			sent = [][]*runlogv1.EventRecord{records(2, 4), records(5, 5)} // what it has already comes again
+			// what it has already comes again
+			sent = [][]*runlogv1.EventRecord{records(2, 4), records(5, 5)}
 		}
 		for _, events := range sent {
 			if err := stream.Send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{Events: &runlogv1.EventBatch{Events: events}}}); err != nil {
@@ -148,7 +149,8 @@ func TestNoHoleWATCH5(t *testing.T) {
 	}
 }
 
-// TestTokensAroundAHoleWATCH5: whoever leaves at any message and resumes with the token in it misses nothing.
+// TestTokensAroundAHoleWATCH5: whoever leaves at any message and resumes with the token in it
+// misses nothing.
 func TestTokensAroundAHoleWATCH5(t *testing.T) {
 	inRun := slices.Concat(records(1, 3), records(6, 9), records(12, 12))
 	after := func(seq uint64) []*runlogv1.EventRecord {

@@ -13,7 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// typical makes the records of some runs, mixed, whose events are as bench makes them: 512 bytes of payload.
+// typical makes the records of some runs, mixed, whose events are as bench makes them: 512 bytes of
+// payload.
 func typical(n int) []*Record {
 	const runs = 100
 	var chains [runs]contract.Digest
@@ -123,7 +124,8 @@ func manifestOf(tb testing.TB, s *proof.Signer, records []*Record, change ...fun
 	return note
 }
 
-// BenchmarkTake is what an event costs between the connection and the writer: decoded, taken and tallied.
+// BenchmarkTake is what an event costs between the connection and the writer: decoded, taken and
+// tallied.
 func BenchmarkTake(b *testing.B) {
 	message := &runlogv1.ExportEventsResponse{}
 	for _, r := range typical(512) {

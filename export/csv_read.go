@@ -9,7 +9,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// rowReader reads the cells of one row. raw and text have the same bytes, until a quoted cell is read from raw.
+// rowReader reads the cells of one row. raw and text have the same bytes, until a quoted cell is
+// read from raw.
 type rowReader struct {
 	raw   []byte
 	text  string
@@ -17,8 +18,8 @@ type rowReader struct {
 	fault string
 }
 
-// parseRow reads a record from a row as appendRow wrote it, without its line feed, and says what is wrong with it. The
-// record shares its texts with text and its payload with raw, which is changed.
+// parseRow reads a record from a row as appendRow wrote it, without its line feed, and says what is
+// wrong with it. The record shares its texts with text and its payload with raw, which is changed.
 func parseRow(raw []byte, text string, r *Record) (fault string) {
 	*r = Record{}
 	if !utf8.ValidString(text) {
@@ -91,7 +92,8 @@ func (c *rowReader) quoted() string {
 	}
 }
 
-// payload takes the last cell, without a copy: quotes that are doubled in it are made single ones where they stand.
+// payload takes the last cell, without a copy: quotes that are doubled in it are made single ones
+// where they stand.
 func (c *rowReader) payload() []byte {
 	from := c.pos
 	if from >= len(c.text) || c.text[from] != '"' {

@@ -10,7 +10,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// drawRecords draws the records of a window: of few runs, with gaps, some imported, with texts that are hard to keep.
+// drawRecords draws the records of a window: of few runs, with gaps, some imported, with texts that
+// are hard to keep.
 func drawRecords(t *rapid.T) []*Record {
 	type state struct {
 		seq   uint64
@@ -58,7 +59,8 @@ func drawRecord(t *rapid.T) *Record {
 	return r
 }
 
-// drawPayload draws a JSON object, with white space and line breaks around it and between its tokens.
+// drawPayload draws a JSON object, with white space and line breaks around it and between its
+// tokens.
 func drawPayload(t *rapid.T) string {
 	space := rapid.SampledFrom([]string{"", "", "", " ", "\n", "\r\n", "\t"})
 	value := rapid.OneOf(rapid.SampledFrom([]string{"1", "1.50", "12345678901234567890", "null", `"\ud800"`, `"\""`, `"\\"`, "[]", `{"a":[{}]}`, `"}"`, `"],{"`, `"é\u0000"`}),

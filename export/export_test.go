@@ -57,7 +57,8 @@ func readAll(f Format, file []byte) (records []*Record, manifest string, err err
 	return records, manifest, err
 }
 
-// TestRoundTripAPP11: what is written is read again exactly, payloads byte for byte, in every format, and verifies.
+// TestRoundTripAPP11: what is written is read again exactly, payloads byte for byte, in every
+// format, and verifies.
 func TestRoundTripAPP11(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := drawRecords(rt)
@@ -143,7 +144,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestLineIsProtoJSON: a line is what proto-JSON makes of the record, with the payload last, as it was stored.
+// TestLineIsProtoJSON: a line is what proto-JSON makes of the record, with the payload last, as it
+// was stored.
 func TestLineIsProtoJSON(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		for _, r := range drawRecords(rt) {
@@ -169,7 +171,8 @@ func TestLineIsProtoJSON(t *testing.T) {
 	})
 }
 
-// TestParseRecordReadsLines: a line is a record that can be imported, whatever its payload looks like.
+// TestParseRecordReadsLines: a line is a record that can be imported, whatever its payload looks
+// like.
 func TestParseRecordReadsLines(t *testing.T) {
 	records := typical(3)
 	records[1].Payload = []byte("{\r\n}")
@@ -182,7 +185,8 @@ func TestParseRecordReadsLines(t *testing.T) {
 	}
 }
 
-// TestTextsForOthers: what other programs take for the end of a line is never left bare in a row or a line.
+// TestTextsForOthers: what other programs take for the end of a line is never left bare in a row or
+// a line.
 func TestTextsForOthers(t *testing.T) {
 	for text, want := range map[string]string{"a": "a", "a b": "a b", "a\rb": "\"a\rb\"", "a\nb": "\"a\nb\"", "a,b": `"a,b"`, `a"b`: `"a""b"`, "": ""} {
 		if got := string(appendCell(nil, text)); got != want {

@@ -10,8 +10,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// maxRuns bounds what is remembered of runs: twice as many at the most. A run that was not seen for so many others is
-// forgotten, and the next of its records is not compared with it.
+// maxRuns bounds what is remembered of runs: twice as many at the most. A run that was not seen for
+// so many others is forgotten, and the next of its records is not compared with it.
 const maxRuns = 200_000
 
 // follower looks at the records of a file in their order.

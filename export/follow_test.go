@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRunsAreForgotten: what is remembered of runs is bounded, and those that were seen lately are remembered.
+// TestRunsAreForgotten: what is remembered of runs is bounded, and those that were seen lately are
+// remembered.
 func TestRunsAreForgotten(t *testing.T) {
 	f := newFollower(&Report{}, "line")
 	f.run("often").seq = 7

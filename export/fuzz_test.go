@@ -12,8 +12,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// FuzzLine compares what is read of a line with what contract.ParseRecord reads of it, and with what the record is written
-// as.
+// FuzzLine compares what is read of a line with what contract.ParseRecord reads of it, and with
+// what the record is written as.
 func FuzzLine(f *testing.F) {
 	for _, r := range evidence() {
 		f.Add(bytes.TrimSuffix(appendLine(nil, r), []byte("\n")))
@@ -47,14 +47,14 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// utf8Texts tells whether a record's texts are as JSON has them: control characters only where they were escaped, as
-// they are not in what a mutated line has between its quotes.
+// utf8Texts tells whether a record's texts are as JSON has them: control characters only where they
+// were escaped, as they are not in what a mutated line has between its quotes.
 func utf8Texts(r *Record) bool {
 	return !strings.ContainsFunc(r.Type+r.RunID+r.StepID, func(c rune) bool { return c < ' ' })
 }
 
-// FuzzRow compares the cells that are read of a row with those that encoding/csv reads, and with what the record is
-// written as.
+// FuzzRow compares the cells that are read of a row with those that encoding/csv reads, and with
+// what the record is written as.
 func FuzzRow(f *testing.F) {
 	for _, r := range evidence() {
 		f.Add(bytes.TrimSuffix(appendRow(nil, r), []byte("\n")))
@@ -102,8 +102,8 @@ func FuzzPieces(f *testing.F) {
 	})
 }
 
-// FuzzVerify: no file makes the verification fail, and one with the tests' signature and no fault has the records that
-// were exported, or none.
+// FuzzVerify: no file makes the verification fail, and one with the tests' signature and no fault
+// has the records that were exported, or none.
 func FuzzVerify(f *testing.F) {
 	original := evidence()
 	for _, format := range allFormats {
@@ -120,7 +120,8 @@ func FuzzVerify(f *testing.F) {
 			return
 		}
 		got, _, err := readAll(format, file)
-		if err != nil || len(got) > 0 && !slices.EqualFunc(got, original, sameButPlan) { // the corpus has a window without events
+		// the corpus has a window without events
+		if err != nil || len(got) > 0 && !slices.EqualFunc(got, original, sameButPlan) {
 			t.Fatalf("verifies, and is not what was signed: %v", err)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 // manifestMember begins the last line of a file of JSON lines.
 const manifestMember = `{"manifest":`
 
-// jsonWriter writes a record a line, as the API has it in proto-JSON, with the payload as the object that was stored.
+// jsonWriter writes a record a line, as the API has it in proto-JSON, with the payload as the
+// object that was stored.
 type jsonWriter struct {
 	out io.Writer
 	buf []byte
@@ -69,7 +70,8 @@ func appendLine(b []byte, r *Record) []byte {
 	}
 	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
 		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
-		// A line cannot hold it as it is, and without its line breaks, or the blanks around it, it would have another digest.
+		// A line cannot hold it as it is, and without its line breaks, or the blanks around it, it
+		// would have another digest.
 		b = base64.StdEncoding.AppendEncode(append(b, `,"payloadJson":"`...), r.Payload)
 		return append(b, "\"}\n"...)
 	}

@@ -80,8 +80,8 @@ type lineReader struct {
 	pos  int
 }
 
-// parseLine reads a record from a line as appendLine wrote it, without its line feed, and says what is wrong with it. The
-// record shares its texts with text and its payload with raw.
+// parseLine reads a record from a line as appendLine wrote it, without its line feed, and says what
+// is wrong with it. The record shares its texts with text and its payload with raw.
 //
 // It does not look into the payload further than to its end: whether it is JSON, its digest tells.
 func parseLine(raw []byte, text string, r *Record) (fault string) {
@@ -272,7 +272,8 @@ func (l *lineReader) string() (string, bool) {
 	return text, json.Unmarshal([]byte(quoted), &text) == nil
 }
 
-// endOfString returns the place behind the JSON string whose opening quote is at a place; -1: it has no end.
+// endOfString returns the place behind the JSON string whose opening quote is at a place; -1: it
+// has no end.
 func endOfString(text string, at int) int {
 	for i := at + 1; ; {
 		n := strings.IndexByte(text[i:], '"')

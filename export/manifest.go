@@ -15,8 +15,8 @@ type Manifest struct {
 	Key string
 }
 
-// readManifest reads a manifest, and verifies that one of the public keys has signed it where there are any. unsigned is what
-// is wrong with the signature; err wraps errFile.
+// readManifest reads a manifest, and verifies that one of the public keys has signed it where there
+// are any. unsigned is what is wrong with the signature; err wraps errFile.
 func readManifest(note string, keys []string) (m Manifest, unsigned, err error) {
 	st, signers, err := proof.Peek(note)
 	if err != nil {

@@ -12,15 +12,17 @@ import (
 const (
 	// manifestKey has the manifest among the key-value metadata of a Parquet file.
 	manifestKey = "runlog.manifest"
-	// A row group is kept in memory until it is whole: it ends at so many rows, or so many bytes before compression.
+	// A row group is kept in memory until it is whole: it ends at so many rows, or so many bytes
+	// before compression.
 	groupRows  = 100_000
 	groupBytes = 64 << 20
 	// rowsAtOnce are handed to the Parquet library together.
 	rowsAtOnce = 256
 )
 
-// parquetRow is a record as Parquet has it: the columns of CSV, with types. Absent texts and times are null, which the library
-// writes reliably for pointers alone: of an empty string it makes a null or an empty text.
+// parquetRow is a record as Parquet has it: the columns of CSV, with types. Absent texts and times
+// are null, which the library writes reliably for pointers alone: of an empty string it makes a
+// null or an empty text.
 type parquetRow struct {
 	EventID          []byte   `parquet:"event_id,string"`
 	EventType        string   `parquet:"event_type,dict"`
@@ -60,7 +62,8 @@ func parquetOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{parquetSchema, parquet.Compression(parquetCodec), parquet.DataPageVersion(2), parquet.DataPageStatistics(false), parquet.WriteBufferSize(0)}
 }
 
-// parquetWriter gathers rows and hands them on by the hundred, which is what the library is fast at.
+// parquetWriter gathers rows and hands them on by the hundred, which is what the library is fast
+// at.
 type parquetWriter struct {
 	out   *parquet.GenericWriter[parquetRow]
 	pages *pageWriter

@@ -12,13 +12,14 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// A Parquet file of an export has nothing beside its values that a query engine could believe instead of them: no statistics
-// of pages, columns or row groups, no index of pages, no filter, no order. An engine skips what these say cannot match, so that
-// whoever changed them would hide events in a file whose every value is as it was.
+// A Parquet file of an export has nothing beside its values that a query engine could believe
+// instead of them: no statistics of pages, columns or row groups, no index of pages, no filter, no
+// order. An engine skips what these say cannot match, so that whoever changed them would hide
+// events in a file whose every value is as it was.
 //
-// What is left, page headers and the footer, is worked out here from the pages, for who writes a file and for who verifies it:
-// a file whose footer says anything else is refused. The types are those of the format (parquet.thrift) without the fields that
-// exports leave out.
+// What is left, page headers and the footer, is worked out here from the pages, for who writes a
+// file and for who verifies it: a file whose footer says anything else is refused. The types are
+// those of the format (parquet.thrift) without the fields that exports leave out.
 
 const (
 	magic     = "PAR1"
@@ -196,8 +197,8 @@ func decode(head []byte, v any) (int, error) {
 	return r.BytesRead(), err
 }
 
-// parsePage reads the page header that some bytes begin with, and returns how many of them it is. A header that exports would
-// have written in another way has something that they do not have.
+// parsePage reads the page header that some bytes begin with, and returns how many of them it is. A
+// header that exports would have written in another way has something that they do not have.
 func parsePage(head []byte) (h pageHeader, size int, err error) {
 	size, err = decode(head, &h)
 	var again []byte

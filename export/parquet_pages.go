@@ -9,8 +9,9 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// pageWriter is between the Parquet library and a file. The library has statistics in the header of every page, right or wrong,
-// and statistics and indexes of pages behind the last; this leaves them out, and writes the footer of what is left.
+// pageWriter is between the Parquet library and a file. The library has statistics in the header of
+// every page, right or wrong, and statistics and indexes of pages behind the last; this leaves them
+// out, and writes the footer of what is left.
 //
 //	library ──► PAR1, pages ──► pageWriter ──► PAR1, pages without statistics, footerOf(pages)
 type pageWriter struct {
@@ -19,7 +20,8 @@ type pageWriter struct {
 	skip int    // bytes of the library's own magic that are still to come
 	head []byte // of the header of the next page, as far as it came
 	left int    // bytes of the current page that are still to come
-	// rows of the row group that the library flushes. Its columns follow one another, and each ends with as many.
+	// rows of the row group that the library flushes. Its columns follow one another, and each ends
+	// with as many.
 	rows   int64
 	column chunk
 	group  group // the columns before
@@ -59,7 +61,8 @@ func (w *pageWriter) put(p []byte) error {
 	return err
 }
 
-// header gathers the header of a page, and writes its own once it is whole. It returns what comes behind.
+// header gathers the header of a page, and writes its own once it is whole. It returns what comes
+// behind.
 func (w *pageWriter) header(p []byte) (rest []byte, err error) {
 	w.head = append(w.head, p...)
 	var full format.PageHeader

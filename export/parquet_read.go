@@ -12,7 +12,8 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// maxFooterBytes bounds what is read of a Parquet file at once: its footer tells of each row group some kilobytes.
+// maxFooterBytes bounds what is read of a Parquet file at once: its footer tells of each row group
+// some kilobytes.
 const maxFooterBytes = 64 << 20
 
 // groups are the records of a Parquet file, row group by row group, read column by column.
@@ -25,8 +26,8 @@ type groups struct {
 	ends    []int              // of each row's text in texts
 }
 
-// openParquet looks at a file's footer. What the library panics on, as files that were changed make it, is a fault of the
-// file.
+// openParquet looks at a file's footer. What the library panics on, as files that were changed make
+// it, is a fault of the file.
 func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err error) {
 	defer catch(&err)
 	var tail [8]byte
@@ -83,8 +84,8 @@ func sameFooter(file io.ReaderAt, at, size int64, pages []group, manifest string
 	return err
 }
 
-// walk reads the headers of all pages, which have to follow one another from the beginning of a file to its footer: what no
-// header leads to, no reader would see.
+// walk reads the headers of all pages, which have to follow one another from the beginning of a
+// file to its footer: what no header leads to, no reader would see.
 func walk(file io.ReaderAt, m *format.FileMetaData, end int64) (groups []group, pages [][][]dataHeader, err error) {
 	at := int64(len(magic))
 	for i := range m.RowGroups {

@@ -57,7 +57,8 @@ func withFooter(t *testing.T, file []byte, footer any) []byte {
 	return append(binary.LittleEndian.AppendUint32(out, uint32(len(text))), magic...)
 }
 
-// anew writes a file with the same pages, whose headers are what change returns, and the footer that fits them.
+// anew writes a file with the same pages, whose headers are what change returns, and the footer
+// that fits them.
 func anew(t *testing.T, file []byte, manifest string, change func(column string, h *pageHeader) any) []byte {
 	t.Helper()
 	f, err := parquet.OpenFile(bytes.NewReader(file), int64(len(file)))
@@ -112,7 +113,8 @@ func full(h *pageHeader) *format.PageHeader {
 	return out
 }
 
-// TestParquetHasNoStatistics: there is nothing in a file by which an engine could skip rows, and other readers take it.
+// TestParquetHasNoStatistics: there is nothing in a file by which an engine could skip rows, and
+// other readers take it.
 func TestParquetHasNoStatistics(t *testing.T) {
 	records := evidence()
 	file := twoGroups(t, records, manifestOf(t, signer(t, 1), records))
@@ -153,9 +155,9 @@ func nulls(r parquetRow) []any {
 	return []any{r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID, r.ImportedAt, len(r.Inherited)}
 }
 
-// TestParquetStatistics: a query engine skips row groups and pages by what a file says of them, so that bounds, counts, filters
-// and orders which are not those of the values would hide events in a file that verifies. Whatever is said is refused, also
-// where it is so.
+// TestParquetStatistics: a query engine skips row groups and pages by what a file says of them, so
+// that bounds, counts, filters and orders which are not those of the values would hide events in a
+// file that verifies. Whatever is said is refused, also where it is so.
 func TestParquetStatistics(t *testing.T) {
 	records := evidence()
 	manifest, key := manifestOf(t, signer(t, 1), records), signer(t, 1).PublicKey()
@@ -193,7 +195,8 @@ func TestParquetStatistics(t *testing.T) {
 	} {
 		for _, of := range []string{"imported_at", "inherited", "event_type"} {
 			changed := anew(t, file, manifest, func(column string, h *pageHeader) any {
-				if column == of && h.Data.Valid && (what != "rows of none" || h.Data.V.NumValues > h.Data.V.NumRows) { // else no page has these
+				// else no page has these
+				if column == of && h.Data.Valid && (what != "rows of none" || h.Data.V.NumValues > h.Data.V.NumRows) {
 					change(&h.Data.V)
 				}
 				return h
@@ -212,7 +215,8 @@ func TestParquetFooter(t *testing.T) {
 	file := twoGroups(t, records, manifest)
 	begin := footerBegin(file)
 	for what, change := range map[string]func(m *format.FileMetaData, c *format.ColumnChunk){
-		"a count of nulls": func(*format.FileMetaData, *format.ColumnChunk) {}, // the type always writes it
+		// the type always writes it
+		"a count of nulls": func(*format.FileMetaData, *format.ColumnChunk) {},
 		"bounds":           func(_ *format.FileMetaData, c *format.ColumnChunk) { c.MetaData.Statistics.MaxValue = []byte("A") },
 		"a filter":         func(_ *format.FileMetaData, c *format.ColumnChunk) { c.MetaData.BloomFilterOffset = 4 },
 		"an index":         func(_ *format.FileMetaData, c *format.ColumnChunk) { c.ColumnIndexOffset, c.ColumnIndexLength = 4, 40 },
@@ -264,8 +268,8 @@ func TestParquetFooter(t *testing.T) {
 	found(t, "bytes between", verified(t, Parquet, more, key), "something between")
 }
 
-// TestParquetOfBefore: a file that an earlier build has written verifies, whatever the library has become since. To make
-// another one where the format changes: os.WriteFile of twoGroups.
+// TestParquetOfBefore: a file that an earlier build has written verifies, whatever the library has
+// become since. To make another one where the format changes: os.WriteFile of twoGroups.
 func TestParquetOfBefore(t *testing.T) {
 	file, err := os.ReadFile("testdata/two_groups.parquet")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // ErrRecord means that what a node sent is no record that it could have stored.
 var ErrRecord = errors.New("export: undecodable record")
 
-// Record is an event as it was stored, with all that a file says of it. What a sparse event left out is filled in from its
-// run; Absent says which fields those are.
+// Record is an event as it was stored, with all that a file says of it. What a sparse event left
+// out is filled in from its run; Absent says which fields those are.
 type Record struct {
 	contract.Event
 
@@ -48,8 +48,8 @@ func (t *Tally) Add(r *Record) {
 	t.Digest = contract.WindowDigest(t.Digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
 }
 
-// Take reads a record as a node sends it, with its payload as JSON bytes. r shares its texts and its payload with m.
-// Errors are ErrRecord.
+// Take reads a record as a node sends it, with its payload as JSON bytes. r shares its texts and
+// its payload with m. Errors are ErrRecord.
 func (r *Record) Take(m *runlogv1.EventRecord) error {
 	form, ok := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
 	line, known := contract.ParseLine(m.GetContractVersion())

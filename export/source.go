@@ -14,21 +14,26 @@ import (
 const (
 	// pieceBytes is how much of a text file is read, and given to one worker, at a time.
 	pieceBytes = 256 << 10
-	// maxLineBytes bounds a line or row: a payload of 1 MiB whose every byte is a quote, and all else.
+	// maxLineBytes bounds a line or row: a payload of 1 MiB whose every byte is a quote, and all
+	// else.
 	maxLineBytes = 4 << 20
-	// maxManifestBytes bounds the last line of a text file: a statement with 100 types of 256 bytes, each an escape.
+	// maxManifestBytes bounds the last line of a text file: a statement with 100 types of 256
+	// bytes, each an escape.
 	maxManifestBytes = 1 << 20
 )
 
-// errFile means that a file is not what an export has written. The error's text says why, without a prefix.
+// errFile means that a file is not what an export has written. The error's text says why, without a
+// prefix.
 var errFile = errors.New("the file is not whole")
 
-// source reads the records of a file in their order, piece by piece. Only one goroutine calls next; parse is called in
-// several at a time, each with a batch of its own.
+// source reads the records of a file in their order, piece by piece. Only one goroutine calls next;
+// parse is called in several at a time, each with a batch of its own.
 type source interface {
-	// next puts the next piece of the file into a batch, and is io.EOF at the file's end. Errors of the content wrap errFile.
+	// next puts the next piece of the file into a batch, and is io.EOF at the file's end. Errors of
+	// the content wrap errFile.
 	next(b *batch) error
-	// parse makes records of a piece. It is given up behind what cannot be read, which the last record's fault tells.
+	// parse makes records of a piece. It is given up behind what cannot be read, which the last
+	// record's fault tells.
 	parse(b *batch)
 	// unit is what a record is called: line or row.
 	unit() string
@@ -61,7 +66,8 @@ func (b *batch) add() *checked {
 	return c
 }
 
-// Detect returns the format of a file that begins with some bytes, of which a few hundred tell; 0: none.
+// Detect returns the format of a file that begins with some bytes, of which a few hundred tell; 0:
+// none.
 func Detect(head []byte) Format {
 	switch {
 	case bytes.HasPrefix(head, []byte("PAR1")):
@@ -202,7 +208,8 @@ func (p *pieces) end(buf []byte) int {
 	}
 }
 
-// endOfRow returns the place behind the first line feed that is not between quotes; 0: there is none.
+// endOfRow returns the place behind the first line feed that is not between quotes; 0: there is
+// none.
 func endOfRow(buf []byte) int {
 	open := false
 	for at := 0; ; {

@@ -26,7 +26,8 @@ func TestTamperedToNothing(t *testing.T) {
 			t.Errorf("%s: it verifies", what)
 		}
 	}
-	// A Parquet file in which no row names a contract, or in which one has what every event that has none is without.
+	// A Parquet file in which no row names a contract, or in which one has what every event that
+	// has none is without.
 	records := typical(100)
 	for _, r := range records {
 		r.StepID, r.EmittedBy = "", ""

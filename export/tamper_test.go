@@ -12,7 +12,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// evidence are records of each kind: of two runs, sparse, imported, and with a payload of several lines.
+// evidence are records of each kind: of two runs, sparse, imported, and with a payload of several
+// lines.
 func evidence() []*Record {
 	records := typical(204)
 	records = slices.DeleteFunc(records, func(r *Record) bool {
@@ -80,7 +81,8 @@ func found(t *testing.T, what string, report *Report, want ...string) {
 	}
 }
 
-// TestOneFault: in a file of many pieces, one changed event is one fault, where it is, and none is told of others.
+// TestOneFault: in a file of many pieces, one changed event is one fault, where it is, and none is
+// told of others.
 func TestOneFault(t *testing.T) {
 	records := typical(4000)
 	manifest := manifestOf(t, signer(t, 1), records)
@@ -124,14 +126,14 @@ var changes = map[string]func(*Record){
 	"payload's blanks": func(r *Record) { r.Payload = append([]byte("{ "), r.Payload[1:]...) },
 }
 
-// inheritedPlan tells of a change of what an event inherited of its run's plan: no record's own digest covers it, that of
-// the window does.
+// inheritedPlan tells of a change of what an event inherited of its run's plan: no record's own
+// digest covers it, that of the window does.
 func inheritedPlan(name string, r *Record) bool {
 	return name == "planId" && r.Absent&contract.AbsentPlan != 0 || name == "planVersion" && r.Absent&contract.AbsentPlanVersion != 0
 }
 
-// TestTamperedFields: any change of any field of any record is found, and where. So is one that has had its digests made
-// to fit, and then its whole chain.
+// TestTamperedFields: any change of any field of any record is found, and where. So is one that has
+// had its digests made to fit, and then its whole chain.
 func TestTamperedFields(t *testing.T) {
 	original := evidence()
 	manifest, key := manifestOf(t, signer(t, 1), original), signer(t, 1).PublicKey()
@@ -146,7 +148,8 @@ func TestTamperedFields(t *testing.T) {
 				records := cloned(original)
 				change(records[i])
 				report := verified(t, f, withManifestOf(t, f, records, manifest), key)
-				if name == "importedAt" || name == "runSeq" || inheritedPlan(name, original[i]) { // where nothing follows, only the digest over all tells
+				// where nothing follows, only the digest over all tells
+				if name == "importedAt" || name == "runSeq" || inheritedPlan(name, original[i]) {
 					found(t, what, report)
 					continue
 				}
@@ -180,7 +183,8 @@ func reseal(records []*Record) {
 	}
 }
 
-// TestTamperedOrder: records that are missing, repeated, in another order or of another export are found.
+// TestTamperedOrder: records that are missing, repeated, in another order or of another export are
+// found.
 func TestTamperedOrder(t *testing.T) {
 	original := evidence()
 	manifest, key := manifestOf(t, signer(t, 1), original), signer(t, 1).PublicKey()
@@ -211,8 +215,8 @@ func TestTamperedOrder(t *testing.T) {
 	}
 }
 
-// TestTamperedManifest: any change of the manifest is found with the key that signed it, and the manifest of another
-// window, or by another key.
+// TestTamperedManifest: any change of the manifest is found with the key that signed it, and the
+// manifest of another window, or by another key.
 func TestTamperedManifest(t *testing.T) {
 	records := evidence()
 	filter := func(e *proof.Export) {
@@ -265,8 +269,8 @@ func statement(t *testing.T, note string) *proof.Statement {
 	return st
 }
 
-// TestTamperedBytes: a file that is cut at any byte is found, and one that has more behind its end; and whatever byte is
-// changed, it is found, or what is read is what was written.
+// TestTamperedBytes: a file that is cut at any byte is found, and one that has more behind its end;
+// and whatever byte is changed, it is found, or what is read is what was written.
 func TestTamperedBytes(t *testing.T) {
 	original := evidence()
 	for _, f := range allFormats {
@@ -278,7 +282,8 @@ func TestTamperedBytes(t *testing.T) {
 			found(t, fmt.Sprintf("%v, more by %.20q", f, more), verified(t, f, append(slices.Clone(file), more...)))
 			found(t, fmt.Sprintf("%v, begun with %.20q", f, more), verified(t, f, append([]byte(more), file...)))
 		}
-		step := map[Format]int{JSONLines: 11, CSV: 11, Parquet: 7}[f] // primes: all bits of all kinds of bytes
+		// primes: all bits of all kinds of bytes
+		step := map[Format]int{JSONLines: 11, CSV: 11, Parquet: 7}[f]
 		for n := 0; n < len(file); n += step {
 			changed := slices.Clone(file)
 			changed[n] ^= 1 << (n % 8)
@@ -305,7 +310,8 @@ func sameButPlan(a, b *Record) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// TestUnknownParts: a member, a column or a row of a shape that exports do not have is refused with the reason.
+// TestUnknownParts: a member, a column or a row of a shape that exports do not have is refused with
+// the reason.
 func TestUnknownParts(t *testing.T) {
 	records := evidence()
 	text, table := string(exported(t, JSONLines, records)), string(exported(t, CSV, records))

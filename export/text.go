@@ -8,7 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// The forms that values have as text, in JSON lines and in CSV. Each is written in one way and read in that way alone.
+// The forms that values have as text, in JSON lines and in CSV. Each is written in one way and read
+// in that way alone.
 
 // appendUUID appends the 36 characters of a UUID.
 func appendUUID(dst []byte, id contract.EventID) []byte {
@@ -24,7 +25,8 @@ const hexDigits = "0123456789abcdef"
 // appendHex appends lower-case hexadecimal digits.
 func appendHex(dst, src []byte) []byte { return hex.AppendEncode(dst, src) }
 
-// appendNames appends the names of what is inherited, each between quotes, with separators in between.
+// appendNames appends the names of what is inherited, each between quotes, with separators in
+// between.
 func appendNames(dst []byte, absent contract.Absent, quote, separator string) []byte {
 	if absent == 0 {
 		return dst
@@ -78,8 +80,8 @@ func parseContract(line *contract.Line, text string) (ok bool) {
 	return ok && text != ""
 }
 
-// appendTime appends nanoseconds since 1970 as RFC 3339 in UTC, with 0, 3, 6 or 9 digits of the second's fraction, as
-// proto-JSON does.
+// appendTime appends nanoseconds since 1970 as RFC 3339 in UTC, with 0, 3, 6 or 9 digits of the
+// second's fraction, as proto-JSON does.
 func appendTime(dst []byte, ns int64) []byte {
 	at := time.Unix(0, ns).UTC()
 	year, month, day := at.Date()

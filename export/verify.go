@@ -17,15 +17,17 @@ type Report struct {
 	Manifest Manifest
 	// Events that were read.
 	Events uint64
-	// Links is how many of the records were found to follow from the one before in their run, which is in the file too, or
-	// to begin their run.
+	// Links is how many of the records were found to follow from the one before in their run, which
+	// is in the file too, or to begin their run.
 	Links uint64
-	// Faults are the first of what is wrong, each with its line or row. None: the file has what the cluster exported.
+	// Faults are the first of what is wrong, each with its line or row. None: the file has what the
+	// cluster exported.
 	Faults []string
 	// More is how many faults there are beside these.
 	More int
-	// Unsigned is why none of the public keys vouches for the manifest: proof.ErrUnsigned, proof.ErrUnknownKey, which a key
-	// that was rotated explains, proof.ErrSignature, which nothing does, or that of a note; nil: one does, or there are none.
+	// Unsigned is why none of the public keys vouches for the manifest: proof.ErrUnsigned,
+	// proof.ErrUnknownKey, which a key that was rotated explains, proof.ErrSignature, which nothing
+	// does, or that of a note; nil: one does, or there are none.
 	Unsigned error
 }
 
@@ -37,11 +39,13 @@ func (r *Report) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// Verify reads a file and compares what it has with its manifest: the digests of each record with its fields, the records
-// with each other where they follow one another in their run, and all of them with the window, the filter, the count and
-// the digest that the cluster has stated. Where there are public keys, one of them must have signed that.
+// Verify reads a file and compares what it has with its manifest: the digests of each record with
+// its fields, the records with each other where they follow one another in their run, and all of
+// them with the window, the filter, the count and the digest that the cluster has stated. Where
+// there are public keys, one of them must have signed that.
 //
-// What is wrong with the file, or with who has signed it, is in the report. The errors are those of reading it, and the context's.
+// What is wrong with the file, or with who has signed it, is in the report. The errors are those of
+// reading it, and the context's.
 func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ...string) (*Report, error) {
 	report := &Report{}
 	src, note, err := open(f, file, size)
@@ -58,9 +62,9 @@ func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ..
 	return report, err
 }
 
-// verify takes the file through three stages that run at the same time: one goroutine reads pieces, some make records of
-// them and hash these, and this one follows the records in their order. As many pieces are on the way as there are batches, and
-// texts are read in pieces of so many bytes.
+// verify takes the file through three stages that run at the same time: one goroutine reads pieces,
+// some make records of them and hash these, and this one follows the records in their order. As
+// many pieces are on the way as there are batches, and texts are read in pieces of so many bytes.
 func verify(ctx context.Context, src source, piece int, report *Report) error {
 	workers := runtime.GOMAXPROCS(0)
 	batches := 2*workers + 2

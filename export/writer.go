@@ -58,8 +58,8 @@ func FormatOf(path string) (Format, error) {
 type Writer interface {
 	// Write takes a record, of which it keeps nothing.
 	Write(r *Record) error
-	// Close ends the file with its manifest, a note with the statement of a proof.Export. Without it the file is cut. It
-	// does not close what it writes to.
+	// Close ends the file with its manifest, a note with the statement of a proof.Export. Without
+	// it the file is cut. It does not close what it writes to.
 	Close(manifest string) error
 }
 

@@ -11,7 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// TestWeightCoversWhatARunGathers: a run that completes gathers the artifacts of its steps, and is counted with them.
+// TestWeightCoversWhatARunGathers: a run that completes gathers the artifacts of its steps, and is
+// counted with them.
 func TestWeightCoversWhatARunGathers(t *testing.T) {
 	s := Empty(&storage.Run{RunID: "run"})
 	r := round{p: &Projector{metrics: newMetrics(prometheus.NewRegistry(), &Projector{})}, changed: map[string]*folded{}}

@@ -169,8 +169,8 @@ func (b *bed) snapshot(runID string) *Snapshot {
 	return s
 }
 
-// check wants every run's snapshot to be the fold of its records, one by one, from the begin (PRJ-1), and
-// its row in the list to say its status.
+// check wants every run's snapshot to be the fold of its records, one by one, from the begin
+// (PRJ-1), and its row in the list to say its status.
 func (b *bed) check(what string) {
 	b.t.Helper()
 	b.settle()

@@ -8,8 +8,8 @@ import (
 	"runlog/storage"
 )
 
-// TestStoredPositionKeepsUp: however many runs change, what has to be folded again after a crash stays within storeBehind
-// and some rounds.
+// TestStoredPositionKeepsUp: however many runs change, what has to be folded again after a crash
+// stays within storeBehind and some rounds.
 func TestStoredPositionKeepsUp(t *testing.T) {
 	b := newBed(t)
 	b.p.stop()

@@ -8,7 +8,8 @@ import (
 	"runlog/storage"
 )
 
-// plannedRun is a run of n steps that all succeed, with payloads as the execution contract shows them.
+// plannedRun is a run of n steps that all succeed, with payloads as the execution contract shows
+// them.
 func plannedRun(n int) []storage.Record {
 	t := newTape()
 	t.add(contract.RunQueued, "", 1, `{}`)

@@ -7,8 +7,8 @@ import (
 	"runlog/storage"
 )
 
-// snapshotCache has the newest snapshots of the runs that changed last, and knows which of them the database
-// does not have yet. Reading does not count as use, so that many may read at a time.
+// snapshotCache has the newest snapshots of the runs that changed last, and knows which of them the
+// database does not have yet. Reading does not count as use, so that many may read at a time.
 type snapshotCache struct {
 	limit int // of weight
 	// weight is about what the snapshots take, in bytes.
@@ -22,10 +22,11 @@ type snapshotCache struct {
 type cached struct {
 	runID    string
 	snapshot *Snapshot
-	// weight is the length of the canonical form when it was stored, and what the payloads of the events
-	// since could add to it.
+	// weight is the length of the canonical form when it was stored, and what the payloads of the
+	// events since could add to it.
 	weight int
-	// since says from when on events are in the snapshot that are not in the database. Only for one in unstored.
+	// since says from when on events are in the snapshot that are not in the database. Only for one
+	// in unstored.
 	since  mark
 	place  *lru.Element
 	queued *lru.Element // in unstored; nil: the database has the snapshot as it is
@@ -53,8 +54,8 @@ func (c *snapshotCache) get(runID string) *Snapshot {
 	return nil
 }
 
-// put takes over what a round folded of a run: heavier by so much, and, where the snapshot changed, not in the
-// database since then.
+// put takes over what a round folded of a run: heavier by so much, and, where the snapshot changed,
+// not in the database since then.
 func (c *snapshotCache) put(f *folded, since mark) {
 	e := c.runs[f.run.RunID]
 	if e == nil {
@@ -71,7 +72,8 @@ func (c *snapshotCache) put(f *folded, since mark) {
 	}
 }
 
-// oldest returns the run that has waited longest to be stored, nil when the database has everything.
+// oldest returns the run that has waited longest to be stored, nil when the database has
+// everything.
 func (c *snapshotCache) oldest() *cached {
 	if first := c.unstored.Front(); first != nil {
 		return first.Value.(*cached)
@@ -79,7 +81,8 @@ func (c *snapshotCache) oldest() *cached {
 	return nil
 }
 
-// surplus returns the runs that have to leave, those that changed first; never the one that changed last.
+// surplus returns the runs that have to leave, those that changed first; never the one that changed
+// last.
 func (c *snapshotCache) surplus() (leaving []*cached) {
 	over := c.weight - c.limit
 	for place := c.order.Back(); over > 0 && place != c.order.Front(); place = place.Prev() {
@@ -90,7 +93,8 @@ func (c *snapshotCache) surplus() (leaving []*cached) {
 	return leaving
 }
 
-// stored notes that the database gets the snapshot as it is, with a canonical form of so many bytes.
+// stored notes that the database gets the snapshot as it is, with a canonical form of so many
+// bytes.
 func (c *snapshotCache) stored(e *cached, length int) {
 	c.weight += baseWeight + length - e.weight
 	e.weight = baseWeight + length

@@ -40,8 +40,8 @@ func (b *bed) storedPosition() storage.Position {
 	return storage.Position(binary.BigEndian.Uint64(row[18:]))
 }
 
-// TestIdleProjectorStoresEverything: soon after the last event the database has every run as it is, and its
-// position says so.
+// TestIdleProjectorStoresEverything: soon after the last event the database has every run as it is,
+// and its position says so.
 func TestIdleProjectorStoresEverything(t *testing.T) {
 	b := newBed(t)
 	b.load(rand.New(rand.NewPCG(5, 5)), 60, 8)
@@ -52,8 +52,9 @@ func TestIdleProjectorStoresEverything(t *testing.T) {
 	eventually(t, "the position", func() bool { return b.storedPosition() == b.p.Position() })
 }
 
-// TestBusyProjectorStoresInTime: while events keep coming, a run is stored when it has waited for storeAfter, or
-// while storeBehind events were folded, and not before; until then the database's position waits for it.
+// TestBusyProjectorStoresInTime: while events keep coming, a run is stored when it has waited for
+// storeAfter, or while storeBehind events were folded, and not before; until then the database's
+// position waits for it.
 func TestBusyProjectorStoresInTime(t *testing.T) {
 	p := &Projector{opts: Options{}}
 	start := time.Unix(1000, 0)
@@ -101,8 +102,9 @@ func TestBusyProjectorStoresInTime(t *testing.T) {
 	keepBusy(func() bool { return b.stored("old") == 3 })
 }
 
-// TestCrashLosesNoFoldPRJ13: whatever a crash leaves of the database, every stored snapshot has at least what came
-// up to the stored position; so folding from there misses nothing. Events before it are not folded again.
+// TestCrashLosesNoFoldPRJ13: whatever a crash leaves of the database, every stored snapshot has at
+// least what came up to the stored position; so folding from there misses nothing. Events before it
+// are not folded again.
 func TestCrashLosesNoFoldPRJ13(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -161,8 +163,8 @@ func TestSmallCaches(t *testing.T) {
 	}
 }
 
-// TestLeavingMemoryIsStored: a run whose snapshot leaves memory is stored as it is, so that reading it folds
-// nothing again.
+// TestLeavingMemoryIsStored: a run whose snapshot leaves memory is stored as it is, so that reading
+// it folds nothing again.
 func TestLeavingMemoryIsStored(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
 	for _, runID := range []string{"first", "second", "third"} {
@@ -175,8 +177,8 @@ func TestLeavingMemoryIsStored(t *testing.T) {
 	b.check("changed again")
 }
 
-// TestCacheCounts what it holds: by what was folded until a snapshot is stored, then by its true length; and lets
-// go the runs that changed first.
+// TestCacheCounts what it holds: by what was folded until a snapshot is stored, then by its true
+// length; and lets go the runs that changed first.
 func TestCacheCounts(t *testing.T) {
 	c := newSnapshotCache(4 * baseWeight)
 	put := func(runID string, weight int) {
@@ -223,8 +225,8 @@ func TestCacheCounts(t *testing.T) {
 	}
 }
 
-// TestWeightIsNoLessThanTheSnapshot: what is counted for events before their snapshot is stored covers what they
-// add to it.
+// TestWeightIsNoLessThanTheSnapshot: what is counted for events before their snapshot is stored
+// covers what they add to it.
 func TestWeightIsNoLessThanTheSnapshot(t *testing.T) {
 	artifact := `{"uri":"s3://bucket/some/where/and/deeper","kind":"table"}`
 	many := artifact

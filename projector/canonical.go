@@ -8,15 +8,15 @@ import (
 // The canonical form is RFC 8785 JSON with the members that runlog.v1.RunSnapshot has, except
 // substatus, message, stale and digest (PRJ-1); so whoever is served a snapshot can make it again.
 //
-//   - 64-bit integers (lastEventSeq, runSeq, sizeBytes, totalDurationMs) are decimal strings, 32-bit
-//     ones are numbers.
+//   - 64-bit integers (lastEventSeq, runSeq, sizeBytes, totalDurationMs) are decimal strings,
+//     32-bit ones are numbers.
 //   - Times are RFC 3339 in UTC with "Z" and as many digits of a second, 0 to 9, as they need.
-//   - Arrays are always there. Of the other members those that the wire format marks as optional, and
-//     times, objects and engineAttemptId, are left out when absent.
+//   - Arrays are always there. Of the other members those that the wire format marks as optional,
+//     and times, objects and engineAttemptId, are left out when absent.
 //
-// It is written by hand: the names are ASCII and known, so they stand here in their order (by UTF-16
-// code units, which for them is by bytes). A general implementation takes twenty times as long; the
-// tests hold the form against one.
+// It is written by hand: the names are ASCII and known, so they stand here in their order (by
+// UTF-16 code units, which for them is by bytes). A general implementation takes twenty times as
+// long; the tests hold the form against one.
 
 // CanonicalJSON returns the canonical form.
 func (s *Snapshot) CanonicalJSON() []byte { return s.AppendCanonical(nil) }
@@ -251,7 +251,8 @@ func (w *writer) time(name string, t time.Time) {
 const lowerHex = "0123456789abcdef"
 
 // appendString writes a string as RFC 8785 section 3.2.2.2 has it: the two-character escapes where
-// there are such, \u00xx for the other control characters, and everything else as it is, U+2028 too.
+// there are such, \u00xx for the other control characters, and everything else as it is, U+2028
+// too.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0

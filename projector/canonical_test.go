@@ -77,8 +77,8 @@ func canonicalize(t *testing.T, text []byte) []byte {
 	return []byte(strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029", "\n", "").Replace(b.String()))
 }
 
-// A general implementation finds nothing to change: names in order and once, strings escaped, no space
-// (PRJ-1).
+// A general implementation finds nothing to change: names in order and once, strings escaped, no
+// space (PRJ-1).
 func TestCanonicalFormIsRFC8785PRJ1(t *testing.T) {
 	for _, s := range []*Snapshot{fullSnapshot(t), ReduceAll(nil, plannedRun(3)), {Status: RunPending}} {
 		got := s.CanonicalJSON()

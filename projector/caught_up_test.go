@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCaughtUpWithRunsThatGoOnWATCH1: a reader that catches up is not told of a run in the log that has gone on since,
-// because more comes of it; it is not caught up before that has come.
+// TestCaughtUpWithRunsThatGoOnWATCH1: a reader that catches up is not told of a run in the log that
+// has gone on since, because more comes of it; it is not caught up before that has come.
 func TestCaughtUpWithRunsThatGoOnWATCH1(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 2), b.more("other", 1))
@@ -38,8 +38,8 @@ func TestCaughtUpWithRunsThatGoOnWATCH1(t *testing.T) {
 	}
 }
 
-// TestFromNowOnWATCH2: who has waited until something is folded, and watches from then on, is not told of it, even where it
-// is published only then.
+// TestFromNowOnWATCH2: who has waited until something is folded, and watches from then on, is not
+// told of it, even where it is published only then.
 func TestFromNowOnWATCH2(t *testing.T) {
 	b := newBed(t)
 	b.p.watch.mu.Lock() // nothing is published

@@ -20,8 +20,9 @@ const (
 	compareAtOnce = rebuildReport
 )
 
-// compare compares what two projectors have of every run that this one lists. Nearly all are equal as they are stored, and that
-// is told without making snapshots of them and without a look at the log.
+// compare compares what two projectors have of every run that this one lists. Nearly all are equal
+// as they are stored, and that is told without making snapshots of them and without a look at the
+// log.
 func (p *Projector) compare(ctx context.Context, shadow *Projector, g *Progress, report func(Progress)) error {
 	g.Phase = PhaseCompare
 	last := time.Now()
@@ -77,8 +78,8 @@ func (g *Progress) count(runID string, same bool) {
 	}
 }
 
-// compareStored compares runs, in the order of their ids, as they are stored, and tells how many it has seen, and of which of
-// them the stored forms do not say that they are equal.
+// compareStored compares runs, in the order of their ids, as they are stored, and tells how many it
+// has seen, and of which of them the stored forms do not say that they are equal.
 func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs []string) (seen int, doubtful []string, err error) {
 	served, err := p.look(runs)
 	if err != nil {
@@ -101,7 +102,8 @@ func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs [
 	return seen, doubtful, nil
 }
 
-// look shows what a projector has of some runs, one after the other. While it is open, the database is not replaced.
+// look shows what a projector has of some runs, one after the other. While it is open, the database
+// is not replaced.
 type look struct {
 	p      *Projector
 	runs   []string
@@ -110,7 +112,8 @@ type look struct {
 	now    sight
 }
 
-// sight is what there is of one run: a snapshot in memory, or a stored one; neither, when the run has no events yet.
+// sight is what there is of one run: a snapshot in memory, or a stored one; neither, when the run
+// has no events yet.
 type sight struct {
 	snapshot   *Snapshot
 	row        []byte
@@ -158,8 +161,8 @@ func (l *look) at(i int) *sight {
 	return s
 }
 
-// equal says whether two projectors have certainly the same of a run: the same canonical form, with the same beside it that
-// later events are folded with. Whatever cannot be read is not equal.
+// equal says whether two projectors have certainly the same of a run: the same canonical form, with
+// the same beside it that later events are folded with. Whatever cannot be read is not equal.
 func (s *sight) equal(other *sight) bool {
 	switch {
 	case s.unreadable || other.unreadable:
@@ -185,7 +188,8 @@ func (s *sight) plainForm() []byte {
 	return s.plain
 }
 
-// sameIn compares the snapshots that two projectors have of a run. One may be further than the other.
+// sameIn compares the snapshots that two projectors have of a run. One may be further than the
+// other.
 func (p *Projector) sameIn(ctx context.Context, shadow *Projector, runID string) (same bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

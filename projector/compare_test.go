@@ -56,8 +56,9 @@ func spoilt(s *Snapshot) *Snapshot {
 	return &wrong
 }
 
-// TestRebuildComparesWhatIsStoredPRJ13: other bytes of an equal snapshot, a snapshot that is behind, and none at all are what
-// the run folds to; a snapshot that says something else is found, also when it is behind.
+// TestRebuildComparesWhatIsStoredPRJ13: other bytes of an equal snapshot, a snapshot that is
+// behind, and none at all are what the run folds to; a snapshot that says something else is found,
+// also when it is behind.
 func TestRebuildComparesWhatIsStoredPRJ13(t *testing.T) {
 	b := storedBed(t, 8)
 	row := b.row("run-0")
@@ -104,8 +105,8 @@ func TestRebuildComparesMemoryPRJ13(t *testing.T) {
 	b.check("mended")
 }
 
-// TestComparedFromBothSides: runs whose snapshot is ahead on either side, in memory or stored, are compared where both have
-// come to; those without events are equal.
+// TestComparedFromBothSides: runs whose snapshot is ahead on either side, in memory or stored, are
+// compared where both have come to; those without events are equal.
 func TestComparedFromBothSides(t *testing.T) {
 	b := storedBed(t, 8)
 	b.propose(storagetest.Request{Append: &storage.Append{RunID: "created", Create: &storage.Creation{
@@ -142,7 +143,8 @@ func TestComparedFromBothSides(t *testing.T) {
 	}
 }
 
-// TestEqualSnapshotsAreStoredEqual: however a run was folded, the same bytes are stored of it, so that most runs are compared by them.
+// TestEqualSnapshotsAreStoredEqual: however a run was folded, the same bytes are stored of it, so
+// that most runs are compared by them.
 func TestEqualSnapshotsAreStoredEqual(t *testing.T) {
 	records := plannedRun(500)
 	want := ReduceAll(nil, records).MarshalStored()

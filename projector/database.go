@@ -19,17 +19,19 @@ import (
 // errProjection marks trouble with the projection database, which can be made anew at any time.
 var errProjection = errors.New("projector: projection database")
 
-// databaseFormat changes with the tables below, as StoredFormat does with the snapshots; a database of
-// another format is made anew.
+// databaseFormat changes with the tables below, as StoredFormat does with the snapshots; a database
+// of another format is made anew.
 const databaseFormat = 2
 
-// The projection database (D9). It has no write-ahead log. A round writes its rows of the list, then, in one batch,
-// the snapshots that are due and the position up to which the database has everything. So what survives a crash is the
-// state after some round, of which list and snapshots may be newer than the position says; folding goes on from there.
+// The projection database (D9). It has no write-ahead log. A round writes its rows of the list,
+// then, in one batch, the snapshots that are due and the position up to which the database has
+// everything. So what survives a crash is the state after some round, of which list and snapshots
+// may be newer than the position says; folding goes on from there.
 //
-// The rows of the list carry a position of their own, and are in the database exactly as they were there: a round up
-// to it writes none of them again, and the next one begins there. So a run that is folded again never moves back to a
-// status that it had before, and a round that moves it knows which of its rows are there without having to look.
+// The rows of the list carry a position of their own, and are in the database exactly as they were
+// there: a round up to it writes none of them again, and the next one begins there. So a run that
+// is folded again never moves back to a status that it had before, and a round that moves it knows
+// which of its rows are there without having to look.
 //
 //	l place                             list of runs, newest first   listRow
 //	T tenant place                      its indexes                  nothing
@@ -42,7 +44,8 @@ const databaseFormat = 2
 //	s runId                             snapshot                     Snapshot.MarshalStored
 //	w                                   watermark                    databaseFormat:1 StoredFormat:1 cluster:16 position:8
 //
-// A place is ^createdAt:8 runId; a text before it is followed by 00 01, and has 00 ff for a zero byte.
+// A place is ^createdAt:8 runId; a text before it is followed by 00 01, and has 00 ff for a zero
+// byte.
 const (
 	tableList           = 'l'
 	tableByTenant       = 'T'
@@ -62,8 +65,8 @@ type database struct {
 	db       *pebble.DB
 	cluster  storage.ClusterID
 	position storage.Position // up to which it had everything when it was opened
-	// listed is up to where the list was when it was opened. Invariant: snapshots of then that are newer say no other
-	// status, since the list is written first.
+	// listed is up to where the list was when it was opened. Invariant: snapshots of then that are
+	// newer say no other status, since the list is written first.
 	listed storage.Position
 
 	// What follows is for the one goroutine that writes.
@@ -128,8 +131,8 @@ func tryDatabase(o *Options) (*database, error) {
 	return d, nil
 }
 
-// close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would try for ever. One that
-// does not even take what is under way is left as it is.
+// close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would
+// try for ever. One that does not even take what is under way is left as it is.
 func (d *database) close(rest func() error) error {
 	stored := make(chan error, 1)
 	go func() { stored <- rest() }()
@@ -200,7 +203,8 @@ func (d *database) get(key []byte) ([]byte, error) {
 	return bytes.Clone(row), closer.Close()
 }
 
-// load returns the stored snapshot of a run and the length of its canonical form, nil when there is none.
+// load returns the stored snapshot of a run and the length of its canonical form, nil when there is
+// none.
 func (d *database) load(runID string) (s *Snapshot, length int, err error) {
 	row, err := d.get(snapshotKey(runID))
 	if err != nil || row == nil {
@@ -271,8 +275,8 @@ func (w *write) close() { _ = w.batch.Close() }
 
 func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
 
-// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, on a goroutine of its own, so it
-// must not, and nobody could make the database anew.
+// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, on a
+// goroutine of its own, so it must not, and nobody could make the database anew.
 type pebbleLogger struct {
 	log  *slog.Logger
 	fail func(error)

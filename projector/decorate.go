@@ -14,9 +14,9 @@ const (
 )
 
 // Substatus returns what a served snapshot says beside its status (PRJ-9): DRAINING and how many
-// tasks are in flight, exactly while the run is PAUSED, its RunPaused said that it drains, and a step
-// is RUNNING; both empty otherwise, and from drainTimeout after the pause was persisted on. It depends
-// on the time of the question and is no part of the folded state (PRJ-1).
+// tasks are in flight, exactly while the run is PAUSED, its RunPaused said that it drains, and a
+// step is RUNNING; both empty otherwise, and from drainTimeout after the pause was persisted on. It
+// depends on the time of the question and is no part of the folded state (PRJ-1).
 func (s *Snapshot) Substatus(now time.Time, drainTimeout time.Duration) (substatus, message string) {
 	if s.Status != RunPaused || !s.Draining || !now.Before(s.PausedAt.Add(drainTimeout)) {
 		return "", ""

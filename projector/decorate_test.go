@@ -25,7 +25,8 @@ func TestSubstatusPRJ9(t *testing.T) {
 		return Reduce(s, &r)
 	}
 	draining := pause(running, `{"draining":true}`)
-	pausedAt := epoch.Add(time.Duration(seq+1)*time.Second + 5*time.Millisecond) // persistedAt, not emittedAt
+	// persistedAt, not emittedAt
+	pausedAt := epoch.Add(time.Duration(seq+1)*time.Second + 5*time.Millisecond)
 	if !draining.Draining || draining.PausedAt != pausedAt {
 		t.Fatalf("draining %v since %v, want since %v", draining.Draining, draining.PausedAt, pausedAt)
 	}
@@ -52,7 +53,8 @@ func TestSubstatusPRJ9(t *testing.T) {
 		{"cancelled", step(draining, contract.RunCancelled, ""), 0, ""},
 		{"draining: false", pause(running, `{"draining":false}`), 0, ""},
 		{"draining of the wrong type", pause(running, `{"draining":"true"}`), 0, ""},
-		{"paused twice", pause(draining, `{"draining":false}`), 0, three}, // the second is invalid (PRJ-8)
+		// the second is invalid (PRJ-8)
+		{"paused twice", pause(draining, `{"draining":false}`), 0, three},
 	} {
 		substatus, message := c.s.Substatus(pausedAt.Add(c.after), DefaultDrainTimeout)
 		want := ""

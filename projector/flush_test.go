@@ -2,7 +2,8 @@ package projector
 
 import "testing"
 
-// TestFlushesEveryNowAndThen: after flushEvery events what was stored is made durable, and not before.
+// TestFlushesEveryNowAndThen: after flushEvery events what was stored is made durable, and not
+// before.
 func TestFlushesEveryNowAndThen(t *testing.T) {
 	b := newBed(t)
 	b.p.stop()

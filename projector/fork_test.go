@@ -48,9 +48,10 @@ func (v *version) check(t *testing.T, what string) {
 	}
 }
 
-// TestNoVersionOfALongRunChangesPRJ1 keeps every snapshot of runs with hundreds of steps and attempts, lets several
-// futures fork from each of some of them, and futures from those: whatever is folded onto it, each stays what it was, and
-// each future is the one that the stored form of its past has.
+// TestNoVersionOfALongRunChangesPRJ1 keeps every snapshot of runs with hundreds of steps and
+// attempts, lets several futures fork from each of some of them, and futures from those: whatever
+// is folded onto it, each stays what it was, and each future is the one that the stored form of its
+// past has.
 func TestNoVersionOfALongRunChangesPRJ1(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -83,7 +84,8 @@ func TestNoVersionOfALongRunChangesPRJ1(t *testing.T) {
 	}
 }
 
-// TestEveryStoredPrefixFoldsOnPRJ1 puts a run away after each of its events and folds the rest onto what is read back.
+// TestEveryStoredPrefixFoldsOnPRJ1 puts a run away after each of its events and folds the rest onto
+// what is read back.
 func TestEveryStoredPrefixFoldsOnPRJ1(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -109,8 +111,9 @@ func TestEveryStoredPrefixFoldsOnPRJ1(t *testing.T) {
 	}
 }
 
-// TestNodesAgreePRJ1 feeds the same log to nodes with other caches, flushes, restarts, crashes and rebuilds: every run's
-// snapshot has the same digest on each of them, and is the fold of its events.
+// TestNodesAgreePRJ1 feeds the same log to nodes with other caches, flushes, restarts, crashes and
+// rebuilds: every run's snapshot has the same digest on each of them, and is the fold of its
+// events.
 func TestNodesAgreePRJ1(t *testing.T) {
 	nodes := []*bed{
 		newBed(t), // is given the log as it comes

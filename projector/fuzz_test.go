@@ -8,9 +8,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// FuzzReduce folds one event of any known type, with any payload, onto a run in any of its statuses,
-// once with the step in each of its: nothing panics, what is folded can be put away and read back, and
-// the rules that hold for every step hold.
+// FuzzReduce folds one event of any known type, with any payload, onto a run in any of its
+// statuses, once with the step in each of its: nothing panics, what is folded can be put away and
+// read back, and the rules that hold for every step hold.
 func FuzzReduce(f *testing.F) {
 	signals := []string{contract.SignalAccepted, contract.SignalRejected}
 	types := slices.Concat(signals, runEventTypes, stepEventTypes)

@@ -7,7 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// lose deletes the stored snapshot of a run, and its row in the list, while the projector is closed.
+// lose deletes the stored snapshot of a run, and its row in the list, while the projector is
+// closed.
 func (b *bed) lose(runID string) {
 	b.t.Helper()
 	db, err := pebble.Open(b.opts.Dir, &pebble.Options{FS: b.opts.FS, FormatMajorVersion: pebble.FormatValueSeparation,
@@ -23,7 +24,8 @@ func (b *bed) lose(runID string) {
 	}
 }
 
-// TestHolePRJ12: a run whose snapshot lacks events is made anew from the log when its next events come.
+// TestHolePRJ12: a run whose snapshot lacks events is made anew from the log when its next events
+// come.
 func TestHolePRJ12(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 10))
@@ -33,8 +35,8 @@ func TestHolePRJ12(t *testing.T) {
 	b.check("events")
 }
 
-// TestMarkOverAHolePRJ12: the same when the first that comes of the run is its metadata, in the same round as events or
-// alone.
+// TestMarkOverAHolePRJ12: the same when the first that comes of the run is its metadata, in the
+// same round as events or alone.
 func TestMarkOverAHolePRJ12(t *testing.T) {
 	t.Run("mark and events", func(t *testing.T) {
 		b := newBed(t)

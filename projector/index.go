@@ -39,8 +39,8 @@ type index struct {
 	by    columns
 }
 
-// indexes of the list, those of more columns before those of fewer. Projects and environments have none of their
-// own: they are parts of a tenant, and named with it.
+// indexes of the list, those of more columns before those of fewer. Projects and environments have
+// none of their own: they are parts of a tenant, and named with it.
 var indexes = [...]index{
 	{tableByEnvironment, byTenant | byProject | byEnvironment},
 	{tableByProject, byTenant | byProject},
@@ -67,8 +67,8 @@ func (x index) appendPrefix(b []byte, t *traits) []byte {
 	return b
 }
 
-// appendText appends a text with its end, so that no text is the begin of another, and they sort as before:
-// a zero byte becomes 00 ff, and the end is 00 01.
+// appendText appends a text with its end, so that no text is the begin of another, and they sort as
+// before: a zero byte becomes 00 ff, and the end is 00 01.
 func appendText(b []byte, text string) []byte {
 	for {
 		zero := strings.IndexByte(text, 0)
@@ -81,7 +81,8 @@ func appendText(b []byte, text string) []byte {
 	return append(append(b, text...), 0, 1)
 }
 
-// appendPlace appends a run's place, which is how the keys of all tables of the list end: newer runs come first.
+// appendPlace appends a run's place, which is how the keys of all tables of the list end: newer
+// runs come first.
 func appendPlace(b []byte, createdAt int64, runID string) []byte {
 	return append(binary.BigEndian.AppendUint64(b, ^uint64(createdAt)), runID...)
 }
@@ -99,8 +100,8 @@ func (t *traits) asked() (by columns) {
 	return by
 }
 
-// chosen returns the indexes whose common runs a filter asks for. Each narrows down what those before it have;
-// columns that none of them knows are left to the rows of the list.
+// chosen returns the indexes whose common runs a filter asks for. Each narrows down what those
+// before it have; columns that none of them knows are left to the rows of the list.
 func (t *traits) chosen() (list []index) {
 	asked := t.asked()
 	var covered columns
@@ -113,12 +114,13 @@ func (t *traits) chosen() (list []index) {
 	return list
 }
 
-// list writes a run's rows: all of them when some may be missing, else its row of the list and those of the indexes
-// that know the status.
+// list writes a run's rows: all of them when some may be missing, else its row of the list and
+// those of the indexes that know the status.
 //
-// A row of a status is there once, from when the run takes the status until it leaves it. So a single delete is
-// enough, which goes, together with the row, when they meet in a flush; plain ones would stay where the newest runs
-// of a status are looked for. If a row stayed after all, it would name a run whose row of the list says otherwise.
+// A row of a status is there once, from when the run takes the status until it leaves it. So a
+// single delete is enough, which goes, together with the row, when they meet in a flush; plain ones
+// would stay where the newest runs of a status are looked for. If a row stayed after all, it would
+// name a run whose row of the list says otherwise.
 func (w *write) list(f *folded) {
 	d := w.d
 	t := traitsOf(f.run, f.now.Status)
@@ -145,8 +147,8 @@ func (w *write) list(f *folded) {
 	}
 }
 
-// appendListRow appends a row of the list: status (1), then tenant, project, environment and plan, each a uvarint
-// length and bytes.
+// appendListRow appends a row of the list: status (1), then tenant, project, environment and plan,
+// each a uvarint length and bytes.
 func appendListRow(b []byte, t *traits) []byte {
 	b = append(b, byte(t.status))
 	for _, text := range t.texts {

@@ -19,7 +19,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// hostileTexts are values that would meet in the keys if they had no ends, or ends that a value could have.
+// hostileTexts are values that would meet in the keys if they had no ends, or ends that a value
+// could have.
 var hostileTexts = []string{"", "\x00", "\x00\x01", "\x00\xff", "\x00\xff\x00\x01", "\xff", "\xff\xff", "a", "a\x00", "a\x00\x01b", "a\x00\xff", "ab", "b", "é"}
 
 // Texts in keys sort as the texts do, and none is the begin of another with what may follow.
@@ -149,8 +150,9 @@ func (l *listBed) draw(t *rapid.T) {
 	l.make(t, made...)
 }
 
-// Whatever is made and changed between the pages of a list, and however small the pages and the work for each: no
-// run comes twice, none comes that did not match when it came, and none that matched all the while is left out.
+// Whatever is made and changed between the pages of a list, and however small the pages and the
+// work for each: no run comes twice, none comes that did not match when it came, and none that
+// matched all the while is left out.
 func TestPagesWhileRunsAreMadeAndChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newListBed(t)
@@ -208,7 +210,8 @@ func TestPagesWhileRunsAreMadeAndChange(t *testing.T) {
 	})
 }
 
-// A page that has looked at enough rows ends early, and the next one goes on there, also where no run is found.
+// A page that has looked at enough rows ends early, and the next one goes on there, also where no
+// run is found.
 func TestPagesAreBoundedWork(t *testing.T) {
 	l := newListBed(t)
 	for i := range 300 {
@@ -238,7 +241,8 @@ func TestPagesAreBoundedWork(t *testing.T) {
 	}
 }
 
-// turn proposes an event of one of some runs with hostile scopes, which may change the run's status.
+// turn proposes an event of one of some runs with hostile scopes, which may change the run's
+// status.
 func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
 	i := rng.IntN(runs)
 	valid := slices.DeleteFunc(slices.Clone(hostileTexts), func(s string) bool { return s == "" || strings.Contains(s, "\xff") })
@@ -253,7 +257,8 @@ func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
 	return storagetest.Request{Append: &storage.Append{RunID: e.RunID, Events: []contract.Event{keyed(e)}}}
 }
 
-// checkRows wants the tables of the list to have the rows that those of the list itself ask for, and no others.
+// checkRows wants the tables of the list to have the rows that those of the list itself ask for,
+// and no others.
 func (d *database) checkRows(t ender, what string) {
 	it, err := d.db.NewIter(&pebble.IterOptions{})
 	if err != nil {
@@ -286,8 +291,9 @@ func (d *database) checkRows(t ender, what string) {
 	}
 }
 
-// TestRowsOfARunWithAHolePRJ12: a run that lacked events may be in the list or not, and with any status; its rows are
-// whole afterwards, and go on from there, whatever was flushed and compacted in between.
+// TestRowsOfARunWithAHolePRJ12: a run that lacked events may be in the list or not, and with any
+// status; its rows are whole afterwards, and go on from there, whatever was flushed and compacted
+// in between.
 func TestRowsOfARunWithAHolePRJ12(t *testing.T) {
 	statuses := rapid.SampledFrom([]RunStatus{RunPending, RunRunning, RunPaused})
 	rapid.Check(t, func(t *rapid.T) {
@@ -328,8 +334,9 @@ func TestRowsOfARunWithAHolePRJ12(t *testing.T) {
 	})
 }
 
-// TestCrashKeepsTheIndexesPRJ13: whatever a crash leaves of the list, which may be newer than the position from
-// which folding goes on, each run has one row in each index at any time, and the right one in the end.
+// TestCrashKeepsTheIndexesPRJ13: whatever a crash leaves of the list, which may be newer than the
+// position from which folding goes on, each run has one row in each index at any time, and the
+// right one in the end.
 func TestCrashKeepsTheIndexesPRJ13(t *testing.T) {
 	ahead := 0
 	for seed := range uint64(12) {

@@ -8,8 +8,8 @@ import (
 	"runlog/storage"
 )
 
-// kept is what was worked out from a snapshot for all who ask for it. It goes when the snapshot goes, and takes no
-// part in what the snapshot says.
+// kept is what was worked out from a snapshot for all who ask for it. It goes when the snapshot
+// goes, and takes no part in what the snapshot says.
 type kept struct {
 	of       *Snapshot // a copy, which may become another snapshot, has none
 	digested sync.Once
@@ -26,8 +26,9 @@ func (s *Snapshot) Digest() [sha256.Size]byte {
 	return s.kept.digest
 }
 
-// Encoded is a place for a form of the snapshot in which it is served again and again. The projector only keeps it; who
-// puts something there bounds how much that is. nil: nothing is kept of this snapshot.
+// Encoded is a place for a form of the snapshot in which it is served again and again. The
+// projector only keeps it; who puts something there bounds how much that is. nil: nothing is kept
+// of this snapshot.
 func (s *Snapshot) Encoded() *atomic.Pointer[[]byte] {
 	if s.kept == nil || s.kept.of != s {
 		return nil
@@ -35,7 +36,8 @@ func (s *Snapshot) Encoded() *atomic.Pointer[[]byte] {
 	return &s.kept.encoded
 }
 
-// Live returns the snapshot of a run from memory, if it has everything up to a position; nil when that is not known.
+// Live returns the snapshot of a run from memory, if it has everything up to a position; nil when
+// that is not known.
 func (p *Projector) Live(runID string, at storage.Position) *Snapshot {
 	p.live.RLock()
 	defer p.live.RUnlock()

@@ -7,7 +7,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestWhatIsKeptIsOfOneSnapshotPRJ1: the digest is kept, and neither it nor what others keep goes over to a later snapshot.
+// TestWhatIsKeptIsOfOneSnapshotPRJ1: the digest is kept, and neither it nor what others keep goes
+// over to a later snapshot.
 func TestWhatIsKeptIsOfOneSnapshotPRJ1(t *testing.T) {
 	tape := runIn(RunRunning)
 	s := ReduceAll(nil, tape.records)

@@ -10,8 +10,8 @@ import (
 	"runlog/storage"
 )
 
-// maxListScan bounds how many rows one page looks at, in all tables; a page that found less than asked for then
-// ends early with a cursor.
+// maxListScan bounds how many rows one page looks at, in all tables; a page that found less than
+// asked for then ends early with a cursor.
 const maxListScan = 50_000
 
 // Filter says which runs to list. Empty fields mean any.
@@ -35,15 +35,15 @@ type Listed struct {
 // Page is a part of a list.
 type Page struct {
 	Runs []Listed
-	// Next is where the next page begins, nil at the end. It says nothing about the filter, and holds for any
-	// database of the cluster.
+	// Next is where the next page begins, nil at the end. It says nothing about the filter, and
+	// holds for any database of the cluster.
 	Next []byte
 	// Position is up to where, at least, the page shows what was folded.
 	Position storage.Position
 }
 
-// List returns a page of at most limit runs, newest first, from a place in the list on that an earlier page gave;
-// nil: from the begin.
+// List returns a page of at most limit runs, newest first, from a place in the list on that an
+// earlier page gave; nil: from the begin.
 func (p *Projector) List(f Filter, from []byte, limit int) (Page, error) {
 	p.disk.RLock()
 	defer p.disk.RUnlock()
@@ -90,12 +90,14 @@ func (d *database) list(f *Filter, from []byte, limit, looks int) (page []Listed
 // placeHeader is what comes before the runId of a place.
 const placeHeader = 8
 
-// meeting finds the runs that are in every one of some ranges. All ranges have their runs in the same order, so
-// it leaps: whichever range has nothing up to some place lets the others go on there too. What it looks at is
-// bounded by the runs of the smallest range, wherever the values of a filter are rare.
+// meeting finds the runs that are in every one of some ranges. All ranges have their runs in the
+// same order, so it leaps: whichever range has nothing up to some place lets the others go on there
+// too. What it looks at is bounded by the runs of the smallest range, wherever the values of a
+// filter are rare.
 type meeting struct {
 	ranges []span // the last one is of the list itself, whose rows have the values
-	// at is where the search is: no run before it is still to be found. While next says true, the run is there.
+	// at is where the search is: no run before it is still to be found. While next says true, the
+	// run is there.
 	at    []byte
 	found bool
 	looks int  // rows still to be looked at
@@ -118,7 +120,8 @@ func (d *database) meet(f *Filter, from []byte, looks int) (*meeting, error) {
 		if f.CreatedAfter > 0 {
 			opts.UpperBound = appendPlace(bytes.Clone(prefix), f.CreatedAfter, "")
 		} else {
-			// The last byte of a prefix is a table, a status or the end of a text, and none of them is 0xff.
+			// The last byte of a prefix is a table, a status or the end of a text, and none of them
+			// is 0xff.
 			opts.UpperBound = bytes.Clone(prefix)
 			opts.UpperBound[len(prefix)-1]++
 		}

@@ -8,8 +8,8 @@ import (
 // listedBench is how many runs BenchmarkList lists.
 const listedBench = 100_000
 
-// benchList makes runs as a cluster does that works for many: all of them were RUNNING once, few still are, and few
-// have failed.
+// benchList makes runs as a cluster does that works for many: all of them were RUNNING once, few
+// still are, and few have failed.
 func benchList(b *testing.B) *listBed {
 	l := newListBed(b)
 	const batch = 1000
@@ -37,7 +37,8 @@ func benchList(b *testing.B) *listBed {
 	return l
 }
 
-// BenchmarkList reads a page of 100 of a list of many runs, the first one and one from the middle on.
+// BenchmarkList reads a page of 100 of a list of many runs, the first one and one from the middle
+// on.
 func BenchmarkList(b *testing.B) {
 	l := benchList(b)
 	for _, c := range []struct {

@@ -11,8 +11,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestListAfterCrashPRJ13: a crash may keep a row of the list that is newer than the stored snapshot of its run. When
-// the run's later events bring it back to the status that the snapshot has, the row says so too.
+// TestListAfterCrashPRJ13: a crash may keep a row of the list that is newer than the stored
+// snapshot of its run. When the run's later events bring it back to the status that the snapshot
+// has, the row says so too.
 func TestListAfterCrashPRJ13(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 11))
@@ -34,7 +35,8 @@ func TestListAfterCrashPRJ13(t *testing.T) {
 	}
 }
 
-// TestAlertsAfterCrashPRJ8: what is folded again after a crash, and has moved the list already, is not alerted on again.
+// TestAlertsAfterCrashPRJ8: what is folded again after a crash, and has moved the list already, is
+// not alerted on again.
 func TestAlertsAfterCrashPRJ8(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 1))

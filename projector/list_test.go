@@ -22,8 +22,8 @@ type listedRun struct {
 	createdAt                  int64
 }
 
-// makeListed makes runs of a few tenants, projects and so on in proposals of several runs, which share
-// their createdAt, and returns them in the order of the list: newest first, then by runId.
+// makeListed makes runs of a few tenants, projects and so on in proposals of several runs, which
+// share their createdAt, and returns them in the order of the list: newest first, then by runId.
 func makeListed(t *testing.T, b *bed, count int) []listedRun {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(9, 9))

@@ -2,7 +2,8 @@ package projector
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// lagBuckets has the bounds that are promised or alerted on (0.1 s, 1 s, 5 s) among its own, so that they can be read off.
+// lagBuckets has the bounds that are promised or alerted on (0.1 s, 1 s, 5 s) among its own, so
+// that they can be read off.
 var lagBuckets = []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2, 5, 15}
 
 type metrics struct {

@@ -7,12 +7,13 @@ import (
 	"strconv"
 )
 
-// ErrUnreadable says that bytes are no snapshot of this release. The remedy is to fold the run anew.
+// ErrUnreadable says that bytes are no snapshot of this release. The remedy is to fold the run
+// anew.
 var ErrUnreadable = errors.New("projector: unreadable snapshot")
 
-// ParseSnapshot is the inverse of CanonicalJSON. It takes nothing but the canonical form, so that what
-// it returns has the digest of what it was given. It keeps no reference to data. Every error is
-// ErrUnreadable.
+// ParseSnapshot is the inverse of CanonicalJSON. It takes nothing but the canonical form, so that
+// what it returns has the digest of what it was given. It keeps no reference to data. Every error
+// is ErrUnreadable.
 func ParseSnapshot(data []byte) (*Snapshot, error) {
 	r := reader{edit: new(edit)}
 	s := r.snapshot(value(data))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The fields that the reducer reads from payloads. All are optional; one of the wrong JSON type is as
-// good as absent, and nothing else is read.
+// The fields that the reducer reads from payloads. All are optional; one of the wrong JSON type is
+// as good as absent, and nothing else is read.
 //
 //	RunStarted      engineRunRef, engineType, startedAt,
 //	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes, compression}
@@ -33,7 +33,8 @@ import (
 // sizeBytes, as attestations have them. One without a uri points nowhere and is left out. Times are
 // RFC 3339; where one is missing, emittedAt stands in (PRJ-10).
 //
-// RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types are not read at all.
+// RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types are not read at
+// all.
 
 // payload begins the reading of a record's payload.
 func payload(b []byte) value { return bytes.TrimLeft(b, " \t\r\n") }

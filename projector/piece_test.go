@@ -7,7 +7,8 @@ import (
 	"runlog/storage"
 )
 
-// TestStoresInPieces: what could wait is stored in pieces of about storeBytes, the longest unstored first.
+// TestStoresInPieces: what could wait is stored in pieces of about storeBytes, the longest unstored
+// first.
 func TestStoresInPieces(t *testing.T) {
 	b := newBed(t)
 	b.p.stop()

@@ -20,7 +20,8 @@ const retryAfter = time.Second
 
 // Options of a projector.
 type Options struct {
-	// Dir holds the projection database and nothing else. Required; may be deleted while it is closed.
+	// Dir holds the projection database and nothing else. Required; may be deleted while it is
+	// closed.
 	Dir string
 	// FS is the file system. Default: the machine's.
 	FS vfs.FS
@@ -38,7 +39,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry that nobody reads.
 	Registerer prometheus.Registerer
-	// Fail is told about damage of the store that folding met, and when Pebble cannot go on (D10). Required.
+	// Fail is told about damage of the store that folding met, and when Pebble cannot go on (D10).
+	// Required.
 	Fail func(error)
 
 	// fatal is told when Pebble cannot go on; it is Fail, also for the database of a rebuild.
@@ -93,8 +95,8 @@ type Projector struct {
 	// catchUps has room for as many as may read the log for watchers at a time.
 	catchUps chan struct{}
 
-	// disk has the database: held for reading by whoever else than run uses it, and for writing while run
-	// replaces it. nil: it could not be made anew yet.
+	// disk has the database: held for reading by whoever else than run uses it, and for writing
+	// while run replaces it. nil: it could not be made anew yet.
 	disk struct {
 		sync.RWMutex
 		db *database
@@ -106,8 +108,8 @@ type Projector struct {
 		stale map[string]struct{}
 	}
 	position atomic.Uint64 // everything up to here is folded
-	// folded counts the events since the projector was opened, and flushed how many of them were there when the
-	// database was flushed last. Only run uses them.
+	// folded counts the events since the projector was opened, and flushed how many of them were
+	// there when the database was flushed last. Only run uses them.
 	folded, flushed uint64
 	holeSaid        time.Time // when the log was told of one last
 	// advanced is closed, and replaced, whenever position moves.
@@ -192,8 +194,8 @@ func (p *Projector) WaitPosition(ctx context.Context, at storage.Position) error
 	}
 }
 
-// run folds until the projector is closed. Trouble with the database is no reason to stop taking appends:
-// it is made anew (PRJ-13).
+// run folds until the projector is closed. Trouble with the database is no reason to stop taking
+// appends: it is made anew (PRJ-13).
 func (p *Projector) run(ctx context.Context) {
 	for {
 		err := p.follow(ctx)
@@ -215,8 +217,8 @@ func (p *Projector) run(ctx context.Context) {
 	}
 }
 
-// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on; nil when another
-// database has taken the place of the one that it began with.
+// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on;
+// nil when another database has taken the place of the one that it began with.
 func (p *Projector) follow(ctx context.Context) error {
 	sound := p.disk.db.sound
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -248,7 +250,8 @@ func (p *Projector) follow(ctx context.Context) error {
 	}
 }
 
-// await returns when the store is ahead, or when nothing has come for a while and snapshots could be stored.
+// await returns when the store is ahead, or when nothing has come for a while and snapshots could
+// be stored.
 func (p *Projector) await(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -262,8 +265,8 @@ func (p *Projector) await(ctx context.Context) {
 	_ = p.opts.Store.Wait(ctx, p.Position())
 }
 
-// remake replaces the database by an empty one, from which folding begins again. Until then, snapshots
-// are folded from the log on the way out.
+// remake replaces the database by an empty one, from which folding begins again. Until then,
+// snapshots are folded from the log on the way out.
 func (p *Projector) remake() (err error) {
 	p.disk.Lock()
 	defer p.disk.Unlock()
@@ -295,8 +298,8 @@ func (p *Projector) load(run *storage.Run) (s *Snapshot, err error) {
 	return s, err
 }
 
-// loadStored is load for a caller that holds disk, or is the one that changes it. It returns about what the snapshot
-// takes in memory, too.
+// loadStored is load for a caller that holds disk, or is the one that changes it. It returns about
+// what the snapshot takes in memory, too.
 func (p *Projector) loadStored(run *storage.Run) (s *Snapshot, weight int, err error) {
 	if p.disk.db != nil {
 		if s, weight, err = p.disk.db.load(run.RunID); err != nil {

@@ -46,8 +46,8 @@ func TestResumesPRJ13(t *testing.T) {
 	}
 }
 
-// TestCrashPRJ13: what a crash leaves of the database, which has no write-ahead log, is the state after
-// some round; folding goes on from there to equal snapshots.
+// TestCrashPRJ13: what a crash leaves of the database, which has no write-ahead log, is the state
+// after some round; folding goes on from there to equal snapshots.
 func TestCrashPRJ13(t *testing.T) {
 	back := 0
 	for seed := range uint64(12) {
@@ -124,8 +124,8 @@ func TestStoreBehindPRJ13(t *testing.T) {
 	b.check("and on")
 }
 
-// TestMarksOnAColdCache: metadata that comes to a run whose snapshot is not in memory changes nothing in
-// the projection.
+// TestMarksOnAColdCache: metadata that comes to a run whose snapshot is not in memory changes
+// nothing in the projection.
 func TestMarksOnAColdCache(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 10))
@@ -140,8 +140,8 @@ func TestMarksOnAColdCache(t *testing.T) {
 	b.check("after mark and events")
 }
 
-// TestSnapshotIsNeverOlderThanTheViewD9 reads while events are written and folded, with a cache that holds
-// nearly nothing.
+// TestSnapshotIsNeverOlderThanTheViewD9 reads while events are written and folded, with a cache
+// that holds nearly nothing.
 func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 2 * baseWeight })
 	b.propose(b.more("run-0", 1), b.more("run-1", 1), b.more("run-2", 1), b.more("run-3", 1))
@@ -231,8 +231,8 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 	}
 }
 
-// TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads go on
-// meanwhile.
+// TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads
+// go on meanwhile.
 func TestDamageWhileRunningPRJ13(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
 	b.load(rand.New(rand.NewPCG(7, 7)), 100, 5)
@@ -276,8 +276,8 @@ func TestDamageWhileRunningPRJ13(t *testing.T) {
 	b.check("after the directory was deleted")
 }
 
-// TestAlertsPRJ8: one alert for each event that was not allowed, in the log and in the metric, also past
-// the hundred that a snapshot keeps.
+// TestAlertsPRJ8: one alert for each event that was not allowed, in the log and in the metric, also
+// past the hundred that a snapshot keeps.
 func TestAlertsPRJ8(t *testing.T) {
 	var text lockedBuffer
 	reg := prometheus.NewRegistry()
@@ -299,7 +299,8 @@ func TestAlertsPRJ8(t *testing.T) {
 	}
 }
 
-// TestCloseWhileBehind: a projector that has not folded everything ends all the same, and goes on later.
+// TestCloseWhileBehind: a projector that has not folded everything ends all the same, and goes on
+// later.
 func TestCloseWhileBehind(t *testing.T) {
 	halted, goOn := make(chan struct{}, 10), make(chan struct{})
 	b := newBed(t, func(o *Options) {
@@ -377,8 +378,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestLagPRJ11: the lag is the age of the oldest event that no snapshot shows yet, and every event's is measured when
-// its snapshot is served.
+// TestLagPRJ11: the lag is the age of the oldest event that no snapshot shows yet, and every
+// event's is measured when its snapshot is served.
 func TestLagPRJ11(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var now atomic.Int64
@@ -412,7 +413,8 @@ func TestLagPRJ11(t *testing.T) {
 	eventually(t, "6 events measured", func() bool { return measured(t, reg, "runlog_projector_lag_seconds") == 7 })
 }
 
-// TestProjectRunFindsWhatDiffersPRJ1: a snapshot that is not the fold of its run is told, and counted.
+// TestProjectRunFindsWhatDiffersPRJ1: a snapshot that is not the fold of its run is told, and
+// counted.
 func TestProjectRunFindsWhatDiffersPRJ1(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	b := newBed(t, func(o *Options) { o.Registerer = reg })

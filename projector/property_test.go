@@ -14,8 +14,8 @@ import (
 	"runlog/storage"
 )
 
-// someRecords draws records of one run: of every type, in any order, for a few steps and attempts, with
-// gaps in runSeq and now and then a record that comes again.
+// someRecords draws records of one run: of every type, in any order, for a few steps and attempts,
+// with gaps in runSeq and now and then a record that comes again.
 func someRecords() *rapid.Generator[[]storage.Record] {
 	types := append(slices.Concat(runEventTypes, stepEventTypes, stepEventTypes, stepEventTypes),
 		contract.RunStarted, contract.RunStarted, contract.RunPaused, contract.RunResumed,
@@ -167,8 +167,8 @@ func stored(s *Snapshot) []byte {
 	return s.MarshalStored()
 }
 
-// However a run is cut into batches, and wherever its snapshot was put away and read back, the end is
-// the same (PRJ-1).
+// However a run is cut into batches, and wherever its snapshot was put away and read back, the end
+// is the same (PRJ-1).
 func TestFoldingIsTheSameInAnyBatchesPRJ1(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := someRecords().Draw(t, "run")
@@ -235,7 +235,8 @@ func TestInputsNeverChangePRJ1(t *testing.T) {
 	})
 }
 
-// Lists that grow have spare room behind their end, which two futures of one snapshot must not share.
+// Lists that grow have spare room behind their end, which two futures of one snapshot must not
+// share.
 func TestFuturesOfOneSnapshotDoNotMeetPRJ1(t *testing.T) {
 	round := func(t *tape, attempt int, who string) {
 		t.add(contract.SignalAccepted, "", 1, `{"signalId":"`+who+`"}`)

@@ -60,8 +60,8 @@ func (p *Projector) ProjectRun(ctx context.Context, v *storage.View) (s *Snapsho
 	return s, matches, nil
 }
 
-// Stale says whether the projection has found a hole in a run and has not come past it yet (PRJ-12). What Snapshot
-// returns is whole all the same: it takes what is missing from the log.
+// Stale says whether the projection has found a hole in a run and has not come past it yet
+// (PRJ-12). What Snapshot returns is whole all the same: it takes what is missing from the log.
 func (p *Projector) Stale(runID string) bool {
 	p.live.RLock()
 	defer p.live.RUnlock()
@@ -84,7 +84,8 @@ func foldView(ctx context.Context, v *storage.View, s *Snapshot, end storage.Pos
 	return foldRecords(ctx, v, s, func(r *storage.Record) bool { return r.Position >= end })
 }
 
-// foldRecords folds the events of a run that come after a snapshot, before the first one that is past the end.
+// foldRecords folds the events of a run that come after a snapshot, before the first one that is
+// past the end.
 func foldRecords(ctx context.Context, v *storage.View, s *Snapshot, past func(*storage.Record) bool) (*Snapshot, error) {
 	if s.LastEventSeq >= v.Run.LastSeq {
 		return s, nil

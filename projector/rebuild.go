@@ -34,20 +34,22 @@ const (
 
 // Progress is how far a rebuild is.
 type Progress struct {
-	Phase     Phase
-	Position  storage.Position // up to which is folded
-	Target    storage.Position // up to which is served
-	Compared  int              // runs
-	Different []string         // the first runs whose snapshots differed; what is served then is the new one
-	Differing int              // how many did
+	Phase    Phase
+	Position storage.Position // up to which is folded
+	Target   storage.Position // up to which is served
+	Compared int              // runs
+	// the first runs whose snapshots differed; what is served then is the new one
+	Different []string
+	Differing int // how many did
 }
 
 // maxDifferent bounds the runs that a rebuild names.
 const maxDifferent = 100
 
-// Rebuild folds the whole log again into a database beside the one that is served, compares their snapshots of each run,
-// and puts the new one in the place of the old, while reads, watches and folding go on. It reports now and then, and
-// returns what it came to. When the context ends early, everything stays as it was.
+// Rebuild folds the whole log again into a database beside the one that is served, compares their
+// snapshots of each run, and puts the new one in the place of the old, while reads, watches and
+// folding go on. It reports now and then, and returns what it came to. When the context ends early,
+// everything stays as it was.
 func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progress, error) {
 	if !p.rebuilds.TryLock() {
 		return Progress{}, ErrRebuilding
@@ -63,7 +65,8 @@ func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progres
 	opts := p.opts
 	opts.Dir += rebuiltSuffix
 	opts.CacheBytes = p.opts.CacheBytes / 4
-	opts.Registerer, opts.Logger = prometheus.NewRegistry(), slog.New(slog.DiscardHandler) // it alerts on nothing anew
+	// it alerts on nothing anew
+	opts.Registerer, opts.Logger = prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	opts.Fail = func(err error) { cancel(err) }
 	if err := opts.FS.RemoveAll(opts.Dir); err != nil {
 		return Progress{}, fmt.Errorf("%w: remove %s: %w", errProjection, opts.Dir, err)
@@ -129,9 +132,9 @@ func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 	return <-a.done // it has begun
 }
 
-// replace serves another database, if one is there to be adopted that is not ahead: watchers must be told of every
-// event. Only run calls it, between two rounds. Readers of the database wait meanwhile: the other one is folded up to
-// where this one was, so that nothing goes back.
+// replace serves another database, if one is there to be adopted that is not ahead: watchers must
+// be told of every event. Only run calls it, between two rounds. Readers of the database wait
+// meanwhile: the other one is folded up to where this one was, so that nothing goes back.
 func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	a := p.adopting.Load()
 	if a == nil || p.Position() < a.position || !p.adopting.CompareAndSwap(a, nil) {
@@ -153,8 +156,8 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	return true, err
 }
 
-// swap moves directories and opens what is in the place then. The caller holds disk. A crash in the middle leaves no
-// database, which is then made anew.
+// swap moves directories and opens what is in the place then. The caller holds disk. A crash in the
+// middle leaves no database, which is then made anew.
 func (p *Projector) swap(dir string) error {
 	old := p.opts.Dir + replacedSuffix
 	fs := p.opts.FS

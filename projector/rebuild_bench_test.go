@@ -14,7 +14,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// wholeRun is a run of so many events, each a payload of about 400 bytes that compresses as those of producers do.
+// wholeRun is a run of so many events, each a payload of about 400 bytes that compresses as those
+// of producers do.
 func wholeRun(rng *rand.Rand, i, events int) storagetest.Request {
 	runID := fmt.Sprintf("run_2026-02-11_%08d", i)
 	list := make([]contract.Event, events)
@@ -42,8 +43,8 @@ func wholeRun(rng *rand.Rand, i, events int) storagetest.Request {
 	return storagetest.Request{Append: &storage.Append{RunID: runID, Events: list}}
 }
 
-// BenchmarkRebuild makes the projection of whole runs anew, on the disk, while nothing else goes on. It tells the
-// processor time too, which other load disturbs less.
+// BenchmarkRebuild makes the projection of whole runs anew, on the disk, while nothing else goes
+// on. It tells the processor time too, which other load disturbs less.
 func BenchmarkRebuild(b *testing.B) {
 	const events = 200_000
 	for _, each := range []int{5, 100} {

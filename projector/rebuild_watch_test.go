@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestWatchersOverARebuildWATCH3 appends all the while that the database is replaced by a rebuilt one: watchers of one run
-// and of many are told of what was committed meanwhile, and of every run's last watermark (WATCH-1, WATCH-2, PRJ-13).
+// TestWatchersOverARebuildWATCH3 appends all the while that the database is replaced by a rebuilt
+// one: watchers of one run and of many are told of what was committed meanwhile, and of every run's
+// last watermark (WATCH-1, WATCH-2, PRJ-13).
 func TestWatchersOverARebuildWATCH3(t *testing.T) {
 	const runs = 200
 	b := newBed(t)

@@ -14,8 +14,8 @@ const (
 )
 
 // Reduce folds one record into a run's snapshot (PRJ-1). It is pure and total: it reads nothing but
-// its arguments, never changes them, and has an answer for every record, whatever its payload. A nil
-// snapshot is the start of the run; a record at or below the watermark gives s itself (PRJ-2).
+// its arguments, never changes them, and has an answer for every record, whatever its payload. A
+// nil snapshot is the start of the run; a record at or below the watermark gives s itself (PRJ-2).
 //
 // The record must be one of the snapshot's run.
 func Reduce(s *Snapshot, r *storage.Record) *Snapshot {
@@ -27,9 +27,9 @@ func Reduce(s *Snapshot, r *storage.Record) *Snapshot {
 	return f.next
 }
 
-// ReduceAll folds records of one run, in runSeq order. The result equals that of folding them one by
-// one with Reduce; the work is linear in the records, because parts that this call has copied are
-// changed in place until it returns.
+// ReduceAll folds records of one run, in runSeq order. The result equals that of folding them one
+// by one with Reduce; the work is linear in the records, because parts that this call has copied
+// are changed in place until it returns.
 func ReduceAll(s *Snapshot, rs []storage.Record) *Snapshot {
 	return ReduceReporting(s, rs, nil)
 }
@@ -51,7 +51,8 @@ func ReduceReporting(s *Snapshot, rs []storage.Record, invalid func(Inconsistenc
 	return f.next
 }
 
-// skipApplied drops the leading records that are no-ops, so that a call without news copies nothing.
+// skipApplied drops the leading records that are no-ops, so that a call without news copies
+// nothing.
 func skipApplied(rs []storage.Record, watermark uint64) []storage.Record {
 	for i := range rs {
 		if rs[i].RunSeq > watermark {

@@ -106,7 +106,8 @@ func gatherArtifacts(steps *Steps) []Artifact {
 	if n == 0 {
 		return nil
 	}
-	// Artifacts by hash, those of equal hash one behind the other: less to hash and to keep than the texts themselves.
+	// Artifacts by hash, those of equal hash one behind the other: less to hash and to keep than
+	// the texts themselves.
 	seed := maphash.MakeSeed()
 	seen := make(map[uint64]int, n)
 	all := make([]Artifact, 0, n)

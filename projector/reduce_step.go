@@ -33,8 +33,9 @@ func (f *fold) stepEvent(r *storage.Record) {
 	}
 }
 
-// advanceCurrent applies the event to the step's current, or new, attempt, which the fold may change, and to the
-// run. It returns false when the attempt does not allow the event, which then changes nothing (PRJ-8).
+// advanceCurrent applies the event to the step's current, or new, attempt, which the fold may
+// change, and to the run. It returns false when the attempt does not allow the event, which then
+// changes nothing (PRJ-8).
 func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 	s := f.next
 	before := a.Status
@@ -55,8 +56,8 @@ func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 	return true
 }
 
-// amend applies an event of an earlier attempt to that attempt's entry. What the entry does not allow
-// is passed over: such an event is never an inconsistency (PRJ-7).
+// amend applies an event of an earlier attempt to that attempt's entry. What the entry does not
+// allow is passed over: such an event is never an inconsistency (PRJ-7).
 func (step *StepSnapshot) amend(e *edit, r *storage.Record) {
 	attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 	if entry, found := step.Attempts.list.get(r.LogicalAttemptID); found {
@@ -132,7 +133,8 @@ func (a *StepAttempt) skip(r *storage.Record) bool {
 	return true
 }
 
-// finish ends the attempt where it may end; a repeat of the same outcome is legal and changes nothing.
+// finish ends the attempt where it may end; a repeat of the same outcome is legal and changes
+// nothing.
 func (a *StepAttempt) finish(r *storage.Record, to StepStatus, mayEnd bool) bool {
 	if !mayEnd {
 		return a.Status == to
@@ -169,7 +171,8 @@ func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
 	}
 }
 
-// ownStep returns the step at a place of next as one that the fold may change: it is copied once a fold.
+// ownStep returns the step at a place of next as one that the fold may change: it is copied once a
+// fold.
 func (f *fold) ownStep(step *StepSnapshot, place uint32) *StepSnapshot {
 	if step.made == f.edit {
 		return step

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMadeAnewIsStoredPRJ13: a database that is made anew gets every run, also those whose snapshots the old one had as
-// they were, and those that it had not got yet.
+// TestMadeAnewIsStoredPRJ13: a database that is made anew gets every run, also those whose
+// snapshots the old one had as they were, and those that it had not got yet.
 func TestMadeAnewIsStoredPRJ13(t *testing.T) {
 	for _, idle := range []bool{true, false} {
 		b := newBed(t)

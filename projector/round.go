@@ -14,29 +14,29 @@ const (
 	// roundEvery is how often a round may begin: under load, more events share what a round costs.
 	roundEvery = 5 * time.Millisecond
 
-	// Snapshots live in memory, and are stored from there when they have waited for storeAfter or while
-	// storeBehind events were folded; when nothing else is to do; and when they leave memory. To store one costs as
-	// much as to fold a good part of its run, and most runs end before. What could wait is stored in pieces of about
-	// storeBytes, so that the next round need not.
+	// Snapshots live in memory, and are stored from there when they have waited for storeAfter or
+	// while storeBehind events were folded; when nothing else is to do; and when they leave memory.
+	// To store one costs as much as to fold a good part of its run, and most runs end before. What
+	// could wait is stored in pieces of about storeBytes, so that the next round need not.
 	storeAfter  = 10 * time.Second
 	storeBehind = 250_000
 	storeBytes  = 128 << 10
 	// idleAfter is how long nothing has to come for snapshots to be stored that could wait.
 	idleAfter = 100 * time.Millisecond
-	// flushEvery is how many events are folded before what was stored is made durable, besides when Pebble does
-	// that by itself. It and storeBehind bound what is folded again after a crash.
+	// flushEvery is how many events are folded before what was stored is made durable, besides when
+	// Pebble does that by itself. It and storeBehind bound what is folded again after a crash.
 	flushEvery = 500_000
 )
 
 // AlertHole is the alert of a snapshot that lacks events before the next one (PRJ-12).
 const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 
-// round folds what was committed since the last one, up to about roundEvents, and publishes and stores
-// the result. It ends where a proposal ends, so that the position is always true, and tells whether it came
-// to the end of the log.
+// round folds what was committed since the last one, up to about roundEvents, and publishes and
+// stores the result. It ends where a proposal ends, so that the position is always true, and tells
+// whether it came to the end of the log.
 //
-// A round up to where told is, unless that is 0, folds what was visible before: it is silent, and goes no further, since
-// watchers must be told of what comes behind.
+// A round up to where told is, unless that is 0, folds what was visible before: it is silent, and
+// goes no further, since watchers must be told of what comes behind.
 func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.Position) (complete bool, err error) {
 	applied := p.opts.Store.Applied()
 	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: told > 0}
@@ -82,7 +82,8 @@ type round struct {
 	changed  map[string]*folded
 	stamps   []stamped
 	silent   bool
-	// alerted says that the operator was told of these events before: the list has been where they are.
+	// alerted says that the operator was told of these events before: the list has been where they
+	// are.
 	alerted bool
 }
 
@@ -125,8 +126,8 @@ func (r *round) fold(c *storage.Commit) error {
 		return nil
 	}
 	f.stamp = c.PersistedAt
-	// What the database lacks of a run comes after its position, unless the store has got events elsewhere; and what is
-	// imported may have gaps.
+	// What the database lacks of a run comes after its position, unless the store has got events
+	// elsewhere; and what is imported may have gaps.
 	if next := c.Records[0].RunSeq; f.now.LastEventSeq+1 < next {
 		r.hole(f, f.now.LastEventSeq, next)
 		f.anew = true // it may be what made the run
@@ -134,7 +135,8 @@ func (r *round) fold(c *storage.Commit) error {
 		if err != nil {
 			return err
 		}
-		if missing != f.now { // else there is nothing in the hole, and the run is as heavy as it was
+		// else there is nothing in the hole, and the run is as heavy as it was
+		if missing != f.now {
 			f.now = missing
 			f.weight += len(f.now.CanonicalJSON())
 		}
@@ -273,8 +275,8 @@ func (r *round) list() error {
 	return w.apply()
 }
 
-// store writes the snapshots that leave memory, some of those that have waited long enough, and from where on to
-// fold after a restart.
+// store writes the snapshots that leave memory, some of those that have waited long enough, and
+// from where on to fold after a restart.
 func (r *round) store(now time.Time) error {
 	p, runs := r.p, r.p.live.runs
 	w := p.disk.db.write()
@@ -308,8 +310,8 @@ func (r *round) store(now time.Time) error {
 	return nil
 }
 
-// late says whether a snapshot has waited for so many events that it must not wait for a piece of its own: what would be
-// folded again after a crash is bounded.
+// late says whether a snapshot has waited for so many events that it must not wait for a piece of
+// its own: what would be folded again after a crash is bounded.
 func (r *round) late(e *cached) bool { return r.p.folded >= e.since.events+storeBehind }
 
 // due says whether a snapshot that is in memory has to be stored now.
@@ -317,8 +319,9 @@ func (r *round) due(e *cached, now time.Time) bool {
 	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
-// hole marks a run STALE, until its watermark has passed the hole, and tells its watchers and the operator (PRJ-12).
-// What is missing is then read from the log; in an imported run nothing may be there.
+// hole marks a run STALE, until its watermark has passed the hole, and tells its watchers and the
+// operator (PRJ-12). What is missing is then read from the log; in an imported run nothing may be
+// there.
 func (r *round) hole(f *folded, last, next uint64) {
 	if r.silent {
 		return

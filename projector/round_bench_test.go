@@ -13,8 +13,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// shortRuns makes a store of runs with five events each: those of a run in one proposal, or in three, between which
-// waves of other runs come, so that every change of a status is one of its own for the list.
+// shortRuns makes a store of runs with five events each: those of a run in one proposal, or in
+// three, between which waves of other runs come, so that every change of a status is one of its own
+// for the list.
 func shortRuns(b *testing.B, runs, wave int, spread bool) *storagetest.Local {
 	b.Helper()
 	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 20})
@@ -57,8 +58,8 @@ func shortRun(i int, types []string) storagetest.Request {
 	return storagetest.Request{Append: &storage.Append{RunID: runID, Events: events}}
 }
 
-// BenchmarkRounds folds a store of short runs from its begin, in rounds, into a database in memory: what a run costs
-// beside its events shows most there.
+// BenchmarkRounds folds a store of short runs from its begin, in rounds, into a database in memory:
+// what a run costs beside its events shows most there.
 func BenchmarkRounds(b *testing.B) {
 	const runs, wave = 20_000, 2_000
 	for _, c := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// rows are what a round does to the list. They go into the database in the order of their keys, since a memtable finds
-// the place of a row from that of the one before: with those of 1,000 runs in seven tables, half of what writing them
-// costs. Their memory is used again.
+// rows are what a round does to the list. They go into the database in the order of their keys,
+// since a memtable finds the place of a row from that of the one before: with those of 1,000 runs
+// in seven tables, half of what writing them costs. Their memory is used again.
 type rows struct {
 	texts []byte // keys, and behind each what is under it
 	all   []row

@@ -13,12 +13,13 @@ import (
 
 // value is one JSON value as it stands in a payload; empty means absent.
 //
-// Payloads are read by this small scanner and not by encoding/json because the reading is part of the
-// digest: which member counts (the last of equal names, in exact case) and what a wrong type does must
-// be the same on every node, also while two releases of the server, built with two releases of Go,
-// run side by side. It also keeps the fields that are right when another one is wrong, and reads a
-// StepCompleted with one artifact in a tenth of the time. That the payload is valid JSON was checked
-// when it entered; of one that is broken, what stands before the break counts.
+// Payloads are read by this small scanner and not by encoding/json because the reading is part of
+// the digest: which member counts (the last of equal names, in exact case) and what a wrong type
+// does must be the same on every node, also while two releases of the server, built with two
+// releases of Go, run side by side. It also keeps the fields that are right when another one is
+// wrong, and reads a StepCompleted with one artifact in a tenth of the time. That the payload is
+// valid JSON was checked when it entered; of one that is broken, what stands before the break
+// counts.
 type value []byte
 
 // members walks through a JSON object; through nothing when v is none.
@@ -145,12 +146,13 @@ func valueLen(b []byte) int {
 	return len(b)
 }
 
-// What finding a byte among eight at a time takes (Mycroft's test for a zero byte; Warren, Hacker's Delight, 6-1). A
-// borrow can make a byte after a found one look found, and never hides one.
+// What finding a byte among eight at a time takes (Mycroft's test for a zero byte; Warren, Hacker's
+// Delight, 6-1). A borrow can make a byte after a found one look found, and never hides one.
 const ones, highs = 0x0101010101010101, 0x8080808080808080
 
-// stringLen returns the length of the string that b begins with, quotes included, or 0. It says plain only where it knows
-// that there are no escapes. Most strings are short, so that to call bytes.IndexByte costs more than to look at them here.
+// stringLen returns the length of the string that b begins with, quotes included, or 0. It says
+// plain only where it knows that there are no escapes. Most strings are short, so that to call
+// bytes.IndexByte costs more than to look at them here.
 func stringLen(b []byte) (n int, plain bool) {
 	from := 1
 	for ; from <= shortString && from+8 <= len(b); from += 8 {
@@ -223,8 +225,8 @@ func (v value) text() string {
 	return s
 }
 
-// textsOf returns the texts of values that live as long as each other, in one piece of memory: a third of what folding a
-// run costs is to allocate.
+// textsOf returns the texts of values that live as long as each other, in one piece of memory: a
+// third of what folding a run costs is to allocate.
 func textsOf(values [4]value) (texts [4]string) {
 	var inner [len(values)][]byte
 	length := 0
@@ -256,8 +258,8 @@ func (v value) literal() (inner []byte, ok bool) {
 	return inner, plain && (ascii || utf8.Valid(inner))
 }
 
-// plain tells whether the inside of a string means what it says, with no escapes and no control characters, and
-// whether it is all ASCII.
+// plain tells whether the inside of a string means what it says, with no escapes and no control
+// characters, and whether it is all ASCII.
 func plain(b []byte) (yes, ascii bool) {
 	var high uint64
 	for len(b) >= 8 {
@@ -278,16 +280,17 @@ func plain(b []byte) (yes, ascii bool) {
 	return true, high&highs == 0
 }
 
-// isNumber tells whether v is spelled with the characters of JSON numbers alone: strconv knows more.
+// isNumber tells whether v is spelled with the characters of JSON numbers alone: strconv knows
+// more.
 func (v value) isNumber() bool {
 	return len(v) > 0 && len(bytes.TrimLeft(v, "0123456789+-.eE")) == 0
 }
 
 func (v value) isTrue() bool { return string(v) == "true" }
 
-// size returns a count of bytes, nil when v is none. It may be a number in any of the spellings that
-// a double takes on its way through HTTP, such as 1e+06 (ENV-8), or a decimal string, as proto-JSON
-// writes 64-bit integers.
+// size returns a count of bytes, nil when v is none. It may be a number in any of the spellings
+// that a double takes on its way through HTTP, such as 1e+06 (ENV-8), or a decimal string, as
+// proto-JSON writes 64-bit integers.
 func (v value) size() *int64 {
 	digits := string(v)
 	if v.isString() {

@@ -141,8 +141,8 @@ type Inconsistency struct {
 	Kind    string
 	EventID string
 	RunSeq  uint64
-	// State that the event met: a run status such as "COMPLETED", or the step and its status such as
-	// "build: SUCCESS".
+	// State that the event met: a run status such as "COMPLETED", or the step and its status such
+	// as "build: SUCCESS".
 	State string
 	// Attempted is the event's type.
 	Attempted string
@@ -174,8 +174,8 @@ type StepSnapshot struct {
 // Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
 //
 // A published snapshot is immutable, with everything it points at: later snapshots of the run share
-// its steps, artifacts and lists. Whoever needs another value copies first. A zero time and an empty
-// string are absent.
+// its steps, artifacts and lists. Whoever needs another value copies first. A zero time and an
+// empty string are absent.
 type Snapshot struct {
 	RunID         string
 	TenantID      string
@@ -208,12 +208,13 @@ type Snapshot struct {
 	Inconsistencies    []Inconsistency
 	InconsistencyCount uint32
 
-	// What follows takes no part in the canonical form and the digest, and is kept by MarshalStored.
+	// What follows takes no part in the canonical form and the digest, and is kept by
+	// MarshalStored.
 
 	// PersistedAt is the stamp of the newest applied record, for the projection lag (PRJ-11).
 	PersistedAt time.Time
-	// Draining is what the RunPaused that holds the run said, and PausedAt its persistedAt: both are
-	// set only while the run is PAUSED (PRJ-9).
+	// Draining is what the RunPaused that holds the run said, and PausedAt its persistedAt: both
+	// are set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
 

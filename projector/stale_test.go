@@ -40,8 +40,9 @@ func (o onAlert) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestImportedGapsPRJ12: a run with gaps is STALE from the moment at which the projector meets one until its watermark
-// has passed it; the alert is raised meanwhile, watchers look again, and the snapshot is the fold of what there is.
+// TestImportedGapsPRJ12: a run with gaps is STALE from the moment at which the projector meets one
+// until its watermark has passed it; the alert is raised meanwhile, watchers look again, and the
+// snapshot is the fold of what there is.
 func TestImportedGapsPRJ12(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var b *bed
@@ -81,7 +82,8 @@ func TestImportedGapsPRJ12(t *testing.T) {
 	defer cancel()
 	s, err := sub.Next(ctx)
 	if err == nil && s.LastEventSeq == 2 {
-		s, err = sub.Next(ctx) // the run as it was when it became STALE, which a slow watcher is not shown
+		// the run as it was when it became STALE, which a slow watcher is not shown
+		s, err = sub.Next(ctx)
 	}
 	if err != nil || s.LastEventSeq != 9 {
 		t.Errorf("the watcher was shown %v, %v", s, err)

@@ -2,8 +2,9 @@ package projector
 
 import "iter"
 
-// Steps are the steps of a run, in the order in which the run first named them; a step never moves. The zero value
-// is empty. It is copied by assignment and shares with its copies what did not change.
+// Steps are the steps of a run, in the order in which the run first named them; a step never moves.
+// The zero value is empty. It is copied by assignment and shares with its copies what did not
+// change.
 type Steps struct {
 	list   tree[uint32, *StepSnapshot] // by place, from 0
 	places tree[string, uint32]        // by step id
@@ -33,8 +34,8 @@ func (s *Steps) put(e *edit, place uint32, step *StepSnapshot) {
 	s.list.set(e, place, step)
 }
 
-// Attempts are the earlier attempts of a step, ascending by LogicalAttemptID. The zero value is empty. It is copied
-// by assignment and shares with its copies what did not change.
+// Attempts are the earlier attempts of a step, ascending by LogicalAttemptID. The zero value is
+// empty. It is copied by assignment and shares with its copies what did not change.
 type Attempts struct {
 	list tree[uint32, *StepAttempt]
 }

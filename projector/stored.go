@@ -18,9 +18,9 @@ import (
 //	    10      8  PausedAt, the same
 //	    18         the canonical form as a block of S2, up to the end
 const (
-	// StoredFormat is the first byte of a stored snapshot. It goes up with every change of this layout
-	// and with every change of the reducer by which the same records fold to another snapshot: the
-	// projection database is then dropped and rebuilt from the log (PRJ-13).
+	// StoredFormat is the first byte of a stored snapshot. It goes up with every change of this
+	// layout and with every change of the reducer by which the same records fold to another
+	// snapshot: the projection database is then dropped and rebuilt from the log (PRJ-13).
 	StoredFormat = 2
 
 	storedHeader = 18
@@ -73,7 +73,8 @@ func unpackStored(b, data []byte) ([]byte, error) {
 	return b[:len(b)+n], nil
 }
 
-// UnmarshalStored reads the stored form. It keeps no reference to data. Every error is ErrUnreadable.
+// UnmarshalStored reads the stored form. It keeps no reference to data. Every error is
+// ErrUnreadable.
 func UnmarshalStored(data []byte) (*Snapshot, error) {
 	if len(data) < storedHeader {
 		return nil, fmt.Errorf("%w: %d bytes", ErrUnreadable, len(data))

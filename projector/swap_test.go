@@ -11,9 +11,10 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, it goes on from its
-// position and meets every event once, those that it had folded, those that came with the checkpoint, and those
-// that are applied after it, also with the projector started anew in between (PRJ-12, PRJ-13).
+// TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, it goes
+// on from its position and meets every event once, those that it had folded, those that came with
+// the checkpoint, and those that are applied after it, also with the projector started anew in
+// between (PRJ-12, PRJ-13).
 func TestStoreIsReplacedD5(t *testing.T) {
 	b := newBed(t)
 	leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
@@ -38,8 +39,8 @@ func TestStoreIsReplacedD5(t *testing.T) {
 	}
 }
 
-// leadBy lets the leader apply what the bed's store has and some entries more, and installs the leader's
-// checkpoint.
+// leadBy lets the leader apply what the bed's store has and some entries more, and installs the
+// leader's checkpoint.
 func (b *bed) leadBy(leader *storagetest.Local, rng *rand.Rand, entries int) {
 	b.t.Helper()
 	follower := b.local

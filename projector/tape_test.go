@@ -8,8 +8,8 @@ import (
 	"runlog/storage"
 )
 
-// epoch is when a tape's first event is emitted; the n-th is emitted n seconds and persisted n seconds
-// and 5 ms after it.
+// epoch is when a tape's first event is emitted; the n-th is emitted n seconds and persisted n
+// seconds and 5 ms after it.
 var epoch = time.Date(2026, 2, 11, 10, 0, 0, 0, time.UTC)
 
 // tape is a run in the making.

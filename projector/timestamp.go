@@ -2,12 +2,12 @@ package projector
 
 import "time"
 
-// time returns an RFC 3339 time, in UTC and cut to nanoseconds. A date that is none, a leap second, a
-// year outside of 1 to 9999 in UTC, and the zero time of Go, which stands for an absent one, are no
-// times.
+// time returns an RFC 3339 time, in UTC and cut to nanoseconds. A date that is none, a leap second,
+// a year outside of 1 to 9999 in UTC, and the zero time of Go, which stands for an absent one, are
+// no times.
 //
-// It is read here and not by package time, whose notion of strict has changed before and still takes a
-// comma for the point: see value.
+// It is read here and not by package time, whose notion of strict has changed before and still
+// takes a comma for the point: see value.
 func (v value) time() (t time.Time, ok bool) {
 	if !v.isString() {
 		return t, false
@@ -48,8 +48,9 @@ func daysIn(year, month int) int {
 	}
 }
 
-// daysBefore counts the days from 1970-01-01 to the first of a month of the years 0 to 9999. A year begins in March here,
-// so that leap days end it: https://howardhinnant.github.io/date_algorithms.html#days_from_civil.
+// daysBefore counts the days from 1970-01-01 to the first of a month of the years 0 to 9999. A year
+// begins in March here, so that leap days end it:
+// https://howardhinnant.github.io/date_algorithms.html#days_from_civil.
 func daysBefore(year, month int) int {
 	year, month = year+400, month-3 // no negative division
 	if month < 0 {
@@ -90,8 +91,8 @@ func (d *digits) number(at, width int) (n int) {
 	return n
 }
 
-// fraction reads the fraction of a second, if there is one, and returns what follows; nothing follows
-// a point without digits.
+// fraction reads the fraction of a second, if there is one, and returns what follows; nothing
+// follows a point without digits.
 func fraction(b []byte) (nanos int, rest []byte) {
 	if b[0] != '.' {
 		return 0, b

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// tree is an ordered map that shares what did not change with its earlier versions: a persistent B-tree (Bayer,
-// McCreight 1972; Driscoll et al. 1989). It is copied by assignment, and a copy never sees what is set in another.
-// The zero value is empty. Reading is safe for any number of goroutines.
+// tree is an ordered map that shares what did not change with its earlier versions: a persistent
+// B-tree (Bayer, McCreight 1972; Driscoll et al. 1989). It is copied by assignment, and a copy
+// never sees what is set in another. The zero value is empty. Reading is safe for any number of
+// goroutines.
 type tree[K cmp.Ordered, V any] struct {
 	root *node[K, V]
 	size int
@@ -26,14 +27,16 @@ type item[K cmp.Ordered, V any] struct {
 	val V
 }
 
-// edit is one making of a version. The nodes that were made for it are nobody else's until it ends, and are changed in
-// place.
+// edit is one making of a version. The nodes that were made for it are nobody else's until it ends,
+// and are changed in place.
 type edit struct{ _ byte } // of a size, so that no two have one address
 
 const (
-	// maxItems of a node. Odd, so that a full node splits into two of the same size and an item between them.
+	// maxItems of a node. Odd, so that a full node splits into two of the same size and an item
+	// between them.
 	maxItems = 31
-	// firstItems is what a new tree has room for: most runs have few steps, and most steps no or few attempts.
+	// firstItems is what a new tree has room for: most runs have few steps, and most steps no or
+	// few attempts.
 	firstItems = 4
 )
 
@@ -53,7 +56,8 @@ func (t *tree[K, V]) get(key K) (val V, ok bool) {
 	return val, false
 }
 
-// search returns the place of a key in the node, or where it would be put. Most keys are put at the end.
+// search returns the place of a key in the node, or where it would be put. Most keys are put at the
+// end.
 func (n *node[K, V]) search(key K) (place int, found bool) {
 	end := len(n.items)
 	if end > 0 && n.items[end-1].key < key {
@@ -117,8 +121,9 @@ func (n *node[K, V]) set(e *edit, key K, val V) (added bool) {
 	}
 }
 
-// split makes room in the full kid at i, which is the edit's: what is above its middle becomes a kid of its own. A key
-// beyond all others leaves the kid nearly full behind, as more of that kind will come.
+// split makes room in the full kid at i, which is the edit's: what is above its middle becomes a
+// kid of its own. A key beyond all others leaves the kid nearly full behind, as more of that kind
+// will come.
 func (n *node[K, V]) split(e *edit, i int, key K) {
 	full := n.kids[i]
 	at := maxItems / 2

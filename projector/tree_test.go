@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTreeIsAMapThatKeepsItsVersions: whatever is set in a version, it is a map in order, and every other version stays
-// as it was.
+// TestTreeIsAMapThatKeepsItsVersions: whatever is set in a version, it is a map in order, and every
+// other version stays as it was.
 func TestTreeIsAMapThatKeepsItsVersions(t *testing.T) {
 	type version struct {
 		tree tree[uint32, int]
@@ -64,7 +64,8 @@ func checkTree(t *rapid.T, tr *tree[uint32, int], want map[uint32]int) {
 	}
 }
 
-// checkNode returns the height of a node whose leaves are all equally deep and none of which is too full or empty.
+// checkNode returns the height of a node whose leaves are all equally deep and none of which is too
+// full or empty.
 func checkNode(t *rapid.T, n *node[uint32, int], root bool) (height int) {
 	if len(n.items) > maxItems || len(n.items) == 0 {
 		t.Fatalf("a node with %d items, root %v", len(n.items), root)

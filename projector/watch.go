@@ -13,11 +13,12 @@ import (
 // ErrTooManyWatchers means that no more subscriptions are taken (D12).
 var ErrTooManyWatchers = errors.New("projector: too many subscriptions")
 
-// watchers has the subscriptions by what they are told of, so that a change costs what those need that it
-// concerns.
+// watchers has the subscriptions by what they are told of, so that a change costs what those need
+// that it concerns.
 type watchers struct {
 	limit int
-	// published is the position up to which everything has been handed to the subscriptions. It moves under mu.
+	// published is the position up to which everything has been handed to the subscriptions. It
+	// moves under mu.
 	published atomic.Uint64
 
 	mu       sync.Mutex
@@ -49,7 +50,8 @@ type told struct {
 	stamp    int64 // of the proposal that it comes from, nanoseconds
 }
 
-// Subscription follows the snapshots of one run. A reader that is slow sees the newest only (WATCH-3).
+// Subscription follows the snapshots of one run. A reader that is slow sees the newest only
+// (WATCH-3).
 type Subscription struct {
 	w      *watchers
 	runID  string
@@ -62,10 +64,11 @@ type Subscription struct {
 	last     *told       // taken; for the reader alone
 }
 
-// Subscribe follows a run. Snapshots published after the call are seen: who reads the current one after
-// subscribing misses nothing (WATCH-1). The caller closes the subscription.
+// Subscribe follows a run. Snapshots published after the call are seen: who reads the current one
+// after subscribing misses nothing (WATCH-1). The caller closes the subscription.
 //
-// The caller waits with Next; or gives notify, which is called when there is something to Take, and must not wait.
+// The caller waits with Next; or gives notify, which is called when there is something to Take, and
+// must not wait.
 func (p *Projector) Subscribe(runID string, notify func()) (*Subscription, error) {
 	w := &p.watch
 	w.mu.Lock()
@@ -108,7 +111,8 @@ func (s *Subscription) Close() {
 	w.number--
 }
 
-// Next waits for a snapshot newer than the last one returned, or for the run to be STALE, or for the context's error.
+// Next waits for a snapshot newer than the last one returned, or for the run to be STALE, or for
+// the context's error.
 func (s *Subscription) Next(ctx context.Context) (*Snapshot, error) {
 	for {
 		select {
@@ -134,8 +138,9 @@ func (s *Subscription) Take() *Snapshot {
 	return newest.snapshot
 }
 
-// Committed is when what was taken last came into the log, as its proposal is stamped. Events that were imported were
-// persisted long before; how far the projection lags behind is measured from here (PRJ-11).
+// Committed is when what was taken last came into the log, as its proposal is stamped. Events that
+// were imported were persisted long before; how far the projection lags behind is measured from
+// here (PRJ-11).
 func (s *Subscription) Committed() time.Time {
 	if s.last == nil {
 		return time.Time{}

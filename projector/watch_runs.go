@@ -14,22 +14,25 @@ import (
 )
 
 const (
-	// maxPending bounds the runs that wait for a reader of many. One that is further behind reads the log.
+	// maxPending bounds the runs that wait for a reader of many. One that is further behind reads
+	// the log.
 	maxPending = 1000
 	// catchUpEvents is about how much of the log one step of a catch-up reads.
 	catchUpEvents = 4096
-	// maxCatchUps is how many catch-ups read the log at a time: appends and folding need the machine too.
+	// maxCatchUps is how many catch-ups read the log at a time: appends and folding need the
+	// machine too.
 	maxCatchUps = 4
 )
 
-// Cursor is how far a reader of the commit order is: it knows everything up to Position, and the first Ahead
-// commits behind it.
+// Cursor is how far a reader of the commit order is: it knows everything up to Position, and the
+// first Ahead commits behind it.
 type Cursor struct {
 	Position storage.Position
 	Ahead    uint64
 }
 
-// next returns the cursor of who knows everything up to a commit at a position, which comes right behind c.
+// next returns the cursor of who knows everything up to a commit at a position, which comes right
+// behind c.
 func (c Cursor) next(at storage.Position) Cursor {
 	if c.Position+1 == at {
 		return Cursor{Position: c.Position, Ahead: c.Ahead + 1}
@@ -77,34 +80,37 @@ type Change struct {
 	Mark
 	// Cursor of who has been told this change and everything before it.
 	Cursor Cursor
-	// Committed is when the newest event came into the log, for the projection lag (PRJ-11): imported events were
-	// persisted long before. It is zero while a subscription catches up.
+	// Committed is when the newest event came into the log, for the projection lag (PRJ-11):
+	// imported events were persisted long before. It is zero while a subscription catches up.
 	Committed time.Time
 }
 
-// RunsSubscription follows the runs that a filter names (WATCH-2). Who is slow sees the newest of each run only
-// (WATCH-3). One goroutine reads it.
+// RunsSubscription follows the runs that a filter names (WATCH-2). Who is slow sees the newest of
+// each run only (WATCH-3). One goroutine reads it.
 //
-// What is published waits in pending, a run once. The reader takes all of it and works it off in the order of the
-// runs' newest commits: so what it has been told is always everything up to a place in the commit order, less what
-// comes again later, and a run that changes all the time gets its turn. When more is pending than there is room
-// for, it is forgotten, and the reader reads the log up to where it was forgotten, as one that resumes does.
+// What is published waits in pending, a run once. The reader takes all of it and works it off in
+// the order of the runs' newest commits: so what it has been told is always everything up to a
+// place in the commit order, less what comes again later, and a run that changes all the time gets
+// its turn. When more is pending than there is room for, it is forgotten, and the reader reads the
+// log up to where it was forgotten, as one that resumes does.
 type RunsSubscription struct {
 	p      *Projector
 	filter Filter
 	wake   chan struct{} // has room for one: there is news
 	cursor Cursor        // what the reader has taken
-	// upTo is where the store was when the subscription began to catch up: the projection may be behind that.
+	// upTo is where the store was when the subscription began to catch up: the projection may be
+	// behind that.
 	upTo storage.Position
 
-	mu      sync.Mutex
-	live    storage.Position // pending has everything behind
-	sure    Cursor           // a round from here on finds runs as the reader was told of them, if it was
+	mu   sync.Mutex
+	live storage.Position // pending has everything behind
+	// a round from here on finds runs as the reader was told of them, if it was
+	sure    Cursor
 	pending map[string]*Change
 }
 
-// SubscribeRuns follows runs from a cursor on, or from now on where it is nil. The filter's times of creation do not
-// count. The caller closes the subscription.
+// SubscribeRuns follows runs from a cursor on, or from now on where it is nil. The filter's times
+// of creation do not count. The caller closes the subscription.
 func (p *Projector) SubscribeRuns(f Filter, from *Cursor) (*RunsSubscription, error) {
 	p.watch.mu.Lock()
 	defer p.watch.mu.Unlock()
@@ -165,7 +171,8 @@ func (w *watchers) tellManyLocked(position storage.Position, changed map[string]
 	}
 	var news []*folded
 	for _, f := range changed {
-		// A snapshot that is ahead of the round was stored before a restart: a later round has its newest event.
+		// A snapshot that is ahead of the round was stored before a restart: a later round has its
+		// newest event.
 		told := f.cursor != Cursor{} && f.now.LastEventSeq == f.seq
 		if told && len(w.byTenant[""])+len(w.byTenant[f.run.Scope.TenantID]) > 0 {
 			news = append(news, f)
@@ -174,7 +181,8 @@ func (w *watchers) tellManyLocked(position storage.Position, changed map[string]
 	slices.SortFunc(news, func(a, b *folded) int { return a.cursor.Compare(b.cursor) })
 	round := stretch{from: Cursor{Position: storage.Position(w.published.Load())}, to: position}
 	if round.from.Position < w.highest {
-		round.from = Cursor{} // everything is folded again, from where it was before the subscriptions' time
+		// everything is folded again, from where it was before the subscriptions' time
+		round.from = Cursor{}
 	}
 	for _, f := range news {
 		c := &Change{Mark: MarkOf(f.now), Cursor: f.cursor, Committed: time.Unix(0, f.stamp)}
@@ -202,7 +210,8 @@ func (s *RunsSubscription) tell(round stretch, f *folded, c *Change) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Who reads the log leaves to news what has changed since: it was not told what the run was before that.
+	// Who reads the log leaves to news what has changed since: it was not told what the run was
+	// before that.
 	unsure := f.unsure || s.sure.Compare(round.from) > 0
 	_, known := s.pending[c.RunID]
 	switch {
@@ -238,16 +247,16 @@ func (f *Filter) names(run *storage.Run) bool {
 // Cursor of who has been told everything that Next has returned.
 func (s *RunsSubscription) Cursor() Cursor { return s.cursor }
 
-// CaughtUp says whether what comes next is live. It is not as long as the projection is behind where the store was when
-// the subscription began.
+// CaughtUp says whether what comes next is live. It is not as long as the projection is behind
+// where the store was when the subscription began.
 func (s *RunsSubscription) CaughtUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cursor.Position >= max(s.live, s.upTo)
 }
 
-// Next waits for news, which it returns in commit order, or for the context's error. While it catches up it may
-// return none.
+// Next waits for news, which it returns in commit order, or for the context's error. While it
+// catches up it may return none.
 func (s *RunsSubscription) Next(ctx context.Context) ([]*Change, error) {
 	behind := !s.CaughtUp()
 	for {
@@ -290,8 +299,8 @@ func (s *RunsSubscription) take() (news []*Change, live storage.Position) {
 	return news, 0
 }
 
-// catchUp reads a piece of the log behind the cursor, up to a position, and returns the runs whose newest commit is
-// there: of the others more comes.
+// catchUp reads a piece of the log behind the cursor, up to a position, and returns the runs whose
+// newest commit is there: of the others more comes.
 func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]*Change, error) {
 	select {
 	case s.p.catchUps <- struct{}{}:
@@ -321,11 +330,11 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 	return news, nil
 }
 
-// caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots that the catch-up
-// has met is newer than the store is now.
+// caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots
+// that the catch-up has met is newer than the store is now.
 //
-// Where runs are left of which more comes, the reader is caught up when that has come: until then it was told nothing of
-// them.
+// Where runs are left of which more comes, the reader is caught up when that has come: until then
+// it was told nothing of them.
 func (s *RunsSubscription) caughtUp(left bool) {
 	applied := s.p.opts.Store.Applied()
 	w := &s.p.watch
@@ -394,8 +403,8 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 	return latest, Cursor{Position: to}, nil
 }
 
-// change returns what there is to tell of a run after a commit of it, nil when there is nothing, and whether that is
-// because more has come of it since.
+// change returns what there is to tell of a run after a commit of it, nil when there is nothing,
+// and whether that is because more has come of it since.
 func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err error) {
 	now, err := s.p.atLeast(l.run, l.seq)
 	if err != nil || now.LastEventSeq != l.seq {
@@ -423,11 +432,13 @@ func (p *Projector) atLeast(run *storage.Run, seq uint64) (_ *Snapshot, err erro
 	return p.Snapshot(v)
 }
 
-// Existing returns a page of the runs that match now, newest first, from a place in their list on, and the place where
-// the next page begins, nil at the end. Those that Next is about to return are left out.
+// Existing returns a page of the runs that match now, newest first, from a place in their list on,
+// and the place where the next page begins, nil at the end. Those that Next is about to return are
+// left out.
 func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int) (page []Existing, next []byte, err error) {
 	listed, err := s.p.List(s.filter, from, limit)
-	// The projection may have been made anew since the subscription began, and be at its begin again.
+	// The projection may have been made anew since the subscription began, and be at its begin
+	// again.
 	for err == nil && listed.Position < s.cursor.Position {
 		if err = s.p.WaitPosition(ctx, s.cursor.Position); err == nil {
 			listed, err = s.p.List(s.filter, from, limit)
@@ -448,7 +459,8 @@ func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int)
 		s.mu.Lock()
 		_, pending := s.pending[l.RunID]
 		s.mu.Unlock()
-		// A snapshot is there before it is published: an older one that is pending would come after it.
+		// A snapshot is there before it is published: an older one that is pending would come after
+		// it.
 		if !pending && (s.filter.Status == 0 || s.filter.Status == now.Status) {
 			page = append(page, Existing{Mark: MarkOf(now), Next: append(appendPlace(nil, run.CreatedAt, run.RunID), 0)})
 		}

@@ -70,7 +70,8 @@ func (tr *traffic) propose(proposals, runs int) {
 	}
 }
 
-// history is what the log says: for each run its newest commit that is news; and how far its run is after a commit.
+// history is what the log says: for each run its newest commit that is news; and how far its run is
+// after a commit.
 func (b *bed) history() (map[string]Change, map[Cursor]uint64) {
 	b.t.Helper()
 	newest, seqs := map[string]Change{}, map[Cursor]uint64{}
@@ -158,7 +159,8 @@ func (r *follower) check(what string, b *bed) {
 	for id, want := range history {
 		got, told := r.runs[id]
 		if told && (got.LastEventSeq != want.LastEventSeq || got.Status != want.Status) {
-			// Another status than the filter's may be old: nothing is told of what does not concern the reader.
+			// Another status than the filter's may be old: nothing is told of what does not concern
+			// the reader.
 			if r.filter.Status == 0 || got.Status == r.filter.Status || want.Status == r.filter.Status {
 				r.t.Errorf("%s: %s is told at %d %v, want %d %v", what, id, got.LastEventSeq, got.Status, want.LastEventSeq, want.Status)
 			}
@@ -183,9 +185,9 @@ func (r *follower) runOf(id string) (string, error) {
 	return tenantOf(n), err
 }
 
-// TestRunsSubscriptionWATCH2 draws appends, pauses of the reader, restarts of the projector and losses of its
-// database: the reader's list comes to be what the log says, in commit order, and from each of its cursors another
-// reader is told exactly what came behind.
+// TestRunsSubscriptionWATCH2 draws appends, pauses of the reader, restarts of the projector and
+// losses of its database: the reader's list comes to be what the log says, in commit order, and
+// from each of its cursors another reader is told exactly what came behind.
 func TestRunsSubscriptionWATCH2(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBed(t)
@@ -290,7 +292,8 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 			for err == nil {
 				var news []*Change
 				if news, err = sub.Next(ctx); err == nil {
-					for _, c := range news[:len(news)-turn%2*len(news)/2] { // what is not read is told again
+					// what is not read is told again
+					for _, c := range news[:len(news)-turn%2*len(news)/2] {
 						r.told(c)
 					}
 					if turn%2 == 1 {
@@ -324,8 +327,8 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 	}
 }
 
-// TestSlowReaderOfManyRunsWATCH3: one that reads nothing while more runs change than there is room for is told of each
-// of them once, from the log.
+// TestSlowReaderOfManyRunsWATCH3: one that reads nothing while more runs change than there is room
+// for is told of each of them once, from the log.
 func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 	b := newBed(t)
 	sub, err := b.p.SubscribeRuns(Filter{}, nil)
@@ -359,7 +362,8 @@ func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 	r.check("afterwards", b)
 }
 
-// TestExistingRunsWATCH2: who begins with the runs that there are misses nothing, whenever they change.
+// TestExistingRunsWATCH2: who begins with the runs that there are misses nothing, whenever they
+// change.
 func TestExistingRunsWATCH2(t *testing.T) {
 	b := newBed(t)
 	tr := newTraffic(b, 3)
@@ -443,8 +447,9 @@ func TestWatcherMemoryWATCH3(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// TestSnapshotAheadOfItsRoundWATCH2: after a restart a snapshot may be newer than the round that meets its run. Watchers
-// are told by the round that has its newest event, with the place of that event: who resumes there misses nothing.
+// TestSnapshotAheadOfItsRoundWATCH2: after a restart a snapshot may be newer than the round that
+// meets its run. Watchers are told by the round that has its newest event, with the place of that
+// event: who resumes there misses nothing.
 func TestSnapshotAheadOfItsRoundWATCH2(t *testing.T) {
 	p := &Projector{}
 	p.watch.limit = 1

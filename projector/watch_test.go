@@ -80,7 +80,8 @@ func TestNextIsNeverEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As it happens: the reader is awake, and before it takes the first snapshot a second one comes.
+	// As it happens: the reader is awake, and before it takes the first snapshot a second one
+	// comes.
 	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 1}, 0)
 	<-s.wake
 	p.watch.tellLocked("run", &Snapshot{LastEventSeq: 2}, 0)

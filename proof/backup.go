@@ -14,7 +14,8 @@ const (
 	// BackupTitle is the title of a backup's statement.
 	BackupTitle  = "runlog backup 1"
 	backupTitles = "runlog backup "
-	// maxBackupFile times maxBackupFiles is a size that an int64 holds. A database of 10 TB has fewer files, and smaller ones.
+	// maxBackupFile times maxBackupFiles is a size that an int64 holds. A database of 10 TB has
+	// fewer files, and smaller ones.
 	maxBackupFile  = 1 << 44
 	maxBackupFiles = 200_000
 )
@@ -28,24 +29,26 @@ var (
 	backupNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
 )
 
-// Backup is what a node says of a backup that it has made: how far it reaches, and which files it consists of.
+// Backup is what a node says of a backup that it has made: how far it reaches, and which files it
+// consists of.
 type Backup struct {
 	// Format of what the files hold: that of the node's data directory.
 	Format  uint64
 	Cluster [16]byte
-	// Node is the name of the node. Origin names its database: what it is called in Raft, a slash, and the number of the
-	// database. Files of one origin that have the same name are the same file.
+	// Node is the name of the node. Origin names its database: what it is called in Raft, a slash,
+	// and the number of the database. Files of one origin that have the same name are the same
+	// file.
 	Node, Origin string
 	// Version of the build.
 	Version string
 	// Made is the node's clock, in nanoseconds since 1970.
 	Made int64
-	// Position is the last entry of the log that the backup has, Term that entry's, and RollingHash the one over all
-	// entries up to it (docs/formats.md).
+	// Position is the last entry of the log that the backup has, Term that entry's, and RollingHash
+	// the one over all entries up to it (docs/formats.md).
 	Position, Term uint64
 	RollingHash    contract.Digest
-	// CompleteThrough is the time at or before which no event will ever be stamped again, in nanoseconds since 1970: the
-	// last persistedAt.
+	// CompleteThrough is the time at or before which no event will ever be stamped again, in
+	// nanoseconds since 1970: the last persistedAt.
 	CompleteThrough int64
 	Runs, Events    uint64
 	// Files, in ascending order of their names.
@@ -143,7 +146,8 @@ func (b *Backup) takeFiles(s *Statement) error {
 	return nil
 }
 
-// String is the value of a line "file": the name, the size and the digest, with a blank between them.
+// String is the value of a line "file": the name, the size and the digest, with a blank between
+// them.
 func (f BackupFile) String() string { return fmt.Sprintf("%s %d %s", f.Name, f.Size, f.SHA256) }
 
 // ParseBackupFile reads what String wrote. Errors are ErrStatement.

@@ -12,8 +12,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// Checkpoint is what a cluster says of all its runs at one moment: the root of the tree over their heads. Its text has the
-// form of C2SP tlog-checkpoint, so that tools for transparency logs read it:
+// Checkpoint is what a cluster says of all its runs at one moment: the root of the tree over their
+// heads. Its text has the form of C2SP tlog-checkpoint, so that tools for transparency logs read
+// it:
 //
 //	runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70       origin: the name of the key that signs
 //	3                                             runs, which are the leaves
@@ -23,17 +24,18 @@ import (
 //	events 57
 //	previous 5f70…
 //
-// Unlike that of a transparency log, the tree does not only grow: a leaf changes as often as its run does. What keeps the
-// past is the log of checkpoints, each of which names the one before.
+// Unlike that of a transparency log, the tree does not only grow: a leaf changes as often as its
+// run does. What keeps the past is the log of checkpoints, each of which names the one before.
 type Checkpoint struct {
 	Cluster [16]byte
-	// Runs are the leaves of the tree, in the order in which the runs were made, and Root its root (RFC 9162 section 2.1).
+	// Runs are the leaves of the tree, in the order in which the runs were made, and Root its root
+	// (RFC 9162 section 2.1).
 	Runs uint64
 	Root tlog.Hash
 	// Position in the commit order up to which it reaches.
 	Position uint64
-	// CompleteThrough is the stamp of the last entry up to there, in nanoseconds since 1970: every event that was stamped at
-	// or before it is in the tree.
+	// CompleteThrough is the stamp of the last entry up to there, in nanoseconds since 1970: every
+	// event that was stamped at or before it is in the tree.
 	CompleteThrough int64
 	// Events that were stored up to there.
 	Events uint64
@@ -107,8 +109,9 @@ func (c *Checkpoint) parseOrigin(origin string) error {
 // SignCheckpoint returns a checkpoint as a signed note.
 func (s *Signer) SignCheckpoint(c *Checkpoint) (string, error) { return s.sign(c.Text()) }
 
-// OpenCheckpoint verifies that a note was signed with one of the public keys, in their text form, by the cluster whose
-// checkpoint it is. It returns the checkpoint and the key. Errors are as those of Open.
+// OpenCheckpoint verifies that a note was signed with one of the public keys, in their text form,
+// by the cluster whose checkpoint it is. It returns the checkpoint and the key. Errors are as those
+// of Open.
 func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, error) {
 	body, key, err := openText(text, publicKeys)
 	if err != nil {
@@ -124,7 +127,8 @@ func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, err
 	return c, key, nil
 }
 
-// PeekCheckpoint returns the checkpoint of a note without verifying any signature, and who says to have signed it.
+// PeekCheckpoint returns the checkpoint of a note without verifying any signature, and who says to
+// have signed it.
 func PeekCheckpoint(text string) (*Checkpoint, []string, error) {
 	body, who, err := peekText(text)
 	if err != nil {
@@ -134,7 +138,8 @@ func PeekCheckpoint(text string) (*Checkpoint, []string, error) {
 	return c, who, err
 }
 
-// TextDigest returns the SHA-256 of a note's text, which is what Checkpoint.Previous has of the checkpoint before.
+// TextDigest returns the SHA-256 of a note's text, which is what Checkpoint.Previous has of the
+// checkpoint before.
 func TextDigest(text string) (contract.Digest, error) {
 	body, _, err := split(text)
 	return sha256.Sum256([]byte(body)), err

@@ -16,8 +16,8 @@ var ErrChain = errors.New("proof: the checkpoints do not follow one another")
 // signatureLine begins a line behind the text of a note.
 const signatureLine = "— "
 
-// SplitCheckpoints cuts a text of checkpoints into notes: one follows the other, with an empty line in between or behind the
-// last, or without. Nothing of them is verified. The error is ErrNote.
+// SplitCheckpoints cuts a text of checkpoints into notes: one follows the other, with an empty line
+// in between or behind the last, or without. Nothing of them is verified. The error is ErrNote.
 func SplitCheckpoints(text string) (notes []string, err error) {
 	for text != "" {
 		at := strings.Index(text, "\n\n"+signatureLine)
@@ -47,11 +47,12 @@ type KeptCheckpoint struct {
 	Text contract.Digest
 }
 
-// VerifyCheckpoints verifies checkpoints of one cluster, in any order: that one of the public keys has signed each, and that
-// each but the first names the one before. It returns them in the order of the log; one that is given twice is there once.
+// VerifyCheckpoints verifies checkpoints of one cluster, in any order: that one of the public keys
+// has signed each, and that each but the first names the one before. It returns them in the order
+// of the log; one that is given twice is there once.
 //
-// Errors are those of OpenCheckpoint for the first that is not good, and ErrChain where two are of different histories, or of
-// one that has others between them.
+// Errors are those of OpenCheckpoint for the first that is not good, and ErrChain where two are of
+// different histories, or of one that has others between them.
 func VerifyCheckpoints(notes []string, publicKeys ...string) ([]KeptCheckpoint, error) {
 	var all []KeptCheckpoint
 	for i, note := range notes {

@@ -10,7 +10,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// chained are checkpoints of one cluster, each of which names the one before; the key is rotated in the middle.
+// chained are checkpoints of one cluster, each of which names the one before; the key is rotated in
+// the middle.
 func chained(t testing.TB, n int) (notes []string, keys []string) {
 	t.Helper()
 	var before contract.Digest
@@ -40,7 +41,8 @@ func signerOf(t testing.TB, seed byte) *Signer {
 	return s
 }
 
-// TestKeptCheckpoints: checkpoints that were kept verify one by one and as a chain, in any order, and given twice.
+// TestKeptCheckpoints: checkpoints that were kept verify one by one and as a chain, in any order,
+// and given twice.
 func TestKeptCheckpoints(t *testing.T) {
 	notes, keys := chained(t, 5)
 	for i, note := range notes {
@@ -60,7 +62,8 @@ func TestKeptCheckpoints(t *testing.T) {
 	}
 }
 
-// TestTamperedCheckpoints: any byte of a kept checkpoint that is changed, and any history that is not one, is found.
+// TestTamperedCheckpoints: any byte of a kept checkpoint that is changed, and any history that is
+// not one, is found.
 func TestTamperedCheckpoints(t *testing.T) {
 	notes, keys := chained(t, 4)
 	note := notes[1]
@@ -135,7 +138,8 @@ func TestTamperedCheckpoints(t *testing.T) {
 	}
 }
 
-// TestSplitCheckpoints: notes one behind the other come apart again, whatever is between them that jq or cat puts there.
+// TestSplitCheckpoints: notes one behind the other come apart again, whatever is between them that
+// jq or cat puts there.
 func TestSplitCheckpoints(t *testing.T) {
 	notes, _ := chained(t, 3)
 	for _, between := range []string{"", "\n"} {

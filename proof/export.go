@@ -15,16 +15,18 @@ const ExportTitle = "runlog export 1"
 // Export is what a cluster says of the events of a window (READ-4).
 type Export struct {
 	Cluster [16]byte
-	// From, inclusive, and To, exclusive, in nanoseconds since 1970 over persistedAt, or importedAt where an event was
-	// imported.
+	// From, inclusive, and To, exclusive, in nanoseconds since 1970 over persistedAt, or importedAt
+	// where an event was imported.
 	From, To int64
 	// Filter: empty fields filter nothing.
 	TenantID, ProjectID, EnvironmentID, PlanID, RunID, StepID string
-	Types                                                     []string // any of them, in ascending order
+	// any of them, in ascending order
+	Types []string
 	// Count of the events, and their digest (contract.WindowDigest).
 	Count  uint64
 	Digest contract.Digest
-	// CompleteThrough is the time at or before which no event will ever be stamped again, in nanoseconds since 1970.
+	// CompleteThrough is the time at or before which no event will ever be stamped again, in
+	// nanoseconds since 1970.
 	CompleteThrough int64
 	// Position is how far the log was read.
 	Position uint64

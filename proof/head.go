@@ -11,12 +11,14 @@ import (
 // headTag begins the canonical bytes of a run's head.
 const headTag = "runlog/run-head/1\x00"
 
-// RunHead is what a checkpoint says of one run: which run it is, and the end of its chain of records.
+// RunHead is what a checkpoint says of one run: which run it is, and the end of its chain of
+// records.
 type RunHead struct {
 	RunID, TenantID, ProjectID, EnvironmentID string
 	// PlanID and PlanVersion of the run's first event, or of its creation.
 	PlanID, PlanVersion string
-	// CreatedAt is when the run was made, in nanoseconds since 1970; for an imported run, what its first event says.
+	// CreatedAt is when the run was made, in nanoseconds since 1970; for an imported run, what its
+	// first event says.
 	CreatedAt int64
 	// LastSeq and PersistedAt are those of the last record; 0: there is none.
 	LastSeq     uint64
@@ -25,10 +27,10 @@ type RunHead struct {
 	Chain contract.Digest
 }
 
-// AppendCanonical appends the canonical bytes of the head: the 18 bytes "runlog/run-head/1\x00"; then runId, tenantId,
-// projectId, environmentId, planId and planVersion, each a length (2) and its text; then createdAt (8), lastSeq (8),
-// persistedAt (8) and the chain digest (32). Integers are big endian, times two's complement. No text is longer than 256
-// bytes.
+// AppendCanonical appends the canonical bytes of the head: the 18 bytes "runlog/run-head/1\x00";
+// then runId, tenantId, projectId, environmentId, planId and planVersion, each a length (2) and its
+// text; then createdAt (8), lastSeq (8), persistedAt (8) and the chain digest (32). Integers are
+// big endian, times two's complement. No text is longer than 256 bytes.
 func (h *RunHead) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, headTag...)
 	for _, text := range [...]string{h.RunID, h.TenantID, h.ProjectID, h.EnvironmentID, h.PlanID, h.PlanVersion} {
@@ -41,8 +43,8 @@ func (h *RunHead) AppendCanonical(dst []byte) []byte {
 	return append(dst, h.Chain[:]...)
 }
 
-// Leaf returns the hash of the head as a leaf of the tree (RFC 9162 section 2.1.1): SHA-256 over a zero byte and the
-// canonical bytes.
+// Leaf returns the hash of the head as a leaf of the tree (RFC 9162 section 2.1.1): SHA-256 over a
+// zero byte and the canonical bytes.
 func (h *RunHead) Leaf() tlog.Hash {
 	var stack [1024]byte
 	return tlog.RecordHash(h.AppendCanonical(stack[:0]))

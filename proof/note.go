@@ -14,12 +14,14 @@ import (
 var (
 	// ErrUnsigned means that a note has no signature.
 	ErrUnsigned = errors.New("proof: the note is not signed")
-	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given. The keys that have signed
-	// may be as good: a cluster that has rotated its key signs with the new one.
+	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given.
+	// The keys that have signed may be as good: a cluster that has rotated its key signs with the
+	// new one.
 	ErrUnknownKey = errors.New("proof: not signed by a key that was named")
 	// ErrKey means that a text is no public key.
 	ErrKey = errors.New("proof: not a public key")
-	// ErrSignature means that a note was changed after it was signed, or was never signed with the key that it names.
+	// ErrSignature means that a note was changed after it was signed, or was never signed with the
+	// key that it names.
 	ErrSignature = errors.New("proof: the signature does not fit the note")
 	// ErrNote means that a text is no note.
 	ErrNote = errors.New("proof: not a note")
@@ -37,7 +39,8 @@ type Signer struct {
 	public string
 }
 
-// NewSigner returns the signer of a cluster with the key of a seed (RFC 8032), which must not be told to anybody.
+// NewSigner returns the signer of a cluster with the key of a seed (RFC 8032), which must not be
+// told to anybody.
 func NewSigner(cluster [16]byte, seed [ed25519.SeedSize]byte) (*Signer, error) {
 	public, err := PublicKey(cluster, ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
 	if err != nil {
@@ -53,8 +56,8 @@ func NewSigner(cluster [16]byte, seed [ed25519.SeedSize]byte) (*Signer, error) {
 	return &Signer{s, public}, nil
 }
 
-// PublicKey returns the text form of a cluster's public key, in which verifiers take it: name+id+key, the id in eight
-// hexadecimal digits, the key in base64 (C2SP signed-note).
+// PublicKey returns the text form of a cluster's public key, in which verifiers take it:
+// name+id+key, the id in eight hexadecimal digits, the key in base64 (C2SP signed-note).
 func PublicKey(cluster [16]byte, key ed25519.PublicKey) (string, error) {
 	text, err := note.NewEd25519VerifierKey(KeyName(cluster), key)
 	if err != nil {
@@ -77,8 +80,8 @@ func (s *Signer) sign(text string) (string, error) {
 	return string(signed), nil
 }
 
-// SignBytes signs data that is no note: the 64 bytes of a signature over the title, a zero byte, which no note has, and the
-// data.
+// SignBytes signs data that is no note: the 64 bytes of a signature over the title, a zero byte,
+// which no note has, and the data.
 func (s *Signer) SignBytes(title string, data []byte) ([]byte, error) {
 	signature, err := s.signer.Sign(titled(title, data))
 	if err != nil {
@@ -97,7 +100,8 @@ func titled(title string, data []byte) []byte {
 	return append(append([]byte(title), 0), data...)
 }
 
-// KeyID returns the id in a public key's text form, in eight hexadecimal digits, or what is wrong with the key.
+// KeyID returns the id in a public key's text form, in eight hexadecimal digits, or what is wrong
+// with the key.
 func KeyID(publicKey string) (string, error) {
 	v, err := note.NewVerifier(publicKey)
 	if err != nil || strings.ContainsAny(publicKey, "\r\n") { // which base64 passes over
@@ -110,8 +114,9 @@ func KeyID(publicKey string) (string, error) {
 	return id, nil
 }
 
-// Open verifies that a note was signed with one of the public keys, in their text form, and returns its statement and the
-// key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature, ErrStatement and ErrKey.
+// Open verifies that a note was signed with one of the public keys, in their text form, and returns
+// its statement and the key. The errors are ErrNote, ErrUnsigned, ErrUnknownKey, ErrSignature,
+// ErrStatement and ErrKey.
 func Open(text string, publicKeys ...string) (*Statement, string, error) {
 	body, key, err := openText(text, publicKeys)
 	if err != nil {
@@ -165,7 +170,8 @@ func openText(text string, publicKeys []string) (body, key string, err error) {
 	return "", "", ErrUnknownKey // not reached: Open gives signatures of the verifiers alone
 }
 
-// strict refuses signatures whose base64 has bits that do not count: a changed note must never pass.
+// strict refuses signatures whose base64 has bits that do not count: a changed note must never
+// pass.
 func strict(n *note.Note) error {
 	for _, s := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
 		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
@@ -183,8 +189,8 @@ func signers(n *note.Note) string {
 	return strings.Join(names, ", ")
 }
 
-// Peek returns the statement of a note without verifying any signature, and who says to have signed it, name+id each;
-// none: it is not signed.
+// Peek returns the statement of a note without verifying any signature, and who says to have signed
+// it, name+id each; none: it is not signed.
 func Peek(text string) (*Statement, []string, error) {
 	body, who, err := peekText(text)
 	if err != nil {
@@ -216,7 +222,8 @@ func split(text string) (body, signatures string, err error) {
 	return text[:at+1], text[at+2:], nil
 }
 
-// signedOnce refuses a note with more or fewer signatures than one. Others than the cluster's say nothing that is verified.
+// signedOnce refuses a note with more or fewer signatures than one. Others than the cluster's say
+// nothing that is verified.
 func signedOnce(text string) error {
 	_, signatures, err := split(text)
 	if err == nil && strings.Count(signatures, "\n") != 1 {

@@ -27,8 +27,8 @@ const runFileTitle = "runlog run proof 1"
 //	{"runSeq":"1", …}                                  each record, in the order of runSeq
 //	{"leaf":{…},"index":"0","path":[…],"checkpoint":"…","keys":[…]}
 //
-// Each line is written one way only, so that a proof in which any byte was changed is not believed, whatever the byte
-// means.
+// Each line is written one way only, so that a proof in which any byte was changed is not believed,
+// whatever the byte means.
 type runFileHeader struct {
 	Proof string `json:"proof"`
 	RunID string `json:"runId"`

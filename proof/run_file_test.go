@@ -165,8 +165,8 @@ func TestRunProof(t *testing.T) {
 	}
 }
 
-// TestTamperedBytes: a proof in which any byte was changed, is missing or is one too many is refused, and so is one that is
-// cut anywhere.
+// TestTamperedBytes: a proof in which any byte was changed, is missing or is one too many is
+// refused, and so is one that is cut anywhere.
 func TestTamperedBytes(t *testing.T) {
 	c := newTestCase(t, 3, 3)
 	for i := range c.text {
@@ -191,8 +191,8 @@ func TestTamperedBytes(t *testing.T) {
 	}
 }
 
-// TestTamperedLines: records that are missing, repeated, out of order, of another run or otherwise not those that were
-// signed are found, and it is said where.
+// TestTamperedLines: records that are missing, repeated, out of order, of another run or otherwise
+// not those that were signed are found, and it is said where.
 func TestTamperedLines(t *testing.T) {
 	c, other := newTestCase(t, 3, 7), newTestCase(t, 1, 7)
 	lines, others := strings.SplitAfter(c.text, "\n"), strings.SplitAfter(other.text, "\n")
@@ -242,7 +242,8 @@ func TestTamperedLines(t *testing.T) {
 	wrong("something else", "events\n", "no proof")
 }
 
-// TestTamperedFields: a record of which something was changed, and its chain digest with it, does not fit what was signed.
+// TestTamperedFields: a record of which something was changed, and its chain digest with it, does
+// not fit what was signed.
 func TestTamperedFields(t *testing.T) {
 	for name, change := range map[string]func(r *Record){
 		"runSeq": func(r *Record) { r.RunSeq = 100 }, "persistedAt": func(r *Record) { r.PersistedAt++ },
@@ -285,7 +286,8 @@ func resign(t *testing.T, s *Signer, p *RunProof, change func(c *Checkpoint)) {
 	}
 }
 
-// TestTamperedProof: leaf, index, path, checkpoint and keys are those that belong together, or it is said what is not.
+// TestTamperedProof: leaf, index, path, checkpoint and keys are those that belong together, or it
+// is said what is not.
 func TestTamperedProof(t *testing.T) {
 	foreign := [16]byte{9}
 	stranger := testSigner(t, testCluster, 7)
@@ -355,7 +357,8 @@ func rotated(t *testing.T, c *testCase, number uint64) {
 	resign(t, third, &c.proof, func(*Checkpoint) {})
 }
 
-// TestEndorsementNumbers: a key is endorsed as the one that follows, under the next number, and as no other.
+// TestEndorsementNumbers: a key is endorsed as the one that follows, under the next number, and as
+// no other.
 func TestEndorsementNumbers(t *testing.T) {
 	for third, want := range map[uint64]error{3: nil, 0: ErrUnknownKey, 2: ErrUnknownKey, 4: ErrUnknownKey} {
 		c := newTestCase(t, 3, 7)
@@ -373,7 +376,8 @@ func TestEndorsementNumbers(t *testing.T) {
 	}
 }
 
-// TestLineage: the keys that lead to one are those from which endorsements lead there without a gap.
+// TestLineage: the keys that lead to one are those from which endorsements lead there without a
+// gap.
 func TestLineage(t *testing.T) {
 	keys := []Key{{"a", ""}, {"b", "by a"}, {"c", ""}, {"d", "by c"}, {"e", "by d"}}
 	for key, want := range map[string]string{"a": "[{a }]", "b": "[{a } {b by a}]", "c": "[{c }]", "e": "[{c } {d by c} {e by d}]", "x": "[]"} {
@@ -410,7 +414,8 @@ func FuzzParseCheckpoint(f *testing.F) {
 	})
 }
 
-// TestVerifiedByOthers: a program that shares no code with this one comes to the same, of a proof and of what was changed.
+// TestVerifiedByOthers: a program that shares no code with this one comes to the same, of a proof
+// and of what was changed.
 func TestVerifiedByOthers(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// runRecord is a line of a proof: what a record's digests are made of, and the chain digest that they give. Fields that a
-// sparse event left out are left out. The payload comes behind it: as it is, or in base64 where a line could not hold it.
+// runRecord is a line of a proof: what a record's digests are made of, and the chain digest that
+// they give. Fields that a sparse event left out are left out. The payload comes behind it: as it
+// is, or in base64 where a line could not hold it.
 type runRecord struct {
 	RunSeq           string `json:"runSeq"`
 	PersistedAt      string `json:"persistedAt"`

@@ -27,9 +27,10 @@ type RunReport struct {
 	Key string
 }
 
-// VerifyRunFile reads a proof of a run to its end, and verifies it by the public keys, in their text form, that the caller
-// trusts: the key that signed must be one of them, or follow one by endorsements. Errors are ErrRunFile, and those of
-// Trusted and OpenCheckpoint. It keeps no more than a line in memory.
+// VerifyRunFile reads a proof of a run to its end, and verifies it by the public keys, in their
+// text form, that the caller trusts: the key that signed must be one of them, or follow one by
+// endorsements. Errors are ErrRunFile, and those of Trusted and OpenCheckpoint. It keeps no more
+// than a line in memory.
 func VerifyRunFile(r io.Reader, trusted ...string) (*RunReport, error) {
 	v := runVerifier{in: bufio.NewReaderSize(r, 64<<10)}
 	if err := v.header(); err != nil {
@@ -188,8 +189,8 @@ func RunProofOf(resp *runlogv1.ProveRunResponse) (*RunProof, error) {
 	return p, err
 }
 
-// Verify verifies that the leaf is in the checkpoint, and that this is signed with a key that is one of those that the
-// caller trusts, or follows one. It returns the checkpoint and the key.
+// Verify verifies that the leaf is in the checkpoint, and that this is signed with a key that is
+// one of those that the caller trusts, or follows one. It returns the checkpoint and the key.
 func (p *RunProof) Verify(trusted ...string) (*Checkpoint, string, error) {
 	good, err := Trusted(p.Keys, trusted...)
 	if err != nil {

@@ -63,12 +63,13 @@ func ClusterOf(key string) (cluster [16]byte, ok bool) {
 type Key struct {
 	// PublicKey is its text form.
 	PublicKey string `json:"publicKey"`
-	// Endorsement is the note in which the key before says that this one follows. The first one has none.
+	// Endorsement is the note in which the key before says that this one follows. The first one has
+	// none.
 	Endorsement string `json:"endorsement,omitempty"`
 }
 
-// Lineage returns the keys of a cluster, oldest first, that lead to one of them: of those before it, the ones from which
-// endorsements lead there without a gap. Nil: it is not among them.
+// Lineage returns the keys of a cluster, oldest first, that lead to one of them: of those before
+// it, the ones from which endorsements lead there without a gap. Nil: it is not among them.
 func Lineage(keys []Key, publicKey string) []Key {
 	last := slices.IndexFunc(keys, func(k Key) bool { return k.PublicKey == publicKey })
 	if last < 0 {
@@ -83,7 +84,8 @@ func Lineage(keys []Key, publicKey string) []Key {
 	return lineage
 }
 
-// SignerLineage returns the lineage of the key that says to have signed a note. Nothing is verified.
+// SignerLineage returns the lineage of the key that says to have signed a note. Nothing is
+// verified.
 func SignerLineage(note string, keys []Key) ([]Key, error) {
 	_, signers, err := peekText(note)
 	if err != nil {
@@ -97,9 +99,10 @@ func SignerLineage(note string, keys []Key) ([]Key, error) {
 	return nil, fmt.Errorf("%w, but by %s", ErrUnknownKey, strings.Join(signers, ", "))
 }
 
-// Trusted verifies a lineage of keys, each endorsed by the one before as the next in number, and returns those that can be trusted by who trusts
-// some keys: the first of these that is among them, and those that follow it. The error is ErrUnknownKey where none is,
-// and tells which of the lineage is not endorsed.
+// Trusted verifies a lineage of keys, each endorsed by the one before as the next in number, and
+// returns those that can be trusted by who trusts some keys: the first of these that is among them,
+// and those that follow it. The error is ErrUnknownKey where none is, and tells which of the
+// lineage is not endorsed.
 func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 	var good []string
 	var number uint64 // 0: that of the first key, which is told nowhere

@@ -19,8 +19,9 @@ var ErrStatement = errors.New("proof: undecodable statement")
 //	cluster 0191a3c8f6b27d4e8f1a2b3c4d5e6f70
 //	count 12
 //
-// Names are lower-case words joined by hyphens, and repeat only where several of a kind are listed. The order is part of a
-// kind of statement; a line that it does not know makes it another statement, which is refused.
+// Names are lower-case words joined by hyphens, and repeat only where several of a kind are listed.
+// The order is part of a kind of statement; a line that it does not know makes it another
+// statement, which is refused.
 type Statement struct {
 	Title string
 	lines []line
@@ -139,7 +140,8 @@ func (s *Statement) TakeText(name string) (string, error) {
 	return text, nil
 }
 
-// FormatTime returns nanoseconds since 1970 as RFC 3339 in UTC, without trailing zeros of the second's fraction.
+// FormatTime returns nanoseconds since 1970 as RFC 3339 in UTC, without trailing zeros of the
+// second's fraction.
 func FormatTime(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }
 
 // Quote returns a text as a JSON string.

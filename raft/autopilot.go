@@ -11,13 +11,15 @@ import (
 
 // AutopilotOptions say when a leader changes the members by itself.
 type AutopilotOptions struct {
-	// StableAfter is how long a new member must have kept up before it becomes a voter. Default: 5 s.
+	// StableAfter is how long a new member must have kept up before it becomes a voter. Default: 5
+	// s.
 	StableAfter time.Duration
-	// DeadAfter is how long a member may give no answer before it is removed, provided that MinVoters are left without
-	// it and that it is one of a minority. Default: 10 min; negative: it never is.
+	// DeadAfter is how long a member may give no answer before it is removed, provided that
+	// MinVoters are left without it and that it is one of a minority. Default: 10 min; negative: it
+	// never is.
 	DeadAfter time.Duration
-	// MinVoters must be left when a dead member is removed. Default: 3, so that of three nodes a dead one goes when
-	// another has taken its place.
+	// MinVoters must be left when a dead member is removed. Default: 3, so that of three nodes a
+	// dead one goes when another has taken its place.
 	MinVoters uint
 	// Every is how often the leader looks. Default: 1 s.
 	Every time.Duration
@@ -45,14 +47,16 @@ const (
 	askTimeout = time.Second
 )
 
-// pilot is what hashicorp's autopilot needs to know of the members. It runs only while this node leads.
+// pilot is what hashicorp's autopilot needs to know of the members. It runs only while this node
+// leads.
 type pilot struct {
 	n    *Node
 	auto *autopilot.Autopilot
 
 	mu struct {
 		sync.Mutex
-		answered map[hraft.ServerID]time.Time // when each member gave its last answer, or was first asked for one
+		// when each member gave its last answer, or was first asked for one
+		answered map[hraft.ServerID]time.Time
 	}
 }
 
@@ -67,8 +71,9 @@ func newPilot(n *Node) *pilot {
 	return p
 }
 
-// promoter is hashicorp/raft, but that only members are made voters, where they are now: autopilot goes by what it saw a
-// while ago, and would add a node again that was removed since, or take one back to its old address.
+// promoter is hashicorp/raft, but that only members are made voters, where they are now: autopilot
+// goes by what it saw a while ago, and would add a node again that was removed since, or take one
+// back to its old address.
 type promoter struct {
 	*hraft.Raft
 	n *Node
@@ -129,7 +134,8 @@ func (p *pilot) NotifyState(s *autopilot.State) {
 	p.n.metrics.tolerance.Set(float64(s.FailureTolerance))
 }
 
-// KnownServers is hashicorp's: the members, of which those are dead that have not answered for too long.
+// KnownServers is hashicorp's: the members, of which those are dead that have not answered for too
+// long.
 func (p *pilot) KnownServers() map[hraft.ServerID]*autopilot.Server {
 	_, leader := p.n.Leader()
 	known := make(map[hraft.ServerID]*autopilot.Server)

@@ -20,8 +20,8 @@ import (
 // patience is how long a test waits for what takes milliseconds.
 const patience = 20 * time.Second
 
-// bed is a node in a test: its log lies in a real directory, its store on a disk in memory that can lose
-// power.
+// bed is a node in a test: its log lies in a real directory, its store on a disk in memory that can
+// lose power.
 type bed struct {
 	t    *testing.T
 	opts Options // of the next start
@@ -216,8 +216,8 @@ func (b *bed) fill(run string, first, n int) {
 	}
 }
 
-// expect wants the store to hold the first n events of a run, as they were given, and to know each as a
-// duplicate.
+// expect wants the store to hold the first n events of a run, as they were given, and to know each
+// as a duplicate.
 func (b *bed) expect(run string, n int) {
 	b.t.Helper()
 	records, err := storagetest.ReadRun(b.store, run, 0)

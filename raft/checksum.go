@@ -12,10 +12,10 @@ import (
 // errDamaged is a log entry that is not what was written.
 var errDamaged = errors.New("raft: damaged log entry")
 
-// checksum is CRC32C over an entry's index, term and type (8, 8, 1, big endian) and its data. raft-wal
-// checks only the last write of its tail; a flipped bit elsewhere could make another entry of one, or a
-// command be passed over as a no-op (D3). It lies in the entry's Extensions, since raft-wal v0.4.1 takes
-// no other codec.
+// checksum is CRC32C over an entry's index, term and type (8, 8, 1, big endian) and its data.
+// raft-wal checks only the last write of its tail; a flipped bit elsewhere could make another entry
+// of one, or a command be passed over as a no-op (D3). It lies in the entry's Extensions, since
+// raft-wal v0.4.1 takes no other codec.
 func checksum(l *hraft.Log) uint32 {
 	var head [17]byte
 	binary.BigEndian.PutUint64(head[:], l.Index)

@@ -11,9 +11,9 @@ import (
 	"runlog/storage"
 )
 
-// commitMark says, on stable storage and apart from the log, how far the log was once committed: a log that
-// ends earlier has lost acknowledged entries (D2). It trails the log by markEvery, so it costs next to
-// nothing, and what it does not cover yet is covered by nothing but the log itself.
+// commitMark says, on stable storage and apart from the log, how far the log was once committed: a
+// log that ends earlier has lost acknowledged entries (D2). It trails the log by markEvery, so it
+// costs next to nothing, and what it does not cover yet is covered by nothing but the log itself.
 //
 //	index of a committed entry, big endian   8
 //	CRC32C of it                             4
@@ -36,8 +36,8 @@ func Made(disk vfs.FS, dir string) (bool, error) {
 	return made, nil
 }
 
-// Make makes the directory of a node, with a mark in it. A node whose directory lacks it afterwards has lost its log and
-// its vote, also where it has kept neither for long.
+// Make makes the directory of a node, with a mark in it. A node whose directory lacks it afterwards
+// has lost its log and its vote, also where it has kept neither for long.
 func Make(disk vfs.FS, dir string) error {
 	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// ConfirmLeader returns nil when this node still led after the call began and everything that it ever
-// acknowledged is applied: a read of the store that begins then is linearizable (READ-2, D8). All
-// callers that wait share one round.
+// ConfirmLeader returns nil when this node still led after the call began and everything that it
+// ever acknowledged is applied: a read of the store that begins then is linearizable (READ-2, D8).
+// All callers that wait share one round.
 func (n *Node) ConfirmLeader(ctx context.Context) error {
 	if !n.Leading() {
 		return ErrNotLeader
@@ -16,11 +16,13 @@ func (n *Node) ConfirmLeader(ctx context.Context) error {
 	return n.verify.join(ctx)
 }
 
-// confirmLeader asks the other voters for their term. Where a majority, with this node, is in the term of this node's
-// leadership, after it was asked, nobody can have been elected in a later one before.
+// confirmLeader asks the other voters for their term. Where a majority, with this node, is in the
+// term of this node's leadership, after it was asked, nobody can have been elected in a later one
+// before.
 //
-// hashicorp/raft's VerifyLeader is not used: it counts answers to heartbeats that were sent before it was called, and a
-// process that was paused for longer than its lease finds such answers waiting.
+// hashicorp/raft's VerifyLeader is not used: it counts answers to heartbeats that were sent before
+// it was called, and a process that was paused for longer than its lease finds such answers
+// waiting.
 func (n *Node) confirmLeader() error {
 	term, leading := n.leadership()
 	if !leading {
@@ -64,8 +66,8 @@ func (n *Node) confirmLeader() error {
 	return nil
 }
 
-// verifier lets callers share rounds of confirmation. A caller joins the round that has not begun yet,
-// because one under way may have begun before the caller's read was asked for.
+// verifier lets callers share rounds of confirmation. A caller joins the round that has not begun
+// yet, because one under way may have begun before the caller's read was asked for.
 type verifier struct {
 	confirm func() error
 

@@ -6,8 +6,8 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// entryCache keeps the log's newest entries, bounded by bytes: a follower that keeps up, and apply, never read
-// the disk (D3). Entries follow each other without a hole.
+// entryCache keeps the log's newest entries, bounded by bytes: a follower that keeps up, and apply,
+// never read the disk (D3). Entries follow each other without a hole.
 type entryCache struct {
 	limit int
 

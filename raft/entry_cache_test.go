@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEntryCache proves D3 and D12: the cache gives an entry as it was last written or not at all, has the
-// newest ones, and never more bytes than it may.
+// TestEntryCache proves D3 and D12: the cache gives an entry as it was last written or not at all,
+// has the newest ones, and never more bytes than it may.
 func TestEntryCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := entryCache{limit: rapid.IntRange(0, 3000).Draw(t, "limit")}

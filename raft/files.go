@@ -13,7 +13,8 @@ import (
 	"runlog/storage"
 )
 
-// The small files of a node, "vote", "snapshots" and "wal/meta", are replaced as a whole and end in a checksum:
+// The small files of a node, "vote", "snapshots" and "wal/meta", are replaced as a whole and end in
+// a checksum:
 //
 //	what the file says      the rest
 //	CRC32C of it, big endian   4
@@ -48,7 +49,8 @@ func readSummed(disk vfs.FS, path string) ([]byte, error) {
 	return body, nil
 }
 
-// replaceSummed makes a small file say something else, on stable storage; after a crash it says either.
+// replaceSummed makes a small file say something else, on stable storage; after a crash it says
+// either.
 func replaceSummed(disk vfs.FS, dir, name string, body []byte) error {
 	sum := crc32.Checksum(body, castagnoli)
 	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)

@@ -20,8 +20,10 @@ import (
 type group struct {
 	t       *testing.T
 	members []*member
-	says    atomic.Pointer[func(Member) (Progress, error)] // what members say of themselves instead of the truth
-	mu      sync.Mutex                                     // held while a member begins or ends to run: others propose meanwhile
+	// what members say of themselves instead of the truth
+	says atomic.Pointer[func(Member) (Progress, error)]
+	// held while a member begins or ends to run: others propose meanwhile
+	mu sync.Mutex
 }
 
 type member struct {
@@ -58,7 +60,8 @@ func (g *group) newMember(id string, opts Options) *member {
 	m.opts = opts
 	m.opts.AskTerm, m.opts.Ask = g.askTerm, g.ask
 	m.opts.ElectionTimeout = 150 * time.Millisecond
-	m.opts.SegmentBytes = 4 << 10 // raft-wal gives entries that were dropped until their segment is full
+	// raft-wal gives entries that were dropped until their segment is full
+	m.opts.SegmentBytes = 4 << 10
 	g.mu.Lock()
 	g.members = append(g.members, m)
 	g.mu.Unlock()
@@ -268,7 +271,8 @@ func (g *group) settle() {
 	}
 }
 
-// expectEqual stops all members, and wants their stores to be equal, byte for byte, with so many events.
+// expectEqual stops all members, and wants their stores to be equal, byte for byte, with so many
+// events.
 func (g *group) expectEqual(events int) {
 	g.t.Helper()
 	g.settle()

@@ -13,8 +13,9 @@ import (
 	"runlog/storage"
 )
 
-// killable is a disk on which a process is killed before the next sync of a kind: what it has written stays in the
-// machine's memory, for the next process to read, and is gone when the power goes.
+// killable is a disk on which a process is killed before the next sync of a kind: what it has
+// written stays in the machine's memory, for the next process to read, and is gone when the power
+// goes.
 type killable struct {
 	vfs.FS
 	memory *vfs.MemFS
@@ -44,8 +45,9 @@ func newKillable(t *testing.T, kinds ...errorfs.OpKind) *killable {
 // powerless returns what a loss of power leaves.
 func (k *killable) powerless() *vfs.MemFS { return k.memory.CrashClone(vfs.CrashCloneCfg{}) }
 
-// TestKilledThenPowerlessVote kills a node before its vote is on stable storage. The next process finds the vote, and says
-// again that it was given; the power that goes then must not take it back, or another is given in that term.
+// TestKilledThenPowerlessVote kills a node before its vote is on stable storage. The next process
+// finds the vote, and says again that it was given; the power that goes then must not take it back,
+// or another is given in that term.
 func TestKilledThenPowerlessVote(t *testing.T) {
 	t.Parallel()
 	k := newKillable(t, errorfs.OpOpenDir)
@@ -73,9 +75,10 @@ func TestKilledThenPowerlessVote(t *testing.T) {
 	}
 }
 
-// TestKilledThenPowerlessLog kills a node between the write of an entry and its sync, in the middle of a segment and where
-// the segment is sealed. The next process finds the entry: hashicorp/raft tells the leader that it is there, without
-// writing it again. The power that goes then must not take it back.
+// TestKilledThenPowerlessLog kills a node between the write of an entry and its sync, in the middle
+// of a segment and where the segment is sealed. The next process finds the entry: hashicorp/raft
+// tells the leader that it is there, without writing it again. The power that goes then must not
+// take it back.
 func TestKilledThenPowerlessLog(t *testing.T) {
 	t.Parallel()
 	sealing := uint64(0)
@@ -130,7 +133,8 @@ func killedAt(t *testing.T, last uint64) error {
 		return fmt.Errorf("the log ends at %d: %w", end, err)
 	}
 	kept := k.powerless()
-	if err := l.check(last); err != nil { // goes on, and syncs no file but the one that it writes to
+	// goes on, and syncs no file but the one that it writes to
+	if err := l.check(last); err != nil {
 		return err
 	}
 	later := k.powerless()
@@ -148,8 +152,9 @@ func killedAt(t *testing.T, last uint64) error {
 	return nil
 }
 
-// TestLogAtEveryOperation lets each operation of the disk fail, alone or with all that follow, while a log fills several
-// segments; then starts and losses of power take turns. What was acknowledged is there each time, and the log goes on.
+// TestLogAtEveryOperation lets each operation of the disk fail, alone or with all that follow,
+// while a log fills several segments; then starts and losses of power take turns. What was
+// acknowledged is there each time, and the log goes on.
 func TestLogAtEveryOperation(t *testing.T) {
 	t.Parallel()
 	for at := int64(1); at < 700; at += 3 {
@@ -202,8 +207,8 @@ func failAt(at int64, alone bool, percent int) error {
 	return nil
 }
 
-// forgetful is a disk as Linux makes it after a sync that failed: it shows what was written, and has nothing more to sync until it is
-// written again.
+// forgetful is a disk as Linux makes it after a sync that failed: it shows what was written, and
+// has nothing more to sync until it is written again.
 type forgetful struct {
 	vfs.FS
 	failing atomic.Bool
@@ -236,8 +241,8 @@ func (f *forgetfulFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestSyncFailedThenPowerless proves APP-2 and D10: a node stops itself over a sync that failed, and is started again. What it finds in its
-// log then is in the log, also when the power goes.
+// TestSyncFailedThenPowerless proves APP-2 and D10: a node stops itself over a sync that failed,
+// and is started again. What it finds in its log then is in the log, also when the power goes.
 func TestSyncFailedThenPowerless(t *testing.T) {
 	t.Parallel()
 	memory := vfs.NewCrashableMem()

@@ -13,8 +13,8 @@ type following struct {
 	changed chan struct{} // closed when that changes
 }
 
-// LeaderChange returns a channel that is closed when another leads than when it was called, or nobody any more, or when
-// this node begins to take proposals, or ends it.
+// LeaderChange returns a channel that is closed when another leads than when it was called, or
+// nobody any more, or when this node begins to take proposals, or ends it.
 func (n *Node) LeaderChange() <-chan struct{} {
 	n.following.Lock()
 	defer n.following.Unlock()
@@ -60,7 +60,8 @@ func (n *Node) followLeader() {
 	}
 }
 
-// leaderlessAfter is how long there may be no leader before that is a warning, which then comes again and again.
+// leaderlessAfter is how long there may be no leader before that is a warning, which then comes
+// again and again.
 const leaderlessAfter = 10 * time.Second
 
 func names(members []Member) []string {

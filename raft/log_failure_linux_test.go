@@ -46,9 +46,9 @@ func breakWrites(t *testing.T, dir string) {
 	}
 }
 
-// TestLogWriteFailure proves D3 and D10: a failed write of the log stops the node, Fail is told once, the
-// outcome of the proposal is unknown, and nothing is acknowledged later, whatever hashicorp/raft goes on
-// to do.
+// TestLogWriteFailure proves D3 and D10: a failed write of the log stops the node, Fail is told
+// once, the outcome of the proposal is unknown, and nothing is acknowledged later, whatever
+// hashicorp/raft goes on to do.
 func TestLogWriteFailure(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)

@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// logMeta keeps which segments make up the log, in the small file "meta" beside them, as raft-wal's own JSON. raft-wal's
-// default, bbolt, maps a file of the operating system into memory, so that no other file system can stand in for it; and
-// it panics over an empty file.
+// logMeta keeps which segments make up the log, in the small file "meta" beside them, as raft-wal's
+// own JSON. raft-wal's default, bbolt, maps a file of the operating system into memory, so that no
+// other file system can stand in for it; and it panics over an empty file.
 type logMeta struct {
 	disk vfs.FS
 	dir  string

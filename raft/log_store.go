@@ -10,12 +10,13 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 )
 
-// logStore is raft-wal with a cache, checksums, metrics, a watchdog and fail-stop: hashicorp/raft only logs a failed write and steps
-// down, after which a later write could succeed over the hole (D3).
+// logStore is raft-wal with a cache, checksums, metrics, a watchdog and fail-stop: hashicorp/raft
+// only logs a failed write and steps down, after which a later write could succeed over the hole
+// (D3).
 type logStore struct {
 	wal *wal.WAL
-	// writes has room for one, who writes or drops entries. raft-wal has a mutex for that, which nobody should have to wait for
-	// while a disk hangs.
+	// writes has room for one, who writes or drops entries. raft-wal has a mutex for that, which
+	// nobody should have to wait for while a disk hangs.
 	writes  chan struct{}
 	applied func() uint64 // the highest index that was applied
 	// installed is the snapshot after which the log has yet to begin; nil: none.
@@ -23,7 +24,8 @@ type logStore struct {
 	metrics   *metrics
 	fail      func(error)
 	cache     entryCache
-	written   atomic.Uint64 // bytes of entries that lie in the log or were stored since the process began
+	// bytes of entries that lie in the log or were stored since the process began
+	written atomic.Uint64
 	// fresh is what was stored since the process began: entries, and their bytes.
 	fresh struct{ entries, bytes atomic.Uint64 }
 	// writing is when the write under way began, in nanoseconds since opened; 0: none is.
@@ -42,8 +44,8 @@ func (s *logStore) LastIndex() (uint64, error)  { return s.wal.LastIndex() }
 // IsMonotonic tells hashicorp/raft that the log has no holes.
 func (s *logStore) IsMonotonic() bool { return s.wal.IsMonotonic() }
 
-// GetLog reads an entry back. One that is damaged, or cannot be read, stops the node: hashicorp/raft panics
-// over some such errors and goes on after others.
+// GetLog reads an entry back. One that is damaged, or cannot be read, stops the node:
+// hashicorp/raft panics over some such errors and goes on after others.
 func (s *logStore) GetLog(index uint64, log *hraft.Log) error {
 	if s.cache.get(index, log) {
 		return nil
@@ -114,9 +116,9 @@ func (s *logStore) countBytes(files walFiles, dir string) error {
 	return nil
 }
 
-// DeleteRange drops the log's oldest entries; or its newest ones when another leader overrules them; or all of
-// them after a snapshot was installed. What was applied one by one was committed and is never overruled: who
-// asks for that is no member of this group.
+// DeleteRange drops the log's oldest entries; or its newest ones when another leader overrules
+// them; or all of them after a snapshot was installed. What was applied one by one was committed
+// and is never overruled: who asks for that is no member of this group.
 func (s *logStore) DeleteRange(first, last uint64) error {
 	begin, err := s.wal.FirstIndex()
 	if err != nil {
@@ -151,10 +153,11 @@ func (s *logStore) delete(first, last uint64) error {
 	return nil
 }
 
-// beginAfter drops the log that a snapshot has replaced. hashicorp/raft then still believes that its last entry
-// is the one that it was, which harms nothing while that lies before the snapshot. Where it does not, the log
-// either agrees with the snapshot and stays, with what this node has acknowledged after it; or it was
-// overruled, and goes, and the node must be started anew to know it.
+// beginAfter drops the log that a snapshot has replaced. hashicorp/raft then still believes that
+// its last entry is the one that it was, which harms nothing while that lies before the snapshot.
+// Where it does not, the log either agrees with the snapshot and stays, with what this node has
+// acknowledged after it; or it was overruled, and goes, and the node must be started anew to know
+// it.
 func (s *logStore) beginAfter(snap place, first, last uint64) error {
 	if last >= snap.index {
 		agrees, err := s.holds(snap)
@@ -193,8 +196,8 @@ func (s *logStore) stalled() time.Duration {
 func (n *Node) LogStalled() bool { return n.logs.stalled() > stallLimit }
 
 const (
-	// AlertLogStalled is raised when a write to the log takes longer than stallLimit: the disk hangs, and
-	// with it every append.
+	// AlertLogStalled is raised when a write to the log takes longer than stallLimit: the disk
+	// hangs, and with it every append.
 	AlertLogStalled = "LOG_WRITE_STALLED"
 	stallLimit      = time.Second
 	stallCheck      = 250 * time.Millisecond

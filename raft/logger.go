@@ -12,16 +12,18 @@ import (
 )
 
 const (
-	// repeatAfter is how long what the libraries say of one member is not said again: they say it at every attempt.
+	// repeatAfter is how long what the libraries say of one member is not said again: they say it
+	// at every attempt.
 	repeatAfter = 30 * time.Second
 	// maxRepeats bounds what is remembered of it.
 	maxRepeats = 256
 )
 
-// libraryLog hands the libraries' log to ours. Their errors are warnings here: most are that another node is gone, stands
-// for election or leads by now; what stops this node is told through Options.Fail. Each is told once in a while, and none
-// while the node closes. The rest is for debugging: they warn of every election, also of the one that starts a node, and
-// leadership is ours to tell.
+// libraryLog hands the libraries' log to ours. Their errors are warnings here: most are that
+// another node is gone, stands for election or leads by now; what stops this node is told through
+// Options.Fail. Each is told once in a while, and none while the node closes. The rest is for
+// debugging: they warn of every election, also of the one that starts a node, and leadership is
+// ours to tell.
 type libraryLog struct {
 	log *slog.Logger
 

@@ -9,8 +9,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells what to
-// do, when the snapshots that say so are gone or are older ones (D2): hashicorp/raft would panic.
+// TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells
+// what to do, when the snapshots that say so are gone or are older ones (D2): hashicorp/raft would
+// panic.
 func TestSnapshotsLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, b *bed){
 		"all":  func(t *testing.T, b *bed) { remove(t, b.dir+"/snapshots") },
@@ -73,8 +74,8 @@ func TestLogMetaLost(t *testing.T) {
 	b.start().expect("run", 10)
 }
 
-// TestVoteLost proves D2 for the term and the vote: a node that forgot them does not vote again in a term of
-// its log.
+// TestVoteLost proves D2 for the term and the vote: a node that forgot them does not vote again in
+// a term of its log.
 func TestVoteLost(t *testing.T) {
 	for name, lose := range map[string]func(path string) error{
 		"removed": os.Remove,

@@ -46,8 +46,8 @@ type Status struct {
 	// FirstIndex of the log; 0: it is empty.
 	FirstIndex  uint64
 	CommitIndex uint64
-	// AppliedIndex is how far the log is worked off, Raft's own entries included, which are none of the store's. What is
-	// being applied at this moment may count.
+	// AppliedIndex is how far the log is worked off, Raft's own entries included, which are none of
+	// the store's. What is being applied at this moment may count.
 	AppliedIndex uint64
 }
 
@@ -91,8 +91,9 @@ func (n *Node) Members() []Member {
 	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
 }
 
-// CommittedMembers returns who belongs to the group; as voters those of whom that is committed, as far as this node knows. Members may know
-// of one that only the leader knows, and that is lost with it.
+// CommittedMembers returns who belongs to the group; as voters those of whom that is committed, as
+// far as this node knows. Members may know of one that only the leader knows, and that is lost with
+// it.
 func (n *Node) CommittedMembers() ([]Member, error) {
 	members := n.Members()
 	applied, err := n.opts.Store.Membership()
@@ -128,7 +129,8 @@ func EncodeMembers(members []Member) []byte {
 	return hraft.EncodeConfiguration(c)
 }
 
-// Self returns what the group knows of this node; false: it is no member, as far as this node knows.
+// Self returns what the group knows of this node; false: it is no member, as far as this node
+// knows.
 func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }
 
 func find(members []Member, id string) (Member, bool) {
@@ -139,7 +141,8 @@ func find(members []Member, id string) (Member, bool) {
 	return members[i], true
 }
 
-// takeTurn waits until nobody else changes the members; then giveTurn must follow. Who waited in vain has changed nothing.
+// takeTurn waits until nobody else changes the members; then giveTurn must follow. Who waited in
+// vain has changed nothing.
 func (n *Node) takeTurn(ctx context.Context) error {
 	select {
 	case n.changing <- struct{}{}:
@@ -151,9 +154,9 @@ func (n *Node) takeTurn(ctx context.Context) error {
 
 func (n *Node) giveTurn() { <-n.changing }
 
-// Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter. Of a member it
-// notes the address. may judges the members as they are, and its error is returned; nil judges nothing. Errors:
-// ErrNotLeader, or ErrUnknown.
+// Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter.
+// Of a member it notes the address. may judges the members as they are, and its error is returned;
+// nil judges nothing. Errors: ErrNotLeader, or ErrUnknown.
 func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) error) error {
 	if err := n.takeTurn(ctx); err != nil {
 		return err
@@ -178,7 +181,8 @@ func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) e
 	}
 }
 
-// Remove takes a member out of the group. Errors: ErrNotLeader, ErrUnknown, ErrNotMember, ErrLastVoter.
+// Remove takes a member out of the group. Errors: ErrNotLeader, ErrUnknown, ErrNotMember,
+// ErrLastVoter.
 func (n *Node) Remove(ctx context.Context, id string) error {
 	if err := n.takeTurn(ctx); err != nil {
 		return err
@@ -213,8 +217,8 @@ func deadline(ctx context.Context) time.Time {
 	return time.Now().Add(changeTimeout)
 }
 
-// change waits for a change of the members, no longer than the context and the node last: hashicorp/raft forgets
-// futures when it shuts down.
+// change waits for a change of the members, no longer than the context and the node last:
+// hashicorp/raft forgets futures when it shuts down.
 func (n *Node) change(ctx context.Context, f hraft.IndexFuture) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()

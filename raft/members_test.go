@@ -16,8 +16,8 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestTransferAPP2: the leadership goes from node to node under load; every append is stored once, and no node's log is
-// another than the others'.
+// TestTransferAPP2: the leadership goes from node to node under load; every append is stored once,
+// and no node's log is another than the others'.
 func TestTransferAPP2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	const events = 300
@@ -49,8 +49,8 @@ func TestTransferAPP2(t *testing.T) {
 	g.expectEqual(events)
 }
 
-// TestTransferFails: a voter that does not answer, or has not the whole log, is not handed the leadership, and the
-// leader goes on.
+// TestTransferFails: a voter that does not answer, or has not the whole log, is not handed the
+// leadership, and the leader goes on.
 func TestTransferFails(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
@@ -81,8 +81,8 @@ func TestTransferFails(t *testing.T) {
 	g.expectEqual(9)
 }
 
-// TestDeposedInTransfer: a leader that is deposed while it hands over to a voter that lags proposes again when it leads
-// again. hashicorp/raft's own transfer would refuse every proposal for ever.
+// TestDeposedInTransfer: a leader that is deposed while it hands over to a voter that lags proposes
+// again when it leads again. hashicorp/raft's own transfer would refuse every proposal for ever.
 func TestDeposedInTransfer(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
@@ -134,8 +134,8 @@ func TestDeposedInTransfer(t *testing.T) {
 	g.expectEqual(9)
 }
 
-// TestConfirmTermREAD2: a leader may answer linearizable reads only after a majority said, when asked, that it is in the
-// leader's own term.
+// TestConfirmTermREAD2: a leader may answer linearizable reads only after a majority said, when
+// asked, that it is in the leader's own term.
 func TestConfirmTermREAD2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 1)
@@ -159,7 +159,8 @@ func TestConfirmTermREAD2(t *testing.T) {
 		{[2]any{down, down}, false},
 		{[2]any{now + 1, now + 1}, false},
 		{[2]any{now + 1, down}, false},
-		{[2]any{now - 1, now - 1}, false}, // it has not heard of the leader yet, and may vote for another
+		// it has not heard of the leader yet, and may vote for another
+		{[2]any{now - 1, now - 1}, false},
 	} {
 		says := func(m Member) (Progress, error) {
 			next := c.answers[slices.Index(others, m.ID)]
@@ -175,7 +176,8 @@ func TestConfirmTermREAD2(t *testing.T) {
 	}
 }
 
-// TestConfirmAfterDepositionREAD2: a leader that was deposed and has not heard of it does not confirm itself.
+// TestConfirmAfterDepositionREAD2: a leader that was deposed and has not heard of it does not
+// confirm itself.
 func TestConfirmAfterDepositionREAD2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
@@ -201,8 +203,8 @@ func TestConfirmAfterDepositionREAD2(t *testing.T) {
 	}
 }
 
-// TestMembersChange: a node follows the log from when it is added, votes once it has kept up, is known under its new
-// address, and is removed; the last voter is not.
+// TestMembersChange: a node follows the log from when it is added, votes once it has kept up, is
+// known under its new address, and is removed; the last voter is not.
 func TestMembersChange(t *testing.T) {
 	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, Every: 20 * time.Millisecond}}
 	g := newGroup(t, 1, o)
@@ -246,7 +248,8 @@ func TestMembersChange(t *testing.T) {
 	g.fill("run", 10, 5)
 }
 
-// TestDeadMemberIsReplaced: a member that does not answer is removed when another has taken its place, and not before.
+// TestDeadMemberIsReplaced: a member that does not answer is removed when another has taken its
+// place, and not before.
 func TestDeadMemberIsReplaced(t *testing.T) {
 	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, DeadAfter: 300 * time.Millisecond, Every: 20 * time.Millisecond}}
 	g := newGroup(t, 3, o)

@@ -18,28 +18,31 @@ import (
 var (
 	// ErrNotLeader means that this node does not lead now. What was proposed was not stored.
 	ErrNotLeader = errors.New("raft: this node is not the leader")
-	// ErrUnknown means that a proposal may or may not have been stored: leadership or the node was lost
-	// after it was proposed (D4i).
+	// ErrUnknown means that a proposal may or may not have been stored: leadership or the node was
+	// lost after it was proposed (D4i).
 	ErrUnknown = errors.New("raft: outcome unknown")
 	// ErrTooLarge means that an entry has more bytes than the log can read back. It was not stored.
 	ErrTooLarge = errors.New("raft: entry too large")
 	// ErrLogTooShort means that the log lacks entries that were once committed.
 	ErrLogTooShort = errors.New("raft: log is too short")
-	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it must
-	// have lost acknowledged entries.
+	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it
+	// must have lost acknowledged entries.
 	ErrLogBehindStore = errors.New("raft: log is behind the store")
 )
 
 const (
-	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may take.
+	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may
+	// take.
 	closeTimeout = 3 * time.Second
 	// maxHold bounds the log that is kept for a follower, in multiples of TruncateBytes.
 	maxHold = 8
-	// markEvery is how far the commit mark may trail the log, and how often the log's size is looked at.
+	// markEvery is how far the commit mark may trail the log, and how often the log's size is
+	// looked at.
 	markEvery = time.Second
 	// barrierRetry is how long a new leader waits between barriers.
 	barrierRetry = 10 * time.Millisecond
-	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB (D4d).
+	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB
+	// (D4d).
 	maxAppendEntries = 8
 	// maxSettling is far more than the proposals that are under way at a time.
 	maxSettling = 64
@@ -56,7 +59,8 @@ type Node struct {
 	logs      *logStore
 	stable    *stableStore
 	mark      *commitMark // housekeep's, once the node runs
-	// heldUntil is how far the log may grow before it is truncated although a follower needs it. Housekeep's.
+	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
+	// Housekeep's.
 	heldUntil uint64
 	metrics   *metrics
 	verify    verifier
@@ -64,7 +68,8 @@ type Node struct {
 	pilot     *pilot
 	following following
 	library   *libraryLog
-	// changing has room for one, who holds it from looking at the members until a change of them is made.
+	// changing has room for one, who holds it from looking at the members until a change of them is
+	// made.
 	changing chan struct{}
 
 	// ready is set while this node leads and has applied everything of earlier terms.
@@ -93,7 +98,8 @@ type Node struct {
 	done sync.WaitGroup
 }
 
-// Start opens the log and joins the group, which it makes where there is none and it is told the founders.
+// Start opens the log and joins the group, which it makes where there is none and it is told the
+// founders.
 func Start(opts Options) (*Node, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -192,7 +198,8 @@ func (n *Node) run(trans hraft.Transport) error {
 	return nil
 }
 
-// newRaft starts hashicorp/raft, which panics where it cannot read an entry of the log, or write a term.
+// newRaft starts hashicorp/raft, which panics where it cannot read an entry of the log, or write a
+// term.
 func (n *Node) newRaft(fsm *stateMachine, leading chan<- bool, trans hraft.Transport) (r *hraft.Raft, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -251,7 +258,8 @@ func (n *Node) followLeadership(leading <-chan bool) {
 	}
 }
 
-// takeOver applies everything of earlier terms, and tells the term in which this node leads, and whether it could.
+// takeOver applies everything of earlier terms, and tells the term in which this node leads, and
+// whether it could.
 func (n *Node) takeOver() (term uint64, ok bool) {
 	term = n.raft.CurrentTerm()
 	if err := n.barrier(); err != nil {
@@ -267,8 +275,8 @@ func (n *Node) barrier() error {
 	return n.await(func() error { return n.raft.Barrier(0).Error() })
 }
 
-// await waits for what hashicorp/raft was asked for, no longer than the node lasts: it forgets what waits in its queues when it
-// shuts down.
+// await waits for what hashicorp/raft was asked for, no longer than the node lasts: it forgets what
+// waits in its queues when it shuts down.
 func (n *Node) await(ask func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- ask() }()
@@ -298,14 +306,15 @@ func (n *Node) setLeading(now bool, term uint64) {
 	n.opts.Logger.Info("leadership", "leading", now, "term", term)
 }
 
-// Leading says whether this node can take proposals: it leads, and has applied everything of earlier terms.
+// Leading says whether this node can take proposals: it leads, and has applied everything of
+// earlier terms.
 func (n *Node) Leading() bool {
 	_, leading := n.leadership()
 	return leading
 }
 
-// leadership returns the term in which this node leads, if it does. What was made ready may have ended since, and another
-// leadership of this node's begun.
+// leadership returns the term in which this node leads, if it does. What was made ready may have
+// ended since, and another leadership of this node's begun.
 func (n *Node) leadership() (term uint64, leading bool) {
 	n.ready.Lock()
 	term, leading = n.ready.term, n.ready.leading
@@ -361,9 +370,9 @@ func (n *Node) housekeep() {
 	}
 }
 
-// holdLog says whether the log is kept for a follower that is being sent a snapshot, and for as many bytes
-// after that, which it needs to go on from there: else it would be sent another, and so on. It is not kept
-// without bound (D12).
+// holdLog says whether the log is kept for a follower that is being sent a snapshot, and for as
+// many bytes after that, which it needs to go on from there: else it would be sent another, and so
+// on. It is not kept without bound (D12).
 func (n *Node) holdLog(grown uint64) bool {
 	if n.snapshots.streams.Load() > 0 {
 		n.heldUntil = grown + n.opts.TruncateBytes
@@ -385,8 +394,8 @@ func (n *Node) advanceMark() {
 	}
 }
 
-// HoldLog keeps the log from being truncated for a node that is given the store's state outside of Raft, from a call
-// with true to one with false, and for a while after that (D5).
+// HoldLog keeps the log from being truncated for a node that is given the store's state outside of
+// Raft, from a call with true to one with false, and for a while after that (D5).
 func (n *Node) HoldLog(on bool) {
 	if on {
 		n.snapshots.streams.Add(1)
@@ -420,7 +429,8 @@ func (n *Node) fail(err error) {
 	}
 }
 
-// Close takes no more proposals, waits a while for the answers of those under way, and stops the node.
+// Close takes no more proposals, waits a while for the answers of those under way, and stops the
+// node.
 func (n *Node) Close() error {
 	n.flight.Lock()
 	n.flight.closing = true
@@ -437,8 +447,8 @@ func (n *Node) Close() error {
 	return errors.Join(err, n.closeFiles())
 }
 
-// awaitProposals returns when all proposals have their answer, or after closeTimeout: hashicorp/raft
-// forgets what waits in its queues when it shuts down.
+// awaitProposals returns when all proposals have their answer, or after closeTimeout:
+// hashicorp/raft forgets what waits in its queues when it shuts down.
 func (n *Node) awaitProposals() {
 	deadline := time.After(closeTimeout)
 	for {

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestOptions shows that Validate reports every fault, and that a node that does not start leaves its
-// listener and its registry as a stopped one does.
+// TestOptions shows that Validate reports every fault, and that a node that does not start leaves
+// its listener and its registry as a stopped one does.
 func TestOptions(t *testing.T) {
 	_, err := Start(Options{})
 	for _, field := range []string{"Dir", "NodeID", "Listener", "Store", "Fail"} {
@@ -26,8 +26,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRestart proves APP-2 and IDM-6 over planned restarts: what was acknowledged is there, and a retry gets
-// the same answer.
+// TestRestart proves APP-2 and IDM-6 over planned restarts: what was acknowledged is there, and a
+// retry gets the same answer.
 func TestRestart(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 5)
@@ -77,8 +77,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestTruncate proves D2: the log drops what the store holds on stable storage, and a crash right after
-// loses nothing.
+// TestTruncate proves D2: the log drops what the store holds on stable storage, and a crash right
+// after loses nothing.
 func TestTruncate(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -133,8 +133,8 @@ func TestTruncateNeedsFlush(t *testing.T) {
 	broken.Store(false)
 	<-truncated
 	b.stop()
-	// What a loss of power at that moment would have left, with the log as it was then, is covered by
-	// TestCrash; here the log was truncated since, and the old store must be refused.
+	// What a loss of power at that moment would have left, with the log as it was then, is covered
+	// by TestCrash; here the log was truncated since, and the old store must be refused.
 	b.disk = kept
 	if err := b.tryStart(); err == nil {
 		t.Error("a store that lacks what the log dropped was accepted")
@@ -157,8 +157,8 @@ func TestTruncateByBytes(t *testing.T) {
 	b.expect("run", 20)
 }
 
-// TestLogLost proves D2: under a store with data, a log that was removed or emptied is not taken for a new
-// one.
+// TestLogLost proves D2: under a store with data, a log that was removed or emptied is not taken
+// for a new one.
 func TestLogLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, b *bed){
 		"directory removed":  func(t *testing.T, b *bed) { removeAll(t, b.dir) },
@@ -205,8 +205,8 @@ func replaceLog(t *testing.T, b *bed) {
 	}
 }
 
-// TestStoreLost proves D2: a store that was emptied is rebuilt while the log has everything, and refused
-// once the log has dropped what the store must hold.
+// TestStoreLost proves D2: a store that was emptied is rebuilt while the log has everything, and
+// refused once the log has dropped what the store must hold.
 func TestStoreLost(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -237,8 +237,8 @@ func TestStoreLost(t *testing.T) {
 	b.start().expect("run", 10)
 }
 
-// TestStoreSetBack proves D2: a store put back from before the log dropped entries is refused; one from
-// before that is behind the log's begin by nothing is replayed.
+// TestStoreSetBack proves D2: a store put back from before the log dropped entries is refused; one
+// from before that is behind the log's begin by nothing is replayed.
 func TestStoreSetBack(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -288,8 +288,8 @@ func TestStartFailureCleansUp(t *testing.T) {
 	b.start().expect("run", 3)
 }
 
-// TestApplyFailure proves D10: an entry that cannot be applied stops the node, Fail is told once, and
-// nothing is acknowledged from then on, neither what came with it nor what comes later.
+// TestApplyFailure proves D10: an entry that cannot be applied stops the node, Fail is told once,
+// and nothing is acknowledged from then on, neither what came with it nor what comes later.
 func TestApplyFailure(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)
@@ -331,8 +331,8 @@ func TestApplyFailure(t *testing.T) {
 	}
 }
 
-// TestWaitLeadingStopped shows that who waits for a leader does not take a node that stopped itself for one
-// (D10).
+// TestWaitLeadingStopped shows that who waits for a leader does not take a node that stopped itself
+// for one (D10).
 func TestWaitLeadingStopped(t *testing.T) {
 	b := newBed(t).start()
 	b.node.fail(errors.New("the disk is gone"))
@@ -343,8 +343,8 @@ func TestWaitLeadingStopped(t *testing.T) {
 	}
 }
 
-// TestConfirmLeader proves READ-2: a leader confirms itself, and a store read after that sees every append
-// acknowledged before.
+// TestConfirmLeader proves READ-2: a leader confirms itself, and a store read after that sees every
+// append acknowledged before.
 func TestConfirmLeader(t *testing.T) {
 	b := newBed(t).start()
 	for n := range 10 {
@@ -363,8 +363,8 @@ func TestConfirmLeader(t *testing.T) {
 	}
 }
 
-// TestCloseAnswers proves D13: when a node closes, every proposal that is under way is answered, stored or
-// not, and Close returns at once. hashicorp/raft alone forgets what waits in its queues.
+// TestCloseAnswers proves D13: when a node closes, every proposal that is under way is answered,
+// stored or not, and Close returns at once. hashicorp/raft alone forgets what waits in its queues.
 func TestCloseAnswers(t *testing.T) {
 	for range 10 {
 		b := newBed(t).start()

@@ -21,18 +21,19 @@ type Options struct {
 	FS vfs.FS
 	// NodeID names this node in its cluster for ever. Required.
 	NodeID string
-	// Listener gives the connections of other members, and of nobody else: hashicorp/raft believes whoever is at the
-	// other end. Required; the node closes it.
+	// Listener gives the connections of other members, and of nobody else: hashicorp/raft believes
+	// whoever is at the other end. Required; the node closes it.
 	Listener net.Listener
 	// Dial connects to the member at an address. Default: TCP.
 	Dial func(address string, timeout time.Duration) (net.Conn, error)
 	// Advertise is the address at which the other members reach this node. Default: the listener's.
 	Advertise string
-	// Founders make a group where this node belongs to none, as its voters. Empty: the node waits for the leader of a
-	// group that it was made a member of. Exactly one of the founders of a group may be given them.
+	// Founders make a group where this node belongs to none, as its voters. Empty: the node waits
+	// for the leader of a group that it was made a member of. Exactly one of the founders of a
+	// group may be given them.
 	Founders []Member
-	// AskTerm asks another member for the term that it is in, for linearizable reads (READ-2). Default: nobody answers,
-	// which suits one voter.
+	// AskTerm asks another member for the term that it is in, for linearizable reads (READ-2).
+	// Default: nobody answers, which suits one voter.
 	AskTerm func(context.Context, Member) (uint64, error)
 	// Ask asks another member how far it is. Default: nobody answers.
 	Ask func(context.Context, Member) (Progress, error)
@@ -40,27 +41,28 @@ type Options struct {
 	Autopilot AutopilotOptions
 	// Store is where committed entries are applied. Required; the caller closes it after the node.
 	Store *storage.Store
-	// Fail is told why the node had to stop itself (D10). It should end the process; if it returns, the
-	// node answers nothing more. Required.
+	// Fail is told why the node had to stop itself (D10). It should end the process; if it returns,
+	// the node answers nothing more. Required.
 	Fail func(error)
-	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a leader for a majority
-	// before it steps down. Default: 1 s. An only voter does not wait.
+	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a
+	// leader for a majority before it steps down. Default: 1 s. An only voter does not wait.
 	ElectionTimeout time.Duration
-	// CommitTimeout is how long followers may learn later than the leader what is committed: so long may a read that is
-	// linearizable wait on a follower when nothing else is being written. So often the leader calls on every follower.
-	// Default: 10 ms.
+	// CommitTimeout is how long followers may learn later than the leader what is committed: so
+	// long may a read that is linearizable wait on a follower when nothing else is being written.
+	// So often the leader calls on every follower. Default: 10 ms.
 	CommitTimeout time.Duration
 	// SegmentBytes is the size of a file of the log. Default: 64 MiB.
 	SegmentBytes int
-	// CacheBytes bounds the entries that are kept in memory for followers and for apply. Default: 16 MiB.
+	// CacheBytes bounds the entries that are kept in memory for followers and for apply. Default:
+	// 16 MiB.
 	CacheBytes int
 	// TruncateBytes of new log make the node flush its store and drop the log's oldest entries.
 	// Default: 256 MiB.
 	TruncateBytes uint64
 	// TrailingEntries stay in the log after it was truncated, at least. Default: 64.
 	TrailingEntries uint64
-	// TrailingBytes stay in the log after it was truncated, about, so that a member that was away for a while need not
-	// be sent all there is. Default: 128 MiB.
+	// TrailingBytes stay in the log after it was truncated, about, so that a member that was away
+	// for a while need not be sent all there is. Default: 128 MiB.
 	TrailingBytes uint64
 	// Logger. Default: discards.
 	Logger *slog.Logger

@@ -30,7 +30,8 @@ func knowsOf(t *testing.T, id string, first hraft.Configuration, later ...hraft.
 	return n
 }
 
-// expectLeader starts nodes that reach each other, and wants one of them to be elected and to commit.
+// expectLeader starts nodes that reach each other, and wants one of them to be elected and to
+// commit.
 func expectLeader(t *testing.T, nodes ...*plainNode) {
 	t.Helper()
 	var rafts []*hraft.Raft
@@ -52,8 +53,9 @@ func expectLeader(t *testing.T, nodes ...*plainNode) {
 	t.Fatalf("%d nodes, which are a majority, elect nobody", len(nodes))
 }
 
-// TestPromotedIsElected: a leader is lost for good right after it has made another node a voter. That one knows, and makes a majority with the
-// leader, so that it is committed; the third does not know yet. The two that are left are a majority of three, and must go on (D4).
+// TestPromotedIsElected: a leader is lost for good right after it has made another node a voter.
+// That one knows, and makes a majority with the leader, so that it is committed; the third does not
+// know yet. The two that are left are a majority of three, and must go on (D4).
 func TestPromotedIsElected(t *testing.T) {
 	t.Parallel()
 	before := votersIn([]hraft.ServerID{"lost", "behind"}, "promoted")
@@ -61,8 +63,9 @@ func TestPromotedIsElected(t *testing.T) {
 	expectLeader(t, knowsOf(t, "behind", before), knowsOf(t, "promoted", before, after))
 }
 
-// TestPromotedWithoutKnowing: of two that were made voters at once, the first does not know it of itself, and two of the three others are lost.
-// Whom the second asks for a vote has to give it, though it is none to give by what it knows.
+// TestPromotedWithoutKnowing: of two that were made voters at once, the first does not know it of
+// itself, and two of the three others are lost. Whom the second asks for a vote has to give it,
+// though it is none to give by what it knows.
 func TestPromotedWithoutKnowing(t *testing.T) {
 	t.Parallel()
 	before := votersIn([]hraft.ServerID{"lost", "lost too", "old"}, "first", "second")

@@ -10,16 +10,16 @@ import (
 	"runlog/storage"
 )
 
-// maxEntryBytes is far above what a proposal holds. raft-wal writes entries of any size and refuses to
-// read those over 64 MiB, after which no node would start again.
+// maxEntryBytes is far above what a proposal holds. raft-wal writes entries of any size and refuses
+// to read those over 64 MiB, after which no node would start again.
 const maxEntryBytes = 60 << 20
 
-// Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. An error means that the
-// entry is not stored, and that done is not called.
+// Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. An error means
+// that the entry is not stored, and that done is not called.
 //
-// Otherwise done is called once, from a goroutine of the node's that it must not hold up: with the outcomes of
-// the proposal's commands, in order, once the entry is durable and applied; or with ErrNotLeader (not stored)
-// or ErrUnknown.
+// Otherwise done is called once, from a goroutine of the node's that it must not hold up: with the
+// outcomes of the proposal's commands, in order, once the entry is durable and applied; or with
+// ErrNotLeader (not stored) or ErrUnknown.
 func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	if len(data) > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
@@ -63,9 +63,9 @@ type proposal struct {
 	next   *proposal // of the same memory, proposed later
 }
 
-// answers are the proposals without an answer. Nearly all get theirs from the state machine, as soon as their
-// entry is applied: to wait for hashicorp/raft's future would cost another switch of goroutines. An entry is
-// known by its memory, which nothing else can occupy before it is answered.
+// answers are the proposals without an answer. Nearly all get theirs from the state machine, as
+// soon as their entry is applied: to wait for hashicorp/raft's future would cost another switch of
+// goroutines. An entry is known by its memory, which nothing else can occupy before it is answered.
 type answers struct {
 	mu      sync.Mutex
 	waiting map[*byte]*proposal
@@ -135,8 +135,8 @@ func (n *Node) applied(data []byte, outcomes []storage.Outcome) {
 	}
 }
 
-// answer tells what became of a proposal. Nothing may be acknowledged by a node that could not write or apply
-// (D10).
+// answer tells what became of a proposal. Nothing may be acknowledged by a node that could not
+// write or apply (D10).
 func (n *Node) answer(p *proposal, outcomes []storage.Outcome, err error) {
 	if n.failed.Load() {
 		outcomes, err = nil, fmt.Errorf("%w: %w", ErrUnknown, errStopped)
@@ -144,8 +144,8 @@ func (n *Node) answer(p *proposal, outcomes []storage.Outcome, err error) {
 	p.done(outcomes, err)
 }
 
-// settle waits for what hashicorp/raft says of each proposal, in order, and answers those that the state
-// machine has not.
+// settle waits for what hashicorp/raft says of each proposal, in order, and answers those that the
+// state machine has not.
 func (n *Node) settle() {
 	defer close(n.settled)
 	for p := range n.settling {

@@ -11,14 +11,15 @@ import (
 type Recovered struct {
 	// Members of the group before, as far as the node knew.
 	Members []Member
-	// LastIndex and LastTerm are the end of its log, of which everything counts as committed from now on; Applied is what
-	// its store held.
+	// LastIndex and LastTerm are the end of its log, of which everything counts as committed from
+	// now on; Applied is what its store held.
 	LastIndex, LastTerm, Applied uint64
 }
 
-// Recover makes a node that does not run the only voter of its group, after the majority of the group was lost for good.
-// What only the lost nodes had is lost, acknowledged or not; and they must never run again, or there are two groups.
-// Everything that this node's log holds counts as committed. The options are those of Start.
+// Recover makes a node that does not run the only voter of its group, after the majority of the
+// group was lost for good. What only the lost nodes had is lost, acknowledged or not; and they must
+// never run again, or there are two groups. Everything that this node's log holds counts as
+// committed. The options are those of Start.
 func Recover(opts Options) (r Recovered, err error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -44,7 +45,8 @@ func Recover(opts Options) (r Recovered, err error) {
 	return r, err
 }
 
-// standing reads who belonged to the group, and how far the node is, from its log and its newest snapshot.
+// standing reads who belonged to the group, and how far the node is, from its log and its newest
+// snapshot.
 func (n *Node) standing() (Recovered, error) {
 	first, last, err := n.logBounds()
 	if err != nil {

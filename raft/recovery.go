@@ -24,8 +24,8 @@ func (n *Node) logBounds() (first, last uint64, err error) {
 	return first, last, err
 }
 
-// reconcile completes what a crash in an install left undone, and compares log, store and marks with each other
-// before this node may vote (D2, D5).
+// reconcile completes what a crash in an install left undone, and compares log, store and marks
+// with each other before this node may vote (D2, D5).
 func (n *Node) reconcile() error {
 	newest, err := n.finishInstall(n.snapshots.newest())
 	if err != nil {
@@ -39,16 +39,17 @@ func (n *Node) reconcile() error {
 	return n.checkLog(newest)
 }
 
-// finishInstall records the snapshot of a store that was installed, where a crash came before that: the store
-// itself knows what it stands for. The same makes a snapshot of a store that was installed before the node was
-// started for the first time.
+// finishInstall records the snapshot of a store that was installed, where a crash came before that:
+// the store itself knows what it stands for. The same makes a snapshot of a store that was
+// installed before the node was started for the first time.
 func (n *Node) finishInstall(newest drop) (drop, error) {
 	installed, applied := n.opts.Store.Installed(), n.opts.Store.Applied()
 	if installed <= newest.index {
 		return newest, nil
 	}
-	// Nothing is applied before the record, so that the store is where the install left it. The mark may be ahead only where the log
-	// goes on from there: the store had lost what was not flushed, and was given the state of a node that had lost more.
+	// Nothing is applied before the record, so that the store is where the install left it. The
+	// mark may be ahead only where the log goes on from there: the store had lost what was not
+	// flushed, and was given the state of a node that had lost more.
 	goesOn, err := n.goesOn(place{applied.Index, applied.Term})
 	if err != nil {
 		return drop{}, err
@@ -75,7 +76,8 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	return newest, err
 }
 
-// goesOn tells whether the log has an entry, by index and term, and all that follow it up to the mark.
+// goesOn tells whether the log has an entry, by index and term, and all that follow it up to the
+// mark.
 func (n *Node) goesOn(p place) (bool, error) {
 	_, last, err := n.logBounds()
 	if err != nil || last < n.mark.index || last < p.index {
@@ -84,8 +86,9 @@ func (n *Node) goesOn(p place) (bool, error) {
 	return n.logs.holds(p)
 }
 
-// reachTerm gives a node the term of the store that it was given outside of Raft, as if it had heard from that term's
-// leader. One that has a log and no term has lost its vote, and checkTerm says so.
+// reachTerm gives a node the term of the store that it was given outside of Raft, as if it had
+// heard from that term's leader. One that has a log and no term has lost its vote, and checkTerm
+// says so.
 func (n *Node) reachTerm(term uint64) error {
 	if n.stable.state.term >= term {
 		return nil
@@ -97,8 +100,8 @@ func (n *Node) reachTerm(term uint64) error {
 	return n.stable.SetUint64([]byte(keyCurrentTerm), term)
 }
 
-// dropOldLog drops the log that a node had before a snapshot was installed, where a crash came before
-// hashicorp/raft did that.
+// dropOldLog drops the log that a node had before a snapshot was installed, where a crash came
+// before hashicorp/raft did that.
 func (n *Node) dropOldLog(installed drop) error {
 	first, last, err := n.logBounds()
 	if err != nil || last == 0 || first > installed.index {
@@ -148,8 +151,8 @@ func (n *Node) checkLog(newest drop) error {
 	return nil
 }
 
-// checkTerm compares the remembered term with that of the log's last entry, and of a snapshot that was
-// installed: a node that forgot a term could vote in it again.
+// checkTerm compares the remembered term with that of the log's last entry, and of a snapshot that
+// was installed: a node that forgot a term could vote in it again.
 func (n *Node) checkTerm(last uint64, newest drop) error {
 	term := uint64(0)
 	if newest.meta.Installed {
@@ -196,9 +199,9 @@ func (n *Node) bootstrap(trans hraft.Transport) error {
 	return nil
 }
 
-// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the term,
-// then the configuration, so that it could never elect a leader. It is in term 1, has never voted and has
-// nothing else: a node that voted may have acknowledged events, and has lost them.
+// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the
+// term, then the configuration, so that it could never elect a leader. It is in term 1, has never
+// voted and has nothing else: a node that voted may have acknowledged events, and has lost them.
 func (n *Node) bootstrapInterrupted() bool {
 	last, lastErr := n.logs.LastIndex()
 	list, listErr := n.snapshots.List()

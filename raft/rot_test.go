@@ -15,12 +15,12 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// markDelay is how much later than an answer the commit mark may be on stable storage. A mark for each
-// entry would cost a second fsync (D3).
+// markDelay is how much later than an answer the commit mark may be on stable storage. A mark for
+// each entry would cost a second fsync (D3).
 const markDelay = 1200 * time.Millisecond
 
-// rotten is the log of a node that lost power before its store was ever flushed, so that the log alone
-// holds what was acknowledged.
+// rotten is the log of a node that lost power before its store was ever flushed, so that the log
+// alone holds what was acknowledged.
 type rotten struct {
 	dir     string
 	segment string // the file's name
@@ -46,8 +46,9 @@ func newRotten(t *testing.T) *rotten {
 	return &rotten{b.dir, filepath.Base(files[0]), data, events}
 }
 
-// frame is a piece of a segment of raft-wal: type (1), reserved (3), length (4, little endian), and the
-// payload, up to a multiple of 8. Type 1 is an entry; 3 a commit, which has a checksum for its length.
+// frame is a piece of a segment of raft-wal: type (1), reserved (3), length (4, little endian), and
+// the payload, up to a multiple of 8. Type 1 is an entry; 3 a commit, which has a checksum for its
+// length.
 type frame struct {
 	typ          byte
 	start, bytes int // of the payload
@@ -66,8 +67,8 @@ func (r *rotten) frames() []frame {
 	return all
 }
 
-// start starts a node on a copy of the log with other bytes in its segment, and tells what became of the
-// events: an error when some are not there and nobody was told.
+// start starts a node on a copy of the log with other bytes in its segment, and tells what became
+// of the events: an error when some are not there and nobody was told.
 func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
 	t.Helper()
 	b := newBed(t)
@@ -108,8 +109,8 @@ func (r *rotten) flipped(at int, bit int) []byte {
 	return data
 }
 
-// TestEntryRot proves D3: no flipped bit in an entry of the log makes a node skip the entry, or take it for
-// another one; it does not start, or stops.
+// TestEntryRot proves D3: no flipped bit in an entry of the log makes a node skip the entry, or
+// take it for another one; it does not start, or stops.
 func TestEntryRot(t *testing.T) {
 	t.Parallel()
 	r := newRotten(t)
@@ -120,7 +121,8 @@ func TestEntryRot(t *testing.T) {
 		if f.typ != 1 {
 			continue
 		}
-		// Index, term and type come first, a byte each in a young log; then the length and the data.
+		// Index, term and type come first, a byte each in a young log; then the length and the
+		// data.
 		for k := range 8 {
 			at, bit := f.start+k%4, rng.IntN(8)
 			if k == 2 {
@@ -141,8 +143,8 @@ func TestEntryRot(t *testing.T) {
 	t.Logf("%d flipped bits were noticed", found)
 }
 
-// TestTailRot proves D2: what looks like a write that the crash cut off, but was acknowledged, is noticed.
-// raft-wal alone takes a damaged tail for an unfinished write and drops it.
+// TestTailRot proves D2: what looks like a write that the crash cut off, but was acknowledged, is
+// noticed. raft-wal alone takes a damaged tail for an unfinished write and drops it.
 func TestTailRot(t *testing.T) {
 	t.Parallel()
 	r := newRotten(t)
@@ -194,8 +196,8 @@ func TestTailLost(t *testing.T) {
 	}
 }
 
-// TestLogLostBeforeFlush proves D2: a log that was removed is missed even when the store had not been
-// flushed.
+// TestLogLostBeforeFlush proves D2: a log that was removed is missed even when the store had not
+// been flushed.
 func TestLogLostBeforeFlush(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).start()
@@ -208,8 +210,9 @@ func TestLogLostBeforeFlush(t *testing.T) {
 	}
 }
 
-// TestLargeEntry shows that the log never acknowledges an entry that it cannot read back: raft-wal writes
-// entries of any size and refuses to read those over 64 MiB, after which no node starts again (D12).
+// TestLargeEntry shows that the log never acknowledges an entry that it cannot read back: raft-wal
+// writes entries of any size and refuses to read those over 64 MiB, after which no node starts
+// again (D12).
 func TestLargeEntry(t *testing.T) {
 	b := newBed(t)
 	b.disk = vfs.NewMem()
@@ -226,9 +229,9 @@ func TestLargeEntry(t *testing.T) {
 	b.expect("run", 2)
 }
 
-// TestYoungLogLost proves D2 for a node's first second, before there is a commit mark: a node that has led
-// is not made anew because its log is empty. Only a group that was never complete is, which is in term 1
-// and has never voted.
+// TestYoungLogLost proves D2 for a node's first second, before there is a commit mark: a node that
+// has led is not made anew because its log is empty. Only a group that was never complete is, which
+// is in term 1 and has never voted.
 func TestYoungLogLost(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)

@@ -13,14 +13,15 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// frameHeader is the size of raft-wal's frame header: type (1), reserved (3), length (4, little endian).
+// frameHeader is the size of raft-wal's frame header: type (1), reserved (3), length (4, little
+// endian).
 const frameHeader = 8
 
-// finishRotation completes what a crash between two steps of raft-wal (v0.4.1) left undone. The append
-// that fills a segment seals it in the same fsync; the meta data that begins the next segment is
-// committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves it the tail, so
-// that every later append fails. It is called before wal.Open, and changes nothing in a log that ends
-// before the commit mark.
+// finishRotation completes what a crash between two steps of raft-wal (v0.4.1) left undone. The
+// append that fills a segment seals it in the same fsync; the meta data that begins the next
+// segment is committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves
+// it the tail, so that every later append fails. It is called before wal.Open, and changes nothing
+// in a log that ends before the commit mark.
 func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 	meta := logMeta{disk: files.disk, dir: dir}
 	state, err := meta.Load(dir)
@@ -63,8 +64,8 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 	return nil
 }
 
-// noSegments refuses segments that no meta data tells of: wal.Open would delete them. A new log's are made after its meta
-// data.
+// noSegments refuses segments that no meta data tells of: wal.Open would delete them. A new log's
+// are made after its meta data.
 func noSegments(files walFiles, dir string) error {
 	found, err := files.segments(dir)
 	if err == nil && len(found) > 0 {
@@ -73,9 +74,10 @@ func noSegments(files walFiles, dir string) error {
 	return err
 }
 
-// settleTail puts on stable storage what a process that was killed has written to the tail and not synced, and the names in
-// the directory. What is found is in the log from here on: a leader is told so when it sends it again, without a write, and
-// once the segment counts as sealed nothing syncs it any more.
+// settleTail puts on stable storage what a process that was killed has written to the tail and not
+// synced, and the names in the directory. What is found is in the log from here on: a leader is
+// told so when it sends it again, without a write, and once the segment counts as sealed nothing
+// syncs it any more.
 func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) {
 	f, err := files.OpenWriter(dir, segment.FileName(tail))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,9 +96,10 @@ func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) 
 	return nil
 }
 
-// writeAgain writes what a file says over itself, but for zeros. After a sync that failed, Linux counts pages as written that are not, and
-// shows what they should say until they leave its memory: a process that stopped itself over it is started again, reads them, and
-// its sync would have nothing to do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+// writeAgain writes what a file says over itself, but for zeros. After a sync that failed, Linux
+// counts pages as written that are not, and shows what they should say until they leave its memory:
+// a process that stopped itself over it is started again, reads them, and its sync would have
+// nothing to do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 func writeAgain(f types.WritableFile) error {
 	piece := make([]byte, zeroPiece)
 	for at := int64(0); ; at += int64(len(piece)) {
@@ -115,7 +118,8 @@ func writeAgain(f types.WritableFile) error {
 	}
 }
 
-// sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's index.
+// sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's
+// index.
 func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, last uint64, err error) {
 	w, err := segment.NewFiler(dir, files).RecoverTail(tail)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,8 +133,8 @@ func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, las
 	return indexStart, w.LastIndex(), err
 }
 
-// sealIsWhole tells an index that was written out with its entries from the torn write of one, whose
-// entries the recovery has dropped: such an index lists more entries than there are.
+// sealIsWhole tells an index that was written out with its entries from the torn write of one,
+// whose entries the recovery has dropped: such an index lists more entries than there are.
 func sealIsWhole(files walFiles, dir string, tail *types.SegmentInfo, indexStart, last uint64) (_ bool, err error) {
 	f, err := files.disk.Open(files.disk.PathJoin(dir, segment.FileName(*tail)))
 	if err != nil {
@@ -145,8 +149,8 @@ func sealIsWhole(files walFiles, dir string, tail *types.SegmentInfo, indexStart
 	return header[0] == segment.FrameIndex && listed > 0 && tail.BaseIndex+listed-1 == last, nil
 }
 
-// breakSeal wipes the header of a torn index, so that the segment ends where its last whole write ends.
-// Nothing of the torn write was acknowledged.
+// breakSeal wipes the header of a torn index, so that the segment ends where its last whole write
+// ends. Nothing of the torn write was acknowledged.
 func breakSeal(files walFiles, dir string, tail *types.SegmentInfo, indexStart uint64) error {
 	f, err := files.open(dir, segment.FileName(*tail))
 	if err != nil {

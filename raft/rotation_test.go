@@ -10,8 +10,9 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 )
 
-// sealedTail leaves a log as a kill does between the fsync that seals a segment and the commit of the meta
-// data that begins the next: events of "run" were acknowledged, and the tail's file is returned.
+// sealedTail leaves a log as a kill does between the fsync that seals a segment and the commit of
+// the meta data that begins the next: events of "run" were acknowledged, and the tail's file is
+// returned.
 func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 	t.Helper()
 	files := func() []string {
@@ -26,7 +27,8 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 		for len(files()) < segments {
 			b.fill("run", events, 1)
 			events++
-			// The rotation runs beside the appends; the next one would lie in the new segment already.
+			// The rotation runs beside the appends; the next one would lie in the new segment
+			// already.
 			for sealed := files()[segments-2]; hasIndex(t, sealed) && len(files()) < segments; {
 				time.Sleep(time.Millisecond)
 			}
@@ -60,8 +62,8 @@ func hasIndex(t *testing.T, file string) bool {
 	return findFrame(data, segment.FrameIndex) >= 0
 }
 
-// TestCrashInRotation proves APP-2 and D3: a node whose log was cut off between sealing a segment and
-// beginning the next starts, has every event, and takes more.
+// TestCrashInRotation proves APP-2 and D3: a node whose log was cut off between sealing a segment
+// and beginning the next starts, has every event, and takes more.
 func TestCrashInRotation(t *testing.T) {
 	b := newBed(t)
 	events, _ := sealedTail(t, b)
@@ -77,8 +79,8 @@ func TestCrashInRotation(t *testing.T) {
 	}
 }
 
-// TestTornSeal: the write that seals a segment is torn. Its entries were not acknowledged; the node starts
-// with those before it and takes more.
+// TestTornSeal: the write that seals a segment is torn. Its entries were not acknowledged; the node
+// starts with those before it and takes more.
 func TestTornSeal(t *testing.T) {
 	b := newBed(t)
 	events, tail := sealedTail(t, b)

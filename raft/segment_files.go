@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// segmentFiles is raft-wal's file system (D3). A segment is filled with zeros before it is handed out, so that
-// a write changes no metadata of the file and fdatasync has nothing else to write; the next segment is made
-// ready in the background while one is in use.
+// segmentFiles is raft-wal's file system (D3). A segment is filled with zeros before it is handed
+// out, so that a write changes no metadata of the file and fdatasync has nothing else to write; the
+// next segment is made ready in the background while one is in use.
 type segmentFiles struct {
 	walFiles
 	dir  string
@@ -36,19 +36,20 @@ const (
 	// zeroPiece is synced at a time, with a pause, so that appends do not wait for the disk.
 	zeroPiece = 256 << 10
 	zeroPause = time.Millisecond
-	// zeroWrite is written at a time. The kernel keeps what was written together in one piece of its cache, and
-	// writes such a piece out as a whole when any byte of it changes: a page it must be, or every small entry
-	// would cost as much as the largest piece, some 300 KiB.
+	// zeroWrite is written at a time. The kernel keeps what was written together in one piece of
+	// its cache, and writes such a piece out as a whole when any byte of it changes: a page it must
+	// be, or every small entry would cost as much as the largest piece, some 300 KiB.
 	zeroWrite = 4 << 10
 )
 
-// openSegmentFiles prepares dir, which exists, for segments of a size. A new log waits for its first one. close
-// ends it.
+// openSegmentFiles prepares dir, which exists, for segments of a size. A new log waits for its
+// first one. close ends it.
 func openSegmentFiles(disk vfs.FS, dir string, size int64, log *slog.Logger) (*segmentFiles, error) {
 	f := &segmentFiles{walFiles: walFiles{disk}, dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
 	for _, name := range []string{newFile, spareFile} {
-		// A loss of power may have taken back the renaming of a spare that was written to already: what is
-		// found is not known to be zeros, and a later end of the log could be misread in it.
+		// A loss of power may have taken back the renaming of a spare that was written to already:
+		// what is found is not known to be zeros, and a later end of the log could be misread in
+		// it.
 		if err := disk.Remove(disk.PathJoin(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("raft: %w", err)
 		}
@@ -72,8 +73,8 @@ func (f *segmentFiles) close() {
 	f.done.Wait()
 }
 
-// Create makes a segment: of the spare, or, where that is not ready, of reserved blocks, which are slower to
-// write but right.
+// Create makes a segment: of the spare, or, where that is not ready, of reserved blocks, which are
+// slower to write but right.
 func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
 	defer f.ask(int64(size))
 	if !f.takeSpare(int64(size)) {
@@ -115,8 +116,8 @@ func (f *segmentFiles) ask(size int64) {
 	}
 }
 
-// prepare makes spares. Trouble is no reason to stop: Create does without, and a full disk shows where it
-// hurts, in the log's next write.
+// prepare makes spares. Trouble is no reason to stop: Create does without, and a full disk shows
+// where it hurts, in the log's next write.
 func (f *segmentFiles) prepare() {
 	for {
 		select {
@@ -160,8 +161,8 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	return nil
 }
 
-// zero fills a file, piece by piece, each synced, with pauses: one sync of it all would hold up the appends
-// beside it. Without a pause nothing is beside it.
+// zero fills a file, piece by piece, each synced, with pauses: one sync of it all would hold up the
+// appends beside it. Without a pause nothing is beside it.
 func (f *segmentFiles) zero(file vfs.File, size int64, pause time.Duration) error {
 	zeros := make([]byte, zeroWrite)
 	for at := int64(0); at < size; {

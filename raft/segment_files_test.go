@@ -39,8 +39,8 @@ func waitSpare(t *testing.T, f *segmentFiles, size int64) {
 	t.Fatal("no spare segment")
 }
 
-// TestSegmentsAreZeros proves D3: every segment reads as zeros when it is handed out, the later ones from files
-// that were written before, and a sync leaves what was written.
+// TestSegmentsAreZeros proves D3: every segment reads as zeros when it is handed out, the later
+// ones from files that were written before, and a sync leaves what was written.
 func TestSegmentsAreZeros(t *testing.T) {
 	dir := t.TempDir()
 	f := openSegmentFilesForTest(t, dir)
@@ -110,8 +110,8 @@ func TestSpareOfAnotherSize(t *testing.T) {
 	}
 }
 
-// TestNoBlocksReserved: a segment is made also where the file system cannot reserve its blocks, or a signal comes; a full
-// disk shows.
+// TestNoBlocksReserved: a segment is made also where the file system cannot reserve its blocks, or
+// a signal comes; a full disk shows.
 func TestNoBlocksReserved(t *testing.T) {
 	for reason, made := range map[error]bool{syscall.EOPNOTSUPP: true, syscall.EINTR: true, syscall.ENOSPC: false} {
 		disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {

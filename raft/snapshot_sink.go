@@ -10,8 +10,8 @@ import (
 	"runlog/storage"
 )
 
-// snapshotSink takes the metadata of a local snapshot, or the bytes of one that comes from a leader. One
-// goroutine uses it.
+// snapshotSink takes the metadata of a local snapshot, or the bytes of one that comes from a
+// leader. One goroutine uses it.
 type snapshotSink struct {
 	s      *snapshotStore
 	id     string
@@ -94,8 +94,8 @@ func (k *snapshotSink) Close() error {
 	return k.err
 }
 
-// fits compares what came with what the leader said of it: it may end before the index where only entries lie
-// between that are none of the store's; see describe.
+// fits compares what came with what the leader said of it: it may end before the index where only
+// entries lie between that are none of the store's; see describe.
 func (k *snapshotSink) fits() error {
 	a := &k.received.Applied
 	if a.Index < k.meta.Index || a.Index == k.meta.Index && a.Term == k.meta.Term {

@@ -16,13 +16,15 @@ import (
 	"runlog/storage"
 )
 
-// snapshotStore is where hashicorp/raft puts snapshots and takes them from. What lies on disk of a snapshot
-// is a record of it, in the small file "snapshots": the data is the store (D5). So there are three things that
-// hashicorp/raft takes for one:
+// snapshotStore is where hashicorp/raft puts snapshots and takes them from. What lies on disk of a
+// snapshot is a record of it, in the small file "snapshots": the data is the store (D5). So there
+// are three things that hashicorp/raft takes for one:
 //
 //   - a local snapshot, by which the log may be dropped: Persist records its metadata;
-//   - the snapshot that a far-behind follower is sent: Open makes a checkpoint of now, and tells its index;
-//   - the snapshot that comes from a leader: the sink hands it to the store, and Restore installs it.
+//   - the snapshot that a far-behind follower is sent: Open makes a checkpoint of now, and tells
+//     its index;
+//   - the snapshot that comes from a leader: the sink hands it to the store, and Restore installs
+//     it.
 //
 // docs/adr/0006-snapshots.md tells why the indexes fit.
 type snapshotStore struct {
@@ -32,13 +34,15 @@ type snapshotStore struct {
 	logs   *logStore // is told after which snapshot it begins
 	stable *stableStore
 
-	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it (HoldLog).
+	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
+	// (HoldLog).
 	streams atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		records  []snapshotRecord // the newest first; what the file says
-		incoming *snapshotSink    // what comes from a leader, from its first byte until Restore has ended
+		records []snapshotRecord // the newest first; what the file says
+		// what comes from a leader, from its first byte until Restore has ended
+		incoming *snapshotSink
 	}
 }
 
@@ -47,8 +51,8 @@ type place struct{ index, term uint64 }
 
 var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 
-// errInstalling says that no local snapshot can be recorded while one from a leader comes in: hashicorp/raft
-// would go on from whichever ends last.
+// errInstalling says that no local snapshot can be recorded while one from a leader comes in:
+// hashicorp/raft would go on from whichever ends last.
 var errInstalling = errors.New("raft: a snapshot is being installed")
 
 // snapshotRecord is what is kept of a snapshot.
@@ -62,13 +66,15 @@ type snapshotRecord struct {
 type snapshotMeta struct {
 	// Applied is the index that the store held on stable storage when the snapshot was recorded.
 	Applied uint64 `json:"applied"`
-	// Installed says that the snapshot came from a leader, so that the log may begin after it, empty.
+	// Installed says that the snapshot came from a leader, so that the log may begin after it,
+	// empty.
 	Installed bool `json:"installed,omitempty"`
 }
 
 const (
 	snapshotsFile = "snapshots"
-	// snapshotsKept has room for one that hashicorp/raft has listed, and opens when there is a newer one.
+	// snapshotsKept has room for one that hashicorp/raft has listed, and opens when there is a
+	// newer one.
 	snapshotsKept = 2
 )
 
@@ -118,9 +124,9 @@ func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
 
 // Create begins a snapshot, a local one or one that comes: what is done with the sink tells which.
 //
-// A leader that was deposed may still be sending, and what it applied since can be of a later term than the one
-// it sends in, which this node has been told of. With such a snapshot the log would end in a term that this node
-// has never been in; the leader of that term will send another.
+// A leader that was deposed may still be sending, and what it applied since can be of a later term
+// than the one it sends in, which this node has been told of. With such a snapshot the log would
+// end in a term that this node has never been in; the leader of that term will send another.
 func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64, members hraft.Configuration,
 	membersIndex uint64, _ hraft.Transport) (hraft.SnapshotSink, error) {
 	now, err := s.stable.GetUint64([]byte(keyCurrentTerm))
@@ -135,7 +141,8 @@ func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64
 	}}, nil
 }
 
-// record keeps the metadata of a snapshot, whose data the store has on stable storage, and returns its id.
+// record keeps the metadata of a snapshot, whose data the store has on stable storage, and returns
+// its id.
 func (s *snapshotStore) record(m *hraft.SnapshotMeta, meta snapshotMeta) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,9 +195,10 @@ func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, err
 
 // describe turns the metadata of the newest local snapshot into those of a checkpoint.
 //
-// A checkpoint reaches at least as far as the store did then. Where it does not reach past the snapshot's own
-// index, what lies between are entries that are none of the store's, so that it is the state at that index
-// too; and the log may begin right after that index, so that it must be told.
+// A checkpoint reaches at least as far as the store did then. Where it does not reach past the
+// snapshot's own index, what lies between are entries that are none of the store's, so that it is
+// the state at that index too; and the log may begin right after that index, so that it must be
+// told.
 func describe(meta *hraft.SnapshotMeta, c *storage.Checkpoint) error {
 	meta.Size = c.Size()
 	if c.Applied.Index <= meta.Index {
@@ -216,7 +224,8 @@ func (o *outgoing) Close() error {
 	return o.c.Close()
 }
 
-// install makes the snapshot that came under an id the store. It is called by the goroutine that applies.
+// install makes the snapshot that came under an id the store. It is called by the goroutine that
+// applies.
 func (s *snapshotStore) install(id string) error {
 	s.mu.Lock()
 	in := s.mu.incoming

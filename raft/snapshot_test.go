@@ -13,9 +13,9 @@ import (
 	"runlog/storage"
 )
 
-// TestFarBehind proves D5: a follower that is behind the begin of everybody's log gets a snapshot while the
-// leader keeps writing and drops more of its log, goes on from there, and ends with the same store, byte for
-// byte; over two losses of power, and with the leadership moving on to it.
+// TestFarBehind proves D5: a follower that is behind the begin of everybody's log gets a snapshot
+// while the leader keeps writing and drops more of its log, goes on from there, and ends with the
+// same store, byte for byte; over two losses of power, and with the leadership moving on to it.
 func TestFarBehind(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1, TruncateBytes: 4 << 10})
 	g.fill("run", 0, 10)
@@ -69,9 +69,9 @@ func TestFarBehind(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// TestSnapshotTellsItsOwnIndex proves D5: what a follower is told of a snapshot is what the checkpoint holds,
-// members included; and where the store is behind the snapshot's index by entries that are none of its own, it
-// is the index after which the leader's log may begin.
+// TestSnapshotTellsItsOwnIndex proves D5: what a follower is told of a snapshot is what the
+// checkpoint holds, members included; and where the store is behind the snapshot's index by entries
+// that are none of its own, it is the index after which the leader's log may begin.
 func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	m := g.leader()
@@ -130,8 +130,8 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g.halt(m, false)
 }
 
-// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and for as much
-// again afterwards, and not without bound.
+// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and
+// for as much again afterwards, and not without bound.
 func TestLogIsHeld(t *testing.T) {
 	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
 	for i, step := range []struct {
@@ -139,7 +139,8 @@ func TestLogIsHeld(t *testing.T) {
 		grown   uint64
 		held    bool
 	}{
-		{0, 100, false}, {1, 100, true}, {2, 250, true}, {0, 349, true}, {0, 350, false}, {0, 100, false}, // truncated
+		// truncated
+		{0, 100, false}, {1, 100, true}, {2, 250, true}, {0, 349, true}, {0, 350, false}, {0, 100, false},
 		{1, 799, true}, {1, 800, false}, {0, 100, false},
 	} {
 		n.snapshots.streams.Store(step.streams)
@@ -216,9 +217,9 @@ var installSteps = []struct {
 	{"log dropped", func(t *testing.T, i *installer) { i.restore(t); i.removeOldLogs(t) }, true},
 }
 
-// TestCrashBetweenInstallSteps proves D5 and D2: a node that loses its power between any two steps of an
-// install starts, from the old or from the new store, passes its own checks, starts once more, and catches up
-// with its group.
+// TestCrashBetweenInstallSteps proves D5 and D2: a node that loses its power between any two steps
+// of an install starts, from the old or from the new store, passes its own checks, starts once
+// more, and catches up with its group.
 func TestCrashBetweenInstallSteps(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
 	n := 10
@@ -273,8 +274,9 @@ func (m *member) misbelieve(t *testing.T, n uint64) {
 	}
 }
 
-// TestOverruledLog proves D5: a node whose log goes on past the snapshot that it is sent, with entries that the
-// group never committed, drops them; a node that had to do so while it ran stops, and starts well.
+// TestOverruledLog proves D5: a node whose log goes on past the snapshot that it is sent, with
+// entries that the group never committed, drops them; a node that had to do so while it ran stops,
+// and starts well.
 func TestOverruledLog(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
 	n := 10
@@ -317,8 +319,8 @@ func TestOverruledLog(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// TestInstalledLogLost proves D2 after an install: a node that lost the log which followed its snapshot, its
-// term, or the store itself, does not start.
+// TestInstalledLogLost proves D2 after an install: a node that lost the log which followed its
+// snapshot, its term, or the store itself, does not start.
 func TestInstalledLogLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, m *member){
 		"log":   func(t *testing.T, m *member) { remove(t, m.wal()) },
@@ -349,8 +351,8 @@ func TestInstalledLogLost(t *testing.T) {
 	}
 }
 
-// TestSeeded proves D5: a new node whose store was installed before it was ever started joins from there, and
-// is sent no snapshot.
+// TestSeeded proves D5: a new node whose store was installed before it was ever started joins from
+// there, and is sent no snapshot.
 func TestSeeded(t *testing.T) {
 	g := newGroup(t, 1, Options{})
 	g.fill("run", 0, 10)
@@ -378,9 +380,9 @@ func TestSeeded(t *testing.T) {
 	g.expectEqual(15)
 }
 
-// TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is refused and
-// leaves nothing; so is what a deposed leader sends; one comes at a time, and no local snapshot is recorded
-// meanwhile.
+// TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is
+// refused and leaves nothing; so is what a deposed leader sends; one comes at a time, and no local
+// snapshot is recorded meanwhile.
 func TestIncoming(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	g.fill("run", 0, 5)
@@ -445,8 +447,9 @@ func TestIncoming(t *testing.T) {
 	g.halt(leader, false)
 }
 
-// TestSeedBelowTheMark proves D2 and D5: a node whose store has lost what was not flushed, and is given the state of another one that is
-// itself behind what this node has in its log and knows to be committed, goes on from its own log. Found by a simulation.
+// TestSeedBelowTheMark proves D2 and D5: a node whose store has lost what was not flushed, and is
+// given the state of another one that is itself behind what this node has in its log and knows to
+// be committed, goes on from its own log. Found by a simulation.
 func TestSeedBelowTheMark(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 10)

@@ -26,10 +26,10 @@ const (
 //	term of the last vote   8
 //	whom it was given to    the rest
 //
-// Integers are big endian. hashicorp/raft writes the term of a vote and the candidate one after the other; a
-// crash in between, with a store that keeps them apart, leaves the new term with the last term's candidate,
-// who would then be told that it has this node's vote (D3). Here a new term of the vote clears the candidate
-// in the same write.
+// Integers are big endian. hashicorp/raft writes the term of a vote and the candidate one after the
+// other; a crash in between, with a store that keeps them apart, leaves the new term with the last
+// term's candidate, who would then be told that it has this node's vote (D3). Here a new term of
+// the vote clears the candidate in the same write.
 type stableStore struct {
 	fs   vfs.FS
 	dir  string
@@ -57,8 +57,9 @@ const (
 
 // openStable reads the file in dir, or begins without a term and a vote where there is none.
 //
-// A process that was killed may have replaced the file, and not synced the directory. A vote that is found is said again
-// to whoever was given it, without a write, so that it must be on stable storage first.
+// A process that was killed may have replaced the file, and not synced the directory. A vote that
+// is found is said again to whoever was given it, without a write, so that it must be on stable
+// storage first.
 func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
 	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
 	path := s.fs.PathJoin(dir, voteFile)
@@ -100,8 +101,8 @@ func (v *vote) bytes() []byte {
 	return append(b, v.candidate...)
 }
 
-// change replaces the file and returns once the change is on stable storage. A node that cannot remember its
-// vote must not go on: it could give another in the same term.
+// change replaces the file and returns once the change is on stable storage. A node that cannot
+// remember its vote must not go on: it could give another in the same term.
 func (s *stableStore) change(edit func(*vote)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,8 @@ func (s *stableStore) Get(key []byte) ([]byte, error) {
 	return append([]byte(nil), s.state.candidate...), nil
 }
 
-// SetUint64 stores the current term, or the term of the last vote, which is then given to nobody yet.
+// SetUint64 stores the current term, or the term of the last vote, which is then given to nobody
+// yet.
 func (s *stableStore) SetUint64(key []byte, value uint64) error {
 	switch string(key) {
 	case keyCurrentTerm:

@@ -20,8 +20,9 @@ func openStableForTest(t rapid.TB, fs vfs.FS) *stableStore {
 	return s
 }
 
-// TestOneVoteATerm casts votes as hashicorp/raft does, and loses power between any two writes, and within
-// them: a candidate is never found to have a vote that it was not given, and what was written is there.
+// TestOneVoteATerm casts votes as hashicorp/raft does, and loses power between any two writes, and
+// within them: a candidate is never found to have a vote that it was not given, and what was
+// written is there.
 func TestOneVoteATerm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewCrashableMem()

@@ -30,8 +30,8 @@ var _ hraft.BatchingFSM = (*stateMachine)(nil)
 
 func (m *stateMachine) Apply(l *hraft.Log) any { return m.ApplyBatch([]*hraft.Log{l})[0] }
 
-// ApplyBatch applies entries in order. The answers are errors, and only of entries that could not be applied:
-// nothing is applied after one of those (D10).
+// ApplyBatch applies entries in order. The answers are errors, and only of entries that could not
+// be applied: nothing is applied after one of those (D10).
 func (m *stateMachine) ApplyBatch(logs []*hraft.Log) []any {
 	answers := make([]any, len(logs))
 	for i, l := range logs {
@@ -63,7 +63,8 @@ func (m *stateMachine) apply(l *hraft.Log) ([]storage.Outcome, error) {
 		if err := m.store.ApplyMembership(l.Index, l.Term, l.Data); err != nil {
 			return nil, err
 		}
-		return nil, m.store.MakeDurable(l.Index) // who starts without a majority tells by it who votes, see CommittedMembers
+		// who starts without a majority tells by it who votes, see CommittedMembers
+		return nil, m.store.MakeDurable(l.Index)
 	default:
 		return nil, nil
 	}
@@ -85,9 +86,9 @@ func (m *stateMachine) Snapshot() (hraft.FSMSnapshot, error) {
 // Restore installs the snapshot that came from a leader. At start the store is its own snapshot
 // (NoSnapshotRestoreOnStart), and nothing calls it.
 //
-// One that is older than the store is refused, and the node stays as it is: the leader has applied less than
-// this node, and will have applied more when it tries again. After any other error nobody knows what a
-// restart would find (D10).
+// One that is older than the store is refused, and the node stays as it is: the leader has applied
+// less than this node, and will have applied more when it tries again. After any other error nobody
+// knows what a restart would find (D10).
 func (m *stateMachine) Restore(r io.ReadCloser) error {
 	if m.stopped.Load() {
 		return errStopped

@@ -71,9 +71,9 @@ func (l *tornLog) check(last uint64) error {
 	return nil
 }
 
-// TestTornWriteD2 cuts the last write to the log at every byte, from its begin as a slow disk does and from its
-// end as one does that reorders: what was acknowledged before is there, of the write all or nothing, and the
-// log goes on.
+// TestTornWriteD2 cuts the last write to the log at every byte, from its begin as a slow disk does
+// and from its end as one does that reorders: what was acknowledged before is there, of the write
+// all or nothing, and the log goes on.
 func TestTornWriteD2(t *testing.T) {
 	t.Parallel()
 	const acknowledged = 3

@@ -15,12 +15,13 @@ var ErrNotTransferred = errors.New("raft: the leadership was not transferred")
 // transferStep is how often is looked whether a transfer has got further.
 const transferStep = 2 * time.Millisecond
 
-// Transfer makes another voter the leader: this node proposes nothing more, waits until the voter has its whole log, and
-// tells it to stand for election at once. It returns when this node follows another leader, or ErrNotTransferred with
-// the reason once the context ends, after which this node goes on. Proposals meanwhile: ErrNotLeader.
+// Transfer makes another voter the leader: this node proposes nothing more, waits until the voter
+// has its whole log, and tells it to stand for election at once. It returns when this node follows
+// another leader, or ErrNotTransferred with the reason once the context ends, after which this node
+// goes on. Proposals meanwhile: ErrNotLeader.
 //
-// hashicorp/raft v1.8.0 has a transfer of its own, which hangs for ever, and with it every later proposal of the node,
-// when the leader is deposed while the voter lags.
+// hashicorp/raft v1.8.0 has a transfer of its own, which hangs for ever, and with it every later
+// proposal of the node, when the leader is deposed while the voter lags.
 func (n *Node) Transfer(ctx context.Context, id string) error {
 	target, known := find(n.Members(), id)
 	if !known || !target.Voter || id == n.opts.NodeID {
@@ -97,8 +98,8 @@ func (n *Node) hold(on bool) bool {
 	return true
 }
 
-// electSelf makes an only voter stand for election at once: there is nobody to wait for. Where that fails, it stands for
-// election after ElectionTimeout, as any other.
+// electSelf makes an only voter stand for election at once: there is nobody to wait for. Where that
+// fails, it stands for election after ElectionTimeout, as any other.
 func (n *Node) electSelf() {
 	self, known := n.Self()
 	if !known || !self.Voter || len(others(n.Members(), self.ID)) > 0 {

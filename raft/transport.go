@@ -17,8 +17,9 @@ const (
 	transportTimeout = 5 * time.Second
 )
 
-// transport is hashicorp's without the heartbeat fast path, which answers heartbeats beside the main
-// loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft issue 695).
+// transport is hashicorp's without the heartbeat fast path, which answers heartbeats beside the
+// main loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft
+// issue 695).
 type transport struct {
 	*hraft.NetworkTransport
 	term  func() uint64  // that the node remembers
@@ -33,15 +34,17 @@ func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 // errNotLeading ends the sending of what a node had to say while it led.
 var errNotLeading = errors.New("raft: the term in which this node led is over")
 
-// AppendEntries sends entries to a follower, as long as the term lasts in which they are sent, and calls nothing committed but what
-// it sends, or what comes before.
+// AppendEntries sends entries to a follower, as long as the term lasts in which they are sent, and
+// calls nothing committed but what it sends, or what comes before.
 //
-// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps long after the node has lost the
-// leadership, and sends them with the term in which it led. A node's term changes before another leader changes its log: so what was
-// read in between is not sent.
+// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps
+// long after the node has lost the leadership, and sends them with the term in which it led. A
+// node's term changes before another leader changes its log: so what was read in between is not
+// sent.
 //
-// A follower of hashicorp's takes everything for committed that it has, up to what the leader says is; Raft wants it to stop at the last
-// entry of the request (section 5.3 of the paper). What a follower has behind that may be of a leader whose entries never were.
+// A follower of hashicorp's takes everything for committed that it has, up to what the leader says
+// is; Raft wants it to stop at the last entry of the request (section 5.3 of the paper). What a
+// follower has behind that may be of a leader whose entries never were.
 func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
 	if t.term() != req.Term {
@@ -61,19 +64,24 @@ func (t transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// deliver gives Raft what other nodes ask, until the transport is closed. Who wants a vote counts as a voter, whatever this node knows of it.
+// deliver gives Raft what other nodes ask, until the transport is closed. Who wants a vote counts
+// as a voter, whatever this node knows of it.
 //
-// A node of hashicorp's (v1.8.0) votes for nobody who is no voter by the configuration that it has itself; Raft has votes depend on the terms
-// and the logs alone (section 4.1 of the dissertation). Where leaders are lost for good after they have made other nodes voters, those that
-// are left and know can be the only ones that can be elected, and never would be. What that check is for, that who was
-// removed leaves the others in peace, is seen to by pre-votes: whoever has a leader gives none.
+// A node of hashicorp's (v1.8.0) votes for nobody who is no voter by the configuration that it has
+// itself; Raft has votes depend on the terms and the logs alone (section 4.1 of the dissertation).
+// Where leaders are lost for good after they have made other nodes voters, those that are left and
+// know can be the only ones that can be elected, and never would be. What that check is for, that
+// who was removed leaves the others in peace, is seen to by pre-votes: whoever has a leader gives
+// none.
 func (t transport) deliver(members func() hraft.ConfigurationFuture) {
 	for in := t.NetworkTransport.Consumer(); ; {
 		select {
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.RequestVoteRequest:
-				if !req.LeadershipTransfer { // there is no pre-vote before one, and who is told to stand has the leader's whole log
+				// there is no pre-vote before one, and who is told to stand has the leader's whole
+				// log
+				if !req.LeadershipTransfer {
 					req.ID = nil
 				}
 			case *hraft.RequestPreVoteRequest:
@@ -163,8 +171,8 @@ func (s *streams) keep(conn net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// Close takes no more connections and ends those that are open. hashicorp/raft waits for what is being sent when it
-// shuts down, and would wait long for a node that takes nothing.
+// Close takes no more connections and ends those that are open. hashicorp/raft waits for what is
+// being sent when it shuts down, and would wait long for a node that takes nothing.
 func (s *streams) Close() error {
 	s.mu.Lock()
 	s.closed = true

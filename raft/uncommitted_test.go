@@ -14,9 +14,10 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestNothingUncommittedIsAppliedAPP2: a follower has entries that only an earlier leader knew, and cannot be reached while a new one commits
-// others in their place. The first that it hears of the new one is a request that was begun before these were there, with what is
-// committed by now. It must apply what the leader has applied, and nothing of its own.
+// TestNothingUncommittedIsAppliedAPP2: a follower has entries that only an earlier leader knew, and
+// cannot be reached while a new one commits others in their place. The first that it hears of the
+// new one is a request that was begun before these were there, with what is committed by now. It
+// must apply what the leader has applied, and nothing of its own.
 func TestNothingUncommittedIsAppliedAPP2(t *testing.T) {
 	t.Parallel()
 	for range 10 {
@@ -48,7 +49,8 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	for raft.State() != hraft.Leader {
 		time.Sleep(time.Millisecond)
 	}
-	for away.refused() < 7 { // replication tries again and again, and waits longer each time, which is then 0.3 s
+	// replication tries again and again, and waits longer each time, which is then 0.3 s
+	for away.refused() < 7 {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -59,7 +61,8 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	for _, f := range futures {
 		if err := f.Error(); err != nil {
-			t.Logf("not committed: %v", err) // a machine that does much else takes the leadership away
+			// a machine that does much else takes the leadership away
+			t.Logf("not committed: %v", err)
 			return false
 		}
 	}
@@ -156,7 +159,8 @@ func (l *stallingLog) StoreLogs(logs []*hraft.Log) error {
 	return l.InmemStore.StoreLogs(logs)
 }
 
-// awayTransport plays the voter, who agrees with everything, and reaches nobody else before open is closed.
+// awayTransport plays the voter, who agrees with everything, and reaches nobody else before open is
+// closed.
 type awayTransport struct {
 	transport
 	open chan struct{}

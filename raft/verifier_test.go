@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestVerifierCoalesces proves D8: all who wait share a round, and nobody joins a round that began before
-// the call, since leadership may have been lost between the two.
+// TestVerifierCoalesces proves D8: all who wait share a round, and nobody joins a round that began
+// before the call, since leadership may have been lost between the two.
 func TestVerifierCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan int)
@@ -90,8 +90,8 @@ func TestVerifierContext(t *testing.T) {
 	})
 }
 
-// TestVerifierOrder proves READ-2 under load: whoever joins is answered by a round that began at or after
-// the call.
+// TestVerifierOrder proves READ-2 under load: whoever joins is answered by a round that began at or
+// after the call.
 func TestVerifierOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -53,8 +53,8 @@ func (w walFiles) Create(dir, name string, size uint64) (types.WritableFile, err
 		return nil, err
 	}
 	if size > 0 {
-		// The blocks are reserved first, and then made part of the file. A segment without is right too; and a signal may
-		// interrupt what reserves them again and again.
+		// The blocks are reserved first, and then made part of the file. A segment without is right
+		// too; and a signal may interrupt what reserves them again and again.
 		err = f.Preallocate(0, int64(size))
 		if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINTR) {
 			err = nil
@@ -108,7 +108,8 @@ type segmentFile struct {
 	named bool // the directory knows the file, also after a loss of power
 }
 
-// Sync returns once all that was written is on stable storage. raft-wal calls it from one goroutine at a time.
+// Sync returns once all that was written is on stable storage. raft-wal calls it from one goroutine
+// at a time.
 func (f *segmentFile) Sync() error {
 	if err := datasync(f.File); err != nil {
 		return err
@@ -123,7 +124,8 @@ func (f *segmentFile) Sync() error {
 	return nil
 }
 
-// datasync makes a file's data durable, and of its metadata what is needed to read it (fdatasync(2)).
+// datasync makes a file's data durable, and of its metadata what is needed to read it
+// (fdatasync(2)).
 func datasync(f vfs.File) error {
 	for {
 		if err := f.SyncData(); !errors.Is(err, syscall.EINTR) {

@@ -68,8 +68,8 @@ func serveSchema(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(schema)
 }
 
-// serveAdmin serves on the admin listener what a node can tell that does not serve yet. What it is given later replaces
-// that.
+// serveAdmin serves on the admin listener what a node can tell that does not serve yet. What it is
+// given later replaces that.
 func (s *Server) serveAdmin(l net.Listener) *atomic.Pointer[http.Handler] {
 	handler := new(atomic.Pointer[http.Handler])
 	early := s.earlyHandler()
@@ -82,7 +82,8 @@ func (s *Server) serveAdmin(l net.Listener) *atomic.Pointer[http.Handler] {
 	return handler
 }
 
-// earlyHandler is what the admin listener serves before the node belongs to a cluster and has its state.
+// earlyHandler is what the admin listener serves before the node belongs to a cluster and has its
+// state.
 func (s *Server) earlyHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)

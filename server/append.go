@@ -52,8 +52,8 @@ func (e *eventService) appendHere(ctx context.Context, req *runlogv1.AppendEvent
 	}, nil
 }
 
-// BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one run
-// are appended in their order.
+// BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one
+// run are appended in their order.
 func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
 	events := 0
 	for _, r := range req.Requests {
@@ -129,8 +129,9 @@ func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome
 // heldEvent is about what an event takes in memory beside its payload.
 const heldEvent = 512
 
-// hold counts the events of a request that wait for their answer, which the batcher's queue counts compressed,
-// and refuses more than the node has memory for (APP-9, D12). The caller gives back what is returned.
+// hold counts the events of a request that wait for their answer, which the batcher's queue counts
+// compressed, and refuses more than the node has memory for (APP-9, D12). The caller gives back
+// what is returned.
 func (s *Server) hold(a *storage.Append) (int64, error) {
 	size := int64(0)
 	for i := range a.Events {
@@ -187,8 +188,8 @@ func (s *Server) appendResults(a *storage.Append, outcome *storage.Outcome) ([]*
 	return results, nil
 }
 
-// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7). It is
-// worked out here and not in apply, because it changes nothing and costs a read.
+// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7).
+// It is worked out here and not in apply, because it changes nothing and costs a read.
 func (s *Server) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
 	v, err := s.store.View(e.RunID)
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// streamInFlight bounds the requests of one stream that wait for their answer, or for it to be read. The
-	// stream is not read beyond it, so that HTTP/2's flow control holds the producer back.
+	// streamInFlight bounds the requests of one stream that wait for their answer, or for it to be
+	// read. The stream is not read beyond it, so that HTTP/2's flow control holds the producer
+	// back.
 	streamInFlight = 1024
 	// streamToken is what a request may hold for one of them; a larger one takes more.
 	streamToken = 8 << 10
@@ -28,11 +29,12 @@ const (
 
 type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
 
-// AppendStream takes requests as fast as they come and answers in their order (APP-8). Each is stored
-// whole or not at all, also when the stream breaks (APP-3). Requests of one stream are applied in order.
+// AppendStream takes requests as fast as they come and answers in their order (APP-8). Each is
+// stored whole or not at all, also when the stream breaks (APP-3). Requests of one stream are
+// applied in order.
 //
-// A stopping node answers what it has admitted and ends the stream: what is then left without an answer
-// was not stored.
+// A stopping node answers what it has admitted and ends the stream: what is then left without an
+// answer was not stored.
 func (e *eventService) AppendStream(stream appendStream) error {
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
 	route := &streamRoute{e: e, ctx: stream.Context()}
@@ -43,7 +45,8 @@ func (e *eventService) AppendStream(stream appendStream) error {
 		close(in.waiting)
 		route.end()
 	}()
-	// Requests are settled whether or not their answers are read, so that their events are let go of.
+	// Requests are settled whether or not their answers are read, so that their events are let go
+	// of.
 	answers := make(chan *reply, streamInFlight)
 	go func() {
 		defer close(answers)
@@ -131,8 +134,9 @@ type streamed struct {
 	tokens    int   // of the stream's room
 	ticket    batch.Ticket
 	remote    <-chan remoteAnswer // nil: the request was admitted here
-	here      *sync.WaitGroup     // of requests without an answer, where the request is one; else nil
-	err       error
+	// of requests without an answer, where the request is one; else nil
+	here *sync.WaitGroup
+	err  error
 }
 
 // receive admits requests until the producer has no more, or the stream or the node ends.

@@ -14,8 +14,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestAppendStreamAPP8: many requests in flight, answers in their order, each with the rules of a single
-// append; a refusal concerns its request alone.
+// TestAppendStreamAPP8: many requests in flight, answers in their order, each with the rules of a
+// single append; a refusal concerns its request alone.
 func TestAppendStreamAPP8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -78,8 +78,8 @@ func TestAppendStreamAPP8(t *testing.T) {
 	wantEqual(t, "lastSeq of a run", n.snapshot("run-0").LastEventSeq, last["run-0"])
 }
 
-// TestAppendStreamOfASilentReader: a producer that does not read its answers is held back, slows nobody
-// down, and what it sent is stored once it reads.
+// TestAppendStreamOfASilentReader: a producer that does not read its answers is held back, slows
+// nobody down, and what it sent is stored once it reads.
 func TestAppendStreamOfASilentReader(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -115,7 +115,8 @@ func TestAppendStreamOfASilentReader(t *testing.T) {
 	}
 }
 
-// TestAppendStreamAtTheEndOfTheNode: what was sent is answered, or the stream says that it was not taken.
+// TestAppendStreamAtTheEndOfTheNode: what was sent is answered, or the stream says that it was not
+// taken.
 func TestAppendStreamAtTheEndOfTheNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -367,8 +367,8 @@ func httpEvent(stepID string) string {
 	return string(text)
 }
 
-// TestSchemasENV5: a payload that does not fit its type's schema is refused with the place of each fault,
-// and nothing of the request is stored; members that the schema does not know are kept.
+// TestSchemasENV5: a payload that does not fit its type's schema is refused with the place of each
+// fault, and nothing of the request is stored; members that the schema does not know are kept.
 func TestSchemasENV5(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -388,7 +388,8 @@ func TestSchemasENV5(t *testing.T) {
 	wantEqual(t, "stored", string(n.list("run")[0].GetPayloadJson()), `{"outcome":"SUCCESS","extra":[1,2]}`)
 }
 
-// TestPayloadsENV7ENV8 are kept byte for byte over gRPC and in meaning over HTTP, up to their limit.
+// TestPayloadsENV7ENV8 are kept byte for byte over gRPC and in meaning over HTTP, up to their
+// limit.
 func TestPayloadsENV7ENV8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 2000 })
@@ -429,8 +430,8 @@ func TestPayloadsENV7ENV8(t *testing.T) {
 	}
 }
 
-// TestOddPayloadsAreReadableENV8: JSON that a Struct cannot hold is stored all the same, and must not
-// keep anyone from reading its run in natural form.
+// TestOddPayloadsAreReadableENV8: JSON that a Struct cannot hold is stored all the same, and must
+// not keep anyone from reading its run in natural form.
 func TestOddPayloadsAreReadableENV8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

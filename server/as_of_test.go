@@ -15,8 +15,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestSnapshotAsOfPRJ1: the snapshot as of each event of the quickstart's runs, by runSeq and by persistedAt, is the fold
-// up to there, with the digest and the substatus that it had then; also after a restart.
+// TestSnapshotAsOfPRJ1: the snapshot as of each event of the quickstart's runs, by runSeq and by
+// persistedAt, is the fold up to there, with the digest and the substatus that it had then; also
+// after a restart.
 func TestSnapshotAsOfPRJ1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -56,7 +57,8 @@ func (n *node) wantAsOf(req *runlogv1.GetSnapshotRequest, want fold) {
 	}
 }
 
-// TestAsOfRefusals: a moment that is none gets an error that names the field and what to do; nothing waits.
+// TestAsOfRefusals: a moment that is none gets an error that names the field and what to do;
+// nothing waits.
 func TestAsOfRefusals(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -96,7 +98,8 @@ func TestAsOfRefusals(t *testing.T) {
 	n.http(http.MethodGet, "/v1/runs/run/snapshot?asOfSeq=9", "").refused(t, contract.ReasonInvalidArgumentField)
 }
 
-// TestProjectRunPRJ1: a run folded from its first event equals what is served, over gRPC and HTTP, while events come.
+// TestProjectRunPRJ1: a run folded from its first event equals what is served, over gRPC and HTTP,
+// while events come.
 func TestProjectRunPRJ1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -87,7 +87,8 @@ func (s *Server) windowPage(
 	return true, nil
 }
 
-// VerifyRun reads a run from the disk of the node that is asked, and works out its chain anew (APP-11).
+// VerifyRun reads a run from the disk of the node that is asked, and works out its chain anew
+// (APP-11).
 func (a *auditService) VerifyRun(ctx context.Context, req *runlogv1.VerifyRunRequest) (_ *runlogv1.VerifyRunResponse, err error) {
 	v, err := a.s.view(ctx, req.RunId, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {

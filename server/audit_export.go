@@ -25,7 +25,8 @@ const (
 	exportAhead = 4
 	// exportSlice is how many events are read before appends are given way.
 	exportSlice = 64
-	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps what it shows.
+	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps
+	// what it shows.
 	exportHold = time.Second
 	// exportTell is how often an export that finds nothing says how far it is.
 	exportTell = time.Second
@@ -63,7 +64,8 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 		s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, pace: pace{seen: now.Position()},
 		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
 	}
-	// What was read is sent on another goroutine, which ends with the call, also where it hangs in Send.
+	// What was read is sent on another goroutine, which ends with the call, also where it hangs in
+	// Send.
 	a.s.sends.Go(func() { e.send(stream.Send) })
 	err = e.read(ctx)
 	if err == nil {
@@ -176,8 +178,8 @@ func (e *exporting) slow() error {
 		Message: fmt.Sprintf("a message of the export waited for its reader for %v: go on from the last resumeToken", e.s.opts.SlowConsumer)}
 }
 
-// readOn reads one state of the database for a while. It ends with a message that has to wait for its reader: the state is
-// not held meanwhile.
+// readOn reads one state of the database for a while. It ends with a message that has to wait for
+// its reader: the state is not held meanwhile.
 func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
 	r, err := e.s.store.OpenWindow(e.stretch, e.w.filter, e.w.at.cursor)
 	if err != nil {

@@ -32,7 +32,8 @@ func often(_ int, o *Options) { o.CheckpointInterval = time.Millisecond }
 // seldom makes checkpoints on demand alone, after the first.
 func seldom(_ int, o *Options) { o.CheckpointInterval = time.Hour }
 
-// prove asks for the proof of a run, verifies it as an auditor would, and returns the leaf and the checkpoint.
+// prove asks for the proof of a run, verifies it as an auditor would, and returns the leaf and the
+// checkpoint.
 func (n *node) prove(runID string, fresh bool) (*runlogv1.RunLeaf, *proof.Checkpoint) {
 	n.t.Helper()
 	resp, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: runID, Fresh: fresh})
@@ -131,8 +132,8 @@ func chained(t *testing.T, list []*runlogv1.Checkpoint) {
 	}
 }
 
-// TestProveRun: a run is proved as it is now if that is asked for, however it came to be; several who ask are answered by
-// one checkpoint.
+// TestProveRun: a run is proved as it is now if that is asked for, however it came to be; several
+// who ask are answered by one checkpoint.
 func TestProveRun(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -181,8 +182,8 @@ func TestProveRun(t *testing.T) {
 	}
 }
 
-// TestCheckpointsGoOn: checkpoints follow each other over changes of the leader and restarts, are the same on every node,
-// and stop when nothing changes.
+// TestCheckpointsGoOn: checkpoints follow each other over changes of the leader and restarts, are
+// the same on every node, and stop when nothing changes.
 func TestCheckpointsGoOn(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, often)
@@ -218,7 +219,8 @@ func TestCheckpointsGoOn(t *testing.T) {
 	if keys := all[1].signingKeys(); len(keys) != 1 {
 		t.Errorf("keys %v", keys)
 	}
-	// The root is a function of what is applied: every node has it, and every node that leads signs it.
+	// The root is a function of what is applied: every node has it, and every node that leads signs
+	// it.
 	_, newest := all[0].prove("run-1", true)
 	for _, n := range all {
 		if l, c := n.prove("run-1", true); l.Head.LastSeq != 1 || c.Root != newest.Root {
@@ -236,7 +238,8 @@ func TestCheckpointsGoOn(t *testing.T) {
 	}
 }
 
-// rootOfStore works out the root over what a node has applied of runs, which were made in this order.
+// rootOfStore works out the root over what a node has applied of runs, which were made in this
+// order.
 func (n *node) rootOfStore(runs ...string) tlog.Hash {
 	n.t.Helper()
 	var level []tlog.Hash
@@ -265,8 +268,8 @@ func (n *node) rootOfStore(runs ...string) tlog.Hash {
 	return level[0]
 }
 
-// TestSigningKeyReachesAll: a majority has the key when it is made, every node soon after, a node that joins too, and after the cluster
-// has lost all but one of the nodes that had it.
+// TestSigningKeyReachesAll: a majority has the key when it is made, every node soon after, a node
+// that joins too, and after the cluster has lost all but one of the nodes that had it.
 func TestSigningKeyReachesAll(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom)
@@ -342,8 +345,8 @@ func readKey(t *testing.T, n *node) []byte {
 	return text
 }
 
-// TestSigningKeyMissing: where nobody has the key, an alert stands and nothing is signed until there is a new one, which
-// nobody vouches for.
+// TestSigningKeyMissing: where nobody has the key, an alert stands and nothing is signed until
+// there is a new one, which nobody vouches for.
 func TestSigningKeyMissing(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -381,8 +384,8 @@ func TestSigningKeyMissing(t *testing.T) {
 	chained(t, n.signedCheckpoints())
 }
 
-// TestRestoredSigns: a cluster that was made out of a backup signs with a key of its own, and its checkpoints go on from
-// those of the old one, whose key it does not have.
+// TestRestoredSigns: a cluster that was made out of a backup signs with a key of its own, and its
+// checkpoints go on from those of the old one, whose key it does not have.
 func TestRestoredSigns(t *testing.T) {
 	t.Parallel()
 	old := startNode(t, func(o *Options) { seldom(0, o) })
@@ -406,7 +409,8 @@ func TestRestoredSigns(t *testing.T) {
 	}
 }
 
-// TestProofAfterRotation: who has only the key that signs from now on can verify a proof that is made from now on.
+// TestProofAfterRotation: who has only the key that signs from now on can verify a proof that is
+// made from now on.
 func TestProofAfterRotation(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -427,8 +431,8 @@ func TestProofAfterRotation(t *testing.T) {
 	}
 }
 
-// TestProofOfADeposedLeaderREAD2: a node that leads as far as it knows, and has lost touch with the others, proves nothing: one
-// of them may have been elected and have acknowledged more.
+// TestProofOfADeposedLeaderREAD2: a node that leads as far as it knows, and has lost touch with the
+// others, proves nothing: one of them may have been elected and have acknowledged more.
 func TestProofOfADeposedLeaderREAD2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom, func(_ int, o *Options) {

@@ -131,7 +131,8 @@ func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 	return d.String()
 }
 
-// auditLoad appends events of three runs of two tenants and returns what was stored, in the order of the answers.
+// auditLoad appends events of three runs of two tenants and returns what was stored, in the order
+// of the answers.
 func auditLoad(n *node, round int) {
 	for i := range 10 {
 		for run, tenant := range []string{"tenant", "other", "tenant"} {
@@ -144,8 +145,9 @@ func auditLoad(n *node, round int) {
 	}
 }
 
-// TestWindowsREAD3READ4: a window has the events that were persisted in it, in commit order, through any node, page by
-// page; its digest is that of the records; and the same comes of an export.
+// TestWindowsREAD3READ4: a window has the events that were persisted in it, in commit order,
+// through any node, page by page; its digest is that of the records; and the same comes of an
+// export.
 func TestWindowsREAD3READ4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -191,8 +193,9 @@ func TestWindowsREAD3READ4(t *testing.T) {
 	}
 }
 
-// TestClosedWindowsStayREAD4 asks for the same closed windows through every node, before and after appends, restarts,
-// changes of the leader, flushes and compactions, and compares the answers byte for byte.
+// TestClosedWindowsStayREAD4 asks for the same closed windows through every node, before and after
+// appends, restarts, changes of the leader, flushes and compactions, and compares the answers byte
+// for byte.
 func TestClosedWindowsStayREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -251,8 +254,9 @@ func TestClosedWindowsStayREAD4(t *testing.T) {
 	check("restarted all at once")
 }
 
-// TestWindowTokensREAD3: a token goes on at any node, after restarts and under another leader; what comes of it is the
-// rest, with the same digest in the end. An export goes on from a message's token.
+// TestWindowTokensREAD3: a token goes on at any node, after restarts and under another leader; what
+// comes of it is the rest, with the same digest in the end. An export goes on from a message's
+// token.
 func TestWindowTokensREAD3(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -301,8 +305,8 @@ func (ns nodes) queryFrom(req *runlogv1.QueryEventsRequest, before int) (events 
 	}
 }
 
-// TestIdleClusterClosesREAD4: a window that ends in the past is closed on demand though nobody appends, through any node,
-// and one proposal does for all who ask for the same.
+// TestIdleClusterClosesREAD4: a window that ends in the past is closed on demand though nobody
+// appends, through any node, and one proposal does for all who ask for the same.
 func TestIdleClusterClosesREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -339,7 +343,8 @@ func TestIdleClusterClosesREAD4(t *testing.T) {
 	}
 }
 
-// TestOpenWindowsREAD4: one that ends ahead has what there is, says that it is open, and is closed later.
+// TestOpenWindowsREAD4: one that ends ahead has what there is, says that it is open, and is closed
+// later.
 func TestOpenWindowsREAD4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -358,8 +363,8 @@ func TestOpenWindowsREAD4(t *testing.T) {
 	}
 }
 
-// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows as any other: "until now" has
-// everything that was acknowledged.
+// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows as
+// any other: "until now" has everything that was acknowledged.
 func TestWindowsBehindTheClockREAD4(t *testing.T) {
 	t.Parallel()
 	var behind atomic.Int64
@@ -433,7 +438,8 @@ func TestWindowsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWindowsOverHTTP: the routes, the natural payload, and Server-Sent Events that a browser resumes.
+// TestWindowsOverHTTP: the routes, the natural payload, and Server-Sent Events that a browser
+// resumes.
 func TestWindowsOverHTTP(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -466,8 +472,8 @@ func TestWindowsOverHTTP(t *testing.T) {
 	n.http(http.MethodGet, "/v1/audit/runs/nope:verify", "").refused(t, contract.ReasonRunNotFound)
 }
 
-// TestAheadByTheLeaderREAD3: whether a window lies ahead is a matter of the leader's clock, which stamps, and not of that of
-// the node that is asked.
+// TestAheadByTheLeaderREAD3: whether a window lies ahead is a matter of the leader's clock, which
+// stamps, and not of that of the node that is asked.
 func TestAheadByTheLeaderREAD3(t *testing.T) {
 	t.Parallel()
 	offsets := make([]atomic.Int64, 3)

@@ -28,18 +28,20 @@ type windowRequest interface {
 	GetPageToken() string
 }
 
-// window is a question for the events of a stretch of time, and how far it has been answered (READ-3).
+// window is a question for the events of a stretch of time, and how far it has been answered
+// (READ-3).
 type window struct {
 	from, to int64 // nanoseconds since 1970; to 0: until now
 	filter   storage.WindowFilter
 	asked    [sha256.Size]byte // a hash of the question
 	at       windowPlace
-	// vouched says that at comes of what this cluster has read: it began at the begin, or where a token says so that the
-	// cluster has signed. Only then is an answer signed.
+	// vouched says that at comes of what this cluster has read: it began at the begin, or where a
+	// token says so that the cluster has signed. Only then is an answer signed.
 	vouched bool
 }
 
-// windowPlace is where an answer goes on: behind the events that were given, of which it has the number and the digest.
+// windowPlace is where an answer goes on: behind the events that were given, of which it has the
+// number and the digest.
 type windowPlace struct {
 	cursor storage.WindowCursor
 	count  uint64
@@ -88,9 +90,10 @@ func (s *Server) parseWindow(ctx context.Context, req windowRequest) (*window, e
 // maxClockAhead is how far a caller's clock may be ahead of this node's.
 const maxClockAhead = 10 * time.Second
 
-// liesAhead tells whether nothing can have been stamped at or after a time yet, and what time it is by that clock. Stamps are
-// the leader's, and go on above the last one, whatever clocks say (APP-5): where this node's clock is behind, or it has not
-// seen the last stamps, the leader is asked.
+// liesAhead tells whether nothing can have been stamped at or after a time yet, and what time it is
+// by that clock. Stamps are the leader's, and go on above the last one, whatever clocks say
+// (APP-5): where this node's clock is behind, or it has not seen the last stamps, the leader is
+// asked.
 func (s *Server) liesAhead(ctx context.Context, at int64) (now int64, ahead bool, err error) {
 	now = max(s.opts.Clock().UnixNano(), s.store.Applied().PersistedAt)
 	if at <= now+int64(maxClockAhead) {
@@ -141,15 +144,16 @@ func (w *windowPlace) add(r *storage.Record) {
 // windowAnswer is what a window's answer is true of.
 type windowAnswer struct {
 	stretch storage.Stretch
-	// through is the time at or before which no event will ever be stamped again. It goes no further than the window, so
-	// that a closed window has one answer.
+	// through is the time at or before which no event will ever be stamped again. It goes no
+	// further than the window, so that a closed window has one answer.
 	through int64
 }
 
 func (a *windowAnswer) closed(w *window) bool { return w.to <= a.through }
 
-// closeWindow returns the stretch of a window as of now, once this node knows all of it: for one that ends in the past, no
-// leader is asked where this node has seen a later stamp; else the leader closes the window (READ-4, D7).
+// closeWindow returns the stretch of a window as of now, once this node knows all of it: for one
+// that ends in the past, no leader is asked where this node has seen a later stamp; else the leader
+// closes the window (READ-4, D7).
 func (s *Server) closeWindow(ctx context.Context, w *window) (a windowAnswer, err error) {
 	if now := s.store.Applied(); w.to == 0 || w.to > now.PersistedAt {
 		var position storage.Position

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// maxBackups bounds the backups that a node makes at a time: each reads all of the store, and holds the disk space of
-	// its files until it ends.
+	// maxBackups bounds the backups that a node makes at a time: each reads all of the store, and
+	// holds the disk space of its files until it ends.
 	maxBackups = 2
 	// backupDelay is when a caller should ask again who was refused one.
 	backupDelay = 10 * time.Second
-	// backupPiece is how much of a file one message has, in bytes, and backupPieces how many of them wait to be sent.
+	// backupPiece is how much of a file one message has, in bytes, and backupPieces how many of
+	// them wait to be sent.
 	backupPiece  = 1 << 20
 	backupPieces = 4
 	// maxKnownFiles bounds the files that a caller may say to have, in all.
 	maxKnownFiles = 400_000
 )
 
-// Backup streams a state of this node's own store. It goes on while the node applies, whatever the node is in its cluster.
-// Reading and hashing are one goroutine's, sending is another's.
+// Backup streams a state of this node's own store. It goes on while the node applies, whatever the
+// node is in its cluster. Reading and hashing are one goroutine's, sending is another's.
 func (c *clusterService) Backup(req *runlogv1.BackupRequest, stream grpc.ServerStreamingServer[runlogv1.BackupResponse]) error {
 	ctx, cancel := c.s.watching(stream.Context())
 	defer cancel()
@@ -157,8 +158,8 @@ func (b *backupStream) begin(files []storage.CheckpointFile) *runlogv1.BackupRes
 	return &runlogv1.BackupResponse{Part: &runlogv1.BackupResponse_Begin{Begin: begin}}
 }
 
-// has returns the caller's own file of this name; nil when it has none that is as large. Only tables are the same under the
-// same name: Pebble writes on in others.
+// has returns the caller's own file of this name; nil when it has none that is as large. Only
+// tables are the same under the same name: Pebble writes on in others.
 func (b *backupStream) has(f storage.CheckpointFile) *runlogv1.BackupFile {
 	k := b.known[f.Name]
 	if k == nil || k.Size != f.Size || !strings.HasSuffix(f.Name, ".sst") && !strings.HasSuffix(f.Name, ".blob") {

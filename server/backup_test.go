@@ -97,8 +97,9 @@ func (ns nodes) appending() (stop func() []acked) {
 	}
 }
 
-// TestBackupUnderLoad: backups of every node, one after the other, while events are appended. Each has everything that was
-// acknowledged before its position, and nothing twice; the next of a node is sent less than all.
+// TestBackupUnderLoad: backups of every node, one after the other, while events are appended. Each
+// has everything that was acknowledged before its position, and nothing twice; the next of a node
+// is sent less than all.
 func TestBackupUnderLoadIDM6(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -129,8 +130,8 @@ func TestBackupUnderLoadIDM6(t *testing.T) {
 	}
 }
 
-// wantAcked wants a restored node to have what was acknowledged up to a position, once, with a chain that fits, to answer
-// duplicates as before (IDM-6), and to store what came later as new.
+// wantAcked wants a restored node to have what was acknowledged up to a position, once, with a
+// chain that fits, to answer duplicates as before (IDM-6), and to store what came later as new.
 func (n *node) wantAcked(events []acked, position uint64) {
 	n.t.Helper()
 	count, later := 0, 0
@@ -221,7 +222,8 @@ func noise(seed, size int) string {
 	return b.String()[:size]
 }
 
-// TestBackupBounds proves D12: few at a time, and one that nobody reads, or whose reader goes, ends and leaves nothing.
+// TestBackupBounds proves D12: few at a time, and one that nobody reads, or whose reader goes, ends
+// and leaves nothing.
 func TestBackupBounds(t *testing.T) {
 	t.Parallel()
 	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = time.Hour })
@@ -256,7 +258,8 @@ func TestBackupSlowReader(t *testing.T) {
 	refused(t, err, contract.ReasonSlowConsumer)
 }
 
-// TestBackupKnown: a file that the caller has is not sent, and one that is another now is told; what cannot be is refused.
+// TestBackupKnown: a file that the caller has is not sent, and one that is another now is told;
+// what cannot be is refused.
 func TestBackupKnown(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -264,7 +267,8 @@ func TestBackupKnown(t *testing.T) {
 	n.append("run", numbered(1))
 	repo := newRepository(t)
 	first := n.backUp(repo)
-	eventually(t, "a file is known", func() bool { // once the store has put its first tables together
+	// once the store has put its first tables together
+	eventually(t, "a file is known", func() bool {
 		first = n.backUp(repo)
 		return first.KnownFiles > 0
 	})

@@ -13,8 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestLargeBodyIsAnswered: a client that writes all of its request before it reads finds the answer, not a
-// broken connection.
+// TestLargeBodyIsAnswered: a client that writes all of its request before it reads finds the
+// answer, not a broken connection.
 func TestLargeBodyIsAnswered(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
@@ -55,7 +55,8 @@ func TestLargeBodyIsAnswered(t *testing.T) {
 	}
 }
 
-// TestRunIDInTheBody: a body that names another run than its path is refused, whichever of the two was meant.
+// TestRunIDInTheBody: a body that names another run than its path is refused, whichever of the two
+// was meant.
 func TestRunIDInTheBody(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

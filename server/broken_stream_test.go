@@ -18,9 +18,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestBrokenStreamsAPP3APP8: a stream of appends that breaks, wherever that is, leaves whole requests behind:
-// the first ones of those that were sent, among them all that were answered; and sending all of them again
-// stores the rest (APP-3, APP-8, APP-10).
+// TestBrokenStreamsAPP3APP8: a stream of appends that breaks, wherever that is, leaves whole
+// requests behind: the first ones of those that were sent, among them all that were answered; and
+// sending all of them again stores the rest (APP-3, APP-8, APP-10).
 func TestBrokenStreamsAPP3APP8(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -98,7 +98,8 @@ func breakAll(n *node, streams []*breakingStream, restart bool) {
 	done.Wait()
 }
 
-// play sends and receives until the stream breaks. begun is told of the first answer, or of the end.
+// play sends and receives until the stream breaks. begun is told of the first answer, or of the
+// end.
 func (s *breakingStream) play(client runlogv1.EventServiceClient, begun chan<- struct{}) {
 	tell := func() {
 		select {
@@ -198,8 +199,8 @@ func (s *breakingStream) check(n *node) error {
 	return err
 }
 
-// look returns how many requests are stored, from the first on. It wants nothing else in the run, nothing
-// half, nothing twice and all in order.
+// look returns how many requests are stored, from the first on. It wants nothing else in the run,
+// nothing half, nothing twice and all in order.
 func (s *breakingStream) look(n *node) (whole int, err error) {
 	records, err := (&crew{node: n}).readRun(s.run)
 	if err == nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// browserPage watches a run and all runs, and says what it is told. A browser allows a page no other origin than its
-// own, so the page comes from where the node seems to be.
+// browserPage watches a run and all runs, and says what it is told. A browser allows a page no
+// other origin than its own, so the page comes from where the node seems to be.
 const browserPage = `<!doctype html><meta charset="utf-8"><script>
 const follow = (name, address) => {
   const source = new EventSource(address);
@@ -29,8 +29,8 @@ follow("one", "/v1/runs/run:watch");
 follow("many", "/v1/runs:watch?tenantId=tenant&includeExisting=true");
 </script>`
 
-// TestBrowserWATCH4 has a real browser follow a run, and all runs, across a restart of the node: it resumes by itself
-// and is told nothing again. make check-browser runs it.
+// TestBrowserWATCH4 has a real browser follow a run, and all runs, across a restart of the node: it
+// resumes by itself and is told nothing again. make check-browser runs it.
 func TestBrowserWATCH4(t *testing.T) {
 	tool := os.Getenv("RUNLOG_BROWSER")
 	if tool == "" {
@@ -83,7 +83,8 @@ func TestBrowserWATCH4(t *testing.T) {
 	hears(t, said, "one open", "one run@4 COMPLETED", "one caughtUp", "many open", "many run@4 COMPLETED", "many caughtUp")
 }
 
-// siteOf serves the page and the node behind it. While the node is down connections break, as they would without it.
+// siteOf serves the page and the node behind it. While the node is down connections break, as they
+// would without it.
 func siteOf(address *atomic.Value) http.Handler {
 	node := &httputil.ReverseProxy{
 		FlushInterval: -1,

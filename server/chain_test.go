@@ -19,11 +19,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// This file is what an auditor would write who has docs/formats.md and the API: it shares no code with
-// the server.
+// This file is what an auditor would write who has docs/formats.md and the API: it shares no code
+// with the server.
 
-// auditRun verifies the records of a run from the first one on, payloads as bytes: rising runSeq, digests and
-// chain (APP-11).
+// auditRun verifies the records of a run from the first one on, payloads as bytes: rising runSeq,
+// digests and chain (APP-11).
 func auditRun(records []*runlogv1.EventRecord) error {
 	chain := make([]byte, 32)
 	var last uint64
@@ -125,8 +125,8 @@ func verifyChain(t *testing.T, records []*runlogv1.EventRecord) {
 	}
 }
 
-// publishedChains reads docs/vectors/chains.json as records of the API. Inherited fields have values that
-// must not matter.
+// publishedChains reads docs/vectors/chains.json as records of the API. Inherited fields have
+// values that must not matter.
 func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 	t.Helper()
 	text, err := os.ReadFile("../docs/vectors/chains.json")
@@ -181,7 +181,8 @@ func inheritable(r *runlogv1.EventRecord) map[string]*string {
 	}
 }
 
-// TestAuditorAPP11: the auditor of these tests agrees with the published chains, and sees every change.
+// TestAuditorAPP11: the auditor of these tests agrees with the published chains, and sees every
+// change.
 func TestAuditorAPP11(t *testing.T) {
 	t.Parallel()
 	chains := publishedChains(t)

@@ -8,9 +8,10 @@ const alertClockSkew = "CLOCK_SKEW_HIGH"
 // clockInterval is how often a leader compares its clock with the last stamp.
 const clockInterval = time.Second
 
-// watchClock raises CLOCK_SKEW_HIGH while the node leads and its clock is far behind the last persistedAt
-// (APP-5). Events are stored all the same, each a nanosecond after the last: time windows say nothing about
-// them until the clock has caught up, and that is what the operator must know.
+// watchClock raises CLOCK_SKEW_HIGH while the node leads and its clock is far behind the last
+// persistedAt (APP-5). Events are stored all the same, each a nanosecond after the last: time
+// windows say nothing about them until the clock has caught up, and that is what the operator must
+// know.
 func (s *Server) watchClock() {
 	ticker := time.NewTicker(clockInterval)
 	defer ticker.Stop()

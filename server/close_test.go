@@ -23,7 +23,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestFailedStartCleansUp: whatever a start stumbles over, it leaves no goroutine, lock or port behind.
+// TestFailedStartCleansUp: whatever a start stumbles over, it leaves no goroutine, lock or port
+// behind.
 func TestFailedStartCleansUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts goroutines, and so runs alone")
@@ -78,7 +79,8 @@ func TestFailedStartCleansUp(t *testing.T) {
 	waitForGoroutines(t, before)
 }
 
-// goroutines of this module and of what it starts: stacks that name it, or one of the libraries below.
+// goroutines of this module and of what it starts: stacks that name it, or one of the libraries
+// below.
 func goroutines() int {
 	buf := make([]byte, 8<<20)
 	buf = buf[:runtime.Stack(buf, true)]
@@ -104,8 +106,8 @@ func waitForGoroutines(t *testing.T, most int) {
 	}
 }
 
-// TestCloseAnswersWhatIsUnderWay is a SIGTERM under load: every append is answered, or refused in a way
-// that says what became of it, and nothing that was acknowledged is lost (APP-2).
+// TestCloseAnswersWhatIsUnderWay is a SIGTERM under load: every append is answered, or refused in a
+// way that says what became of it, and nothing that was acknowledged is lost (APP-2).
 func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -211,8 +213,8 @@ func (n *node) largeRun() {
 	}
 }
 
-// TestCloseEndsExports: exports end at once when a node stops. Who reads is told where to go on; who does not holds the stop up
-// for no longer than what is made needs to leave.
+// TestCloseEndsExports: exports end at once when a node stops. Who reads is told where to go on;
+// who does not holds the stop up for no longer than what is made needs to leave.
 func TestCloseEndsExports(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		t.Run(fmt.Sprint("reads: ", reads), func(t *testing.T) {

@@ -137,7 +137,8 @@ func (c *clusterService) TransferLeadership(ctx context.Context, req *runlogv1.T
 	return resp, statusOf(err)
 }
 
-// transferTimeout bounds a transfer that an operator asks for. While it is under way no appends are taken.
+// transferTimeout bounds a transfer that an operator asks for. While it is under way no appends are
+// taken.
 const transferTimeout = 5 * time.Second
 
 // memberError tells an operator why the members were not changed.
@@ -167,8 +168,8 @@ func (s *Server) usage() (free, data uint64) {
 // measureData counts the bytes below the data directory.
 func (s *Server) measureData() { s.data.Store(bytesBelow(s.opts.FS, s.opts.DataDir, dataDirDepth)) }
 
-// bytesBelow counts the bytes of files that are at most so many levels below a directory. Files that go meanwhile count or
-// not.
+// bytesBelow counts the bytes of files that are at most so many levels below a directory. Files
+// that go meanwhile count or not.
 func bytesBelow(disk vfs.FS, dir string, levels int) (bytes uint64) {
 	names, _ := disk.List(dir)
 	for _, name := range names {

@@ -47,8 +47,8 @@ func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	}
 }
 
-// freeAddresses returns loopback addresses that nobody listened on a moment ago, with ports below those that systems give
-// out by themselves, to connections too.
+// freeAddresses returns loopback addresses that nobody listened on a moment ago, with ports below
+// those that systems give out by themselves, to connections too.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string
@@ -140,7 +140,8 @@ func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv
 	}
 }
 
-// TestNodesThatDoNotStart: one of several that does not start ends the wait of the others, with its reason.
+// TestNodesThatDoNotStart: one of several that does not start ends the wait of the others, with its
+// reason.
 func TestNodesThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

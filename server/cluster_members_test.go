@@ -43,8 +43,8 @@ func says(t *testing.T, err error, reason contract.Reason, words ...string) {
 	}
 }
 
-// TestMembershipIsRefused: changes of the members that would harm the cluster, or cannot be made, are refused with the
-// reason, by every node.
+// TestMembershipIsRefused: changes of the members that would harm the cluster, or cannot be made,
+// are refused with the reason, by every node.
 func TestMembershipIsRefused(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -78,8 +78,8 @@ func TestMembershipIsRefused(t *testing.T) {
 	}
 }
 
-// TestJoin: a node joins while events are appended, gets all there is, and votes; another directory cannot have its name
-// until it was removed.
+// TestJoin: a node joins while events are appended, gets all there is, and votes; another directory
+// cannot have its name until it was removed.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 1, func(_ int, o *Options) { o.Join, o.BootstrapExpect = nil, 0 })
@@ -133,7 +133,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRemovedAtOnce: a node that is removed as soon as it has joined knows that it was a member, and does not join again.
+// TestRemovedAtOnce: a node that is removed as soon as it has joined knows that it was a member,
+// and does not join again.
 func TestRemovedAtOnce(t *testing.T) {
 	t.Parallel()
 	first := startNode(t)
@@ -154,8 +155,8 @@ func TestRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyToJoin: a node that is to join others does not found a cluster of its own because they are down, also where it
-// expects one node. One that was told its own address alone does.
+// TestNobodyToJoin: a node that is to join others does not found a cluster of its own because they
+// are down, also where it expects one node. One that was told its own address alone does.
 func TestNobodyToJoin(t *testing.T) {
 	t.Parallel()
 	for expect := range 2 {
@@ -195,7 +196,8 @@ func TestInvitedNode(t *testing.T) {
 	})
 }
 
-// TestStrangerAPP2: nobody who is no member of the cluster gets a word in: Raft believes whoever it listens to.
+// TestStrangerAPP2: nobody who is no member of the cluster gets a word in: Raft believes whoever it
+// listens to.
 func TestStrangerAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -224,7 +226,8 @@ func TestStrangerAPP2(t *testing.T) {
 	n.append("run", numbered(1))
 }
 
-// TestLeaderUnderAnotherAddress: a node that leads, and serves at another address than the members' list says, corrects it.
+// TestLeaderUnderAnotherAddress: a node that leads, and serves at another address than the members'
+// list says, corrects it.
 func TestLeaderUnderAnotherAddress(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -56,7 +56,8 @@ func (ns nodes) wantSame(runID string, last uint64) {
 	}
 }
 
-// TestAnyNodeTakesAnyCallREAD2: an append is taken by every node, and a linearizable read at any other sees it at once.
+// TestAnyNodeTakesAnyCallREAD2: an append is taken by every node, and a linearizable read at any
+// other sees it at once.
 func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -89,8 +90,8 @@ func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	refused(t, err, contract.ReasonRunNotFound)
 }
 
-// TestFollowersTellTheLeader: an answer that came from the leader says where clients reach it, and the leader's own answer
-// need not (D8).
+// TestFollowersTellTheLeader: an answer that came from the leader says where clients reach it, and
+// the leader's own answer need not (D8).
 func TestFollowersTellTheLeader(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -118,8 +119,8 @@ func TestFollowersTellTheLeader(t *testing.T) {
 	}
 }
 
-// TestStreamsOverLeaderChangesAPP8: requests of a stream at a follower are answered in order and applied in order, whoever
-// leads meanwhile; what is answered as stored is stored once.
+// TestStreamsOverLeaderChangesAPP8: requests of a stream at a follower are answered in order and
+// applied in order, whoever leads meanwhile; what is answered as stored is stored once.
 func TestStreamsOverLeaderChangesAPP8(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -193,8 +194,8 @@ func moveLeader(t testing.TB, all nodes) {
 	}
 }
 
-// TestSkewedClocksAPP5: whatever the clocks of successive leaders say, persistedAt rises from proposal to proposal, and a
-// leader whose clock is behind says so.
+// TestSkewedClocksAPP5: whatever the clocks of successive leaders say, persistedAt rises from
+// proposal to proposal, and a leader whose clock is behind says so.
 func TestSkewedClocksAPP5(t *testing.T) {
 	t.Parallel()
 	skews := []time.Duration{-time.Hour, 0, time.Hour}
@@ -257,8 +258,8 @@ func TestSkewedClocksAPP5(t *testing.T) {
 	}
 }
 
-// TestLossOfAMinorityAPP2: two of three go on, without the events that were acknowledged being lost; one of three takes
-// nothing, and says so; the third finds out what it missed.
+// TestLossOfAMinorityAPP2: two of three go on, without the events that were acknowledged being
+// lost; one of three takes nothing, and says so; the third finds out what it missed.
 func TestLossOfAMinorityAPP2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 500 * time.Millisecond })
@@ -300,7 +301,8 @@ func (ns nodes) other(closed *node) *node {
 	return nil
 }
 
-// TestFiveNodesAPP2: five nodes go on without two of them, the leader among those, and lose nothing.
+// TestFiveNodesAPP2: five nodes go on without two of them, the leader among those, and lose
+// nothing.
 func TestFiveNodesAPP2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 5)
@@ -330,8 +332,9 @@ func TestFiveNodesAPP2(t *testing.T) {
 	all.wantSame("run", 20)
 }
 
-// TestNoLeaderInTimeREAD4: a call whose deadline is shorter than the wait for a leader is told that there is none, and not
-// that time ran out. A window that this node knows to be closed needs no leader.
+// TestNoLeaderInTimeREAD4: a call whose deadline is shorter than the wait for a leader is told that
+// there is none, and not that time ran out. A window that this node knows to be closed needs no
+// leader.
 func TestNoLeaderInTimeREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = time.Hour })

@@ -35,7 +35,8 @@ func unlessEmpty(s *string) *string {
 	return s
 }
 
-// wireRecord is an EventRecord with what it points at, in one piece of memory: exports make a great many.
+// wireRecord is an EventRecord with what it points at, in one piece of memory: exports make a great
+// many.
 type wireRecord struct {
 	m                            runlogv1.EventRecord
 	emitted, persisted, imported timestamppb.Timestamp
@@ -111,9 +112,9 @@ func inherited(absent contract.Absent) []string {
 	return names
 }
 
-// payloadStruct makes the natural form of any stored payload. What JSON may say and a Struct may not
-// never keeps an event from being read: of repeated members the last counts, a broken surrogate becomes
-// U+FFFD, and a number beyond a double becomes its text.
+// payloadStruct makes the natural form of any stored payload. What JSON may say and a Struct may
+// not never keeps an event from being read: of repeated members the last counts, a broken surrogate
+// becomes U+FFFD, and a number beyond a double becomes its text.
 func payloadStruct(payload []byte) (*structpb.Struct, error) {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()

@@ -40,8 +40,8 @@ type dataDir struct {
 type identity struct {
 	Format int `json:"format"`
 	cluster.Identity
-	// CRC32C, in eight hexadecimal digits, is that of the file without this member. A node must not take part under a name that a disk
-	// has changed, or believe that it has never taken part.
+	// CRC32C, in eight hexadecimal digits, is that of the file without this member. A node must not
+	// take part under a name that a disk has changed, or believe that it has never taken part.
 	CRC32C string `json:"crc32c,omitempty"`
 }
 
@@ -97,8 +97,8 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by %s; stop it, or choose another with --data-dir", e.Dir, who)
 }
 
-// openDataDir makes or opens a data directory. nodeID, where not empty, names a new node and must match
-// an old one.
+// openDataDir makes or opens a data directory. nodeID, where not empty, names a new node and must
+// match an old one.
 func openDataDir(disk vfs.FS, path, nodeID string) (*dataDir, error) {
 	d := &dataDir{disk: disk, path: path}
 	if err := d.make(); err != nil {
@@ -118,8 +118,8 @@ func openDataDir(disk vfs.FS, path, nodeID string) (*dataDir, error) {
 	return d, nil
 }
 
-// make makes the directory, and those above it. A node whose directory went in a crash would have forgotten what it
-// acknowledged, so that it is on stable storage before anything is in it.
+// make makes the directory, and those above it. A node whose directory went in a crash would have
+// forgotten what it acknowledged, so that it is on stable storage before anything is in it.
 func (d *dataDir) make() error {
 	var made []string // the uppermost comes last
 	for path := d.path; ; path = d.disk.PathDir(path) {
@@ -144,8 +144,9 @@ func (d *dataDir) make() error {
 	return fmt.Errorf("data directory: %w", err)
 }
 
-// settle puts on stable storage what a process that was killed made of the path and did not sync. It got no further than that
-// where there is no identity. Directories that others made may be none of this process's to sync, and those are there.
+// settle puts on stable storage what a process that was killed made of the path and did not sync.
+// It got no further than that where there is no identity. Directories that others made may be none
+// of this process's to sync, and those are there.
 func (d *dataDir) settle() {
 	if _, err := d.disk.Stat(d.file("identity.json")); err == nil {
 		return
@@ -164,8 +165,8 @@ func (d *dataDir) remove(name string) error {
 
 func (d *dataDir) file(name string) string { return d.disk.PathJoin(d.path, name) }
 
-// acquire locks the directory. A file system that is in this process's memory does it in its own way, and does not tell who
-// holds it.
+// acquire locks the directory. A file system that is in this process's memory does it in its own
+// way, and does not tell who holds it.
 func (d *dataDir) acquire() error {
 	f, err := d.disk.OpenReadWrite(d.file(lockFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -215,7 +216,8 @@ func (d *dataDir) lockError(err error, holder int) error {
 // flocked is a locked file of the machine.
 type flocked struct{ vfs.File }
 
-// Close gives the lock up. Closing the file alone would leave it with a child process that is between fork and exec.
+// Close gives the lock up. Closing the file alone would leave it with a child process that is
+// between fork and exec.
 func (f flocked) Close() error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
 }

@@ -38,7 +38,8 @@ func TestDataDirInUse(t *testing.T) {
 	n.append("run", newEvent("RunCompleted")) // the first one is unharmed
 }
 
-// TestDataDirOfAnotherProcess names the process that holds the lock, and takes over once it is gone.
+// TestDataDirOfAnotherProcess names the process that holds the lock, and takes over once it is
+// gone.
 func TestDataDirOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	opts := testOptions(t)
@@ -75,8 +76,8 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 	n.close()
 }
 
-// TestDataDirModes: nobody but the node's user gets into its directory, and nobody else writes to its files; LOCK tells who
-// holds the directory now, whoever did before.
+// TestDataDirModes: nobody but the node's user gets into its directory, and nobody else writes to
+// its files; LOCK tells who holds the directory now, whoever did before.
 func TestDataDirModes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) {
@@ -102,7 +103,8 @@ func TestDataDirModes(t *testing.T) {
 	}
 }
 
-// TestDataDirSynced: a directory that could not be put on stable storage is not there when the next start looks for it.
+// TestDataDirSynced: a directory that could not be put on stable storage is not there when the next
+// start looks for it.
 func TestDataDirSynced(t *testing.T) {
 	t.Parallel()
 	for failing := range 3 {
@@ -179,8 +181,8 @@ func TestPortInUse(t *testing.T) {
 	n.close()
 }
 
-// TestIdentityDamaged proves D10: no bit of what a node is can change unnoticed. Found by a simulation, in which a node took part under
-// another name.
+// TestIdentityDamaged proves D10: no bit of what a node is can change unnoticed. Found by a
+// simulation, in which a node took part under another name.
 func TestIdentityDamaged(t *testing.T) {
 	i := identity{Format: dataDirFormat, Identity: cluster.NewIdentity("first")}
 	i.Started, i.Member, i.ClusterID = true, true, strings.Repeat("ab", 16)
@@ -284,8 +286,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestLogIsGoneAPP2: a node whose log is gone, as when it lies on a disk of its own that is not there, does not start with
-// what its store happened to have flushed: it would have forgotten its votes and what it acknowledged.
+// TestLogIsGoneAPP2: a node whose log is gone, as when it lies on a disk of its own that is not
+// there, does not start with what its store happened to have flushed: it would have forgotten its
+// votes and what it acknowledged.
 func TestLogIsGoneAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -308,8 +311,9 @@ func TestLogIsGoneAPP2(t *testing.T) {
 	}
 }
 
-// TestDataDirKilled: a process that was killed after it had made its directory, and those above, leaves them in the machine's
-// memory; the next one puts them on stable storage before it acknowledges anything (APP-2).
+// TestDataDirKilled: a process that was killed after it had made its directory, and those above,
+// leaves them in the machine's memory; the next one puts them on stable storage before it
+// acknowledges anything (APP-2).
 func TestDataDirKilled(t *testing.T) {
 	t.Parallel()
 	disk := vfs.NewCrashableMem()

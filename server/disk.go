@@ -15,7 +15,8 @@ import (
 const (
 	// alertDiskLow is raised while appends are refused because the disk is nearly full.
 	alertDiskLow = "DISK_LOW"
-	// diskInterval is how often the disk is looked at: even a fast one does not take MinFreeBytes in it.
+	// diskInterval is how often the disk is looked at: even a fast one does not take MinFreeBytes
+	// in it.
 	diskInterval = time.Second
 	// diskDelay is when a refused caller should try again.
 	diskDelay = 10 * time.Second
@@ -31,8 +32,8 @@ func diskFree(disk vfs.FS) func(dir string) (uint64, error) {
 	}
 }
 
-// watchDisk refuses appends before the disk is full: a log that cannot be written stops the node (D10), and
-// one that is full cannot be made smaller, because that too needs room. Reads go on.
+// watchDisk refuses appends before the disk is full: a log that cannot be written stops the node
+// (D10), and one that is full cannot be made smaller, because that too needs room. Reads go on.
 func (s *Server) watchDisk() {
 	ticker := time.NewTicker(diskInterval)
 	defer ticker.Stop()

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// perDelivery is how long a dispatcher rests for each delivery of a batch, and longestRest how long at most: with
-	// many streams, sending takes about a quarter of a core, and what comes meanwhile is conflated.
+	// perDelivery is how long a dispatcher rests for each delivery of a batch, and longestRest how
+	// long at most: with many streams, sending takes about a quarter of a core, and what comes
+	// meanwhile is conflated.
 	perDelivery = 8 * time.Microsecond
 	longestRest = 150 * time.Millisecond
 	// restFrom is how many deliveries are worth a rest.
@@ -23,19 +24,20 @@ const (
 
 // recipient is a stream that a dispatcher sends to.
 type recipient interface {
-	// deliver sends what is new, or where nothing is and beat is set, a heartbeat. It is called by one goroutine at a
-	// time.
+	// deliver sends what is new, or where nothing is and beat is set, a heartbeat. It is called by
+	// one goroutine at a time.
 	deliver(beat bool, shared messages) error
 }
 
 // messages are encoded once for all streams that get them in a batch.
 type messages map[messageKey]*grpc.PreparedMsg
 
-// dispatcher sends to many streams from one goroutine, in batches: a stream costs no stack that grows, no timer, and no
-// wake-up for each message, and streams of one run share what is encoded. Between batches news is conflated.
+// dispatcher sends to many streams from one goroutine, in batches: a stream costs no stack that
+// grows, no timer, and no wake-up for each message, and streams of one run share what is encoded.
+// Between batches news is conflated.
 //
-// A delivery that does not return holds up the others for stuckAfter: then another goroutine goes on with them, and
-// the stream gets one of its own for every later delivery.
+// A delivery that does not return holds up the others for stuckAfter: then another goroutine goes
+// on with them, and the stream gets one of its own for every later delivery.
 type dispatcher struct {
 	heartbeat time.Duration
 	wake      chan struct{} // has room for one: ready has got its first
@@ -185,7 +187,8 @@ func (d *dispatcher) work(turn uint64) {
 	}
 }
 
-// next returns who is to be delivered to next, and whether a batch begins with it; nil at the end of the turn.
+// next returns who is to be delivered to next, and whether a batch begins with it; nil at the end
+// of the turn.
 func (d *dispatcher) next(turn uint64) (p *post, beat, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -90,8 +90,8 @@ func TestDispatcherTellsTheNewestWATCH3(t *testing.T) {
 	})
 }
 
-// TestDispatcherGoesRoundStreamsThatHangWATCH3: the others wait for a moment, once; and one that hangs is told the newest
-// when it reads again.
+// TestDispatcherGoesRoundStreamsThatHangWATCH3: the others wait for a moment, once; and one that
+// hangs is told the newest when it reads again.
 func TestDispatcherGoesRoundStreamsThatHangWATCH3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher(time.Hour)
@@ -135,7 +135,8 @@ func TestDispatcherGoesRoundStreamsThatHangWATCH3(t *testing.T) {
 	})
 }
 
-// TestDispatcherHeartbeatsWATCH4: a stream that was told nothing for the interval gets one, and no other.
+// TestDispatcherHeartbeatsWATCH4: a stream that was told nothing for the interval gets one, and no
+// other.
 func TestDispatcherHeartbeatsWATCH4(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = 15 * time.Second
@@ -165,8 +166,8 @@ func TestDispatcherHeartbeatsWATCH4(t *testing.T) {
 	})
 }
 
-// TestDispatcherLeave: a stream that ends waits for what is under way to it, for a while, and gets nothing afterwards; one
-// that fails is told so, once.
+// TestDispatcherLeave: a stream that ends waits for what is under way to it, for a while, and gets
+// nothing afterwards; one that fails is told so, once.
 func TestDispatcherLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher(time.Second)
@@ -213,7 +214,8 @@ func TestDispatcherLeave(t *testing.T) {
 	})
 }
 
-// TestNoCompressor: bytes that are encoded once are sent to streams that may have asked for different compressors.
+// TestNoCompressor: bytes that are encoded once are sent to streams that may have asked for
+// different compressors.
 func TestNoCompressor(t *testing.T) {
 	for _, name := range []string{"gzip", "snappy", "zstd", "deflate"} {
 		if grpcencoding.GetCompressor(name) != nil {

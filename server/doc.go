@@ -1,5 +1,5 @@
-// Package server is the edge: gRPC services, the HTTP gateway with Server-Sent Events, limits, health,
-// metrics. It puts the rooms below together into a node and takes them down again.
+// Package server is the edge: gRPC services, the HTTP gateway with Server-Sent Events, limits,
+// health, metrics. It puts the rooms below together into a node and takes them down again.
 //
 //	gRPC ──────────────┐
 //	                   ├─► parse and validate (proto/contract) ─► encode (storage) ─► batch ─► raft

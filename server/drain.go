@@ -30,8 +30,9 @@ func (h *handling) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInf
 	return next(srv, ss)
 }
 
-// drain lets calls under way end, for a while. Once none is being answered any more only answers are on their way: somebody
-// who reads nothing, whom nothing can be told therefore, holds up the end for flushTimeout.
+// drain lets calls under way end, for a while. Once none is being answered any more only answers
+// are on their way: somebody who reads nothing, whom nothing can be told therefore, holds up the
+// end for flushTimeout.
 func (h *handling) drain(g *grpc.Server) error {
 	done := make(chan struct{})
 	go func() {

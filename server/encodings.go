@@ -10,9 +10,10 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// encodings keeps snapshots as they go over the wire, for those who read or watch a run that does not change meanwhile:
-// to make the message of 50 steps and to encode it costs many times what it costs to copy the bytes. What is kept lies with
-// its snapshot and goes with it, or when there is more than the limit; what was kept first goes first.
+// encodings keeps snapshots as they go over the wire, for those who read or watch a run that does
+// not change meanwhile: to make the message of 50 steps and to encode it costs many times what it
+// costs to copy the bytes. What is kept lies with its snapshot and goes with it, or when there is
+// more than the limit; what was kept first goes first.
 type encodings struct {
 	limit int // bytes
 
@@ -26,8 +27,9 @@ type encoding struct {
 	data  *[]byte
 }
 
-// message returns the snapshot's message, to which the caller may add: it is the caller's, and what it shares is in
-// fields that are sent as they are (https://protobuf.dev/programming-guides/proto3/#unknowns).
+// message returns the snapshot's message, to which the caller may add: it is the caller's, and what
+// it shares is in fields that are sent as they are
+// (https://protobuf.dev/programming-guides/proto3/#unknowns).
 func (e *encodings) message(s *projector.Snapshot) *runlogv1.RunSnapshot {
 	place := s.Encoded()
 	if place == nil {

@@ -20,7 +20,8 @@ func folded(run string) *projector.Snapshot {
 	return projector.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
 }
 
-// TestEncodingsAreTheMessage: what is kept of a snapshot is sent as its message is, and what is added goes to one reader.
+// TestEncodingsAreTheMessage: what is kept of a snapshot is sent as its message is, and what is
+// added goes to one reader.
 func TestEncodingsAreTheMessage(t *testing.T) {
 	e := encodings{limit: 1 << 20}
 	s := folded("run")
@@ -46,7 +47,8 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 	}
 }
 
-// TestEncodingsAreBounded: what was kept first goes when there is too much, and what is too large is not kept at all.
+// TestEncodingsAreBounded: what was kept first goes when there is too much, and what is too large
+// is not kept at all.
 func TestEncodingsAreBounded(t *testing.T) {
 	one := proto.Size(encodeSnapshot(folded("run-0")))
 	e := encodings{limit: 20 * one}

@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// leaderHeader of an answer names the address at which clients reach the leader, where another node has answered: they
-	// may go straight (D8).
+	// leaderHeader of an answer names the address at which clients reach the leader, where another
+	// node has answered: they may go straight (D8).
 	leaderHeader = "runlog-leader"
 	// againAfter is when a leader is asked again that has refused, without another one.
 	againAfter = 50 * time.Millisecond
 )
 
-// passedOn are the headers that go with a call to the leader: who calls, and what the call is part of.
+// passedOn are the headers that go with a call to the leader: who calls, and what the call is part
+// of.
 var passedOn = []string{"authorization", "traceparent", "tracestate", "x-request-id"}
 
 // isForwarded tells whether another node passed the call on.
@@ -36,7 +37,8 @@ func isForwarded(ctx context.Context) bool {
 	return by
 }
 
-// leaderRoute is where a call is answered that only the leader can answer: here, or by the node that leads.
+// leaderRoute is where a call is answered that only the leader can answer: here, or by the node
+// that leads.
 type leaderRoute[Resp any] struct {
 	// outlives says that the answer comes when another leads: the call itself makes it so.
 	outlives bool
@@ -84,7 +86,8 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-// retriable waits for another leader than one that has refused, for a while: after that the same may be asked again.
+// retriable waits for another leader than one that has refused, for a while: after that the same
+// may be asked again.
 func (s *Server) retriable(ctx context.Context, r *cluster.Reign) *cluster.Reign {
 	ctx, cancel := context.WithTimeout(ctx, againAfter)
 	defer cancel()
@@ -106,7 +109,8 @@ func forwarded[Resp any](ctx context.Context, s *Server, reign *cluster.Reign, r
 		return resp, s.failed(ctx, reached.Addr != nil, err)
 	}
 	if leader := reign.Link.GRPCAddress(); leader != "" {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader)) // fails only where the answer has begun
+		// fails only where the answer has begun
+		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader))
 	}
 	return resp, nil
 }
@@ -126,8 +130,8 @@ func passOn(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, out...)
 }
 
-// failed is what a call is told whose answer from the leader is an error. A call that was on its way and has no answer may
-// have been stored.
+// failed is what a call is told whose answer from the leader is an error. A call that was on its
+// way and has no answer may have been stored.
 func (s *Server) failed(ctx context.Context, sent bool, err error) error {
 	st := status.Convert(err)
 	if reasonIn(st) != "" {
@@ -151,7 +155,8 @@ func (s *Server) failed(ctx context.Context, sent bool, err error) error {
 	}
 }
 
-// reasonIn returns the reason in a status; empty: it has none, and does not come from a service of runlog.
+// reasonIn returns the reason in a status; empty: it has none, and does not come from a service of
+// runlog.
 func reasonIn(st *status.Status) contract.Reason {
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
@@ -161,7 +166,8 @@ func reasonIn(st *status.Status) contract.Reason {
 	return ""
 }
 
-// isNotLeader tells whether a call was refused, and nothing stored, because another node has to be asked.
+// isNotLeader tells whether a call was refused, and nothing stored, because another node has to be
+// asked.
 func isNotLeader(err error) bool {
 	if errors.Is(err, raft.ErrNotLeader) {
 		return true

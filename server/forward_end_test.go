@@ -13,8 +13,8 @@ import (
 	"runlog/raft"
 )
 
-// TestForwardingEndsAPP10: a follower whose leader refuses every call asks it again for LeaderWait and no longer, and not
-// at all for a caller that has gone.
+// TestForwardingEndsAPP10: a follower whose leader refuses every call asks it again for LeaderWait
+// and no longer, and not at all for a caller that has gone.
 func TestForwardingEndsAPP10(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 300 * time.Millisecond })

@@ -13,9 +13,9 @@ import (
 	"runlog/server/cluster"
 )
 
-// streamRoute is where the requests of one AppendStream go: into this node's log, or on a stream to the leader. They go
-// one way at a time, and another only when all that went the first way have their answer, so that they are applied in
-// order. One goroutine uses it.
+// streamRoute is where the requests of one AppendStream go: into this node's log, or on a stream to
+// the leader. They go one way at a time, and another only when all that went the first way have
+// their answer, so that they are applied in order. One goroutine uses it.
 type streamRoute struct {
 	e      *eventService
 	ctx    context.Context // of the producer's stream
@@ -86,7 +86,8 @@ type forwardStream struct {
 	s      *Server
 	reign  *cluster.Reign
 	stream grpc.BidiStreamingClient[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
-	// sent are the answers that are waited for, in order: as many as the producer's stream has room for.
+	// sent are the answers that are waited for, in order: as many as the producer's stream has room
+	// for.
 	sent   chan chan<- remoteAnswer
 	done   chan struct{} // closed when receive has ended
 	cancel context.CancelFunc
@@ -118,7 +119,8 @@ func (r *forwardStream) send(req *runlogv1.AppendEventsRequest) <-chan remoteAns
 	return answer
 }
 
-// receive hands out the answers. After the stream has broken, requests that have none may have been stored, or not.
+// receive hands out the answers. After the stream has broken, requests that have none may have been
+// stored, or not.
 func (r *forwardStream) receive() {
 	defer close(r.done)
 	var broken error

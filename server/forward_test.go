@@ -14,7 +14,8 @@ import (
 	"runlog/raft"
 )
 
-// TestPassedOn: who calls and what a call is part of goes on to the leader with its deadline, and nothing else does.
+// TestPassedOn: who calls and what a call is part of goes on to the leader with its deadline, and
+// nothing else does.
 func TestPassedOn(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	ctx, cancel := context.WithDeadline(t.Context(), deadline)
@@ -37,8 +38,8 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
-// TestForwardingFailsAPP10: a call that may have been stored is never said not to be, and one that was not is tried again
-// elsewhere.
+// TestForwardingFailsAPP10: a call that may have been stored is never said not to be, and one that
+// was not is tried again elsewhere.
 func TestForwardingFailsAPP10(t *testing.T) {
 	s := &Server{}
 	over, cancel := context.WithCancel(t.Context())

@@ -22,8 +22,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// FuzzGateJSON posts any body. It is answered with the results of all events or with a reason, and stored
-// whole or not at all (APP-3).
+// FuzzGateJSON posts any body. It is answered with the results of all events or with a reason, and
+// stored whole or not at all (APP-3).
 func FuzzGateJSON(f *testing.F) {
 	event := "{" + envelopeJSON + `,"payload":{"a":[1,null,"x"]}}`
 	for _, body := range []string{
@@ -60,8 +60,8 @@ func FuzzGateJSON(f *testing.F) {
 	})
 }
 
-// FuzzGateFlat posts one event of line 1.1, whose members may lie beside the envelope, and says the same
-// as the command line, which parses events by itself.
+// FuzzGateFlat posts one event of line 1.1, whose members may lie beside the envelope, and says the
+// same as the command line, which parses events by itself.
 func FuzzGateFlat(f *testing.F) {
 	f.Add([]byte(`{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:30:00Z","note":1}`))
 	g := openGates(f)
@@ -78,7 +78,9 @@ func FuzzGateFlat(f *testing.F) {
 		results := m["results"].([]any)
 		w, err := contract.ParseEvent(event)
 		if err != nil || len(results) != 2 {
-			return // Times and repeated elements: proto-JSON and the text around the event leave more room.
+			// Times and repeated elements: proto-JSON and the text around the event leave more
+			// room.
+			return
 		}
 		e, bad := contract.Validate(w, g.server.gate(run))
 		if len(bad) > 0 {
@@ -181,7 +183,8 @@ func FuzzGatePath(f *testing.F) {
 		g.http.ServeHTTP(w, r.WithContext(ctx))
 		switch kind := w.Header().Get("Content-Type"); {
 		case w.Code == http.StatusOK && method != http.MethodPost:
-		case w.Code == 499 || w.Code == http.StatusGatewayTimeout || w.Code == http.StatusServiceUnavailable: // the reader has gone
+		// the reader has gone
+		case w.Code == 499 || w.Code == http.StatusGatewayTimeout || w.Code == http.StatusServiceUnavailable:
 		case kind != "application/json":
 			t.Fatalf("HTTP %d %s", w.Code, kind)
 		default:
@@ -192,8 +195,8 @@ func FuzzGatePath(f *testing.F) {
 	})
 }
 
-// FuzzGateTime sends any text as a time over HTTP, and any seconds and nanoseconds over gRPC. What is
-// taken is read back as the same time.
+// FuzzGateTime sends any text as a time over HTTP, and any seconds and nanoseconds over gRPC. What
+// is taken is read back as the same time.
 func FuzzGateTime(f *testing.F) {
 	f.Add("2026-02-11T10:30:00.123456789+01:00", int64(1770805800), int32(5))
 	g := openGates(f)
@@ -235,8 +238,8 @@ func FuzzGateTime(f *testing.F) {
 	})
 }
 
-// FuzzGateAttempt sends any text as an attempt over HTTP, and any number over gRPC. What is taken is a
-// whole number from 1, and is read back as the same.
+// FuzzGateAttempt sends any text as an attempt over HTTP, and any number over gRPC. What is taken
+// is a whole number from 1, and is read back as the same.
 func FuzzGateAttempt(f *testing.F) {
 	f.Add(`1`, uint64(1))
 	g := openGates(f)
@@ -252,8 +255,8 @@ func FuzzGateAttempt(f *testing.F) {
 				t.Fatalf("%q reads as %s", text, got)
 			}
 		}
-		// A field of 32 bits takes the low ones of any number (protobuf's encoding guide), whatever a
-		// client wrote into it.
+		// A field of 32 bits takes the low ones of any number (protobuf's encoding guide), whatever
+		// a client wrote into it.
 		run = g.freshRun()
 		event := protowire.AppendVarint(protowire.AppendTag(nil, 10, protowire.VarintType), number)
 		whole, err := proto.Marshal(newEvent("Noted", attempt(0)))
@@ -273,8 +276,8 @@ func FuzzGateAttempt(f *testing.F) {
 	})
 }
 
-// isAttempt reports whether a JSON value, alone or before other members, is the whole number that was
-// read back.
+// isAttempt reports whether a JSON value, alone or before other members, is the whole number that
+// was read back.
 func isAttempt(text, got string) bool {
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))

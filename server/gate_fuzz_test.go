@@ -24,8 +24,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// gates are the ways into one node, without a network: the HTTP handler, and the gRPC server behind the
-// in-memory connection of the gateway.
+// gates are the ways into one node, without a network: the HTTP handler, and the gRPC server behind
+// the in-memory connection of the gateway.
 type gates struct {
 	server *Server
 	http   http.Handler
@@ -145,8 +145,8 @@ func answered(t *testing.T, w *httptest.ResponseRecorder) (map[string]any, contr
 	return nil, reason
 }
 
-// FuzzGateWire sends any bytes as a message of an append. Whatever is in them, the answer is the results
-// of all events or a reason, and a run has all of a request's events or none (APP-3).
+// FuzzGateWire sends any bytes as a message of an append. Whatever is in them, the answer is the
+// results of all events or a reason, and a run has all of a request's events or none (APP-3).
 func FuzzGateWire(f *testing.F) {
 	for _, m := range []proto.Message{
 		&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 2)},

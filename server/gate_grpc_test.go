@@ -63,8 +63,8 @@ func large(runID string, size int) *runlogv1.AppendEventsRequest {
 	return r
 }
 
-// TestLargeMessagesOverGRPC: a message over the limit is the caller's fault, with the limit in it, and
-// nothing of it is stored.
+// TestLargeMessagesOverGRPC: a message over the limit is the caller's fault, with the limit in it,
+// and nothing of it is stored.
 func TestLargeMessagesOverGRPC(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
@@ -81,8 +81,8 @@ func TestLargeMessagesOverGRPC(t *testing.T) {
 	refused(t, err, contract.ReasonPayloadTooLarge)
 	n.append("run", large("run", limit/2).Events...)
 	wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
-	// What is far too large gRPC does not read. Its answer has no reason, by which the client library
-	// knows it.
+	// What is far too large gRPC does not read. Its answer has no reason, by which the client
+	// library knows it.
 	_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
 	if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
 		t.Errorf("a message of 17 MiB: %v", err)
@@ -132,8 +132,8 @@ func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 	}
 }
 
-// TestBombsOverGRPCAPP3: what would grow when it is decoded is refused in the words of the validator, and
-// on a stream in its place.
+// TestBombsOverGRPCAPP3: what would grow when it is decoded is refused in the words of the
+// validator, and on a stream in its place.
 func TestBombsOverGRPCAPP3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -24,8 +24,8 @@ const appendRoute = "/v1/runs/run/events:append"
 const envelopeJSON = `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
 	"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`
 
-// TestHTTPBodyFaults: every fault of a body is named by its field, and nothing is stored. The words are
-// those of gate's own tests.
+// TestHTTPBodyFaults: every fault of a body is named by its field, and nothing is stored. The words
+// are those of gate's own tests.
 func TestHTTPBodyFaults(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -68,7 +68,8 @@ func TestHTTPBodyFaults(t *testing.T) {
 	wantEqual(t, "stored, with space around", len(n.list("run")), 2)
 }
 
-// TestHTTPBombs: a body that would grow when it is decoded is refused in the words of the validator.
+// TestHTTPBombs: a body that would grow when it is decoded is refused in the words of the
+// validator.
 func TestHTTPBombs(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -100,7 +101,8 @@ func TestHTTPBombs(t *testing.T) {
 	n.post(appendRoute, `{"events":[{`+envelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
 }
 
-// TestHTTPContentTypes: only JSON is taken, so that no page of another site can make a browser append.
+// TestHTTPContentTypes: only JSON is taken, so that no page of another site can make a browser
+// append.
 func TestHTTPContentTypes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -166,7 +168,8 @@ func TestHTTPRoutes(t *testing.T) {
 	}
 }
 
-// TestHTTPPaths: a runId is one segment, whatever is in it; a path that cannot be a runId's is refused.
+// TestHTTPPaths: a runId is one segment, whatever is in it; a path that cannot be a runId's is
+// refused.
 func TestHTTPPaths(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -245,7 +248,8 @@ func TestHTTPQueryFaults(t *testing.T) {
 	n.http("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").refused(t, contract.ReasonInvalidArgumentField)
 }
 
-// TestHTTPLargeBodies: a body over the limit is refused with the limit, also when its length is not told.
+// TestHTTPLargeBodies: a body over the limit is refused with the limit, also when its length is not
+// told.
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
@@ -269,8 +273,8 @@ func TestHTTPLargeBodies(t *testing.T) {
 	n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
 }
 
-// TestHTTPNumbersGrowInProto: numbers take more room in proto than in JSON; a body within the limit is
-// taken all the same.
+// TestHTTPNumbersGrowInProto: numbers take more room in proto than in JSON; a body within the limit
+// is taken all the same.
 func TestHTTPNumbersGrowInProto(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
@@ -352,8 +356,8 @@ func testSlow(t *testing.T, what, address, request string, reason contract.Reaso
 	}
 }
 
-// testDeadlineEnds: the deadline of a body ends with it, so that a connection takes another call, and a
-// stream lasts.
+// testDeadlineEnds: the deadline of a body ends with it, so that a connection takes another call,
+// and a stream lasts.
 func testDeadlineEnds(t *testing.T, url, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}

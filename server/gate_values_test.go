@@ -101,7 +101,8 @@ func TestAttemptsENV1(t *testing.T) {
 	n.append("over-grpc", newEvent("Noted", attempt(math.MaxUint32)))
 }
 
-// TestPayloadsAtTheGateENV7ENV8: what a payload may be, as bytes over gRPC and as a part of a body over HTTP.
+// TestPayloadsAtTheGateENV7ENV8: what a payload may be, as bytes over gRPC and as a part of a body
+// over HTTP.
 func TestPayloadsAtTheGateENV7ENV8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -18,9 +18,9 @@ import (
 // maxPathBytes is more than any route with a runId needs, every byte of it percent-encoded.
 const maxPathBytes = 2048
 
-// newGateway serves the API as JSON and Server-Sent Events over conn, the in-memory connection to the
-// gRPC server, so that every call goes through its interceptors (D14). No header is forwarded: none
-// means anything yet.
+// newGateway serves the API as JSON and Server-Sent Events over conn, the in-memory connection to
+// the gRPC server, so that every call goes through its interceptors (D14). No header is forwarded:
+// none means anything yet.
 func newGateway(ctx context.Context, conn *grpc.ClientConn, limits gate.Limits) (*gateway, error) {
 	setQueryParser()
 	routes, err := newRoutes()
@@ -35,7 +35,8 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, limits gate.Limits) 
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingTrailerMatcher(func(string) (string, bool) { return "", false }),
-		// A runId is one segment, in which this mode unescapes slashes too, after it has split the path.
+		// A runId is one segment, in which this mode unescapes slashes too, after it has split the
+		// path.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
@@ -92,8 +93,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// checkAddress refuses what cannot be an address of this API. What net/http cannot read at all, such as
-// %zz in a path, it answers by itself with a bare 400.
+// checkAddress refuses what cannot be an address of this API. What net/http cannot read at all,
+// such as %zz in a path, it answers by itself with a bare 400.
 func checkAddress(u *url.URL) error {
 	if n := len(u.EscapedPath()); n > maxPathBytes {
 		return encodeError(invalid("", fmt.Sprintf("the path has %d bytes: a runId has at most 256", n)))

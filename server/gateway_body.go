@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// bodyTimeout is how long a body may take to come. http.Server's ReadTimeout would do the same, and
-	// cut streams: their connections are read from as long as they last.
+	// bodyTimeout is how long a body may take to come. http.Server's ReadTimeout would do the same,
+	// and cut streams: their connections are read from as long as they last.
 	bodyTimeout = 30 * time.Second
-	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http reads some of
-	// what is under way, so that the client comes to read the answer.
+	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http
+	// reads some of what is under way, so that the client comes to read the answer.
 	lingerTimeout = time.Second
 	// discardTimeout and discardBytes bound what is read of a body that is too large.
 	discardTimeout = 5 * time.Second
@@ -34,10 +34,10 @@ const (
 // checkContentType holds a POST to what a script and a browser's own page say and what a page of a
 // stranger cannot.
 //
-// A page may send requests to any address its visitor can reach, a node on loopback too, and without
-// asking it first when the body is a form or plain text, or has no type (Fetch, "CORS-safelisted
-// request-header"). So only JSON is taken, which makes a browser ask, with an OPTIONS that no route
-// answers. What has no type comes from no browser unless it has an Origin.
+// A page may send requests to any address its visitor can reach, a node on loopback too, and
+// without asking it first when the body is a form or plain text, or has no type (Fetch,
+// "CORS-safelisted request-header"). So only JSON is taken, which makes a browser ask, with an
+// OPTIONS that no route answers. What has no type comes from no browser unless it has an Origin.
 func checkContentType(h http.Header) error {
 	const want = "send JSON, with Content-Type: application/json (curl: --json)"
 	given := h.Values("Content-Type")
@@ -85,8 +85,8 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// requestBody is a body that has been read, and what was wrong with it. grpc-gateway hands on no more of
-// a decoder's error than its text.
+// requestBody is a body that has been read, and what was wrong with it. grpc-gateway hands on no
+// more of a decoder's error than its text.
 type requestBody struct {
 	*bytes.Reader
 	text  []byte
@@ -94,7 +94,8 @@ type requestBody struct {
 	fault *contract.Error
 }
 
-// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append, empty where it has none.
+// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append, empty where it has
+// none.
 func runIDOf(rawPath string) string {
 	rest, ok := strings.CutPrefix(rawPath, "/v1/runs/")
 	if !ok {
@@ -111,9 +112,9 @@ func runIDOf(rawPath string) string {
 	return id
 }
 
-// discardBody reads what is left of a body that is too large, for a while: a client that writes all of its
-// request before it reads would find the connection broken instead of the answer. One that asked first, with
-// Expect, has not sent it.
+// discardBody reads what is left of a body that is too large, for a while: a client that writes all
+// of its request before it reads would find the connection broken instead of the answer. One that
+// asked first, with Expect, has not sent it.
 func discardBody(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		return
@@ -139,8 +140,8 @@ func refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
 	writeError(r.Context(), nil, nil, w, r, err)
 }
 
-// hangUp ends the connection after the answer, which nothing else would do for a client that is slow with
-// the rest of its request.
+// hangUp ends the connection after the answer, which nothing else would do for a client that is
+// slow with the rest of its request.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))

@@ -19,8 +19,8 @@ import (
 	"runlog/server/gate"
 )
 
-// writeError answers with google.rpc.Status as JSON, also to who asked for a stream, and the HTTP code of
-// the contract.
+// writeError answers with google.rpc.Status as JSON, also to who asked for a stream, and the HTTP
+// code of the contract.
 func writeError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Convert(err)
 	code := runtime.HTTPStatusFromCode(st.Code())
@@ -45,9 +45,9 @@ func writeError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w
 	writeStatus(w, code, st)
 }
 
-// reasonOf gives a reason to what the gateway says itself, where the contract has one: about a body or a
-// parameter that it cannot decode, about an append that it gave up waiting for, and about the connection
-// to its own server, which ends with the node alone.
+// reasonOf gives a reason to what the gateway says itself, where the contract has one: about a body
+// or a parameter that it cannot decode, about an append that it gave up waiting for, and about the
+// connection to its own server, which ends with the node alone.
 func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract.Error {
 	switch st.Code() {
 	case codes.InvalidArgument:

@@ -26,8 +26,8 @@ var gatewayServices = []struct {
 	{runlogv1.File_runlog_v1_cluster_service_proto, runlogv1.RegisterClusterServiceHandler},
 }
 
-// routes knows which methods a path has, which grpc-gateway does not tell: it has the same routes, with
-// handlers that do nothing but tell that they were reached.
+// routes knows which methods a path has, which grpc-gateway does not tell: it has the same routes,
+// with handlers that do nothing but tell that they were reached.
 type routes struct{ mux *runtime.ServeMux }
 
 func newRoutes() (routes, error) {

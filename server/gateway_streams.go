@@ -12,7 +12,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// payloadAsStruct makes reads over HTTP answer with a natural payload unless the request says otherwise.
+// payloadAsStruct makes reads over HTTP answer with a natural payload unless the request says
+// otherwise.
 func payloadAsStruct(req any) {
 	switch r := req.(type) {
 	case *runlogv1.ListEventsRequest:
@@ -43,8 +44,8 @@ func structUnary(ctx context.Context, method string, req, reply any, cc *grpc.Cl
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-// gatewayStreams bounds the streams that are open over HTTP: they share one connection with every other
-// HTTP call, and must not use up its streams (D12).
+// gatewayStreams bounds the streams that are open over HTTP: they share one connection with every
+// other HTTP call, and must not use up its streams (D12).
 type gatewayStreams chan struct{}
 
 // open is the client's stream interceptor. The context of a stream ends with its HTTP request.
@@ -72,9 +73,9 @@ func (s *structClientStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// Header waits for the begin of the stream. A call that was refused has none, and its error comes here,
-// so that the gateway answers with it as with that of any other call: what is found out later can only
-// be written into the stream.
+// Header waits for the begin of the stream. A call that was refused has none, and its error comes
+// here, so that the gateway answers with it as with that of any other call: what is found out later
+// can only be written into the stream.
 func (s *structClientStream) Header() (metadata.MD, error) {
 	md, err := s.ClientStream.Header()
 	if err != nil || md != nil {

@@ -241,7 +241,8 @@ func TestOverloadedAPP9(t *testing.T) {
 	}
 }
 
-// TestOutcomeUnknownAPP10: an append whose caller ran out of time may be stored; a retry as it is finds out.
+// TestOutcomeUnknownAPP10: an append whose caller ran out of time may be stored; a retry as it is
+// finds out.
 func TestOutcomeUnknownAPP10(t *testing.T) {
 	t.Parallel()
 	clock := newHaltingClock()
@@ -297,7 +298,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestNoBlanksInJSON: what is answered over HTTP is the same text from build to build, in answers, errors and streams.
+// TestNoBlanksInJSON: what is answered over HTTP is the same text from build to build, in answers,
+// errors and streams.
 func TestNoBlanksInJSON(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -134,8 +134,8 @@ func (n *node) foldTo(runID string, seq uint64) fold {
 	return f
 }
 
-// checkGolden compares a snapshot with testdata. Ids that the server made differ from time to time, and
-// with them the digest.
+// checkGolden compares a snapshot with testdata. Ids that the server made differ from time to time,
+// and with them the digest.
 func checkGolden(t *testing.T, s story, snapshot *runlogv1.RunSnapshot) {
 	t.Helper()
 	text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(snapshot)
@@ -172,8 +172,8 @@ func checkGolden(t *testing.T, s story, snapshot *runlogv1.RunSnapshot) {
 	}
 }
 
-// checkDigestPRJ1 makes the digest again from what HTTP served: without the members that are worked out
-// when a snapshot is served, with times written as short as they go, in the order of RFC 8785.
+// checkDigestPRJ1 makes the digest again from what HTTP served: without the members that are worked
+// out when a snapshot is served, with times written as short as they go, in the order of RFC 8785.
 func checkDigestPRJ1(t *testing.T, file string, snapshot map[string]any) {
 	t.Helper()
 	want := snapshot["digest"]
@@ -185,7 +185,8 @@ func checkDigestPRJ1(t *testing.T, file string, snapshot map[string]any) {
 		switch v := v.(type) {
 		case map[string]any:
 			for name, member := range v {
-				if strings.HasSuffix(name, "At") && name != "expiresAt" { // expiresAt is the producer's text
+				// expiresAt is the producer's text
+				if strings.HasSuffix(name, "At") && name != "expiresAt" {
 					at, err := time.Parse(time.RFC3339Nano, member.(string))
 					if err != nil {
 						t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// haltingLog is a logger that stops its caller at a message, which is how a test holds a room still.
+// haltingLog is a logger that stops its caller at a message, which is how a test holds a room
+// still.
 type haltingLog struct {
 	slog.Handler
 	message string

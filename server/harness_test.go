@@ -74,7 +74,8 @@ func (n *node) start() {
 	}
 }
 
-// tryStart starts the server. A node that is one of several waits for the others no longer than patience.
+// tryStart starts the server. A node that is one of several waits for the others no longer than
+// patience.
 func (n *node) tryStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -98,7 +99,8 @@ func (n *node) dialWith(opts ...grpc.DialOption) *grpc.ClientConn {
 	}
 	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The port of a node that ended may belong to another test's node, which does not speak gRPC there.
+		// The port of a node that ended may belong to another test's node, which does not speak
+		// gRPC there.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))...)
 	if err != nil {
@@ -131,7 +133,8 @@ func (n *node) close() {
 	n.server = nil
 }
 
-// restart stops the server, lets between change what lies on disk, and starts it on the same directory.
+// restart stops the server, lets between change what lies on disk, and starts it on the same
+// directory.
 func (n *node) restart(between ...func()) {
 	n.t.Helper()
 	n.close()

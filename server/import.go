@@ -19,10 +19,10 @@ import (
 // importMediaType is what POST /import takes. A web page cannot send it without asking first.
 const importMediaType = "application/x-ndjson"
 
-// importRecords answers POST /import on the admin listener. It stores 1 to 1,000 records of one run of another
-// authority, all or none, with the runSeq and the persistedAt that they have: lines of JSON as contract.ParseRecord reads
-// them. A run may come in several requests, in the order of its records, and a request again. The answer is that of
-// AppendEvents.
+// importRecords answers POST /import on the admin listener. It stores 1 to 1,000 records of one run
+// of another authority, all or none, with the runSeq and the persistedAt that they have: lines of
+// JSON as contract.ParseRecord reads them. A run may come in several requests, in the order of its
+// records, and a request again. The answer is that of AppendEvents.
 func (s *Server) importRecords(w http.ResponseWriter, r *http.Request) {
 	answer, err := s.importBody(w, r)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Server) parseImport(body []byte) (*storage.Append, error) {
 	return a, nil
 }
 
-// inheritPlan has an event tell the plan that it has inherited, for a new run of which the record that named it is missing.
-// It stays inherited.
+// inheritPlan has an event tell the plan that it has inherited, for a new run of which the record
+// that named it is missing. It stays inherited.
 func inheritPlan(e *contract.Event, r *contract.Record) (bad []contract.Violation) {
 	for _, f := range [...]struct {
 		field string

@@ -16,7 +16,8 @@ func far(runID string, seq uint64, s int, eventType, rest string) string {
 	return strings.Replace(foreign(runID, 9, s, eventType, rest), `"runSeq":"9"`, fmt.Sprintf(`"runSeq":"%d"`, seq), 1)
 }
 
-// TestReadsAcrossGapsREAD1: pages, minSeq, asOfSeq and watches of a run whose gaps have no end, before and after a restart.
+// TestReadsAcrossGapsREAD1: pages, minSeq, asOfSeq and watches of a run whose gaps have no end,
+// before and after a restart.
 func TestReadsAcrossGapsREAD1(t *testing.T) {
 	t.Parallel()
 	const most = 1<<63 - 2
@@ -70,8 +71,8 @@ func TestReadsAcrossGapsREAD1(t *testing.T) {
 	}
 }
 
-// TestImportBehindThePlanENV1: of a run whose begin is missing, the plan that its first record has inherited is kept, and
-// stays inherited: the digests of the record do not change (APP-11).
+// TestImportBehindThePlanENV1: of a run whose begin is missing, the plan that its first record has
+// inherited is kept, and stays inherited: the digests of the record do not change (APP-11).
 func TestImportBehindThePlanENV1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -53,9 +53,9 @@ func withGaps(runID string) []string {
 	}
 }
 
-// TestImportKeepsWhatWasAssigned: a closed foreign run keeps its runSeq and persistedAt, gaps and all; reads, snapshots and
-// lists have it where it belongs, the commit order where it came; the same request again changes nothing (IDM-6); and what
-// is appended goes on behind it (APP-1).
+// TestImportKeepsWhatWasAssigned: a closed foreign run keeps its runSeq and persistedAt, gaps and
+// all; reads, snapshots and lists have it where it belongs, the commit order where it came; the
+// same request again changes nothing (IDM-6); and what is appended goes on behind it (APP-1).
 func TestImportKeepsWhatWasAssigned(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -112,8 +112,8 @@ func TestImportKeepsWhatWasAssigned(t *testing.T) {
 	imports(false)
 }
 
-// TestStaleWatchPRJ12: while the projector is in a hole, snapshots and watches of the run say STALE; then the run comes
-// back.
+// TestStaleWatchPRJ12: while the projector is in a hole, snapshots and watches of the run say
+// STALE; then the run comes back.
 func TestStaleWatchPRJ12(t *testing.T) {
 	t.Parallel()
 	inHole, goOn := make(chan struct{}), make(chan struct{})
@@ -151,7 +151,8 @@ func TestStaleWatchPRJ12(t *testing.T) {
 	}
 }
 
-// TestLagOfImportsPRJ11: the lag of what was persisted long ago and is imported now is counted from now.
+// TestLagOfImportsPRJ11: the lag of what was persisted long ago and is imported now is counted from
+// now.
 func TestLagOfImportsPRJ11(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -15,17 +15,17 @@ const (
 
 // lagWatch tells whether the projector is too far behind.
 type lagWatch struct {
-	// starting: since the node was started snapshots have not been up to date yet. Of a store that was restored or fetched,
-	// or without a projection database, all of them are folded anew, which may take minutes: that is no fault as long as it
-	// goes on.
+	// starting: since the node was started snapshots have not been up to date yet. Of a store that
+	// was restored or fetched, or without a projection database, all of them are folded anew, which
+	// may take minutes: that is no fault as long as it goes on.
 	starting bool
 	at       storage.Position // of the projector, and
 	moved    time.Time        // since when it is there
 	raised   bool
 }
 
-// look takes how far behind the projector is, and where, and whether the node is up to date with its cluster; it returns
-// whether the alert is to stand.
+// look takes how far behind the projector is, and where, and whether the node is up to date with
+// its cluster; it returns whether the alert is to stand.
 func (w *lagWatch) look(lag, limit time.Duration, at storage.Position, upToDate bool, now time.Time) bool {
 	if at != w.at || w.moved.IsZero() {
 		w.at, w.moved = at, now
@@ -37,8 +37,9 @@ func (w *lagWatch) look(lag, limit time.Duration, at storage.Position, upToDate 
 	return high && !w.starting
 }
 
-// watchLag raises PROJECTOR_LAG_HIGH while snapshots lack events that were persisted long ago (PRJ-11). Reads of one run
-// are right all the same, because they fold what is missing; lists and watchers wait.
+// watchLag raises PROJECTOR_LAG_HIGH while snapshots lack events that were persisted long ago
+// (PRJ-11). Reads of one run are right all the same, because they fold what is missing; lists and
+// watchers wait.
 func (s *Server) watchLag() {
 	ticker := time.NewTicker(lagInterval)
 	defer ticker.Stop()

@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// TestLagAlertPRJ11: PROJECTOR_LAG_HIGH is raised once when snapshots are too far behind, and again only after they have
-// caught up.
+// TestLagAlertPRJ11: PROJECTOR_LAG_HIGH is raised once when snapshots are too far behind, and again
+// only after they have caught up.
 func TestLagAlertPRJ11(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -29,8 +29,8 @@ func TestLagAlertPRJ11(t *testing.T) {
 	}
 }
 
-// TestLagAtStartPRJ11: what is folded anew after a start is no fault while it goes on: until it has caught up for the first
-// time, or stands still for longer than the limit.
+// TestLagAtStartPRJ11: what is folded anew after a start is no fault while it goes on: until it has
+// caught up for the first time, or stands still for longer than the limit.
 func TestLagAtStartPRJ11(t *testing.T) {
 	const limit = 5 * time.Second
 	type look struct {
@@ -55,8 +55,8 @@ func TestLagAtStartPRJ11(t *testing.T) {
 	}
 }
 
-// TestLagAfterRestorePRJ11: neither a node that was restored, nor one whose projection database was deleted, begins with an
-// alert, however old its events are.
+// TestLagAfterRestorePRJ11: neither a node that was restored, nor one whose projection database was
+// deleted, begins with an alert, however old its events are.
 func TestLagAfterRestorePRJ11(t *testing.T) {
 	t.Parallel()
 	later := func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(time.Hour) } }

@@ -130,8 +130,8 @@ func (l *ledger) settleLocked(c *call) error {
 	return checkFresh(c, fresh)
 }
 
-// checkFresh wants the new events of a request in one piece, after all that was acknowledged before it was
-// sent, and where it expected them.
+// checkFresh wants the new events of a request in one piece, after all that was acknowledged before
+// it was sent, and where it expected them.
 func checkFresh(c *call, fresh []*runlogv1.AppendResult) error {
 	for i, r := range fresh {
 		if r.RunSeq != fresh[0].RunSeq+uint64(i) || !proto.Equal(r.PersistedAt, fresh[0].PersistedAt) {
@@ -369,8 +369,8 @@ func isOf(r *runlogv1.EventRecord, e *runlogv1.EventWrite) bool {
 		r.GetCausedBySignalId() == e.CausedBySignalId && r.GetParentEventId() == e.ParentEventId
 }
 
-// checkWhole wants the events that only this request has all stored, next to each other but for its others,
-// or none (APP-3).
+// checkWhole wants the events that only this request has all stored, next to each other but for its
+// others, or none (APP-3).
 func (s *send) checkWhole(records []*runlogv1.EventRecord, stored map[string]int) error {
 	var at []int
 	for _, m := range s.markers {

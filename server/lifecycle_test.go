@@ -17,8 +17,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestRestartKeepsEverything: events, answers to duplicates byte for byte (IDM-6), snapshots and lists
-// (PRJ-1), and appends go on where they ended (APP-1, APP-5).
+// TestRestartKeepsEverything: events, answers to duplicates byte for byte (IDM-6), snapshots and
+// lists (PRJ-1), and appends go on where they ended (APP-1, APP-5).
 func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -107,8 +107,8 @@ func TestStampsRiseWhateverTheClockAPP5(t *testing.T) {
 	}
 }
 
-// TestProjectionIsRebuiltPRJ13: whatever happened to the projection while the node was down, the log has
-// everything.
+// TestProjectionIsRebuiltPRJ13: whatever happened to the projection while the node was down, the
+// log has everything.
 func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -187,8 +187,8 @@ func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 	}
 }
 
-// TestBeforeItLeads: a node without leadership refuses what it may not answer, and says so; what it holds
-// can be read LOCAL (READ-2).
+// TestBeforeItLeads: a node without leadership refuses what it may not answer, and says so; what it
+// holds can be read LOCAL (READ-2).
 func TestBeforeItLeads(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 2)
@@ -242,8 +242,8 @@ func TestBeforeItLeads(t *testing.T) {
 	n.append("run", newEvent("RunCompleted"))
 }
 
-// TestWatchBeforeItLeadsWATCH1: a browser gives an EventSource up for good when it is refused, so a watch that
-// comes before a node leads waits for it.
+// TestWatchBeforeItLeadsWATCH1: a browser gives an EventSource up for good when it is refused, so a
+// watch that comes before a node leads waits for it.
 func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

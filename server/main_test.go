@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMain makes rapid's properties short: each check starts nodes. -rapid.checks, or RAPID_CHECKS, asks for
-// more.
+// TestMain makes rapid's properties short: each check starts nodes. -rapid.checks, or RAPID_CHECKS,
+// asks for more.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	asked := os.Getenv("RAPID_CHECKS") != ""

@@ -18,12 +18,12 @@ import (
 
 const mimeEventStream = "text/event-stream"
 
-// jsonMarshaler writes JSON without blanks: protojson puts some in, in other places from build to build, and answers are
-// compared and searched as text.
+// jsonMarshaler writes JSON without blanks: protojson puts some in, in other places from build to
+// build, and answers are compared and searched as text.
 type jsonMarshaler struct{ *runtime.JSONPb }
 
-// newJSONMarshaler writes fields that are zero, so that `"idempotent":false` can be seen, and refuses
-// fields that it does not know, so that a typing error is found.
+// newJSONMarshaler writes fields that are zero, so that `"idempotent":false` can be seen, and
+// refuses fields that it does not know, so that a typing error is found.
 func newJSONMarshaler() *jsonMarshaler {
 	return &jsonMarshaler{&runtime.JSONPb{
 		MarshalOptions:   protojson.MarshalOptions{EmitDefaultValues: true},
@@ -52,8 +52,8 @@ func (m *jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {
 	})
 }
 
-// prepareStream makes a server stream Server-Sent Events when the request asks for them, and resumes
-// it where a browser says that it was.
+// prepareStream makes a server stream Server-Sent Events when the request asks for them, and
+// resumes it where a browser says that it was.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
 	export := strings.HasSuffix(r.URL.RawPath, ":export")
 	streamed := export || strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
@@ -77,8 +77,8 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// eventStreamMarshaler writes each message of a stream as an event: its kind as the event's name, the
-// resume token as its id, and as data the same JSON that other clients get.
+// eventStreamMarshaler writes each message of a stream as an event: its kind as the event's name,
+// the resume token as its id, and as data the same JSON that other clients get.
 type eventStreamMarshaler struct{ json *jsonMarshaler }
 
 var (
@@ -90,8 +90,8 @@ var (
 const retryMillis = "2000"
 
 func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
-	// grpc-gateway wraps what it streams, messages and the error that ends the stream, each in a type of
-	// its own.
+	// grpc-gateway wraps what it streams, messages and the error that ends the stream, each in a
+	// type of its own.
 	if failed, ok := v.(map[string]proto.Message); ok {
 		data, err := m.json.Marshal(failed["error"])
 		return event("error", "", "", data), err

@@ -83,8 +83,8 @@ type memoryAddr string
 func (memoryAddr) Network() string  { return "memory" }
 func (a memoryAddr) String() string { return string(a) }
 
-// inMemory gives a node a file system and a network in memory. Its data directory is a path that the machine does not have,
-// and is looked for there when the test ends.
+// inMemory gives a node a file system and a network in memory. Its data directory is a path that
+// the machine does not have, and is looked for there when the test ends.
 func inMemory(t testing.TB, disk vfs.FS, network *memoryNet) func(*Options) {
 	return func(o *Options) {
 		o.FS, o.Listen, o.Dial = disk, network.listen, network.dial
@@ -98,8 +98,8 @@ func inMemory(t testing.TB, disk vfs.FS, network *memoryNet) func(*Options) {
 	}
 }
 
-// TestNodeInMemory: a node that is given a file system and a network uses nothing else, keeps everything there, and knows
-// who else has its directory.
+// TestNodeInMemory: a node that is given a file system and a network uses nothing else, keeps
+// everything there, and knows who else has its directory.
 func TestNodeInMemory(t *testing.T) {
 	t.Parallel()
 	disk, network := vfs.NewMem(), &memoryNet{}
@@ -154,8 +154,8 @@ func TestBytesBelow(t *testing.T) {
 	}
 }
 
-// TestPowerCutAPP2: what was acknowledged is there when the machine comes back with nothing but what was synced, from the
-// first append on, and with some of the rest too.
+// TestPowerCutAPP2: what was acknowledged is there when the machine comes back with nothing but
+// what was synced, from the first append on, and with some of the rest too.
 func TestPowerCutAPP2(t *testing.T) {
 	t.Parallel()
 	for seed, percent := range []int{0, 50, 100} {

@@ -25,7 +25,8 @@ const (
 	maxMemTableBytes = 512 << 20
 )
 
-// DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the last ones.
+// DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the
+// last ones.
 const DefaultMinFreeBytes = 512 << 20
 
 // When checkpoints are signed.
@@ -46,18 +47,21 @@ type Options struct {
 	GRPCListen, HTTPListen, AdminListen, RaftListen string
 	// Listen makes the listeners of those addresses. Default: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
-	// Dial connects to other nodes' RaftAdvertise. Default: the network, with keep-alives that find a machine that is gone.
+	// Dial connects to other nodes' RaftAdvertise. Default: the network, with keep-alives that find
+	// a machine that is gone.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Version is what the node says it is.
 	Version string
 
-	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone, unless Join names others. A
-	// node that expects others and names none waits to be found or invited.
+	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone,
+	// unless Join names others. A node that expects others and names none waits to be found or
+	// invited.
 	BootstrapExpect int
-	// Join are addresses (RaftListen, or RaftAdvertise) of other nodes: to found a cluster with, or of members to join.
+	// Join are addresses (RaftListen, or RaftAdvertise) of other nodes: to found a cluster with, or
+	// of members to join.
 	Join []string
-	// RaftAdvertise is where other nodes reach this one; GRPCAdvertise and HTTPAdvertise where clients do. Default: the
-	// addresses that it listens on.
+	// RaftAdvertise is where other nodes reach this one; GRPCAdvertise and HTTPAdvertise where
+	// clients do. Default: the addresses that it listens on.
 	RaftAdvertise, GRPCAdvertise, HTTPAdvertise string
 	// TLS between nodes. Zero: plain text.
 	TLS TLSFiles
@@ -68,47 +72,52 @@ type Options struct {
 	MaxPayloadBytes int
 	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
 	MaxRequestBytes int
-	// QueueBytes bounds appends that wait for their answer (APP-9). Default: a sixteenth of MemoryBytes.
+	// QueueBytes bounds appends that wait for their answer (APP-9). Default: a sixteenth of
+	// MemoryBytes.
 	QueueBytes int64
 	// MaxWait bounds how long a read waits for minSeq or minPosition. Default: 30 s.
 	MaxWait time.Duration
 	// RefuseUnknownTypes refuses event types that the contract does not know (ENV-6).
 	RefuseUnknownTypes bool
-	// OpaqueKeys takes any idempotency key that is printable, on 2.x events too (IDM-5, policy opaque).
+	// OpaqueKeys takes any idempotency key that is printable, on 2.x events too (IDM-5, policy
+	// opaque).
 	OpaqueKeys bool
-	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH is
-	// raised (APP-5). Default: 1 s.
+	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH
+	// is raised (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
-	// LagLimit is how old an event may be that no snapshot shows before PROJECTOR_LAG_HIGH is raised (PRJ-11).
-	// Default: 5 s.
+	// LagLimit is how old an event may be that no snapshot shows before PROJECTOR_LAG_HIGH is
+	// raised (PRJ-11). Default: 5 s.
 	LagLimit time.Duration
-	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes; at least
-	// MinMemoryBytes. The process must keep the Go runtime within it.
+	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes;
+	// at least MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
-	// MinFreeBytes is what the disk must have left for appends to be taken. Default: DefaultMinFreeBytes;
-	// negative: nothing.
+	// MinFreeBytes is what the disk must have left for appends to be taken. Default:
+	// DefaultMinFreeBytes; negative: nothing.
 	MinFreeBytes int64
-	// DiskFree returns the bytes that may still be written below a directory. Default: asks the file system.
+	// DiskFree returns the bytes that may still be written below a directory. Default: asks the
+	// file system.
 	DiskFree func(dir string) (uint64, error)
 	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
-	// SlowConsumer is how long one message of events may wait for its reader before the watch is ended (WATCH-3).
-	// Default: 30 s.
+	// SlowConsumer is how long one message of events may wait for its reader before the watch is
+	// ended (WATCH-3). Default: 30 s.
 	SlowConsumer time.Duration
-	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up on. Default: 250,000.
+	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up
+	// on. Default: 250,000.
 	MaxCatchUp uint64
-	// CheckpointInterval and CheckpointEvents are how long, and how many events, after a signed checkpoint the next one is
-	// made, if anything has changed. Default: 60 s and 100,000. A negative CheckpointInterval: neither a
-	// checkpoint nor a key is made before one is asked for.
+	// CheckpointInterval and CheckpointEvents are how long, and how many events, after a signed
+	// checkpoint the next one is made, if anything has changed. Default: 60 s and 100,000. A
+	// negative CheckpointInterval: neither a checkpoint nor a key is made before one is asked for.
 	CheckpointInterval time.Duration
 	CheckpointEvents   uint64
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
 	DrainTimeout time.Duration
 
-	// Store is handed to storage.Open; Dir, FS, Cluster, Logger, Registerer and Fail are set by the server.
+	// Store is handed to storage.Open; Dir, FS, Cluster, Logger, Registerer and Fail are set by the
+	// server.
 	Store storage.Options
-	// Raft is handed to raft.Start; Dir, FS, NodeID, Listener, Store, Logger, Registerer and Fail are set by
-	// the server.
+	// Raft is handed to raft.Start; Dir, FS, NodeID, Listener, Store, Logger, Registerer and Fail
+	// are set by the server.
 	Raft raft.Options
 	// Clock is the node's. Default: time.Now.
 	Clock func() time.Time
@@ -155,7 +164,8 @@ func (o *Options) EnsureDefaults() {
 		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
 	}
 	if o.Store.MemTableBytes == 0 {
-		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes) // of which up to four wait to be flushed
+		// of which up to four wait to be flushed
+		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
 	}
 	if o.LeaderWait == 0 {
 		o.LeaderWait = 3 * time.Second

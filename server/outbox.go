@@ -9,8 +9,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// outbox sends the messages of a backup on a goroutine of its own, a few behind the one that makes them. One that reads
-// nothing for Options.SlowConsumer is given up: the end of the call frees what hangs in Send.
+// outbox sends the messages of a backup on a goroutine of its own, a few behind the one that makes
+// them. One that reads nothing for Options.SlowConsumer is given up: the end of the call frees what
+// hangs in Send.
 //
 //	piece ──► putPiece ──► queue ──► send ──┐
 //	  ▲                                     │
@@ -19,7 +20,8 @@ type outbox struct {
 	s     *Server
 	ctx   context.Context
 	queue chan *runlogv1.BackupResponse
-	// free are pieces that nobody uses. Invariant: backupPieces+2 of them are in free, in queue, being sent, or the maker's.
+	// free are pieces that nobody uses. Invariant: backupPieces+2 of them are in free, in queue,
+	// being sent, or the maker's.
 	free chan []byte
 	done chan struct{} // closed when sending has ended, with err
 	err  error
@@ -101,7 +103,8 @@ func (o *outbox) slow() error {
 		Message: fmt.Sprintf("a message of the backup waited for its reader for %v; what has come whole is not sent again: make the backup again", o.s.opts.SlowConsumer)}
 }
 
-// end waits until all is sent, unless the backup has failed. It is called once, by the one that puts.
+// end waits until all is sent, unless the backup has failed. It is called once, by the one that
+// puts.
 func (o *outbox) end(failed error) error {
 	close(o.queue)
 	if failed != nil {

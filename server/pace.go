@@ -9,15 +9,16 @@ import (
 )
 
 const (
-	// restShare is how many times as long as it has worked a task rests that can wait, while appends come.
+	// restShare is how many times as long as it has worked a task rests that can wait, while
+	// appends come.
 	restShare = 9
 	// quietAfter the last append a task goes on without rests.
 	quietAfter = 100 * time.Millisecond
 )
 
-// pace keeps work that can wait, such as an export, from being felt by those who append: while appends come, it takes a
-// small share of a processor and no more. For the rest it lets others go first at every step: Go's scheduler would take a
-// processor away from it after 10 ms only.
+// pace keeps work that can wait, such as an export, from being felt by those who append: while
+// appends come, it takes a small share of a processor and no more. For the rest it lets others go
+// first at every step: Go's scheduler would take a processor away from it after 10 ms only.
 type pace struct {
 	seen  storage.Position // that was applied at the last step
 	noted time.Time        // when there was more than at the step before

@@ -10,16 +10,18 @@ import (
 	"runlog/storage"
 )
 
-// pageToken is where a list of runs goes on. A place in the list means the same in any projection of the cluster, so
-// a token holds for as long as the cluster, whatever was restarted or made anew since.
+// pageToken is where a list of runs goes on. A place in the list means the same in any projection
+// of the cluster, so a token holds for as long as the cluster, whatever was restarted or made anew
+// since.
 //
 //	kind:1 filter:8 position:8 place check:8
 //
-// Filter is a hash of the list's filter, and check one of the cluster and of all before it. They are there to tell
-// mistakes, and keep no secret.
+// Filter is a hash of the list's filter, and check one of the cluster and of all before it. They
+// are there to tell mistakes, and keep no secret.
 type pageToken struct {
-	position storage.Position // up to which, at least, the list was; a page from a shorter one could miss runs
-	place    []byte           // nil: the begin
+	// up to which, at least, the list was; a page from a shorter one could miss runs
+	position storage.Position
+	place    []byte // nil: the begin
 }
 
 const (

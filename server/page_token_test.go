@@ -19,7 +19,8 @@ import (
 	"runlog/storage"
 )
 
-// A page token is taken with its own filter in its own cluster, and as it was; everything else is refused.
+// A page token is taken with its own filter in its own cluster, and as it was; everything else is
+// refused.
 func TestPageTokensAreBound(t *testing.T) {
 	cluster := storage.ClusterID{1}
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,8 +67,8 @@ func TestPageTokensAreBound(t *testing.T) {
 	})
 }
 
-// Pages go on where the last one ended after a restart, and after the projection was made anew; with another
-// filter, or a token of another node, the caller is told what to do.
+// Pages go on where the last one ended after a restart, and after the projection was made anew;
+// with another filter, or a token of another node, the caller is told what to do.
 func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -153,8 +154,8 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 	}
 }
 
-// Runs are in the order in which they were made, and cut out of it by that time, whatever their producers' clocks
-// say: there is no order by emittedAt (READ-5).
+// Runs are in the order in which they were made, and cut out of it by that time, whatever their
+// producers' clocks say: there is no order by emittedAt (READ-5).
 func TestListsGoByCreationREAD5(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -142,8 +142,8 @@ func (a *artist) marker() *runlogv1.EventWrite {
 // sharedEvents is how many logical events of a run all producers know.
 const sharedEvents = 8
 
-// sharedEvent is a logical event as its first producer says it: of both contract lines, with and without a
-// key, an id, a payload and a plan.
+// sharedEvent is a logical event as its first producer says it: of both contract lines, with and
+// without a key, an id, a payload and a plan.
 func sharedEvent(run string, n int) *runlogv1.EventWrite {
 	at := func(e *runlogv1.EventWrite) {
 		e.EmittedAt = &timestamppb.Timestamp{Seconds: 1770805800 + int64(n), Nanos: int32(n)}
@@ -225,7 +225,8 @@ func (a *artist) spoil(s *send) {
 	}
 }
 
-// message is the request as it goes out, for ever; known is the run's lastSeq as its producer knows it.
+// message is the request as it goes out, for ever; known is the run's lastSeq as its producer knows
+// it.
 func (s *send) message(known uint64) *runlogv1.AppendEventsRequest {
 	if s.req == nil {
 		s.req = &runlogv1.AppendEventsRequest{RunId: s.run, Events: s.events}

@@ -21,12 +21,13 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestProducersAtOnce: whatever several producers send at the same time, by AppendEvents, BatchAppend and
-// AppendStream, with retries, reorderings, duplicates, conditions, invalid events and restarts of the node
-// among it, every run has one record a key (IDM-1 to IDM-4, IDM-6, IDM-8), in a rising order without gaps
-// (APP-1), whole requests or none of them (APP-3, APP-8), conditions kept (APP-4), retries of what had no
-// answer safe (APP-10), one answer to all duplicates for ever (IDM-6, IDM-7), records that stay as they are
-// (APP-7), and a chain that an outsider can verify (APP-11).
+// TestProducersAtOnce: whatever several producers send at the same time, by AppendEvents,
+// BatchAppend and AppendStream, with retries, reorderings, duplicates, conditions, invalid events
+// and restarts of the node among it, every run has one record a key (IDM-1 to IDM-4, IDM-6, IDM-8),
+// in a rising order without gaps (APP-1), whole requests or none of them (APP-3, APP-8), conditions
+// kept (APP-4), retries of what had no answer safe (APP-10), one answer to all duplicates for ever
+// (IDM-6, IDM-7), records that stay as they are (APP-7), and a chain that an outsider can verify
+// (APP-11).
 func TestProducersAtOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -82,7 +83,8 @@ func startCrew(t *testing.T, activeBytes int) *crew {
 	return c
 }
 
-// connect makes a connection that does not come back by itself: another test's node may have the port next.
+// connect makes a connection that does not come back by itself: another test's node may have the
+// port next.
 func (c *crew) connect() {
 	var dialed atomic.Bool
 	conn := c.node.dialWith(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -137,8 +139,8 @@ func (c *crew) play(r round) {
 	<-over
 }
 
-// do makes a call and, for the requests that have no answer because the node went away, makes it again
-// (APP-10).
+// do makes a call and, for the requests that have no answer because the node went away, makes it
+// again (APP-10).
 func (c *crew) do(task task, answered chan<- struct{}) {
 	deadline := time.Now().Add(patience)
 	for pending := task.sends; len(pending) > 0; {

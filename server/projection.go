@@ -51,8 +51,8 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 	return res, nil
 }
 
-// live answers from memory, if memory has everything that is applied: nothing of the store is opened then. It returns
-// nil where that is not so, and where the past is asked for.
+// live answers from memory, if memory has everything that is applied: nothing of the store is
+// opened then. It returns nil where that is not so, and where the past is asked for.
 func (p *projectionService) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
 	if req.AsOfSeq != nil || req.AsOfTime != nil {
 		return nil
@@ -73,7 +73,8 @@ func (s *Server) encodeSnapshotAt(snapshot *projector.Snapshot, now time.Time) *
 	return m
 }
 
-// asOf returns the moment that a request for a snapshot names, and the time at which its reader stands.
+// asOf returns the moment that a request for a snapshot names, and the time at which its reader
+// stands.
 func (s *Server) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at projector.AsOf, now time.Time, err error) {
 	at, now = projector.Always, s.opts.Clock()
 	switch {

@@ -71,9 +71,9 @@ var expectedStories = map[string]expectedStory{
 	},
 }
 
-// TestQuickstartPRJ3PRJ5PRJ6PRJ7 appends the histories of docs/quickstart and holds the snapshots against
-// what was worked out by hand in its README, against golden files, and against each other over gRPC,
-// HTTP and after a restart (PRJ-1).
+// TestQuickstartPRJ3PRJ5PRJ6PRJ7 appends the histories of docs/quickstart and holds the snapshots
+// against what was worked out by hand in its README, against golden files, and against each other
+// over gRPC, HTTP and after a restart (PRJ-1).
 func TestQuickstartPRJ3PRJ5PRJ6PRJ7(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -254,7 +254,8 @@ func checkFlat(t *testing.T, s *runlogv1.RunSnapshot) {
 	wantEqual(t, "artifacts of dbt_run_ltv", len(stepOf(s, "dbt_run_ltv").Artifacts), 2)
 }
 
-// TestQuickstartOnTheWayPRJ9PRJ14 checks the states as of earlier runSeq values that the README names.
+// TestQuickstartOnTheWayPRJ9PRJ14 checks the states as of earlier runSeq values that the README
+// names.
 func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

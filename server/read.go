@@ -60,8 +60,8 @@ func (e *eventService) ListEvents(ctx context.Context, req *runlogv1.ListEventsR
 	}, nil
 }
 
-// ReadEvents streams a run's events in runSeq order, as many as there are when it begins (READ-1). It holds
-// nothing of the store while it waits for a slow reader.
+// ReadEvents streams a run's events in runSeq order, as many as there are when it begins (READ-1).
+// It holds nothing of the store while it waits for a slow reader.
 func (e *eventService) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
 	r, err := e.s.view(stream.Context(), req.RunId, req.Consistency, 0)
 	if err != nil {
@@ -214,8 +214,8 @@ func (s *Server) open(ctx context.Context, runID string, minSeq uint64) (*readin
 	}
 }
 
-// waiting bounds how long a read waits for what it asks for, by MaxWait and by the end of the node. The
-// cause of the context is then errStopping.
+// waiting bounds how long a read waits for what it asks for, by MaxWait and by the end of the node.
+// The cause of the context is then errStopping.
 func (s *Server) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithTimeout(ctx, s.opts.MaxWait)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -235,8 +235,8 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 	return s.askLeader(ctx, func(reign *cluster.Reign) error { return s.readableIn(ctx, reign) })
 }
 
-// leaderWait bounds how long a call waits for a leader: by LeaderWait, and so that time is left to tell the caller that there
-// is none before the call's own deadline.
+// leaderWait bounds how long a call waits for a leader: by LeaderWait, and so that time is left to
+// tell the caller that there is none before the call's own deadline.
 func (s *Server) leaderWait(ctx context.Context) (context.Context, context.CancelFunc) {
 	wait := s.opts.LeaderWait
 	if deadline, ok := ctx.Deadline(); ok {
@@ -245,7 +245,8 @@ func (s *Server) leaderWait(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, wait)
 }
 
-// askLeader asks who leads, until somebody has who does. While nobody leads it waits as leaderWait says.
+// askLeader asks who leads, until somebody has who does. While nobody leads it waits as leaderWait
+// says.
 func (s *Server) askLeader(ctx context.Context, ask func(*cluster.Reign) error) error {
 	waiting, cancel := s.leaderWait(ctx)
 	defer cancel()

@@ -49,7 +49,8 @@ func (s *Server) followReadiness() {
 	}
 }
 
-// standing says whether the node leads, or follows a leader and has what that had when it first followed one.
+// standing says whether the node leads, or follows a leader and has what that had when it first
+// followed one.
 func (s *Server) standing(caughtUp *bool) bool {
 	reign, err := s.cluster.Leader()
 	switch {

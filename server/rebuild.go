@@ -12,10 +12,12 @@ import (
 type rebuildLine struct {
 	// Phase is fold, compare, done or failed.
 	Phase projector.Phase `json:"phase"`
-	// Folded and Served are log indexes: up to where the new projection is, and the one that is served.
+	// Folded and Served are log indexes: up to where the new projection is, and the one that is
+	// served.
 	Folded uint64 `json:"folded"`
 	Served uint64 `json:"served"`
-	// Compared counts runs, and Differing those whose snapshots were not equal; Different names the first of them.
+	// Compared counts runs, and Differing those whose snapshots were not equal; Different names the
+	// first of them.
 	Compared  int      `json:"compared"`
 	Differing int      `json:"differing"`
 	Different []string `json:"different,omitempty"`
@@ -25,7 +27,8 @@ type rebuildLine struct {
 
 const phaseFailed projector.Phase = "failed"
 
-// rebuildProjection rebuilds the projection (PRJ-13) and tells how far it is, as lines of JSON. It ends with the request.
+// rebuildProjection rebuilds the projection (PRJ-13) and tells how far it is, as lines of JSON. It
+// ends with the request.
 func (s *Server) rebuildProjection(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	begun := false

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRebuildOverAdminPRJ13: the admin listener rebuilds the projection, tells how far it is, and everything is served as
-// before.
+// TestRebuildOverAdminPRJ13: the admin listener rebuilds the projection, tells how far it is, and
+// everything is served as before.
 func TestRebuildOverAdminPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

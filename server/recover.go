@@ -20,8 +20,9 @@ type Recovery struct {
 	LastIndex uint64
 }
 
-// Recover makes the node of a data directory, which no process uses, the only voter of its cluster, after the majority of
-// the voters was lost for good: docs/operations.md tells when. Of the options, DataDir, FS and the loggers count.
+// Recover makes the node of a data directory, which no process uses, the only voter of its cluster,
+// after the majority of the voters was lost for good: docs/operations.md tells when. Of the
+// options, DataDir, FS and the loggers count.
 func Recover(opts Options) (r *Recovery, err error) {
 	opts.EnsureDefaults()
 	// Opening a directory that is no node's would make it one.

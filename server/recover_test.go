@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRecover: the node that is left of three goes on alone with all that was acknowledged, a node that was lost is told
-// that it does not belong any more, and new ones join.
+// TestRecover: the node that is left of three goes on alone with all that was acknowledged, a node
+// that was lost is told that it does not belong any more, and new ones join.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)

@@ -19,7 +19,8 @@ import (
 // ErrNotEmpty means that a backup is to be restored where something is.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
-// ErrNotReplaceable means that a backup is to be restored into a directory that cannot be replaced by another.
+// ErrNotReplaceable means that a backup is to be restored into a directory that cannot be replaced
+// by another.
 var ErrNotReplaceable = errors.New("server: the data directory cannot be replaced by the restored one")
 
 // ErrBackupFormat means that a backup was made by a build whose data have another format.
@@ -49,9 +50,10 @@ type Restored struct {
 // restoringSuffix is what a data directory is called, after its own name, while it is made.
 const restoringSuffix = ".restoring"
 
-// Restore makes the data directory of a node that goes on where a backup ends, as the only member of a new cluster. The backup
-// is verified before anything is written; the directory gets its name last, so that a restore that was cut leaves nothing that
-// serves. The nodes of the cluster that was backed up are strangers to the new one.
+// Restore makes the data directory of a node that goes on where a backup ends, as the only member
+// of a new cluster. The backup is verified before anything is written; the directory gets its name
+// last, so that a restore that was cut leaves nothing that serves. The nodes of the cluster that
+// was backed up are strangers to the new one.
 func Restore(ctx context.Context, opts RestoreOptions) (_ *Restored, err error) {
 	opts.EnsureDefaults()
 	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
@@ -120,8 +122,9 @@ func (r *restore) vacant() error {
 	return nil
 }
 
-// replaceable refuses a target, empty, that could not be replaced at the end: a place where a disk is mounted, or one that
-// whoever calls stands in and would not find again. It moves the target away and back, which tells.
+// replaceable refuses a target, empty, that could not be replaced at the end: a place where a disk
+// is mounted, or one that whoever calls stands in and would not find again. It moves the target
+// away and back, which tells.
 func (r *restore) replaceable() error {
 	is, err := os.Stat(r.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -173,7 +176,8 @@ func (r *restore) progress(step string) func(backup.Progress) {
 	}
 }
 
-// make makes the directory under another name, which it loses when it is whole. What it has come to goes when it fails.
+// make makes the directory under another name, which it loses when it is whole. What it has come to
+// goes when it fails.
 func (r *restore) make() (err error) {
 	path := r.target + restoringSuffix
 	r.dir = &dataDir{disk: vfs.Default, path: path}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRestoreOntoADisk: a directory where a disk is mounted is refused before anything is read; one below it is not.
+// TestRestoreOntoADisk: a directory where a disk is mounted is refused before anything is read; one
+// below it is not.
 func TestRestoreOntoADisk(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()

@@ -37,8 +37,9 @@ func restoredFrom(t testing.TB, repo *backup.Repository, name string, change fun
 	return n
 }
 
-// TestRestore: a restored node goes on as the first of a new cluster, also with a clock that is behind (APP-5), and others
-// join it; a window that is closed in the backup is the same there, byte by byte. The nodes of the cluster that was backed up are strangers to it, and it to them.
+// TestRestore: a restored node goes on as the first of a new cluster, also with a clock that is
+// behind (APP-5), and others join it; a window that is closed in the backup is the same there, byte
+// by byte. The nodes of the cluster that was backed up are strangers to it, and it to them.
 func TestRestoreAPP5READ4(t *testing.T) {
 	t.Parallel()
 	old := startNodes(t, 3)
@@ -105,7 +106,8 @@ func TestRestoreAPP5READ4(t *testing.T) {
 	}
 	wantEqual(t, "events of the old cluster", len(old[1].list("run")), 10)
 
-	// A new node is refused by the old cluster once it belongs to the new one, and a node of the old one by the new.
+	// A new node is refused by the old cluster once it belongs to the new one, and a node of the
+	// old one by the new.
 	for what, c := range map[string]struct{ stranger, host *node }{"new": {young[2], old[0]}, "old": {old[2], n}} {
 		c.stranger.close()
 		c.stranger.opts.Registry, c.stranger.opts.Join, c.stranger.opts.BootstrapExpect = nil, []string{c.host.server.Addresses().Raft}, 0
@@ -305,7 +307,8 @@ func TestRestoreBehindALink(t *testing.T) {
 	}
 }
 
-// TestRestoreHere: the working directory is refused before anything is read, however it is called, and is as it was.
+// TestRestoreHere: the working directory is refused before anything is read, however it is called,
+// and is as it was.
 func TestRestoreHere(t *testing.T) {
 	n := startNode(t)
 	n.mustAppend("run", numbered(0))

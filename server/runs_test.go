@@ -161,8 +161,8 @@ func TestSetEngineRunRefAPP12(t *testing.T) {
 	n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
 }
 
-// TestMarksKeepTheStatus: a change of metadata right after a start, when no snapshot is in memory, leaves
-// the projection as it is.
+// TestMarksKeepTheStatus: a change of metadata right after a start, when no snapshot is in memory,
+// leaves the projection as it is.
 func TestMarksKeepTheStatus(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })

@@ -8,7 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestSchemasServed proves ENV-5: every schema is served where violations point to, and nothing else is.
+// TestSchemasServed proves ENV-5: every schema is served where violations point to, and nothing
+// else is.
 func TestSchemasServed(t *testing.T) {
 	n := startNode(t)
 	served := 0

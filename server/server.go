@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// drainTimeout is how long Close waits for calls under way, first those over HTTP, then those over
-	// gRPC, of the 10 s that a stop may take.
+	// drainTimeout is how long Close waits for calls under way, first those over HTTP, then those
+	// over gRPC, of the 10 s that a stop may take.
 	drainTimeout = 3 * time.Second
 	// handOverTimeout bounds how long a stopping leader tries to hand its leadership over.
 	handOverTimeout = 2 * time.Second
@@ -76,10 +76,11 @@ type Server struct {
 	exports   atomic.Int64 // that are under way
 
 	handling handling
-	held     atomic.Int64                   // bytes of events that wait for their answer
-	diskLow  atomic.Pointer[contract.Error] // what appends are told while the disk is nearly full; nil: taken
-	data     atomic.Uint64                  // bytes below the data directory
-	backups  atomic.Int64                   // that are being made
+	held     atomic.Int64 // bytes of events that wait for their answer
+	// what appends are told while the disk is nearly full; nil: taken
+	diskLow  atomic.Pointer[contract.Error]
+	data     atomic.Uint64 // bytes below the data directory
+	backups  atomic.Int64  // that are being made
 	alerts   alerts
 	keyGone  atomic.Bool   // AUDIT_KEY_MISSING stands
 	upToDate atomic.Bool   // the node leads, or follows a leader and has caught up
@@ -100,9 +101,9 @@ type Addresses struct {
 	Raft  string `json:"raft"`
 }
 
-// Start opens the data directory and serves. It returns once all listeners answer, which for a node that is to be one of
-// several is when it belongs to a cluster and has its state: it waits for other nodes as long as ctx lasts. The node takes
-// appends when WaitReady returns.
+// Start opens the data directory and serves. It returns once all listeners answer, which for a node
+// that is to be one of several is when it belongs to a cluster and has its state: it waits for
+// other nodes as long as ctx lasts. The node takes appends when WaitReady returns.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -201,7 +202,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// loadTLS loads the node's certificate, where there is to be one, and returns the node's name, if it is told one.
+// loadTLS loads the node's certificate, where there is to be one, and returns the node's name, if
+// it is told one.
 func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 	t, nodeID := s.opts.TLS, s.opts.NodeID
 	if t == (TLSFiles{}) {
@@ -370,8 +372,8 @@ func (s *Server) transportOptions() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
 		// Goroutines that have grown their stack once serve many calls.
 		grpc.NumStreamWorkers(streamWorkers),
-		// A batch of events fits into a window, and a connection may have many under way: flow control by
-		// gRPC's own 64 KiB would make each batch wait for an update.
+		// A batch of events fits into a window, and a connection may have many under way: flow
+		// control by gRPC's own 64 KiB would make each batch wait for an update.
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(connBuffer),
@@ -434,8 +436,8 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Close hands the leadership over, drains and stops the node: streams end, calls under way are answered, then Raft, the
-// projector and the store go down in that order (D13).
+// Close hands the leadership over, drains and stops the node: streams end, calls under way are
+// answered, then Raft, the projector and the store go down in that order (D13).
 func (s *Server) Close() error {
 	s.health.Shutdown()
 	s.cluster.Leave()
@@ -443,7 +445,8 @@ func (s *Server) Close() error {
 	return s.undo()
 }
 
-// handOver makes another node the leader, where there is one, so that nobody has to wait for an election.
+// handOver makes another node the leader, where there is one, so that nobody has to wait for an
+// election.
 func (s *Server) handOver() {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// alertKeyMissing is raised while the cluster has a signing key that no member has: nothing can be signed.
+	// alertKeyMissing is raised while the cluster has a signing key that no member has: nothing can
+	// be signed.
 	alertKeyMissing = "AUDIT_KEY_MISSING"
 	// keyFile of the data directory has the private key with which the cluster signs.
 	keyFile = "audit.key"
 )
 
-// sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
-// ends before its signatures.
+// sign returns a statement as a note that is signed with the cluster's key. While the node does not
+// have the key, the note ends before its signatures.
 func (s *Server) sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
 	err = s.awaitKey(ctx, func() error {
 		var err error
@@ -34,8 +35,9 @@ func (s *Server) sign(ctx context.Context, st *proof.Statement) (note string, si
 	return note, signed, err
 }
 
-// awaitKey does what needs the signing key, and does it again for keyPatience while the key is missing, unless it is known to be
-// gone: a cluster that was founded a moment ago has none yet, and who has just been started or become the leader not at once.
+// awaitKey does what needs the signing key, and does it again for keyPatience while the key is
+// missing, unless it is known to be gone: a cluster that was founded a moment ago has none yet, and
+// who has just been started or become the leader not at once.
 func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 	again := time.NewTicker(keyRetry)
 	defer again.Stop()
@@ -55,7 +57,8 @@ func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 	}
 }
 
-// keyPatience is how long what is to be signed waits for a key of which it is not known that it is missing.
+// keyPatience is how long what is to be signed waits for a key of which it is not known that it is
+// missing.
 const (
 	keyPatience = 5 * time.Second
 	keyRetry    = 100 * time.Millisecond

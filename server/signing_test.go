@@ -15,7 +15,8 @@ import (
 	"runlog/server/seal"
 )
 
-// TestAwaitKey: what needs the key is done again while the key may come yet, and for keyPatience at the most.
+// TestAwaitKey: what needs the key is done again while the key may come yet, and for keyPatience at
+// the most.
 func TestAwaitKey(t *testing.T) {
 	other := errors.New("another error")
 	for name, c := range map[string]struct {
@@ -59,7 +60,8 @@ func TestAwaitKey(t *testing.T) {
 	}
 }
 
-// TestProveRunAwaitsTheKey: a proof that is asked for while the key is missing is made when there is one a moment later.
+// TestProveRunAwaitsTheKey: a proof that is asked for while the key is missing is made when there
+// is one a moment later.
 func TestProveRunAwaitsTheKey(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -78,7 +80,8 @@ func TestProveRunAwaitsTheKey(t *testing.T) {
 		}()
 		select {
 		case err := <-proved:
-			if !n.server.keyGone.Load() { // the machine was so slow that the key is known to be gone
+			// the machine was so slow that the key is known to be gone
+			if !n.server.keyGone.Load() {
 				t.Fatalf("there is no key: %v", err)
 			}
 		case <-time.After(3 * keyRetry):
@@ -93,7 +96,8 @@ func TestProveRunAwaitsTheKey(t *testing.T) {
 	}
 }
 
-// TestNobodyKeepsTheKey: while no majority keeps a new key the cluster signs with the old one, and who asks for a new one is told why.
+// TestNobodyKeepsTheKey: while no majority keeps a new key the cluster signs with the old one, and
+// who asks for a new one is told why.
 func TestNobodyKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom)

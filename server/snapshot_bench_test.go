@@ -39,8 +39,8 @@ func serveEcho(b *testing.B, answer *runlogv1.GetSnapshotResponse) (address stri
 	return l.Addr().String()
 }
 
-// BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, beside a server that answers with the same
-// message at once: what the node takes longer is its own.
+// BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, beside a server that
+// answers with the same message at once: what the node takes longer is its own.
 func BenchmarkGetSnapshot(b *testing.B) {
 	n := startNode(b)
 	for _, steps := range []int{2, 50} {

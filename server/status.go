@@ -24,11 +24,12 @@ import (
 // errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
 const errorDomain = "runlog"
 
-// overloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about that.
+// overloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about
+// that.
 const overloadDelay = 250 * time.Millisecond
 
-// unavailableDelay is when a caller should try again whom the cluster cannot serve now: an election is over
-// in about that.
+// unavailableDelay is when a caller should try again whom the cluster cannot serve now: an election
+// is over in about that.
 const unavailableDelay = 500 * time.Millisecond
 
 // statusOf turns an error of the rooms below into the gRPC status of the contract.
@@ -154,11 +155,11 @@ func invalid(field, description string) *contract.Error {
 }
 
 const (
-	// trailerBudget bounds the violations that an error tells, in bytes: they travel in a trailer, which grows by
-	// a third there, and clients in other languages take no more than 8 KiB of it.
+	// trailerBudget bounds the violations that an error tells, in bytes: they travel in a trailer,
+	// which grows by a third there, and clients in other languages take no more than 8 KiB of it.
 	trailerBudget = 4 << 10
-	// batchBudget bounds those of all answers of one BatchAppend: with them it stays within the 4 MiB that
-	// clients take.
+	// batchBudget bounds those of all answers of one BatchAppend: with them it stays within the 4
+	// MiB that clients take.
 	batchBudget = 1 << 20
 	// maxShortened bounds one text of an error.
 	maxShortened = 1 << 10
@@ -167,8 +168,8 @@ const (
 // encodeError writes the error as google.rpc.Status with its details.
 func encodeError(e *contract.Error) error { return encodeWithin(e, trailerBudget) }
 
-// encodeWithin is encodeError with so many bytes for the violations. At least one is told; where some are left
-// out, the metadata say truncated, as contract.NewError does.
+// encodeWithin is encodeError with so many bytes for the violations. At least one is told; where
+// some are left out, the metadata say truncated, as contract.NewError does.
 func encodeWithin(e *contract.Error, budget int) error {
 	st := status.New(e.Code(), shortened(e.Message))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata}

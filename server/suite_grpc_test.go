@@ -16,9 +16,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestConformanceOverGRPC holds a node to the contract's examples and to the model, over gRPC and over its
-// restarts: APP-1, APP-3 to APP-6, APP-8, APP-11, APP-12, IDM-4 to IDM-8, ENV-1, ENV-8, READ-1. Appends go
-// by AppendEvents, BatchAppend and AppendStream in turn.
+// TestConformanceOverGRPC holds a node to the contract's examples and to the model, over gRPC and
+// over its restarts: APP-1, APP-3 to APP-6, APP-8, APP-11, APP-12, IDM-4 to IDM-8, ENV-1, ENV-8,
+// READ-1. Appends go by AppendEvents, BatchAppend and AppendStream in turn.
 func TestConformanceOverGRPC(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
@@ -88,8 +88,8 @@ func batchOfOne(w wire) way {
 	}
 }
 
-// onStream appends by AppendStream; one stream lives as long as the node. The context of the call ends with
-// it, the stream does not.
+// onStream appends by AppendStream; one stream lives as long as the node. The context of the call
+// ends with it, the stream does not.
 func (g *grpcWire) onStream(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	if g.stream == nil {
 		var ctx context.Context

@@ -20,9 +20,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestConformanceOverHTTP holds a node to the contract's examples and to the model, over HTTP and over its
-// restarts: APP-1, APP-3 to APP-6, APP-11, APP-12, IDM-4 to IDM-8, ENV-1, ENV-8, READ-1. Appends go one by one
-// and in batches, payloads as objects and, on 2.x events, as bytes.
+// TestConformanceOverHTTP holds a node to the contract's examples and to the model, over HTTP and
+// over its restarts: APP-1, APP-3 to APP-6, APP-11, APP-12, IDM-4 to IDM-8, ENV-1, ENV-8, READ-1.
+// Appends go one by one and in batches, payloads as objects and, on 2.x events, as bytes.
 func TestConformanceOverHTTP(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
@@ -147,7 +147,8 @@ func (h httpWire) ways() []way {
 	}
 }
 
-// natural is every second 2.x event, and all of 1.1, whose payloads the gateway takes as objects only.
+// natural is every second 2.x event, and all of 1.1, whose payloads the gateway takes as objects
+// only.
 func (h httpWire) natural(e *contract.Event) bool {
 	return e.Contract == contract.Line11 || e.EventID[15]%2 == 0
 }

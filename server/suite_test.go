@@ -22,8 +22,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// wire carries the messages of the API to a node and its answers back. An error is a gRPC status, whatever
-// it travelled as.
+// wire carries the messages of the API to a node and its answers back. An error is a gRPC status,
+// whatever it travelled as.
 type wire interface {
 	// call makes a unary call; method is gRPC's full name.
 	call(ctx context.Context, method string, req, resp proto.Message) error
@@ -41,7 +41,8 @@ type wire interface {
 
 type way func(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
 
-// remote is a node as the suite of package storagetest drives it: over a wire, through the public API alone.
+// remote is a node as the suite of package storagetest drives it: over a wire, through the public
+// API alone.
 type remote struct {
 	node      *node
 	wire      wire
@@ -52,7 +53,8 @@ type remote struct {
 
 var _ storagetest.Remote = (*remote)(nil)
 
-// openRemote starts a node whose clock is the suite's. It ends with the check, if it is one of rapid's.
+// openRemote starts a node whose clock is the suite's. It ends with the check, if it is one of
+// rapid's.
 func openRemote(t *testing.T, tb rapid.TB, connect func(*node) wire) *remote {
 	r := &remote{positions: map[string]bool{}}
 	r.node = startNode(t, hasty, func(o *Options) {
@@ -89,8 +91,8 @@ func (r *remote) call(method string, req, resp proto.Message) error {
 	return r.wire.call(ctx, method, req, resp)
 }
 
-// Fit is storagetest.Remote's. The API asks for more than a store, and changes the bytes of payloads that come as
-// objects.
+// Fit is storagetest.Remote's. The API asks for more than a store, and changes the bytes of
+// payloads that come as objects.
 func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 	if req.Append == nil {
 		return req
@@ -196,8 +198,8 @@ func (r *remote) Run(runID string) (*storage.Run, error) {
 	return run, err
 }
 
-// Events is storagetest.Remote's. It reads them page by page in one form and as a stream in the other, and
-// wants the same of both (READ-1, ENV-8).
+// Events is storagetest.Remote's. It reads them page by page in one form and as a stream in the
+// other, and wants the same of both (READ-1, ENV-8).
 func (r *remote) Events(runID string, after uint64) ([]storage.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// Tokens are base64url of a kind and uvarints. A position will name one place a partition one day, so
-// clients must not look inside.
+// Tokens are base64url of a kind and uvarints. A position will name one place a partition one day,
+// so clients must not look inside.
 const (
 	tokenPosition     = 1
 	tokenWatch        = 2
@@ -62,7 +62,8 @@ func parsePosition(field, token string) (storage.Position, error) {
 // tagBytes of a hash keep tokens from being mixed up, and let nobody in.
 const tagBytes = 12
 
-// tokenDomain is what tokens are good for, hashed: they end in tagBytes of a hash over it and what comes before.
+// tokenDomain is what tokens are good for, hashed: they end in tagBytes of a hash over it and what
+// comes before.
 type tokenDomain [sha256.Size]byte
 
 // tokenUse is what a use of tokens on one cluster is told apart by.
@@ -95,8 +96,8 @@ func (d *tokenDomain) unseal(token string, kind byte) (body []byte, ok bool) {
 	return body[1:], bytes.Equal(tag, d.tag(body))
 }
 
-// watchTokens makes and reads the tokens of watches of one run on one cluster. A token is the kind, the highest runSeq
-// told as a uvarint, and the tag.
+// watchTokens makes and reads the tokens of watches of one run on one cluster. A token is the kind,
+// the highest runSeq told as a uvarint, and the tag.
 type watchTokens struct{ domain tokenDomain }
 
 func newWatchTokens(cluster storage.ClusterID, runID string) watchTokens {
@@ -117,15 +118,15 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 		Message: "the resume token is not one of a watch of this run; read a fresh snapshot and watch from its lastEventSeq"}
 }
 
-// runsPlace is where a watch of many runs is: how far in the commit order, and, while it still tells of the runs that
-// there were when it began, how far in their list.
+// runsPlace is where a watch of many runs is: how far in the commit order, and, while it still
+// tells of the runs that there were when it began, how far in their list.
 type runsPlace struct {
 	cursor  projector.Cursor
 	listing []byte // nil: the list has been told
 }
 
-// runsTokens makes and reads the tokens of watches with one filter on one cluster. A token is the kind, the place as two
-// uvarints, the place in the list where there is one, and the tag.
+// runsTokens makes and reads the tokens of watches with one filter on one cluster. A token is the
+// kind, the place as two uvarints, the place in the list where there is one, and the tag.
 type runsTokens struct{ domain tokenDomain }
 
 func newRunsTokens(cluster storage.ClusterID, f *projector.Filter) runsTokens {
@@ -158,8 +159,8 @@ func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
 	return at, true
 }
 
-// checkpointTokens makes and reads the page tokens of signed checkpoints. A token is the kind, the position of the last
-// one that was told as a uvarint, and the tag.
+// checkpointTokens makes and reads the page tokens of signed checkpoints. A token is the kind, the
+// position of the last one that was told as a uvarint, and the tag.
 type checkpointTokens struct{ domain tokenDomain }
 
 func newCheckpointTokens(cluster storage.ClusterID) checkpointTokens {

@@ -17,8 +17,9 @@ const leaderWait = 5 * time.Second
 
 var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; resume the watch on another"}
 
-// WatchRun yields watermarks, snapshots or events: first what there is, then every change (WATCH-1), and a heartbeat
-// when nothing happens (WATCH-4). For a slow reader watermarks and snapshots are conflated to the newest (WATCH-3).
+// WatchRun yields watermarks, snapshots or events: first what there is, then every change
+// (WATCH-1), and a heartbeat when nothing happens (WATCH-4). For a slow reader watermarks and
+// snapshots are conflated to the newest (WATCH-3).
 func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 	w := watch{s: p.s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
 		tokens: newWatchTokens(p.s.clusterID, req.RunId)}
@@ -37,7 +38,8 @@ func (p *projectionService) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.
 	return statusOf(endOf(ctx, w.run(ctx, req.RunId)))
 }
 
-// endOf tells why a stream ended, also where it ended in the middle of something that knows only that the context did.
+// endOf tells why a stream ended, also where it ended in the middle of something that knows only
+// that the context did.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -55,8 +57,8 @@ func (s *Server) watching(stream context.Context) (context.Context, context.Canc
 	}
 }
 
-// awaitLeader waits a while for a node that is about to follow or to lead: a browser gives an EventSource up for good when it is
-// refused.
+// awaitLeader waits a while for a node that is about to follow or to lead: a browser gives an
+// EventSource up for good when it is refused.
 func (s *Server) awaitLeader(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
@@ -75,8 +77,8 @@ func tooManyStreams() *contract.Error {
 		Message: "the node serves as many streams as it may"}
 }
 
-// watch is one stream about one run. Events are sent by the goroutine of the call; watermarks and snapshots, once the
-// reader has caught up, by the dispatcher.
+// watch is one stream about one run. Events are sent by the goroutine of the call; watermarks and
+// snapshots, once the reader has caught up, by the dispatcher.
 type watch struct {
 	s       *Server
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
@@ -123,7 +125,8 @@ func (w *watch) run(ctx context.Context, runID string) (err error) {
 	}
 }
 
-// begin reads where the run is. Whoever subscribed before sees what happens in between twice, never not at all.
+// begin reads where the run is. Whoever subscribed before sees what happens in between twice, never
+// not at all.
 func (w *watch) begin(ctx context.Context, runID string) error {
 	w.s.awaitLeader(ctx)
 	v, err := w.s.view(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
@@ -134,8 +137,8 @@ func (w *watch) begin(ctx context.Context, runID string) error {
 	return errors.Join(err, v.Close())
 }
 
-// advance takes over a newer snapshot. A watch may begin ahead of the projector, which then publishes what the reader
-// knows (WATCH-3).
+// advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
+// publishes what the reader knows (WATCH-3).
 func (w *watch) advance(next *projector.Snapshot) {
 	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
 		w.current = next
@@ -169,8 +172,8 @@ type messageKey struct {
 	stale    bool
 }
 
-// sendShared sends where the run is, in a message that is encoded once for all of its watchers. No compressor is
-// registered with gRPC, so that the bytes are the same on every stream.
+// sendShared sends where the run is, in a message that is encoded once for all of its watchers. No
+// compressor is registered with gRPC, so that the bytes are the same on every stream.
 func (w *watch) sendShared(shared messages) error {
 	key := messageKey{w.view, w.current, w.stale}
 	m := shared[key]

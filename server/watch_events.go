@@ -45,7 +45,8 @@ func (w *watch) followEvents(ctx context.Context, runID string) error {
 	}
 }
 
-// events sends the events that the run has by now, in batches. It holds nothing of the store while it sends one.
+// events sends the events that the run has by now, in batches. It holds nothing of the store while
+// it sends one.
 func (w *watch) events(ctx context.Context) error {
 	for {
 		p, err := w.page()
@@ -76,8 +77,8 @@ func (w *watch) page() (_ page, err error) {
 	return readPage(v, pageQuery{after: w.sent, last: v.Run.LastSeq, size: streamBatch, form: w.form})
 }
 
-// sendInTime gives up a reader that does not take a message for too long: no event can be left out for one that is
-// slow (WATCH-3). What hangs in Send is freed by the end of the call.
+// sendInTime gives up a reader that does not take a message for too long: no event can be left out
+// for one that is slow (WATCH-3). What hangs in Send is freed by the end of the call.
 func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
 	sent := make(chan error, 1)
 	w.s.sends.Go(func() { sent <- w.send(m) })

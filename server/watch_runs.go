@@ -17,8 +17,8 @@ import (
 // existingPage is how many runs a watch looks up at a time that were there when it began.
 const existingPage = 256
 
-// WatchRuns yields the watermarks of the runs that a filter names, in commit order (WATCH-2), each run's newest for a
-// slow reader (WATCH-3), and a heartbeat when nothing happens (WATCH-4).
+// WatchRuns yields the watermarks of the runs that a filter names, in commit order (WATCH-2), each
+// run's newest for a slow reader (WATCH-3), and a heartbeat when nothing happens (WATCH-4).
 func (p *projectionService) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	ctx, cancel := p.s.watching(stream.Context())
 	defer cancel()
@@ -75,8 +75,8 @@ func (s *Server) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, 
 	return err
 }
 
-// begin returns where a watch begins: nil is now; and where in the list of the runs that there are, nil when that is
-// not to be told.
+// begin returns where a watch begins: nil is now; and where in the list of the runs that there are,
+// nil when that is not to be told.
 func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *projector.Cursor, listing []byte, err error) {
 	applied := w.s.store.Applied()
 	if req.ResumeToken != "" {

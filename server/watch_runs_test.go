@@ -120,7 +120,8 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	n.append("b", newEvent("RunPaused", plan("other")))
 	w.want("b@2 PAUSED")
 
-	// The runs that there are: newest first, then live. A run that leaves the filter is told once more.
+	// The runs that there are: newest first, then live. A run that leaves the filter is told once
+	// more.
 	there := n.watchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true})
 	cut := there.want("c@1 RUNNING")
 	there.want("b@2 PAUSED", "a@2 COMPLETED", "caughtUp")
@@ -157,8 +158,8 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	w.want("d@2 RUNNING")
 }
 
-// TestWatchRunsTokensWATCH2: a token of another filter, cluster or kind, or one that was changed, is refused before the
-// stream begins; so is one that is too old.
+// TestWatchRunsTokensWATCH2: a token of another filter, cluster or kind, or one that was changed,
+// is refused before the stream begins; so is one that is too old.
 func TestWatchRunsTokensWATCH2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxCatchUp = 50 })

@@ -128,8 +128,8 @@ func reaches(seq uint64) func(*runlogv1.WatchRunResponse) bool {
 	return func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetLastEventSeq() == seq }
 }
 
-// TestWatchWithoutASeamWATCH1 subscribes while appends go on: watermarks rise (watcher checks that), and
-// the last one is reached.
+// TestWatchWithoutASeamWATCH1 subscribes while appends go on: watermarks rise (watcher checks
+// that), and the last one is reached.
 func TestWatchWithoutASeamWATCH1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -276,8 +276,8 @@ func TestDrainTimeoutPRJ9(t *testing.T) {
 	})
 }
 
-// TestWatchBehindTheProjectorWATCH3 holds the projector still while a watch begins: the watch knows more
-// than the projector will publish next, and must not go back to that.
+// TestWatchBehindTheProjectorWATCH3 holds the projector still while a watch begins: the watch knows
+// more than the projector will publish next, and must not go back to that.
 func TestWatchBehindTheProjectorWATCH3(t *testing.T) {
 	t.Parallel()
 	log := newHaltingLog("event not allowed by the run's state")
@@ -396,8 +396,8 @@ func TestWatchAtTheEndOfTheNode(t *testing.T) {
 	}
 }
 
-// TestWatchOfANodeThatStops: a stream that comes while the node drains is told why it ends, as those before it: its client
-// resumes on another node, and would give up over a cancellation.
+// TestWatchOfANodeThatStops: a stream that comes while the node drains is told why it ends, as
+// those before it: its client resumes on another node, and would give up over a cancellation.
 func TestWatchOfANodeThatStops(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -413,7 +413,8 @@ func TestWatchOfANodeThatStops(t *testing.T) {
 	refused(t, err, contract.ReasonShuttingDown)
 }
 
-// TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection that other calls need.
+// TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection that other calls
+// need.
 func TestTooManyStreamsOverHTTPD12(t *testing.T) {
 	t.Parallel()
 	streams := make(gatewayStreams, 2)

@@ -89,8 +89,8 @@ func wantSeqs(t *testing.T, what string, got []uint64, from, to uint64) {
 	}
 }
 
-// TestWatchEventsWATCH1: watches that begin anywhere while appends come in have every event once, in order, and from
-// any token on the rest exactly, after a restart too.
+// TestWatchEventsWATCH1: watches that begin anywhere while appends come in have every event once,
+// in order, and from any token on the rest exactly, after a restart too.
 func TestWatchEventsWATCH1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -131,8 +131,8 @@ func TestWatchEventsWATCH1(t *testing.T) {
 	t.Logf("%d tokens", checked)
 }
 
-// TestWatchEventsSlowConsumerWATCH3: a reader of events that does not read is ended, with a token from which the rest
-// comes, and appends do not wait for it.
+// TestWatchEventsSlowConsumerWATCH3: a reader of events that does not read is ended, with a token
+// from which the rest comes, and appends do not wait for it.
 func TestWatchEventsSlowConsumerWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
@@ -203,7 +203,8 @@ func TestWatchersThatNeverReadWATCH3(t *testing.T) {
 	}
 }
 
-// TestWatchViewsOverHTTPWATCH4: snapshots and events as Server-Sent Events and as lines, resumed by the id.
+// TestWatchViewsOverHTTPWATCH4: snapshots and events as Server-Sent Events and as lines, resumed by
+// the id.
 func TestWatchViewsOverHTTPWATCH4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })

@@ -12,14 +12,16 @@ import (
 	"runlog/storage"
 )
 
-// A window's token holds for as long as the cluster, at every node: what it names lies where it lies.
+// A window's token holds for as long as the cluster, at every node: what it names lies where it
+// lies.
 //
 //	kind:1 question:8 to:8 position chunk block event count digest:32 check:8 signature:64
 //
-// The numbers in the middle are uvarints. Question is the begin of a hash, and check a hash of the cluster and of all before
-// it: both tell mistakes, and keep no secret. The signature is by the cluster's key, over the token up to there and the whole
-// hash of the question: it is what lets the cluster sign at the end what others than the answering node have counted. A token
-// of the kind without a signature is of a node that lacked the key, or goes on from such a one.
+// The numbers in the middle are uvarints. Question is the begin of a hash, and check a hash of the
+// cluster and of all before it: both tell mistakes, and keep no secret. The signature is by the
+// cluster's key, over the token up to there and the whole hash of the question: it is what lets the
+// cluster sign at the end what others than the answering node have counted. A token of the kind
+// without a signature is of a node that lacked the key, or goes on from such a one.
 const (
 	windowTokenHeader = 1 + sumBytes + 8
 	windowTokenTitle  = "runlog window token 1"

@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// TestForgedTokensAreNotSignedREAD4: whoever makes up a token makes up count and digest, which the cluster must not sign. What
-// comes of its own tokens it does sign.
+// TestForgedTokensAreNotSignedREAD4: whoever makes up a token makes up count and digest, which the
+// cluster must not sign. What comes of its own tokens it does sign.
 func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -35,7 +35,8 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 		t.Errorf("what goes on from the cluster's own token: %v, digest %s, want %s", err, honest.summary.Digest, x.summary.Digest)
 	}
 
-	// The forger: all events are skipped, one is claimed that never was. All of it is public, but the signature.
+	// The forger: all events are skipped, one is claimed that never was. All of it is public, but
+	// the signature.
 	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{To: x.summary.To})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,8 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	}
 }
 
-// TestTokensStayInTheirWindow: a token does not move the end of a window to where no question can have it.
+// TestTokensStayInTheirWindow: a token does not move the end of a window to where no question can
+// have it.
 func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -75,7 +77,8 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 	}
 }
 
-// TestStalledExports: readers that take nothing hold no state of the database, and are given up after SlowConsumer.
+// TestStalledExports: readers that take nothing hold no state of the database, and are given up
+// after SlowConsumer.
 func TestStalledExports(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.SlowConsumer = 2 * time.Second })
@@ -108,7 +111,8 @@ func TestStalledExports(t *testing.T) {
 	n.export(&runlogv1.ExportEventsRequest{RunId: "other"})
 }
 
-// TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node that is not given the key yet.
+// TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node
+// that is not given the key yet.
 func TestSignedFromTheBeginning(t *testing.T) {
 	for _, n := range startNodes(t, 3, seldom) {
 		n.haveKey()

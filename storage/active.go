@@ -24,8 +24,8 @@ type run struct {
 	head     head
 	metadata *recordv1.RunMetadata // nil: none
 	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a
-	// look at the disk; one that is in it is looked up and compared in full. nil: the run has too many, or
-	// was asked about too few keys yet, or memory is short, and every key is looked up.
+	// look at the disk; one that is in it is looked up and compared in full. nil: the run has too
+	// many, or was asked about too few keys yet, or memory is short, and every key is looked up.
 	receipts map[keyPrefix]struct{}
 	asked    int // keys that were looked up because receipts is nil
 	// touched says that the proposal being applied changed the run.
@@ -44,10 +44,12 @@ const (
 )
 
 const (
-	// maxIndexed receipts of a run are kept in memory: to load more would hold up every append behind it.
+	// maxIndexed receipts of a run are kept in memory: to load more would hold up every append
+	// behind it.
 	maxIndexed = 16 << 10
-	// indexAfter keys, and as many as one in indexShare of the run's receipts, are looked up one by one before the
-	// receipts are loaded. Most looks end at a bloom filter and cost as much as some tens of loaded receipts.
+	// indexAfter keys, and as many as one in indexShare of the run's receipts, are looked up one by
+	// one before the receipts are loaded. Most looks end at a bloom filter and cost as much as some
+	// tens of loaded receipts.
 	indexAfter = 4
 	indexShare = 16
 )
@@ -60,8 +62,8 @@ func (r *run) size() int {
 // unindexed tells whether only the disk knows which keys the run has.
 func (r *run) unindexed() bool { return r.receipts == nil }
 
-// active holds the runs that were appended to most recently, complete with their receipts and bounded
-// by bytes (D6, D12). Only apply uses it.
+// active holds the runs that were appended to most recently, complete with their receipts and
+// bounded by bytes (D6, D12). Only apply uses it.
 type active struct {
 	runs  map[string]*run
 	order *list.List // of *run, most recent first
@@ -121,8 +123,9 @@ func (a *active) unindex(r *run) {
 	r.receipts = nil
 }
 
-// shrink gives up the runs that were idle longest until the rest fits. Of runs that the proposal being applied
-// has changed, and of the most recent one, it gives up the receipts alone: the heads are not on disk yet.
+// shrink gives up the runs that were idle longest until the rest fits. Of runs that the proposal
+// being applied has changed, and of the most recent one, it gives up the receipts alone: the heads
+// are not on disk yet.
 func (a *active) shrink() {
 	for e := a.order.Back(); e != nil && a.bytes > a.limit; {
 		r := e.Value.(*run)
@@ -139,8 +142,8 @@ func (a *active) shrink() {
 	}
 }
 
-// pendingReceipts are those that a proposal writes: Pebble does not show them yet. Nearly no proposal asks for
-// one, so they are sorted into a map only when the first is asked for.
+// pendingReceipts are those that a proposal writes: Pebble does not show them yet. Nearly no
+// proposal asks for one, so they are sorted into a map only when the first is asked for.
 type pendingReceipts struct {
 	list []pendingReceipt
 	byID map[pendingKey]*receipt

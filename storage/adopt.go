@@ -28,16 +28,19 @@ var ErrPromise = errors.New("storage: the files do not hold what is said of them
 // adopted is the number of the database that Adopt takes over.
 const adopted = 1
 
-// AdoptDir is where Adopt finds the files of the checkpoint, below the directory of the store that is to be.
+// AdoptDir is where Adopt finds the files of the checkpoint, below the directory of the store that
+// is to be.
 func AdoptDir(fs vfs.FS, dir string) string { return fs.PathJoin(dir, databaseDir(adopted)) }
 
-// Adopt makes a store of the cluster in opts out of the files of a checkpoint of another cluster, which are in AdoptDir and
-// nothing beside it. It goes on where the other one was: everything but the cluster and who belongs to its group stays. The
-// members are an entry of the log (Membership.Data), as of the last applied index.
+// Adopt makes a store of the cluster in opts out of the files of a checkpoint of another cluster,
+// which are in AdoptDir and nothing beside it. It goes on where the other one was: everything but
+// the cluster and who belongs to its group stays. The members are an entry of the log
+// (Membership.Data), as of the last applied index.
 //
-// CURRENT comes last, and says that the store was installed at that index: until then the directory is no store, and is
-// refused as one that has lost it. Errors: ErrPromise, ErrForeign when the files are of another cluster than was promised,
-// and those of the disk. opts.Fail is told of what Pebble cannot go on after.
+// CURRENT comes last, and says that the store was installed at that index: until then the directory
+// is no store, and is refused as one that has lost it. Errors: ErrPromise, ErrForeign when the
+// files are of another cluster than was promised, and those of the disk. opts.Fail is told of what
+// Pebble cannot go on after.
 func Adopt(opts Options, promise Promise, members []byte) (err error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -122,8 +125,8 @@ func (a *adoption) adopt(members []byte) (err error) {
 	return a.makeDurable(h)
 }
 
-// makeDurable flushes, and reads back from stable storage what it has flushed. Pebble tries again for ever where a flush
-// fails.
+// makeDurable flushes, and reads back from stable storage what it has flushed. Pebble tries again
+// for ever where a flush fails.
 func (a *adoption) makeDurable(h *handle) error {
 	flushed, err := h.db.AsyncFlush()
 	if err != nil {

@@ -123,7 +123,8 @@ func (a *adoption) adopted(disk vfs.FS) (err error) {
 	return nil
 }
 
-// TestAdopt: the store of a new cluster goes on where the other one was, and is none to the old one.
+// TestAdopt: the store of a new cluster goes on where the other one was, and is none to the old
+// one.
 func TestAdopt(t *testing.T) {
 	a, disk := newAdoption(t), vfs.NewMem()
 	if err := errors.Join(a.copyTo(disk), a.adopt(disk), a.adopted(disk)); err != nil {
@@ -168,8 +169,8 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// TestCrashInAdopt: power that goes before any operation of the disk leaves no store, or the whole one; once Adopt has
-// answered, the whole one.
+// TestCrashInAdopt: power that goes before any operation of the disk leaves no store, or the whole
+// one; once Adopt has answered, the whole one.
 func TestCrashInAdopt(t *testing.T) {
 	a, mem, tap := newAdoption(t), vfs.NewCrashableMem(), &tap{}
 	if err := a.copyTo(mem); err != nil {
@@ -203,7 +204,8 @@ func TestCrashInAdopt(t *testing.T) {
 	t.Logf("power lost at %d operations, in %d of them after it was done", len(crashes), whole)
 }
 
-// TestAdoptDiskErrors: an error of any operation that writes ends it, in time, and leaves no store that is not whole.
+// TestAdoptDiskErrors: an error of any operation that writes ends it, in time, and leaves no store
+// that is not whole.
 func TestAdoptDiskErrors(t *testing.T) {
 	a := newAdoption(t)
 	for at := 0; ; at++ {
@@ -213,7 +215,8 @@ func TestAdoptDiskErrors(t *testing.T) {
 		}
 		count, hit := 0, false
 		tap.set(func(op errorfs.Op) error {
-			// Pebble cannot go on after an error of its MANIFEST, and says so by Fatalf, on any goroutine.
+			// Pebble cannot go on after an error of its MANIFEST, and says so by Fatalf, on any
+			// goroutine.
 			if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, "MANIFEST") || strings.Contains(op.Path, "marker") || op.Kind == errorfs.OpOpenDir || !strings.Contains(op.Path, ".") && op.Kind != errorfs.OpRename {
 				return nil
 			}

@@ -5,17 +5,19 @@ import "iter"
 const (
 	// aheadFrom is how many entries a reader must be behind for another goroutine to read for it.
 	aheadFrom = 64
-	// aheadEvents is about how much is read of one view of the store: while it is open, Pebble keeps what it shows.
+	// aheadEvents is about how much is read of one view of the store: while it is open, Pebble
+	// keeps what it shows.
 	aheadEvents = 100_000
-	// A batch ends with the commit that reaches one of these, and so many may wait beside the one that is made and
-	// the one that is used.
+	// A batch ends with the commit that reaches one of these, and so many may wait beside the one
+	// that is made and the one that is used.
 	batchEvents  = 1024
 	batchBytes   = 512 << 10
 	aheadBatches = 4
 )
 
-// Ahead is a Follower that, when its user is far behind, reads on on a goroutine of its own while the user works with what it
-// has: to decode events costs nearly as much as to fold them. One goroutine uses it.
+// Ahead is a Follower that, when its user is far behind, reads on on a goroutine of its own while
+// the user works with what it has: to decode events costs nearly as much as to fold them. One
+// goroutine uses it.
 type Ahead struct {
 	f     *Follower // the scan's, while there is one
 	limit int       // aheadEvents
@@ -79,8 +81,8 @@ type scan struct {
 	err      error
 }
 
-// scan has the follower read until the end of a proposal, once it has so many events. Until the scan ends, nobody else
-// uses the follower.
+// scan has the follower read until the end of a proposal, once it has so many events. Until the
+// scan ends, nobody else uses the follower.
 func (f *Follower) scan(after Position, limit int) *scan {
 	s := &scan{batches: make(chan []*Commit, aheadBatches), stop: make(chan struct{}), passed: after}
 	go func() {

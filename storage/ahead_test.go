@@ -10,8 +10,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestAheadReadsWhatAFollowerReads: whoever reads ahead gets every commit, wherever he stops, goes on, goes back or leaps to,
-// and what was committed up to the call.
+// TestAheadReadsWhatAFollowerReads: whoever reads ahead gets every commit, wherever he stops, goes
+// on, goes back or leaps to, and what was committed up to the call.
 func TestAheadReadsWhatAFollowerReads(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 20))
@@ -51,7 +51,8 @@ func TestAheadReadsWhatAFollowerReads(t *testing.T) {
 	}
 }
 
-// readSome reads at most so many commits, and stops with the last one or at the next. It returns up to where it has read.
+// readSome reads at most so many commits, and stops with the last one or at the next. It returns up
+// to where it has read.
 func readSome(t *testing.T, ahead *storage.Ahead, at storage.Position, want []storage.Commit, most int, stopAtNext bool) storage.Position {
 	t.Helper()
 	n := 0

@@ -14,7 +14,8 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster (D1).
+// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
+// (D1).
 var ErrForeign = errors.New("storage: entry of another cluster")
 
 var (
@@ -24,11 +25,11 @@ var (
 	deterministic = proto.MarshalOptions{Deterministic: true}
 )
 
-// Apply applies the log entry at index: every command of the proposal in order, all in one batch with
-// the applied state. An entry at or below the applied index is skipped and gives no outcomes.
+// Apply applies the log entry at index: every command of the proposal in order, all in one batch
+// with the applied state. An entry at or below the applied index is skipped and gives no outcomes.
 //
-// An error means that this node cannot go on (D10). What is in memory may then be ahead of the disk, so
-// that every later call gives the same error.
+// An error means that this node cannot go on (D10). What is in memory may then be ahead of the
+// disk, so that every later call gives the same error.
 func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
 	if s.broken != nil {
 		return nil, s.broken

@@ -62,7 +62,8 @@ func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	return a.batch.Set(keys.AppendMetadata(nil, r.no), row, nil)
 }
 
-// setEngineRunRef records the engine's reference once; the same value again changes nothing (APP-12).
+// setEngineRunRef records the engine's reference once; the same value again changes nothing
+// (APP-12).
 func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
 	r, err := a.activeRun([]byte(m.RunId))
 	if err != nil {
@@ -115,8 +116,9 @@ func (a *application) activeRun(runID []byte) (*run, error) {
 	return r, nil
 }
 
-// index loads the receipts of a run about which so many keys are asked, once it has been asked for so many that to
-// look each of them up costs about as much; never those of a run with more than maxIndexed.
+// index loads the receipts of a run about which so many keys are asked, once it has been asked for
+// so many that to look each of them up costs about as much; never those of a run with more than
+// maxIndexed.
 func (a *application) index(r *run, asked int) (err error) {
 	r.asked += asked
 	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {

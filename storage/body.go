@@ -65,9 +65,9 @@ func nextBody(raw []byte) (body, rest []byte, err error) {
 	return raw[w : w+int(n)], raw[w+int(n):], nil
 }
 
-// parseBody rebuilds the event of a run from its body, and what had been assigned to it if it was imported. The run's
-// scope and plan fill in what is absent (ENV-1); plan is the block's. The payload aliases data; nothing else does. A
-// derived key is left out unless keyed: it costs a hash.
+// parseBody rebuilds the event of a run from its body, and what had been assigned to it if it was
+// imported. The run's scope and plan fill in what is absent (ENV-1); plan is the block's. The
+// payload aliases data; nothing else does. A derived key is left out unless keyed: it costs a hash.
 func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
 	var b body
 	if err := b.parse(data); err != nil {

@@ -24,17 +24,17 @@ import (
 // ErrBulkFull says that a Bulk has no proposal left to put events into.
 var ErrBulkFull = errors.New("storage: no proposal is left for more runs")
 
-// Bulk fills a store with whole runs from outside of the log, ten times as fast as Apply: it writes the rows
-// that Apply would have written, sorted, into files that the store then takes over as they are. Benchmarks and
-// tests use it that need a store which took weeks to grow.
+// Bulk fills a store with whole runs from outside of the log, ten times as fast as Apply: it writes
+// the rows that Apply would have written, sorted, into files that the store then takes over as they
+// are. Benchmarks and tests use it that need a store which took weeks to grow.
 //
 //	OpenBulk ─ Add, Add, … ─ Close
 //
-// Runs go into proposals that the store has applied already, as if those had carried them behind everything
-// else. So the log, which knows nothing of them, still reaches as far as the store, and a node opens the
-// store as any other. Two things are not as they would be: the rolling hash is that of the log alone, so
-// a filled store must not join a cluster; and a projection that has passed those proposals does not look
-// at them again, unless its database is deleted.
+// Runs go into proposals that the store has applied already, as if those had carried them behind
+// everything else. So the log, which knows nothing of them, still reaches as far as the store, and
+// a node opens the store as any other. Two things are not as they would be: the rolling hash is
+// that of the log alone, so a filled store must not join a cluster; and a projection that has
+// passed those proposals does not look at them again, unless its database is deleted.
 type Bulk struct {
 	store       *Store
 	scratch     string // directory of the files
@@ -75,8 +75,9 @@ type bulkTable struct {
 	paths []string
 }
 
-// OpenBulk opens a store that nobody else has open. Each of its proposals takes about perProposal events. The
-// files grow beside the store's directory, so that it can take them over without a copy.
+// OpenBulk opens a store that nobody else has open. Each of its proposals takes about perProposal
+// events. The files grow beside the store's directory, so that it can take them over without a
+// copy.
 func OpenBulk(opts Options, perProposal int) (*Bulk, error) {
 	if perProposal < 1 {
 		return nil, fmt.Errorf("storage: %d events a proposal, want at least 1", perProposal)
@@ -157,8 +158,9 @@ func (s *bulkSlot) noteTenants(rows *finder, chunk uint32, data []byte) error {
 // Room is how many events can be added, about.
 func (b *Bulk) Room() int { return len(b.slots) * b.perProposal }
 
-// Add puts a run into the store: an append that EncodeAppend made, with all events of the run. Runs come in
-// rising order of their ids, and none of them is in the store; keys do not repeat within a run.
+// Add puts a run into the store: an append that EncodeAppend made, with all events of the run. Runs
+// come in rising order of their ids, and none of them is in the store; keys do not repeat within a
+// run.
 func (b *Bulk) Add(c Command) error {
 	m, err := b.parse(c)
 	if err != nil {
@@ -383,8 +385,8 @@ func (t *bulkTable) close() error {
 	return err
 }
 
-// Close hands everything to the store, durably, and closes it. After an error the store is as it was, or has
-// rows that nothing points at: throw it away.
+// Close hands everything to the store, durably, and closes it. After an error the store is as it
+// was, or has rows that nothing points at: throw it away.
 func (b *Bulk) Close() error {
 	err := errors.Join(b.endSlot(), b.addTenants())
 	var paths []string

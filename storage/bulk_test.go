@@ -79,9 +79,9 @@ func bulkCommand(t rapid.TB, run string, first, n int) storage.Command {
 	return c
 }
 
-// TestBulk proves that a store filled in bulk has byte for byte the rows that it would have, had its proposals
-// carried the same runs; and that it goes on as that store does: duplicates of what was filled in are
-// recognised, and its runs grow.
+// TestBulk proves that a store filled in bulk has byte for byte the rows that it would have, had
+// its proposals carried the same runs; and that it goes on as that store does: duplicates of what
+// was filled in are recognised, and its runs grow.
 func TestBulk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent, err := os.MkdirTemp("", "bulk-test-")
@@ -163,8 +163,8 @@ func compareRows(t *rapid.T, want, got [][]byte) {
 	}
 }
 
-// TestBulkBehindRecords: a proposal that stored something takes runs behind it, and everything reads back with
-// digests that verify.
+// TestBulkBehindRecords: a proposal that stored something takes runs behind it, and everything
+// reads back with digests that verify.
 func TestBulkBehindRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent, err := os.MkdirTemp("", "bulk-test-")

@@ -16,15 +16,15 @@ import (
 // errEmpty says that nothing was applied yet, so that there is nothing to give away.
 var errEmpty = errors.New("storage: the store is empty")
 
-// Checkpoint is a whole state of the store, of the moment when it was made, in hard links to the store's
-// files: it costs no copy and stands in the way of no apply. It must be closed.
+// Checkpoint is a whole state of the store, of the moment when it was made, in hard links to the
+// store's files: it costs no copy and stands in the way of no apply. It must be closed.
 type Checkpoint struct {
 	// Applied is how far it reaches, as read back from it.
 	Applied Applied
 	// Membership of the group at that index.
 	Membership Membership
-	// Database is the number of the database whose files these are. A number names one database of a node for
-	// ever, and a file's name one file of a database.
+	// Database is the number of the database whose files these are. A number names one database of
+	// a node for ever, and a file's name one file of a database.
 	Database uint64
 
 	fs       vfs.FS
@@ -97,7 +97,8 @@ func (c *Checkpoint) list() error {
 			return fmt.Errorf("storage: list checkpoint: %w", err)
 		}
 		if name == "LOCK" || strings.HasSuffix(name, ".log") && info.Size() == 0 {
-			continue // Pebble makes a log also when it does not write one; one with content does not fit.
+			// Pebble makes a log also when it does not write one; one with content does not fit.
+			continue
 		}
 		c.manifest.files = append(c.manifest.files, file{name: name, size: uint64(info.Size())})
 	}
@@ -114,17 +115,20 @@ func (c *Checkpoint) Stream() io.Reader {
 	return c.stream
 }
 
-// Manifest says what the checkpoint consists of, as Store.Seed takes it: cluster, applied state, and the files with
-// their sizes in bytes, under a checksum (docs/formats.md). It is below 21 MiB (maxStreamFiles, maxFileName).
+// Manifest says what the checkpoint consists of, as Store.Seed takes it: cluster, applied state,
+// and the files with their sizes in bytes, under a checksum (docs/formats.md). It is below 21 MiB
+// (maxStreamFiles, maxFileName).
 func (c *Checkpoint) Manifest() []byte { return c.manifest.bytes() }
 
-// ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the offset.
+// ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the
+// offset.
 var ErrNotInCheckpoint = errors.New("storage: not in the checkpoint")
 
-// ReadFile gives the bytes of one of the manifest's files from an offset on, in pieces of at most 256 KiB that are
-// valid until give returns, and returns the CRC32C of the whole file: what lies before the offset is read too (D5).
-// It may be called from anywhere, many times at once, and while the checkpoint is closed. An error of give ends it
-// and comes back wrapped; others are ErrNotInCheckpoint, ErrClosed, or those of the disk.
+// ReadFile gives the bytes of one of the manifest's files from an offset on, in pieces of at most
+// 256 KiB that are valid until give returns, and returns the CRC32C of the whole file: what lies
+// before the offset is read too (D5). It may be called from anywhere, many times at once, and while
+// the checkpoint is closed. An error of give ends it and comes back wrapped; others are
+// ErrNotInCheckpoint, ErrClosed, or those of the disk.
 func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) error) (sum uint32, err error) {
 	i, found := c.manifest.find(name)
 	if !found {

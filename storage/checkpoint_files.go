@@ -23,8 +23,9 @@ func (c *Checkpoint) Files() []CheckpointFile {
 	return files
 }
 
-// OpenFile opens one of the files, to be read from its begin in large pieces. It has as many bytes as Files says, or
-// reading it ends in io.ErrUnexpectedEOF. It must be closed; the checkpoint may be closed meanwhile.
+// OpenFile opens one of the files, to be read from its begin in large pieces. It has as many bytes
+// as Files says, or reading it ends in io.ErrUnexpectedEOF. It must be closed; the checkpoint may
+// be closed meanwhile.
 func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {
 	i, found := c.manifest.find(name)
 	if !found {

@@ -58,9 +58,9 @@ func onlyLive(t rapid.TB, fs vfs.FS) {
 	}
 }
 
-// TestCheckpoint proves D5: a checkpoint of any store, installed into any store that is behind, makes the two
-// equal, byte for byte, whatever was flushed; the log brings both on from there with the same answers; and
-// what the other applies meanwhile is in neither the stream nor its size.
+// TestCheckpoint proves D5: a checkpoint of any store, installed into any store that is behind,
+// makes the two equal, byte for byte, whatever was flushed; the log brings both on from there with
+// the same answers; and what the other applies meanwhile is in neither the stream nor its size.
 func TestCheckpoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewMem()
@@ -115,8 +115,8 @@ func TestCheckpoint(t *testing.T) {
 	})
 }
 
-// TestCheckpointWhileApplying proves D5: a checkpoint is one state of the log, whatever is applied while it is
-// made, and its size is exact.
+// TestCheckpointWhileApplying proves D5: a checkpoint is one state of the log, whatever is applied
+// while it is made, and its size is exact.
 func TestCheckpointWhileApplying(t *testing.T) {
 	source := open(t, storage.Options{MemTableBytes: 16 << 10})
 	propose(t, source, "run", 0, 1)
@@ -153,7 +153,8 @@ func TestCheckpointWhileApplying(t *testing.T) {
 	}
 }
 
-// TestCheckpointOfNothing shows that an empty store, and a closed one, have nothing to give, and leave nothing.
+// TestCheckpointOfNothing shows that an empty store, and a closed one, have nothing to give, and
+// leave nothing.
 func TestCheckpointOfNothing(t *testing.T) {
 	fs := vfs.NewMem()
 	l := open(t, storage.Options{FS: fs})
@@ -196,8 +197,8 @@ func TestCheckpointCloses(t *testing.T) {
 	}
 }
 
-// TestMembership proves D2: the members of the group are part of the applied state, of a checkpoint, and of
-// what an install brings; an entry that the store holds is skipped.
+// TestMembership proves D2: the members of the group are part of the applied state, of a
+// checkpoint, and of what an install brings; an entry that the store holds is skipped.
 func TestMembership(t *testing.T) {
 	source, target := open(t, storage.Options{}), open(t, storage.Options{})
 	if m, err := source.Store.Membership(); err != nil || m.Index != 0 {
@@ -237,8 +238,9 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// TestReadersOverASwap proves D5: a view and a pass over the log that began before an install end on what they
-// began with, all others see what was installed, and the database that was replaced goes with its last reader.
+// TestReadersOverASwap proves D5: a view and a pass over the log that began before an install end
+// on what they began with, all others see what was installed, and the database that was replaced
+// goes with its last reader.
 func TestReadersOverASwap(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
@@ -305,7 +307,8 @@ func TestReadersOverASwap(t *testing.T) {
 		}
 	}
 	onlyLive(t, fs)
-	// IDM-6: what the old database's index of active runs knew is forgotten, and every key is a duplicate.
+	// IDM-6: what the old database's index of active runs knew is forgotten, and every key is a
+	// duplicate.
 	target.Entries = source.Entries
 	if o, err := target.Propose(99, []storagetest.Request{appendTo("run", 0, 10)}); err != nil || !o[0].Results[9].Duplicate || o[0].LastSeq != 10 {
 		t.Errorf("%+v, %v", o, err)
@@ -315,8 +318,8 @@ func TestReadersOverASwap(t *testing.T) {
 	}
 }
 
-// TestSwapUnderLoad proves D5 and IDM-6: while stores are installed one after the other between appends,
-// readers never meet an error, a hole, or an applied state that goes back.
+// TestSwapUnderLoad proves D5 and IDM-6: while stores are installed one after the other between
+// appends, readers never meet an error, a hole, or an applied state that goes back.
 func TestSwapUnderLoad(t *testing.T) {
 	source, target := open(t, storage.Options{}), open(t, storage.Options{})
 	propose(t, source, "run", 0, 1)
@@ -390,8 +393,9 @@ func logHasNoHole(s *storage.Store) error {
 	return nil
 }
 
-// TestInstallRefusesOlder proves D5: what a store has applied never goes back, and a refusal changes nothing;
-// a checkpoint of the same index is taken, unless it says that the nodes have diverged (D10).
+// TestInstallRefusesOlder proves D5: what a store has applied never goes back, and a refusal
+// changes nothing; a checkpoint of the same index is taken, unless it says that the nodes have
+// diverged (D10).
 func TestInstallRefusesOlder(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})

@@ -120,7 +120,8 @@ func (c *chunkReader) next(b *block) (bool, error) {
 	return true, nil
 }
 
-// records decodes the live events of a block of a run, with their chain (APP-11) unless detail is Facts.
+// records decodes the live events of a block of a run, with their chain (APP-11) unless detail is
+// Facts.
 func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64, detail Detail) ([]Record, error) {
 	raw, err := b.raw()
 	if err != nil {

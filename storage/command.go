@@ -23,8 +23,8 @@ const (
 	blockTarget = 32 << 10
 	chunkTarget = 32 << 10
 
-	// maxBlock is what a block may hold before compression: far more than blockTarget and the largest
-	// event, so that a reader knows a length that cannot be true.
+	// maxBlock is what a block may hold before compression: far more than blockTarget and the
+	// largest event, so that a reader knows a length that cannot be true.
 	maxBlock = 16 << 20
 
 	// Below this many bytes S2 gains nothing worth its time.
@@ -48,8 +48,8 @@ type Append struct {
 	ExpectedLastSeq *uint64
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
-	// Imported is empty, or has what another authority had assigned to each of the events, which are kept as they
-	// are. runSeq rises and persistedAt does not fall; neither is 0.
+	// Imported is empty, or has what another authority had assigned to each of the events, which
+	// are kept as they are. runSeq rises and persistedAt does not fall; neither is 0.
 	Imported []Assigned
 }
 
@@ -93,8 +93,8 @@ type PlanRef struct {
 	Compression   *string
 }
 
-// EncodeAppend turns a request into the command that goes into the log. All events must name the same
-// scope or leave it out: ScopeOf tells.
+// EncodeAppend turns a request into the command that goes into the log. All events must name the
+// same scope or leave it out: ScopeOf tells.
 func EncodeAppend(a *Append) (Command, error) {
 	scope, err := ScopeOf(a)
 	if err != nil {

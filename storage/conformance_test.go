@@ -10,11 +10,12 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// cramped makes every run leave memory as soon as another is touched, and every large proposal larger than
-// a memtable.
+// cramped makes every run leave memory as soon as another is touched, and every large proposal
+// larger than a memtable.
 var cramped = storage.Options{ActiveBytes: 1, MemTableBytes: 16 << 10}
 
-// TestConformance holds the store to the model (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8, READ-1).
+// TestConformance holds the store to the model (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8,
+// READ-1).
 func TestConformance(t *testing.T) {
 	t.Run("roomy", func(t *testing.T) {
 		storagetest.Examples(t, func(t rapid.TB) storagetest.System { return open(t, storage.Options{}) })

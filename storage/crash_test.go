@@ -15,9 +15,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestCrash proves D2: without a write-ahead log of its own, a store that lost power holds exactly what
-// some prefix of the log gave, at least up to the last index that was made durable; and the rest of the
-// log brings it to where it was, with the same answers.
+// TestCrash proves D2: without a write-ahead log of its own, a store that lost power holds exactly
+// what some prefix of the log gave, at least up to the last index that was made durable; and the
+// rest of the log brings it to where it was, with the same answers.
 func TestCrash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, storage.Options{
@@ -78,7 +78,8 @@ func recovered(p *storagetest.Pair, l *storagetest.Local, durable uint64) error 
 	return nil
 }
 
-// sameAsFresh compares a store, byte for byte, with one that takes the same log without interruption.
+// sameAsFresh compares a store, byte for byte, with one that takes the same log without
+// interruption.
 func sameAsFresh(t rapid.TB, l *storagetest.Local) error {
 	fresh := open(t, storage.Options{})
 	fresh.Entries = l.Entries
@@ -105,8 +106,8 @@ func sameRows(a, b *storagetest.Local) error {
 	return nil
 }
 
-// TestCrashWhileApplying proves D2 when the power goes at any moment, also in the middle of a flush or of
-// an apply.
+// TestCrashWhileApplying proves D2 when the power goes at any moment, also in the middle of a flush
+// or of an apply.
 func TestCrashWhileApplying(t *testing.T) {
 	const proposals = 10
 	for seed := range uint64(10) {
@@ -144,7 +145,8 @@ func TestCrashWhileApplying(t *testing.T) {
 	}
 }
 
-// TestMakeDurable proves D2: what MakeDurable answered for survives a crash that keeps nothing unsynced.
+// TestMakeDurable proves D2: what MakeDurable answered for survives a crash that keeps nothing
+// unsynced.
 func TestMakeDurable(t *testing.T) {
 	l := open(t, storage.Options{FS: vfs.NewCrashableMem()})
 	p := storagetest.NewPair(l)
@@ -173,8 +175,8 @@ func TestMakeDurable(t *testing.T) {
 	}
 }
 
-// TestNothingDurableBeforeFlush shows that the crash tests can lose something at all: without a flush a
-// crash that keeps nothing unsynced empties the store, and the log alone restores it (D2).
+// TestNothingDurableBeforeFlush shows that the crash tests can lose something at all: without a
+// flush a crash that keeps nothing unsynced empties the store, and the log alone restores it (D2).
 func TestNothingDurableBeforeFlush(t *testing.T) {
 	l := open(t, storage.Options{FS: vfs.NewCrashableMem()})
 	p := storagetest.NewPair(l)

@@ -11,8 +11,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestDeterminism proves D11: the same entries give the same answers, rolling hash and bytes, whatever the
-// store's options are and whenever it was restarted.
+// TestDeterminism proves D11: the same entries give the same answers, rolling hash and bytes,
+// whatever the store's options are and whenever it was restarted.
 func TestDeterminism(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := open(t, storage.Options{})
@@ -47,8 +47,9 @@ func TestDeterminism(t *testing.T) {
 	})
 }
 
-// TestEvictions shows that ActiveBytes bounds the runs in memory, that it is used, and that the newest run
-// stays however small it is (D12); and that a run that was evicted is loaded with all it had (IDM-6).
+// TestEvictions shows that ActiveBytes bounds the runs in memory, that it is used, and that the
+// newest run stays however small it is (D12); and that a run that was evicted is loaded with all it
+// had (IDM-6).
 func TestEvictions(t *testing.T) {
 	for _, c := range []struct{ bytes, least, most int }{{1, 1, 1}, {4000, 4, 7}, {1 << 20, 10, 10}} {
 		l := open(t, storage.Options{ActiveBytes: c.bytes})
@@ -71,8 +72,8 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
-// TestLargeRunD6: of a run with more receipts than are indexed, the disk answers for every duplicate (IDM-6),
-// after a restart too, and memory stays bounded (D12).
+// TestLargeRunD6: of a run with more receipts than are indexed, the disk answers for every
+// duplicate (IDM-6), after a restart too, and memory stays bounded (D12).
 func TestLargeRunD6(t *testing.T) {
 	l := open(t, storage.Options{MemTableBytes: 1 << 20})
 	const batch, batches = 500, storage.MaxIndexed/500 + 3
@@ -110,8 +111,8 @@ func TestLargeRunD6(t *testing.T) {
 	}
 }
 
-// TestColdRunsInOneProposalD12: however many runs one proposal brings into memory, their receipts stay within
-// the bound, and duplicates, also inside the proposal, are found (IDM-6, IDM-8).
+// TestColdRunsInOneProposalD12: however many runs one proposal brings into memory, their receipts
+// stay within the bound, and duplicates, also inside the proposal, are found (IDM-6, IDM-8).
 func TestColdRunsInOneProposalD12(t *testing.T) {
 	const runs, each, limit = 60, 50, 20_000
 	l := open(t, storage.Options{ActiveBytes: limit})
@@ -140,8 +141,9 @@ func TestColdRunsInOneProposalD12(t *testing.T) {
 	}
 }
 
-// TestColdRunsAreIndexedLateIDM6: a run that was loaded is asked on disk key by key before its receipts are
-// loaded too. Duplicates are found before, while and after that, also of events that wait in the same proposal.
+// TestColdRunsAreIndexedLateIDM6: a run that was loaded is asked on disk key by key before its
+// receipts are loaded too. Duplicates are found before, while and after that, also of events that
+// wait in the same proposal.
 func TestColdRunsAreIndexedLateIDM6(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, storage.Options{ActiveBytes: rapid.SampledFrom([]int{1, 10_000, 1 << 20}).Draw(t, "bytes")})
@@ -165,7 +167,8 @@ func TestColdRunsAreIndexedLateIDM6(t *testing.T) {
 			for range rapid.IntRange(1, 8).Draw(t, "proposals") {
 				var requests []storagetest.Request
 				for range rapid.IntRange(1, 6).Draw(t, "requests") {
-					// Some of what is there, some of what is new, some of what an earlier request has just brought.
+					// Some of what is there, some of what is new, some of what an earlier request
+					// has just brought.
 					first := rapid.IntRange(0, stored+10).Draw(t, "first")
 					requests = append(requests, request(first, rapid.IntRange(1, 5).Draw(t, "events")))
 				}

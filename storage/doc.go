@@ -1,5 +1,5 @@
-// Package storage is the deterministic engine under the Raft log: it applies proposals to Pebble and
-// reads back what they left.
+// Package storage is the deterministic engine under the Raft log: it applies proposals to Pebble
+// and reads back what they left.
 //
 //	request goroutine          batcher              every node
 //	EncodeAppend ──► Command ──► Proposal ──► log ──► Store.Apply ──► one Pebble batch
@@ -8,16 +8,16 @@
 //
 // Invariants:
 //
-//   - Apply is a pure function of the store and the entry's bytes (D11): no clock, no randomness, no
-//     configuration, no map order.
-//   - A proposal's effects and the applied state are one batch (D2), so that Pebble, which runs without
-//     a write-ahead log, holds an exact prefix of the Raft log after a crash. Entries at or below the
-//     applied index are skipped.
+//   - Apply is a pure function of the store and the entry's bytes (D11): no clock, no randomness,
+//     no configuration, no map order.
+//   - A proposal's effects and the applied state are one batch (D2), so that Pebble, which runs
+//     without a write-ahead log, holds an exact prefix of the Raft log after a crash. Entries at or
+//     below the applied index are skipped.
 //   - Records lie in commit order in chunks; places, receipts and heads point at them (D6).
-//   - The store is replaced by another node's checkpoint as a whole or not at all (D5), and never by an older
-//     one.
+//   - The store is replaced by another node's checkpoint as a whole or not at all (D5), and never
+//     by an older one.
 //   - Any error out of Apply is final: the caller must stop the process (D10).
 //
-// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads, Checkpoint,
-// Receive and Seed may be called from anywhere.
+// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads,
+// Checkpoint, Receive and Seed may be called from anywhere.
 package storage

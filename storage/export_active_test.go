@@ -1,7 +1,7 @@
 package storage
 
-// Indexed tells how many receipts of a run in memory are indexed, -1 when each key is looked up, and how many were
-// looked up so far.
+// Indexed tells how many receipts of a run in memory are indexed, -1 when each key is looked up,
+// and how many were looked up so far.
 func (s *Store) Indexed(runID string) (receipts, asked int) {
 	r := s.active.runs[runID]
 	if r == nil || r.unindexed() {

@@ -61,8 +61,8 @@ func (s *Store) Tamper(key, value []byte) error {
 	return s.db().Set(key, value, pebble.NoSync)
 }
 
-// IsEvent tells whether a byte of a chunk, of raw blocks, takes part in an event of the run: it is in the chunk's header or
-// in a block of the run, and not in the body of a duplicate.
+// IsEvent tells whether a byte of a chunk, of raw blocks, takes part in an event of the run: it is
+// in the chunk's header or in a block of the run, and not in the body of a duplicate.
 func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
 	v, err := s.View(runID)
 	if err != nil {

@@ -13,19 +13,22 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// finder looks up rows, one key after the other. What it shows of either kind is as of the first question of the kind.
+// finder looks up rows, one key after the other. What it shows of either kind is as of the first
+// question of the kind.
 type finder struct {
 	r pebble.Reader
-	// new is for rows that most likely do not exist, old for those that do; nil until the first question.
+	// new is for rows that most likely do not exist, old for those that do; nil until the first
+	// question.
 	new, old *pebble.Iterator
 }
 
-// find returns the row of a key, nil when there is none. It is good until the next call. The bloom filters are asked
-// first, also those of the last level, which Get does not: most questions are about runs and keys that do not exist
-// yet (D6).
+// find returns the row of a key, nil when there is none. It is good until the next call. The bloom
+// filters are asked first, also those of the last level, which Get does not: most questions are
+// about runs and keys that do not exist yet (D6).
 func (f *finder) find(key []byte) ([]byte, error) { return f.seek(&f.new, key, true) }
 
-// existing is find for a row that exists: the filters of the last level, which are large, could not say no.
+// existing is find for a row that exists: the filters of the last level, which are large, could not
+// say no.
 func (f *finder) existing(key []byte) ([]byte, error) { return f.seek(&f.old, key, false) }
 
 func (f *finder) seek(it **pebble.Iterator, key []byte, lastFilters bool) ([]byte, error) {

@@ -17,8 +17,8 @@ type Commit struct {
 	Position    Position
 	PersistedAt int64 // nanoseconds
 	Run         *Run
-	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the run was made, or its
-	// metadata set.
+	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
+	// run was made, or its metadata set.
 	Records []Record
 }
 
@@ -32,8 +32,8 @@ const (
 	Facts
 )
 
-// Follower reads the log in commit order, again and again from where it ended, and remembers the runs that
-// it met. One goroutine uses it.
+// Follower reads the log in commit order, again and again from where it ended, and remembers the
+// runs that it met. One goroutine uses it.
 type Follower struct {
 	s      *Store
 	detail Detail
@@ -43,8 +43,8 @@ type Follower struct {
 // Follow returns a follower of the log.
 func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail: detail} }
 
-// Log yields what was committed after a position, in commit order, as of now. Commits of one proposal
-// follow each other and are all there. After an error nothing more comes.
+// Log yields what was committed after a position, in commit order, as of now. Commits of one
+// proposal follow each other and are all there. After an error nothing more comes.
 //
 // Commit.Run has what never changes of the run: no metadata, and nothing of its head.
 func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// goldenRequests are two proposals that show every form of every format: a creation, an unknown type, an
-// opaque key, another plan, a sparse event, and a duplicate between new events.
+// goldenRequests are two proposals that show every form of every format: a creation, an unknown
+// type, an opaque key, another plan, a sparse event, and a duplicate between new events.
 func goldenRequests() [][]storagetest.Request {
 	size, compression := int64(12), "gzip"
 	create := &storage.Creation{
@@ -65,9 +65,9 @@ func ofTenant(id string, events []contract.Event) []contract.Event {
 	return events
 }
 
-// TestFormats compares what lies in the log and on disk with what earlier builds wrote, byte for byte: a
-// difference is a change of format, which needs a new format version (D11, docs/formats.md). -update
-// rewrites the files.
+// TestFormats compares what lies in the log and on disk with what earlier builds wrote, byte for
+// byte: a difference is a change of format, which needs a new format version (D11,
+// docs/formats.md). -update rewrites the files.
 func TestFormats(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer l.Close()

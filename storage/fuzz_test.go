@@ -86,8 +86,8 @@ func walk(data []byte) (entry, []Command, error) {
 	return e, commands, e.end()
 }
 
-// FuzzParseProposal proves D1: an entry that is accepted is exactly what its commands encode to, so that
-// nothing in it can go unnoticed.
+// FuzzParseProposal proves D1: an entry that is accepted is exactly what its commands encode to, so
+// that nothing in it can go unnoticed.
 func FuzzParseProposal(f *testing.F) {
 	commands := fuzzCommands(f)
 	f.Add(seal(1))
@@ -159,8 +159,8 @@ func fuzzChunk(t testing.TB) []byte {
 	return mark.append(chunk)
 }
 
-// FuzzOpenChunk proves that no chunk makes a reader panic or take without end, and that what is read
-// encodes to what reads the same.
+// FuzzOpenChunk proves that no chunk makes a reader panic or take without end, and that what is
+// read encodes to what reads the same.
 func FuzzOpenChunk(f *testing.F) {
 	chunk := fuzzChunk(f)
 	f.Add(chunk)
@@ -206,8 +206,9 @@ func readBlocks(data []byte) (c chunkReader, blocks []block, err error) {
 	}
 }
 
-// FuzzApplyCommand proves D10 and APP-3: whatever bytes a command is, applying it gives an outcome or an
-// error, never a panic; an error leaves nothing of its proposal behind, and nothing is applied after it.
+// FuzzApplyCommand proves D10 and APP-3: whatever bytes a command is, applying it gives an outcome
+// or an error, never a panic; an error leaves nothing of its proposal behind, and nothing is
+// applied after it.
 func FuzzApplyCommand(f *testing.F) {
 	commands := fuzzCommands(f)
 	for _, c := range commands {
@@ -289,7 +290,8 @@ func fuzzRows(t *testing.T, s *Store) [][]byte {
 	return rows
 }
 
-// readThrough reads everything. What a body holds is opaque to apply, so a garbled one may give an error.
+// readThrough reads everything. What a body holds is opaque to apply, so a garbled one may give an
+// error.
 func readThrough(s *Store) {
 	for c, err := range s.Follow(Whole).Log(0) {
 		if err != nil {
@@ -308,8 +310,8 @@ func readThrough(s *Store) {
 	}
 }
 
-// TestApplyErrors proves D10: entries of another cluster, of another partition, damaged or cut off ones are
-// refused and leave the store as it was.
+// TestApplyErrors proves D10: entries of another cluster, of another partition, damaged or cut off
+// ones are refused and leave the store as it was.
 func TestApplyErrors(t *testing.T) {
 	good := seal(1, fuzzCommands(t)[0])
 	change := func(f func([]byte) []byte) []byte {

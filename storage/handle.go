@@ -12,13 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// handle is one database under the store. Whoever reads holds a reference while it does, so that a database
-// which an install replaced lives until its last reader is done, and then goes, files and all (D5). Apply
-// needs none: nobody else replaces the database.
+// handle is one database under the store. Whoever reads holds a reference while it does, so that a
+// database which an install replaced lives until its last reader is done, and then goes, files and
+// all (D5). Apply needs none: nobody else replaces the database.
 type handle struct {
 	db     *pebble.DB
 	number uint64
-	// refs counts the readers, and the store while the database is its live one. At 0 it stays at 0.
+	// refs counts the readers, and the store while the database is its live one. At 0 it stays at
+	// 0.
 	refs atomic.Int64
 	// live says that trouble with this database is the store's.
 	live atomic.Bool
@@ -44,7 +45,8 @@ func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error)
 	h.refs.Store(1)
 	h.live.Store(!candidate)
 	defer func() {
-		// Pebble gives up on some errors while it opens by Fatalf. A candidate's are no reason to stop.
+		// Pebble gives up on some errors while it opens by Fatalf. A candidate's are no reason to
+		// stop.
 		if p := recover(); p != nil {
 			fatal, ours := p.(*fatalError)
 			if !candidate || !ours {
@@ -79,8 +81,8 @@ func (s *Store) acquire() (*handle, error) {
 	}
 }
 
-// release gives a reference back. The last one of a database that was replaced closes and removes it,
-// elsewhere: that waits for compactions under way.
+// release gives a reference back. The last one of a database that was replaced closes and removes
+// it, elsewhere: that waits for compactions under way.
 func (s *Store) release(h *handle) {
 	if h.refs.Add(-1) > 0 {
 		return
@@ -92,8 +94,8 @@ func (s *Store) release(h *handle) {
 	}
 }
 
-// dispose closes a database that is not live and removes its files. What it cannot remove goes when the store
-// is opened again.
+// dispose closes a database that is not live and removes its files. What it cannot remove goes when
+// the store is opened again.
 func (s *Store) dispose(h *handle) {
 	err := h.close()
 	s.handles.Lock()
@@ -136,13 +138,13 @@ func (s *Store) trouble(h *handle, err error) {
 	}
 }
 
-// maxFileBytes bounds Pebble's files. A file has one bloom filter, a seventieth of its size where it holds receipts, and a
-// question about a key that memory does not know reads all of it.
+// maxFileBytes bounds Pebble's files. A file has one bloom filter, a seventieth of its size where
+// it holds receipts, and a question about a key that memory does not know reads all of it.
 const maxFileBytes = 16 << 20
 
-// pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because chunks
-// come compressed and everything else is digests (D6); bloom filters for questions about new runs; one block
-// cache for all databases (D12).
+// pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because
+// chunks come compressed and everything else is digests (D6); bloom filters for questions about new
+// runs; one block cache for all databases (D12).
 func (s *Store) pebbleOptions(h *handle) *pebble.Options {
 	fail := func(err error) { s.trouble(h, err) }
 	o := &pebble.Options{
@@ -158,7 +160,8 @@ func (s *Store) pebbleOptions(h *handle) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				fail(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details)) // String has a stack trace
+				// String has a stack trace
+				fail(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details))
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
 			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },

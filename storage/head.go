@@ -10,8 +10,8 @@ import (
 
 var errRow = errors.New("storage: undecodable row")
 
-// head is the moving part of a run, written once a proposal and run: lastSeq (8), persistedAt of its
-// last event (8), chain digest (32), position of its last event (8).
+// head is the moving part of a run, written once a proposal and run: lastSeq (8), persistedAt of
+// its last event (8), chain digest (32), position of its last event (8).
 type head struct {
 	lastSeq     uint64
 	persistedAt int64
@@ -41,8 +41,8 @@ func parseHead(row []byte) (head, error) {
 }
 
 // receipt answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event id (16), content
-// digest (8), and of an imported event the begin of its record digest (8). Its key carries the whole SHA-256 of the
-// idempotency key.
+// digest (8), and of an imported event the begin of its record digest (8). Its key carries the
+// whole SHA-256 of the idempotency key.
 type receipt struct {
 	runSeq      uint64
 	persistedAt int64
@@ -53,8 +53,8 @@ type receipt struct {
 
 const receiptRow = 40
 
-// recordPrefix tells imported records apart. The content digest would not: it leaves out what an append may change
-// under a key (IDM-7).
+// recordPrefix tells imported records apart. The content digest would not: it leaves out what an
+// append may change under a key (IDM-7).
 type recordPrefix [8]byte
 
 func (r *receipt) append(dst []byte) []byte {

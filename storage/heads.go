@@ -17,7 +17,8 @@ const RunGroup = 64
 
 // changes are the groups in which runs were made or appended to since they were last taken.
 type changes struct {
-	sync.Mutex // held while a proposal becomes visible, so that what is taken is what a snapshot shows
+	// held while a proposal becomes visible, so that what is taken is what a snapshot shows
+	sync.Mutex
 	touchedGroups
 }
 
@@ -58,14 +59,16 @@ func (t *touchedGroups) within(count uint64) (list []uint64) {
 	return list
 }
 
-// Heads is one consistent state of the heads of all runs, beside which appends go on. It must be closed.
+// Heads is one consistent state of the heads of all runs, beside which appends go on. It must be
+// closed.
 type Heads struct {
 	// Applied is what it is as of.
 	Applied Applied
 	// Runs is how many there are; they are numbered from 1, in the order in which they were made.
 	Runs uint64
-	// Changed are the groups, from 0 and in order, in which something may differ from the Heads before: group g has the
-	// runs from g × RunGroup + 1 on. After an install, and of a store that was just opened, these are all.
+	// Changed are the groups, from 0 and in order, in which something may differ from the Heads
+	// before: group g has the runs from g × RunGroup + 1 on. After an install, and of a store that
+	// was just opened, these are all.
 	Changed []uint64
 
 	s    *Store
@@ -73,8 +76,8 @@ type Heads struct {
 	snap *pebble.Snapshot
 }
 
-// Heads opens the heads of all runs as of now. What has changed since the call before is told to one caller, who must not
-// lose it.
+// Heads opens the heads of all runs as of now. What has changed since the call before is told to
+// one caller, who must not lose it.
 func (s *Store) Heads() (*Heads, error) {
 	s.changes.Lock()
 	h, err := s.acquire()
@@ -108,8 +111,8 @@ func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
 	return r, no, err
 }
 
-// Groups yields the runs of groups, which come in rising order, a group at a time and without their metadata. What is
-// yielded is good until the next. After an error nothing more comes.
+// Groups yields the runs of groups, which come in rising order, a group at a time and without their
+// metadata. What is yielded is good until the next. After an error nothing more comes.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
 	return sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }

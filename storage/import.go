@@ -20,12 +20,13 @@ func parseAssigned(b []byte) Assigned {
 // imports says whether the events keep what another authority had assigned to them.
 func (c *appendCommand) imports() bool { return len(c.assigned) > 0 }
 
-// assign gives the events of an import, as classify found them, the runSeq and the persistedAt that they bring along, or
-// says why they cannot have them: runSeq rises and persistedAt does not fall inside of a run, also for what is appended
-// later, and what is stored already is stored as it is given.
+// assign gives the events of an import, as classify found them, the runSeq and the persistedAt that
+// they bring along, or says why they cannot have them: runSeq rises and persistedAt does not fall
+// inside of a run, also for what is appended later, and what is stored already is stored as it is
+// given.
 //
-// In the commit order, imported events lie where they were imported, whatever their persistedAt: windows that are
-// closed stay as they are (READ-4).
+// In the commit order, imported events lie where they were imported, whatever their persistedAt:
+// windows that are closed stay as they are (READ-4).
 func (a *application) assign(r *run, m *appendCommand, results []EventResult) (why, err error) {
 	if len(m.assigned) != len(results)*assignedSize {
 		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", errCommand, len(m.assigned), len(results))
@@ -41,7 +42,8 @@ func (a *application) assign(r *run, m *appendCommand, results []EventResult) (w
 		}
 		if res.Duplicate {
 			if at, ok := fresh[h.key]; ok {
-				// It repeats one of this request (IDM-8), of which classify could not know what it keeps.
+				// It repeats one of this request (IDM-8), of which classify could not know what it
+				// keeps.
 				res.RunSeq, res.PersistedAt = results[at].RunSeq, results[at].PersistedAt
 			}
 			if res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt || res.EventID != h.eventID || !res.SameContent {

@@ -17,8 +17,9 @@ func importOf(runID string, n int) *storage.Append {
 	return a
 }
 
-// TestImportTwiceInOneRequestIDM8: a record that comes twice in one request collapses, as it does in two; one that differs
-// from what comes first under its key refuses the request, which then stores nothing.
+// TestImportTwiceInOneRequestIDM8: a record that comes twice in one request collapses, as it does
+// in two; one that differs from what comes first under its key refuses the request, which then
+// stores nothing.
 func TestImportTwiceInOneRequestIDM8(t *testing.T) {
 	p := storagetest.NewPair(open(t, storage.Options{}))
 	twice := importOf("run", 2)
@@ -49,9 +50,9 @@ func TestImportTwiceInOneRequestIDM8(t *testing.T) {
 	}
 }
 
-// TestImportOfAChangedRecord: nothing in a record may differ from what is stored under its key, also not what an append
-// under the key may change (IDM-7), in the request that brings it and in a later one; and who appends under the key of an
-// imported event is answered as for any other.
+// TestImportOfAChangedRecord: nothing in a record may differ from what is stored under its key,
+// also not what an append under the key may change (IDM-7), in the request that brings it and in a
+// later one; and who appends under the key of an imported event is answered as for any other.
 func TestImportOfAChangedRecord(t *testing.T) {
 	p := storagetest.NewPair(open(t, storage.Options{}))
 	whole := importOf("run", 2)
@@ -85,8 +86,8 @@ func TestImportOfAChangedRecord(t *testing.T) {
 	}
 }
 
-// TestImportAndAppendInOneProposal: of a new run that is imported and appended to in one proposal, the first request
-// decides which it is (ADR 12), and both go on behind each other (APP-1).
+// TestImportAndAppendInOneProposal: of a new run that is imported and appended to in one proposal,
+// the first request decides which it is (ADR 12), and both go on behind each other (APP-1).
 func TestImportAndAppendInOneProposal(t *testing.T) {
 	p := storagetest.NewPair(open(t, storage.Options{}))
 	more := importOf("a", 3)

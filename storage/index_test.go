@@ -7,8 +7,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestWhenColdRunsAreIndexedD12: the receipts of a run that was loaded are indexed once as many keys were asked for as
-// make it worth it, and are counted; those of a run with too many never are.
+// TestWhenColdRunsAreIndexedD12: the receipts of a run that was loaded are indexed once as many
+// keys were asked for as make it worth it, and are counted; those of a run with too many never are.
 func TestWhenColdRunsAreIndexedD12(t *testing.T) {
 	for _, c := range []struct {
 		stored, each int

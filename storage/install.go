@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrOlder means that a checkpoint reaches less far than the store, and was not installed: what a
-	// store has applied never goes back.
+	// ErrOlder means that a checkpoint reaches less far than the store, and was not installed: what
+	// a store has applied never goes back.
 	ErrOlder = errors.New("storage: checkpoint is older than the store")
 
 	errDiverged = errors.New("storage: the store and a checkpoint of its cluster have diverged")
@@ -20,8 +20,8 @@ var (
 // copyBytes is how much of a file is in memory while it is received.
 const copyBytes = 256 << 10
 
-// Received is a checkpoint that has come whole and that fits, on stable storage in a directory of its own.
-// It is no part of the store until Install.
+// Received is a checkpoint that has come whole and that fits, on stable storage in a directory of
+// its own. It is no part of the store until Install.
 type Received struct {
 	// Applied is how far it reaches.
 	Applied Applied
@@ -30,8 +30,9 @@ type Received struct {
 	h *handle
 }
 
-// Receive reads the stream of a checkpoint to its end, and checks it. Neither what the store holds nor what
-// CURRENT says changes, whatever comes. It may be called from anywhere, also while others apply and read.
+// Receive reads the stream of a checkpoint to its end, and checks it. Neither what the store holds
+// nor what CURRENT says changes, whatever comes. It may be called from anywhere, also while others
+// apply and read.
 func (s *Store) Receive(r io.Reader) (_ *Received, err error) {
 	in := &summing{r: r}
 	m, err := readManifest(in)
@@ -120,7 +121,8 @@ func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (
 		if err := in.fill(part); err != nil {
 			return 0, err
 		}
-		sum = crc32.Update(sum, castagnoli, part) // first: vfs.File.Write may change what it is given
+		// first: vfs.File.Write may change what it is given
+		sum = crc32.Update(sum, castagnoli, part)
 		if _, err := f.Write(part); err != nil {
 			return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
 		}
@@ -146,11 +148,12 @@ func (r *Received) inspect(promised *Applied) error {
 	return nil
 }
 
-// Install makes what was received the store. Readers that have begun end on what they began with; all others,
-// and Apply, go on with the new state.
+// Install makes what was received the store. Readers that have begun end on what they began with;
+// all others, and Apply, go on with the new state.
 //
-// It is called by whoever calls Apply. After ErrOlder the store is as it was, and the caller discards what was
-// received; any other error means that this node cannot go on, as one of Apply does (D10).
+// It is called by whoever calls Apply. After ErrOlder the store is as it was, and the caller
+// discards what was received; any other error means that this node cannot go on, as one of Apply
+// does (D10).
 func (r *Received) Install() error {
 	s := r.s
 	if s.broken != nil {
@@ -209,5 +212,6 @@ func (s *Store) Install(r io.Reader) error {
 	return err
 }
 
-// Installed is the applied index with which the store's database came out of an install; 0: it never did.
+// Installed is the applied index with which the store's database came out of an install; 0: it
+// never did.
 func (s *Store) Installed() uint64 { return s.installed.Load() }

@@ -39,8 +39,8 @@ func (t *tap) disk(fs vfs.FS) vfs.FS {
 	}))
 }
 
-// whole opens what is left on a disk, and wants one of two whole stores, and the log to bring it to where the
-// source is, byte for byte. It tells which of the two it found.
+// whole opens what is left on a disk, and wants one of two whole stores, and the log to bring it to
+// where the source is, byte for byte. It tells which of the two it found.
 func (p *pair) whole(disk vfs.FS, old, installed storage.Applied) (isNew bool, err error) {
 	l, err := storagetest.Open(storage.Options{FS: disk})
 	if err != nil {
@@ -62,8 +62,8 @@ func (p *pair) whole(disk vfs.FS, old, installed storage.Applied) (isNew bool, e
 	return isNew, errors.Join(l.Replay(nil), sameRows(p.source, l))
 }
 
-// TestCrashInInstall proves D5 and D2: power that goes before any operation of the disk in an install leaves
-// the old or the new store, whole; once Install has answered, the new one.
+// TestCrashInInstall proves D5 and D2: power that goes before any operation of the disk in an
+// install leaves the old or the new store, whole; once Install has answered, the new one.
 func TestCrashInInstall(t *testing.T) {
 	mem, tap := vfs.NewCrashableMem(), &tap{}
 	p := newInstallPair(t, tap.disk(mem))
@@ -78,8 +78,8 @@ func TestCrashInInstall(t *testing.T) {
 	tap.set(func(op errorfs.Op) error {
 		percent := []int{0, 100, 0, 50}[len(crashes)%4]
 		if answered > 0 && percent == 50 {
-			// Pebble itself, when it begins another manifest, needs a directory's entries to reach the disk
-			// in order, as they do on journaling file systems and do not in this case.
+			// Pebble itself, when it begins another manifest, needs a directory's entries to reach
+			// the disk in order, as they do on journaling file systems and do not in this case.
 			percent = 0
 		}
 		crashes = append(crashes, crash{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), op})
@@ -114,8 +114,8 @@ func TestCrashInInstall(t *testing.T) {
 	}
 }
 
-// TestCrashInOpenAndCheckpoint proves D5: power that goes while a store is made, or a checkpoint of it, costs
-// nothing that was durable, and leaves nothing.
+// TestCrashInOpenAndCheckpoint proves D5: power that goes while a store is made, or a checkpoint of
+// it, costs nothing that was durable, and leaves nothing.
 func TestCrashInOpenAndCheckpoint(t *testing.T) {
 	mem, tap := vfs.NewCrashableMem(), &tap{}
 	var crashes []*vfs.MemFS
@@ -159,8 +159,9 @@ func TestCrashInOpenAndCheckpoint(t *testing.T) {
 	}
 }
 
-// TestErrorInInstall proves D5 and D10: whichever operation of the disk fails in an install, the error comes
-// out, those who read go on, and the store that is found afterwards is the old or the new one, whole.
+// TestErrorInInstall proves D5 and D10: whichever operation of the disk fails in an install, the
+// error comes out, those who read go on, and the store that is found afterwards is the old or the
+// new one, whole.
 func TestErrorInInstall(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	p := newInstallPair(t, base)

@@ -55,8 +55,8 @@ func (p *pair) refused(t rapid.TB, stream []byte, what string) {
 	onlyLive(t, p.fs)
 }
 
-// TestInstallRefusesDamage proves D5: a stream with a flipped bit, cut off at any place, or with more at its
-// end is refused, and the store stays as it is, and goes on.
+// TestInstallRefusesDamage proves D5: a stream with a flipped bit, cut off at any place, or with
+// more at its end is refused, and the store stays as it is, and goes on.
 func TestInstallRefusesDamage(t *testing.T) {
 	p := newInstallPair(t, vfs.NewMem())
 	rng := rand.New(rand.NewPCG(1, 0))
@@ -83,8 +83,9 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestInstallRefusesLies proves D5 and D1: a stream whose every checksum fits is refused when it is of another
-// cluster, names files that lead elsewhere or come twice, lacks files, or is not what it promises to be.
+// TestInstallRefusesLies proves D5 and D1: a stream whose every checksum fits is refused when it is
+// of another cluster, names files that lead elsewhere or come twice, lacks files, or is not what it
+// promises to be.
 func TestInstallRefusesLies(t *testing.T) {
 	p := newInstallPair(t, vfs.NewMem())
 	sound, at := p.source.Applied(), storagetest.Cluster
@@ -157,8 +158,8 @@ func TestReceiveGarbage(t *testing.T) {
 	}
 }
 
-// TestLeftovers proves D5: what interrupted installs and checkpoints left behind goes when the store is opened,
-// and nothing else does.
+// TestLeftovers proves D5: what interrupted installs and checkpoints left behind goes when the
+// store is opened, and nothing else does.
 func TestLeftovers(t *testing.T) {
 	fs := vfs.NewMem()
 	l := open(t, storage.Options{FS: fs})
@@ -206,8 +207,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestCurrent proves D2 for the file that names the database: one that is gone, damaged, or names a database
-// that is not what was installed is refused, and no database is removed.
+// TestCurrent proves D2 for the file that names the database: one that is gone, damaged, or names a
+// database that is not what was installed is refused, and no database is removed.
 func TestCurrent(t *testing.T) {
 	source := open(t, storage.Options{})
 	propose(t, source, "run", 0, 1)

@@ -19,10 +19,10 @@ import (
 //	seed-000001-…/      what has come of another node's checkpoint that is pulled file by file, since
 //	                    database 1 is the live one; then 16 hex digits that stand for where it comes from
 //
-// Every database or checkpoint but the live one was left behind by a crash, or by an install that ended
-// badly, and goes when the store is opened. So does a seed that is older than the live database; the others
-// are there to be gone on with. CURRENT is replaced as a whole, so that at any moment either the
-// old or the new database is the store, whole (D5).
+// Every database or checkpoint but the live one was left behind by a crash, or by an install that
+// ended badly, and goes when the store is opened. So does a seed that is older than the live
+// database; the others are there to be gone on with. CURRENT is replaced as a whole, so that at any
+// moment either the old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"
 	currentNew       = currentFile + replacingSuffix
@@ -70,7 +70,8 @@ func seedDir(live uint64, origin string) string {
 	return fmt.Sprintf("%s%s-%x", seedPrefix, databaseDir(live), sum[:8])
 }
 
-// outdatedSeed tells whether a directory is a seed that was begun for another database than the live one.
+// outdatedSeed tells whether a directory is a seed that was begun for another database than the
+// live one.
 func outdatedSeed(name string, live uint64) bool {
 	m := seedRE.FindStringSubmatch(name)
 	return m != nil && m[1] != databaseDir(live)
@@ -82,8 +83,8 @@ func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.opts.Dir,
 // nextNumber is one that no directory has, nor had since the store was opened.
 func (s *Store) nextNumber() uint64 { return s.lastNumber.Add(1) }
 
-// readCurrent reads CURRENT, which it makes in a new directory. It comes before the first database, so that
-// a database without it has lost it.
+// readCurrent reads CURRENT, which it makes in a new directory. It comes before the first database,
+// so that a database without it has lost it.
 func (s *Store) readCurrent() (current, error) {
 	names, err := s.opts.FS.List(s.opts.Dir)
 	if err != nil {
@@ -164,8 +165,8 @@ func (s *Store) removeSeeds(chosen func(name string) bool) error {
 	return nil
 }
 
-// retireSeeds removes what was pulled for databases that an install has replaced, elsewhere: it may be much. One that
-// is under way is left to its owner.
+// retireSeeds removes what was pulled for databases that an install has replaced, elsewhere: it may
+// be much. One that is under way is left to its owner.
 func (s *Store) retireSeeds() {
 	s.handles.Lock()
 	defer s.handles.Unlock()
@@ -174,7 +175,8 @@ func (s *Store) retireSeeds() {
 	}
 	s.handles.retiring.Go(func() {
 		err := s.removeSeeds(func(name string) bool {
-			// Looked up after the list was read, so that a seed which began since then is of this one.
+			// Looked up after the list was read, so that a seed which began since then is of this
+			// one.
 			live := s.current.Load()
 			return live != nil && outdatedSeed(name, live.number)
 		})

@@ -11,15 +11,16 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// Membership is who belongs to the group, as the log said last. The store does not know what it means.
+// Membership is who belongs to the group, as the log said last. The store does not know what it
+// means.
 type Membership struct {
 	Index uint64 // of the log entry; 0: none was applied
 	Data  []byte // of that entry
 }
 
-// ApplyMembership applies the log entry at index, which changed who belongs to the group. The store keeps it
-// (D2), because a checkpoint that is given away must tell the members of its own moment. For the rest it is
-// as Apply.
+// ApplyMembership applies the log entry at index, which changed who belongs to the group. The store
+// keeps it (D2), because a checkpoint that is given away must tell the members of its own moment.
+// For the rest it is as Apply.
 func (s *Store) ApplyMembership(index, term uint64, data []byte) error {
 	if s.broken != nil {
 		return s.broken

@@ -29,7 +29,8 @@ func (o *Outcome) refuse(why error) bool {
 
 // EventResult answers for one event.
 type EventResult struct {
-	EventID     contract.EventID // the stored event's, which for a duplicate may be another than the given
+	// the stored event's, which for a duplicate may be another than the given
+	EventID     contract.EventID
 	RunSeq      uint64
 	PersistedAt int64
 	// Duplicate: the key was there already and nothing was inserted (IDM-6).
@@ -88,8 +89,8 @@ func (e *ScopeError) Error() string {
 type ImportError struct {
 	RunID string
 	Index int // of the event in its request
-	// Field is runSeq or persistedAt, which do not follow those of the event before, or idempotencyKey, under which
-	// another event is stored.
+	// Field is runSeq or persistedAt, which do not follow those of the event before, or
+	// idempotencyKey, under which another event is stored.
 	Field  string
 	Given  Assigned
 	Before Assigned // of the event before it, in the request or else in the run

@@ -54,7 +54,8 @@ func (p *Proposal) Add(c Command) {
 	p.count++
 }
 
-// Seal stamps the leader's clock, in nanoseconds, and returns the log entry. The proposal is used up.
+// Seal stamps the leader's clock, in nanoseconds, and returns the log entry. The proposal is used
+// up.
 func (p *Proposal) Seal(clock int64) []byte {
 	binary.BigEndian.PutUint64(p.buf[21:], uint64(clock))
 	binary.BigEndian.PutUint32(p.buf[29:], p.count)

@@ -14,11 +14,12 @@ import (
 
 // Run is what the store knows about a run beside its events.
 type Run struct {
-	RunID           string
-	Scope           Scope
-	PlanID          string // of the run's first event, or of its creation
-	PlanVersion     string
-	CreatedAt       int64 // persistedAt of the proposal that made the run, or of the first event imported, nanoseconds
+	RunID       string
+	Scope       Scope
+	PlanID      string // of the run's first event, or of its creation
+	PlanVersion string
+	// persistedAt of the proposal that made the run, or of the first event imported, nanoseconds
+	CreatedAt       int64
 	CreatedPosition Position
 	Metadata        *Metadata // nil without CreateRun and SetEngineRunRef
 	Imported        bool      // its first events were
@@ -127,8 +128,8 @@ func (v *View) Close() error {
 	return err
 }
 
-// Events yields the run's records with runSeq above after, in runSeq order (READ-1). A record is the
-// caller's to keep. After an error nothing more comes.
+// Events yields the run's records with runSeq above after, in runSeq order (READ-1). A record is
+// the caller's to keep. After an error nothing more comes.
 func (v *View) Events(after uint64) iter.Seq2[*Record, error] {
 	return sequence(func(yield func(*Record, error) bool) error {
 		if after >= v.Run.LastSeq {

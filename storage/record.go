@@ -6,8 +6,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// Position is a place in the cluster-wide commit order: the log index of a proposal. All events of a
-// proposal share it. Clients see it as an opaque token only.
+// Position is a place in the cluster-wide commit order: the log index of a proposal. All events of
+// a proposal share it. Clients see it as an opaque token only.
 type Position uint64
 
 // Record is an event as stored. It never changes (APP-7).
@@ -19,8 +19,8 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
 	Position    Position
-	// ImportedAt is set on an event that was imported: the stamp of the proposal that brought it here, in nanoseconds.
-	// PersistedAt is then another authority's, and earlier.
+	// ImportedAt is set on an event that was imported: the stamp of the proposal that brought it
+	// here, in nanoseconds. PersistedAt is then another authority's, and earlier.
 	ImportedAt int64
 
 	PayloadDigest contract.Digest // APP-11

@@ -13,9 +13,10 @@ import (
 // replacingSuffix is what a file is called, after its own name, until it is whole.
 const replacingSuffix = ".new"
 
-// ReplaceFile makes a file, or replaces one at once, on stable storage. After an error nobody knows which of the two a
-// restart would find, but it is one of them, whole. Nobody has more permissions for the file than mode gives, on a file
-// system that knows permissions, from before its first byte. The text is the file system's from then on.
+// ReplaceFile makes a file, or replaces one at once, on stable storage. After an error nobody knows
+// which of the two a restart would find, but it is one of them, whole. Nobody has more permissions
+// for the file than mode gives, on a file system that knows permissions, from before its first
+// byte. The text is the file system's from then on.
 func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
 	tmp := path + replacingSuffix
 	// What was left over is another file: it may have been readable.
@@ -38,8 +39,8 @@ func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
 	return err
 }
 
-// createFor makes an empty file. On the machine's own file system nobody can open it who may not, from the beginning; what lies
-// under the name goes first.
+// createFor makes an empty file. On the machine's own file system nobody can open it who may not,
+// from the beginning; what lies under the name goes first.
 func createFor(fs vfs.FS, path string, mode os.FileMode) (vfs.File, error) {
 	if vfs.Root(fs) != vfs.Default {
 		return fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -57,7 +58,8 @@ func createFor(fs vfs.FS, path string, mode os.FileMode) (vfs.File, error) {
 	return fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 }
 
-// Restrict takes permissions away that a file has beyond a mode, where the file system knows permissions.
+// Restrict takes permissions away that a file has beyond a mode, where the file system knows
+// permissions.
 func Restrict(f vfs.File, mode os.FileMode) error {
 	if f.Fd() == vfs.InvalidFd {
 		return nil

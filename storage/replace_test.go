@@ -14,8 +14,9 @@ import (
 	"runlog/storage"
 )
 
-// TestReplaceFileModes: whoever may not read the file may not read what it is made of either, also where something readable
-// was left over; a mode gives nobody more than new files have by themselves.
+// TestReplaceFileModes: whoever may not read the file may not read what it is made of either, also
+// where something readable was left over; a mode gives nobody more than new files have by
+// themselves.
 func TestReplaceFileModes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,8 +88,8 @@ func (f *watchedFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// TestReplaceFileCrash: whatever operation fails or is the last one before a crash, the file is the old one or the new one,
-// whole; and once the call has returned, the new one.
+// TestReplaceFileCrash: whatever operation fails or is the last one before a crash, the file is the
+// old one or the new one, whole; and once the call has returned, the new one.
 func TestReplaceFileCrash(t *testing.T) {
 	t.Parallel()
 	older, newer := bytes.Repeat([]byte("old"), 10_000), bytes.Repeat([]byte("newer"), 10_000)

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// advance chains the applied entry and what it did to its runs into the rolling hash, which is equal on
-// every node at the same index, or the nodes have diverged.
+// advance chains the applied entry and what it did to its runs into the rolling hash, which is
+// equal on every node at the same index, or the nodes have diverged.
 func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
 	b := append(make([]byte, 0, 80+len(effects)), a.RollingHash[:]...)
 	b = binary.BigEndian.AppendUint64(b, index)

@@ -69,11 +69,12 @@ func (c content) agrees(truth content, whole bool) error {
 	return nil
 }
 
-// TestRot proves APP-11 and D10 for the disk: whatever byte of a table changes, and wherever a table is cut
-// off, a read fails or tells the truth, and Options.Fail hears of what is corrupt.
+// TestRot proves APP-11 and D10 for the disk: whatever byte of a table changes, and wherever a
+// table is cut off, a read fails or tells the truth, and Options.Fail hears of what is corrupt.
 func TestRot(t *testing.T) {
 	disk, truth := rotDisk(t)
-	// A clone also has deleted files, whose directory was not synced since: choose among those in use.
+	// A clone also has deleted files, whose directory was not synced since: choose among those in
+	// use.
 	files, err := disk.List(liveDir)
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +118,8 @@ func TestRot(t *testing.T) {
 	}
 }
 
-// rotten opens a disk with a fault and compares what it says with the truth. A store that does not open has
-// noticed.
+// rotten opens a disk with a fault and compares what it says with the truth. A store that does not
+// open has noticed.
 func rotten(fs vfs.FS, truth content) (noticed bool, err error) {
 	l, failure := storagetest.Open(storage.Options{FS: fs})
 	var got content
@@ -169,8 +170,8 @@ func rotDisk(t *testing.T) (*vfs.MemFS, content) {
 	return disk, truth
 }
 
-// TestFlushError proves D10: an error of the disk in the background reaches Options.Fail, and MakeDurable
-// does not answer as if all were well.
+// TestFlushError proves D10: an error of the disk in the background reaches Options.Fail, and
+// MakeDurable does not answer as if all were well.
 func TestFlushError(t *testing.T) {
 	var broken atomic.Bool
 	failed := make(chan error, 100)
@@ -216,9 +217,9 @@ func TestFlushError(t *testing.T) {
 	_ = l.Store.Close()
 }
 
-// TestRotManifest proves D2 for the files that list the tables: a store whose manifest was damaged does not
-// open, says that it is corrupt, or holds exactly an earlier prefix, which the start of a node compares with
-// the log.
+// TestRotManifest proves D2 for the files that list the tables: a store whose manifest was damaged
+// does not open, says that it is corrupt, or holds exactly an earlier prefix, which the start of a
+// node compares with the log.
 func TestRotManifest(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	l := open(t, storage.Options{FS: disk})

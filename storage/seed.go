@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be pulled again.
+	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be
+	// pulled again.
 	ErrChecksum = errors.New("storage: a file came with other bytes than were sent")
 	// ErrNoRoom means that the disk has less room than a checkpoint still needs.
 	ErrNoRoom = errors.New("storage: the disk has no room for the checkpoint")
@@ -22,16 +23,17 @@ var (
 	errSeedOver   = errors.New("storage: the seed is over")
 )
 
-// Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also in another process
-// (D5). One goroutine uses it:
+// Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also
+// in another process (D5). One goroutine uses it:
 //
 //	Store.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
 //	                ▲─────────────────────────────┘
 //
-// A file is believed for one reason only: the bytes that are read here have the sum that the sender has just worked
-// out from its own. So what an earlier attempt left is asked for once more, from its end on, which costs a reading on
-// either side but nothing on the way; and whatever a crash, a disk or a sender with the same file numbers made of it,
-// it is found out, and pulled again. For the same reason nothing has to be noted down on the way.
+// A file is believed for one reason only: the bytes that are read here have the sum that the sender
+// has just worked out from its own. So what an earlier attempt left is asked for once more, from
+// its end on, which costs a reading on either side but nothing on the way; and whatever a crash, a
+// disk or a sender with the same file numbers made of it, it is found out, and pulled again. For
+// the same reason nothing has to be noted down on the way.
 type Seed struct {
 	s   *Store
 	m   *manifest
@@ -48,15 +50,17 @@ type Seed struct {
 	over bool
 }
 
-// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or goes on with it. It is
-// called, and used, as Store.Receive is: also while others apply and read, of which nothing changes.
+// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or goes on
+// with it. It is called, and used, as Store.Receive is: also while others apply and read, of which
+// nothing changes.
 //
-// origin names the sender and its database (Checkpoint.Database): files of the same name from one origin are the same
-// file. What an earlier attempt has pulled from this origin is kept where the manifest names it too, as far as it goes;
-// only tables, which Pebble never changes. All else that was pulled before goes.
+// origin names the sender and its database (Checkpoint.Database): files of the same name from one
+// origin are the same file. What an earlier attempt has pulled from this origin is kept where the
+// manifest names it too, as far as it goes; only tables, which Pebble never changes. All else that
+// was pulled before goes.
 //
-// Errors: ErrCheckpoint, ErrForeign and ErrOlder, after which everything is as before; ErrSeeding; ErrNoRoom; and those
-// of the disk. The Seed must be closed, and the store stay open until then.
+// Errors: ErrCheckpoint, ErrForeign and ErrOlder, after which everything is as before; ErrSeeding;
+// ErrNoRoom; and those of the disk. The Seed must be closed, and the store stay open until then.
 func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 	in := bytes.NewReader(manifest)
 	m, err := readManifest(&summing{r: in})
@@ -135,12 +139,13 @@ func (s *Seed) fits() error {
 // Applied is how far the checkpoint says that it reaches: index, term and rolling hash.
 func (s *Seed) Applied() Applied { return s.m.applied }
 
-// Progress returns how many bytes of the files are there, and how many there will be. A file that has to be pulled
-// again is taken off.
+// Progress returns how many bytes of the files are there, and how many there will be. A file that
+// has to be pulled again is taken off.
 func (s *Seed) Progress() (have, total uint64) { return s.have, s.total }
 
-// Next names the file to be pulled, and the offset in bytes to pull it from, until EndFile has taken it; ok is false
-// when there is none left. The offset is the file's size where there is nothing to do but to compare.
+// Next names the file to be pulled, and the offset in bytes to pull it from, until EndFile has
+// taken it; ok is false when there is none left. The offset is the file's size where there is
+// nothing to do but to compare.
 func (s *Seed) Next() (name string, offset uint64, ok bool) {
 	if s.next == len(s.m.files) {
 		return "", 0, false
@@ -148,9 +153,9 @@ func (s *Seed) Next() (name string, offset uint64, ok bool) {
 	return s.m.files[s.next].name, s.had[s.next], true
 }
 
-// Write takes the next bytes of the file that Next names, any number of them, and may change p. After ErrCheckpoint,
-// which says that they are too many, the seed is as before; any other error is of the disk, and ends the seed: close
-// it, and begin again.
+// Write takes the next bytes of the file that Next names, any number of them, and may change p.
+// After ErrCheckpoint, which says that they are too many, the seed is as before; any other error is
+// of the disk, and ends the seed: close it, and begin again.
 func (s *Seed) Write(p []byte) error {
 	f, err := s.begin()
 	if err != nil {
@@ -169,9 +174,10 @@ func (s *Seed) Write(p []byte) error {
 	return nil
 }
 
-// EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it. Then it is on stable
-// storage, and Next names another. After ErrChecksum the file is gone, and Next names it again, from 0; after
-// ErrCheckpoint, which says that bytes are missing, the seed is as before; any other error is Write's.
+// EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it. Then
+// it is on stable storage, and Next names another. After ErrChecksum the file is gone, and Next
+// names it again, from 0; after ErrCheckpoint, which says that bytes are missing, the seed is as
+// before; any other error is Write's.
 func (s *Seed) EndFile(sum uint32) error {
 	f, err := s.begin()
 	if err != nil {
@@ -237,9 +243,10 @@ func (s *Seed) broke(name string, err error) error {
 	return s.err
 }
 
-// Finish turns the seed into a database, once it has come whole, and checks it as Store.Receive does. The seed is over
-// then, and what has come is gone unless it is installed. After ErrOlder, which says that the store has got ahead
-// meanwhile, and where files are missing, the seed is as before.
+// Finish turns the seed into a database, once it has come whole, and checks it as Store.Receive
+// does. The seed is over then, and what has come is gone unless it is installed. After ErrOlder,
+// which says that the store has got ahead meanwhile, and where files are missing, the seed is as
+// before.
 func (s *Seed) Finish() (*Received, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -270,7 +277,8 @@ func (s *Seed) Finish() (*Received, error) {
 	return received, errors.Join(err, s.Close())
 }
 
-// Close ends the seed and keeps what has come, for another to go on with. Closing it again does nothing.
+// Close ends the seed and keeps what has come, for another to go on with. Closing it again does
+// nothing.
 func (s *Seed) Close() (err error) {
 	if s.over {
 		return nil

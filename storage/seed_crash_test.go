@@ -15,7 +15,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// seedPair are a store, its checkpoint, and a store on another disk that is behind it and is to be seeded.
+// seedPair are a store, its checkpoint, and a store on another disk that is behind it and is to be
+// seeded.
 type seedPair struct {
 	pair
 	c        *storage.Checkpoint
@@ -55,7 +56,8 @@ func (p *seedPair) close(t *testing.T) {
 	}
 }
 
-// complete goes on with a seed until it has come whole. Tables that are known to be on the disk must not be pulled.
+// complete goes on with a seed until it has come whole. Tables that are known to be on the disk
+// must not be pulled.
 func (p *seedPair) complete(l *storagetest.Local, disk vfs.FS, kept map[string]bool) (*storage.Seed, error) {
 	s, err := l.Store.Seed("a/1", p.manifest)
 	if err != nil {
@@ -83,8 +85,8 @@ func (p *seedPair) complete(l *storagetest.Local, disk vfs.FS, kept map[string]b
 	return s, nil
 }
 
-// after opens what is left on a disk, wants the old store or the new one, whole, and where it is the old one goes on
-// with the seed, to its end.
+// after opens what is left on a disk, wants the old store or the new one, whole, and where it is
+// the old one goes on with the seed, to its end.
 func (p *seedPair) after(disk vfs.FS, old, installed storage.Applied, kept map[string]bool) (isNew bool, err error) {
 	l, err := storagetest.Open(storage.Options{FS: disk})
 	if err != nil {
@@ -114,9 +116,10 @@ func (p *seedPair) after(disk vfs.FS, old, installed storage.Applied, kept map[s
 	return isNew, err
 }
 
-// TestCrashInSeed proves D5 and D2: power that goes before any operation of the disk while a checkpoint is pulled,
-// finished and installed leaves the old or the new store, whole; the seed goes on from there and becomes the same;
-// and of a table that EndFile has taken nothing comes again.
+// TestCrashInSeed proves D5 and D2: power that goes before any operation of the disk while a
+// checkpoint is pulled, finished and installed leaves the old or the new store, whole; the seed
+// goes on from there and becomes the same; and of a table that EndFile has taken nothing comes
+// again.
 func TestCrashInSeed(t *testing.T) {
 	mem, tap := vfs.NewCrashableMem(), &tap{}
 	p := newSeedPair(t, tap.disk(mem))
@@ -209,8 +212,9 @@ func TestCrashInSeed(t *testing.T) {
 	t.Logf("%d crashes; Install answered at %d; %d tables", len(crashes), last, len(kept))
 }
 
-// TestErrorInSeed proves D5 and D10: whichever operation of the disk fails while a checkpoint is pulled and finished,
-// the error comes out, the store is as it was, and the seed goes on once the disk does.
+// TestErrorInSeed proves D5 and D10: whichever operation of the disk fails while a checkpoint is
+// pulled and finished, the error comes out, the store is as it was, and the seed goes on once the
+// disk does.
 func TestErrorInSeed(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	p := newSeedPair(t, base)

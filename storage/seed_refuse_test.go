@@ -15,8 +15,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestSeedRefuses proves D5 and D1: what is no manifest, of another cluster, older than the store, too large for the
-// disk, or names what Pebble does not, is refused with a typed error, and nothing changes.
+// TestSeedRefuses proves D5 and D1: what is no manifest, of another cluster, older than the store,
+// too large for the disk, or names what Pebble does not, is refused with a typed error, and nothing
+// changes.
 func TestSeedRefuses(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
@@ -94,8 +95,8 @@ func progressOf(t *testing.T, l *storagetest.Local, c *storage.Checkpoint) (have
 	return have, total
 }
 
-// TestSeedRefusesLies proves D5: files that are whole, with sums that fit, and hold something else than the manifest
-// promises do not become the store; nor do bytes beyond a file's size, or fewer.
+// TestSeedRefusesLies proves D5: files that are whole, with sums that fit, and hold something else
+// than the manifest promises do not become the store; nor do bytes beyond a file's size, or fewer.
 func TestSeedRefusesLies(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
@@ -144,8 +145,9 @@ func TestSeedRefusesLies(t *testing.T) {
 	}
 }
 
-// TestReadFile proves D5 for the sender: it gives what the manifest names, from any offset, in bounded pieces, with the
-// sum of the whole, and nothing else; also while the store applies and compacts, and to many at once.
+// TestReadFile proves D5 for the sender: it gives what the manifest names, from any offset, in
+// bounded pieces, with the sum of the whole, and nothing else; also while the store applies and
+// compacts, and to many at once.
 func TestReadFile(t *testing.T) {
 	source := open(t, storage.Options{MemTableBytes: 4 << 20})
 	grow(t, source, "run", 3)

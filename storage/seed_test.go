@@ -20,7 +20,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// grow applies so many proposals to a store, each of which becomes a file of its own, or nearly, of some 20 KiB.
+// grow applies so many proposals to a store, each of which becomes a file of its own, or nearly, of
+// some 20 KiB.
 func grow(t rapid.TB, l *storagetest.Local, run string, proposals int) {
 	t.Helper()
 	growBy(t, l, run, proposals, 1_500)
@@ -67,8 +68,8 @@ func seedOf(t rapid.TB, l *storagetest.Local, origin string, c *storage.Checkpoi
 
 var errCut = errors.New("the stream was cut")
 
-// pull takes at most so many bytes of what a seed lacks, in pieces of at most size bytes, and tells how many it took.
-// It ends with errCut where there were more.
+// pull takes at most so many bytes of what a seed lacks, in pieces of at most size bytes, and tells
+// how many it took. It ends with errCut where there were more.
 func pull(c *storage.Checkpoint, s *storage.Seed, most, size int) (took int, err error) {
 	for name, offset, ok := s.Next(); ok; name, offset, ok = s.Next() {
 		sum, err := c.ReadFile(name, offset, func(b []byte) error {
@@ -96,7 +97,8 @@ func pull(c *storage.Checkpoint, s *storage.Seed, most, size int) (took int, err
 
 const all = 1 << 30
 
-// sameFiles wants the one seed below a store's directory to have the files of a checkpoint, byte for byte, and no other.
+// sameFiles wants the one seed below a store's directory to have the files of a checkpoint, byte
+// for byte, and no other.
 func sameFiles(fs vfs.FS, c *storage.Checkpoint, names []string) error {
 	dirs, err := fs.List("store")
 	dirs = slices.DeleteFunc(dirs, func(name string) bool { return !strings.HasPrefix(name, "seed-") })
@@ -161,7 +163,8 @@ func namesOf(t rapid.TB, c *storage.Checkpoint) (names []string) {
 	return names
 }
 
-// finish wants a seed that has come whole to become the store, equal to one that took the checkpoint as a stream.
+// finish wants a seed that has come whole to become the store, equal to one that took the
+// checkpoint as a stream.
 func finish(t rapid.TB, fs vfs.FS, c *storage.Checkpoint, s *storage.Seed, target *storagetest.Local) {
 	t.Helper()
 	if have, total := s.Progress(); have != total {
@@ -283,10 +286,11 @@ func (s *seeding) rot() {
 	}
 }
 
-// TestSeed proves D5: whatever cuts the transfer of a checkpoint, in whatever order, and whatever the files that an
-// earlier attempt left have become, what is installed is the checkpoint, byte for byte: streams that end anywhere, bits
-// that flip on the way, restarts, other checkpoints of the sender, files that changed on disk, and another sender,
-// also one that gives itself out for the first while its files have the same names.
+// TestSeed proves D5: whatever cuts the transfer of a checkpoint, in whatever order, and whatever
+// the files that an earlier attempt left have become, what is installed is the checkpoint, byte for
+// byte: streams that end anywhere, bits that flip on the way, restarts, other checkpoints of the
+// sender, files that changed on disk, and another sender, also one that gives itself out for the
+// first while its files have the same names.
 func TestSeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &seeding{t: t, fs: vfs.NewMem(), origin: "a/1"}
@@ -356,14 +360,15 @@ func TestSeed(t *testing.T) {
 	})
 }
 
-// TestSeedKeeps proves D5: after a restart of either side only what is missing comes again: tables that are whole are
-// compared, the one that was cut goes on, and what Pebble changes comes anew; nothing of another sender is kept, and
-// nothing at all after an install.
+// TestSeedKeeps proves D5: after a restart of either side only what is missing comes again: tables
+// that are whole are compared, the one that was cut goes on, and what Pebble changes comes anew;
+// nothing of another sender is kept, and nothing at all after an install.
 func TestSeedKeeps(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
 	grow(t, source, "run", 3)
-	if err := source.Store.Compact(t.Context()); err != nil { // so that Pebble leaves the tables alone
+	// so that Pebble leaves the tables alone
+	if err := source.Store.Compact(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := checkpointOf(t, source)
@@ -437,7 +442,8 @@ func TestSeedKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if names, err := fs.List("store"); err == nil && len(names) == 2 { // what is removed elsewhere is gone
+		// what is removed elsewhere is gone
+		if names, err := fs.List("store"); err == nil && len(names) == 2 {
 			break
 		}
 	}
@@ -447,8 +453,8 @@ func TestSeedKeeps(t *testing.T) {
 	}
 }
 
-// TestSeedLeftover proves D5: a seed is there when the store is opened again, unless the database that it was begun for
-// was replaced; and a store has one at a time.
+// TestSeedLeftover proves D5: a seed is there when the store is opened again, unless the database
+// that it was begun for was replaced; and a store has one at a time.
 func TestSeedLeftover(t *testing.T) {
 	fs := vfs.NewMem()
 	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})

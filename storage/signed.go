@@ -12,7 +12,8 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// SignedCheckpoint is a signed root over the heads of all runs. The store does not know what its note says.
+// SignedCheckpoint is a signed root over the heads of all runs. The store does not know what its
+// note says.
 type SignedCheckpoint struct {
 	// Position that it covers.
 	Position Position
@@ -29,23 +30,25 @@ type SigningKey struct {
 	CreatedAt   int64  // persistedAt of the proposal, nanoseconds; set by apply
 }
 
-// EncodeCheckpoint is the command that stores a signed checkpoint. Its outcome is a *CheckpointError unless it covers more
-// than the one that it follows, less than its own position, and follows the last one that is stored.
+// EncodeCheckpoint is the command that stores a signed checkpoint. Its outcome is a
+// *CheckpointError unless it covers more than the one that it follows, less than its own position,
+// and follows the last one that is stored.
 func EncodeCheckpoint(c SignedCheckpoint) (Command, error) {
 	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_Checkpoint{
 		Checkpoint: &recordv1.Checkpoint{Position: uint64(c.Position), Note: c.Note, Follows: uint64(c.Follows)},
 	}})
 }
 
-// EncodeSigningKey is the command that stores a public key. Its outcome is a *SigningKeyError unless its number is the next.
+// EncodeSigningKey is the command that stores a public key. Its outcome is a *SigningKeyError
+// unless its number is the next.
 func EncodeSigningKey(k SigningKey) (Command, error) {
 	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_SigningKey{
 		SigningKey: &recordv1.SigningKey{Number: k.Number, PublicKey: k.PublicKey, Endorsement: k.Endorsement},
 	}})
 }
 
-// CheckpointError says that a checkpoint was not stored, because another one was meanwhile, or because it covers what it
-// cannot.
+// CheckpointError says that a checkpoint was not stored, because another one was meanwhile, or
+// because it covers what it cannot.
 type CheckpointError struct {
 	Given SignedCheckpoint
 	// Last position that is covered; 0: there is no checkpoint.
@@ -117,7 +120,8 @@ func (a *application) storeSigningKey(m *recordv1.SigningKey, o *Outcome) error 
 	return a.storeSigned(keys.AppendSigningKey(nil, m.Number), m)
 }
 
-// storeSigned writes a row and chains it into the rolling hash: its key (9) and the SHA-256 of its value (32).
+// storeSigned writes a row and chains it into the rolling hash: its key (9) and the SHA-256 of its
+// value (32).
 func (a *application) storeSigned(key []byte, m proto.Message) error {
 	row, err := deterministic.Marshal(m)
 	if err != nil {
@@ -150,7 +154,8 @@ func lastCheckpoint(r pebble.Reader) (c SignedCheckpoint, err error) {
 	return c, err
 }
 
-// Checkpoints returns at most n signed checkpoints of positions before another, newest first; before 0: the newest.
+// Checkpoints returns at most n signed checkpoints of positions before another, newest first;
+// before 0: the newest.
 func (s *Store) Checkpoints(before Position, n int) ([]SignedCheckpoint, error) {
 	h, err := s.acquire()
 	if err != nil {

@@ -31,7 +31,8 @@ func command(t rapid.TB, s *storage.Store, index uint64, c storage.Command, err 
 	return outcomes[0]
 }
 
-// TestSigned: checkpoints follow each other and keys are counted, whatever is asked for; the store gives back what it took.
+// TestSigned: checkpoints follow each other and keys are counted, whatever is asked for; the store
+// gives back what it took.
 func TestSigned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewMem()
@@ -118,8 +119,8 @@ func same(t rapid.TB, s *storage.Store, taken []storage.SignedCheckpoint, keys [
 	}
 }
 
-// TestSignedTogether: commands of one proposal see each other; what was refused leaves nothing; all of it counts in the
-// rolling hash, and goes with a checkpoint of the store.
+// TestSignedTogether: commands of one proposal see each other; what was refused leaves nothing; all
+// of it counts in the rolling hash, and goes with a checkpoint of the store.
 func TestSignedTogether(t *testing.T) {
 	hash := func(note string) [32]byte {
 		l := open(t, storage.Options{})
@@ -171,8 +172,8 @@ func TestSignedTogether(t *testing.T) {
 	}
 }
 
-// documentedHash is the rolling hash of docs/formats.md after a first entry at index 10 that makes no run, and stores all
-// the rows that there are of keys and checkpoints, keys first.
+// documentedHash is the rolling hash of docs/formats.md after a first entry at index 10 that makes
+// no run, and stores all the rows that there are of keys and checkpoints, keys first.
 func documentedHash(t testing.TB, s *storage.Store, entry []byte) [32]byte {
 	t.Helper()
 	b := make([]byte, 32)
@@ -193,8 +194,8 @@ func documentedHash(t testing.TB, s *storage.Store, entry []byte) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// TestHeads: what Heads says to have changed is what has, whenever it is asked, also after a restart and an install; a
-// Heads shows its own moment however late it is read.
+// TestHeads: what Heads says to have changed is what has, whenever it is asked, also after a
+// restart and an install; a Heads shows its own moment however late it is read.
 func TestHeads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, storage.Options{})
@@ -280,7 +281,8 @@ func TestHeads(t *testing.T) {
 	})
 }
 
-// TestSignedFormats compares the commands and rows of signed checkpoints and public keys with what earlier builds wrote.
+// TestSignedFormats compares the commands and rows of signed checkpoints and public keys with what
+// earlier builds wrote.
 func TestSignedFormats(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer func() { _ = l.Close() }()

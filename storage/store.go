@@ -31,7 +31,8 @@ type Options struct {
 	Cluster ClusterID
 	// CacheBytes bounds Pebble's block cache. Default: 128 MiB.
 	CacheBytes int64
-	// MemTableBytes is what Pebble gathers in memory before it flushes; two may exist. Default: 64 MiB.
+	// MemTableBytes is what Pebble gathers in memory before it flushes; two may exist. Default: 64
+	// MiB.
 	MemTableBytes uint64
 	// ActiveBytes bounds the memory of runs that are being appended to (D6). Default: 128 MiB.
 	ActiveBytes int
@@ -39,8 +40,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry that nobody reads.
 	Registerer prometheus.Registerer
-	// Fail is told about an error in the background after which the store must not be used (D10). It
-	// should end the process and not return.
+	// Fail is told about an error in the background after which the store must not be used (D10).
+	// It should end the process and not return.
 	Fail func(error)
 }
 
@@ -121,7 +122,8 @@ type Store struct {
 	// seeding says that there is a Seed; there is one at a time.
 	seeding atomic.Bool
 
-	// broken is the error of an entry that could not be applied. Only apply uses it, and application.
+	// broken is the error of an entry that could not be applied. Only apply uses it, and
+	// application.
 	broken      error
 	application application
 	changes     changes // of the heads of runs
@@ -184,8 +186,8 @@ func (s *Store) openLive() error {
 	return nil
 }
 
-// Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that is not closed loses
-// nothing: the Raft log has it.
+// Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that
+// is not closed loses nothing: the Raft log has it.
 func (s *Store) Close() error {
 	s.metrics.unregister(s.opts.Registerer)
 	live := s.current.Swap(nil)
@@ -206,7 +208,8 @@ func (s *Store) publish(a *Applied) {
 	s.advanced.Unlock()
 }
 
-// Wait returns as soon as the store has applied an entry after position, or with the context's error.
+// Wait returns as soon as the store has applied an entry after position, or with the context's
+// error.
 func (s *Store) Wait(ctx context.Context, after Position) error {
 	for {
 		s.advanced.Lock()

@@ -21,7 +21,8 @@ func appendTo(runID string, first, n int) storagetest.Request {
 	return storagetest.Request{Append: &storage.Append{RunID: runID, Events: storagetest.Events(runID, first, n)}}
 }
 
-// TestOptions shows that Validate reports every fault, and that what is opened leaves its registry clean.
+// TestOptions shows that Validate reports every fault, and that what is opened leaves its registry
+// clean.
 func TestOptions(t *testing.T) {
 	_, err := storage.Open(storage.Options{FS: vfs.NewMem()})
 	for _, field := range []string{"Dir", "Cluster", "Fail"} {
@@ -45,8 +46,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestForeignStore proves D1: a store of one cluster does not open for another, so that no entry of the one
-// is ever applied to the other.
+// TestForeignStore proves D1: a store of one cluster does not open for another, so that no entry of
+// the one is ever applied to the other.
 func TestForeignStore(t *testing.T) {
 	fs := vfs.NewMem()
 	l := open(t, storage.Options{FS: fs})
@@ -69,8 +70,8 @@ func TestForeignStore(t *testing.T) {
 	}
 }
 
-// TestApplyErrorIsFinal proves D10: after an entry that could not be applied, an append to a run that it
-// had begun to make in memory is not acknowledged, since nothing of the run is on disk.
+// TestApplyErrorIsFinal proves D10: after an entry that could not be applied, an append to a run
+// that it had begun to make in memory is not acknowledged, since nothing of the run is on disk.
 func TestApplyErrorIsFinal(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer func() { _ = l.Store.Close() }()
@@ -100,7 +101,8 @@ func TestApplyErrorIsFinal(t *testing.T) {
 	}
 }
 
-// TestStampsEnd proves APP-5 at the end of time: a stamp never goes back, not even past the last one.
+// TestStampsEnd proves APP-5 at the end of time: a stamp never goes back, not even past the last
+// one.
 func TestStampsEnd(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer func() { _ = l.Store.Close() }()
@@ -112,8 +114,8 @@ func TestStampsEnd(t *testing.T) {
 	}
 }
 
-// TestPositionEnd shows that a position after the last possible one, as a made-up token may hold, reads as
-// the end of the log and not as its begin (READ-3).
+// TestPositionEnd shows that a position after the last possible one, as a made-up token may hold,
+// reads as the end of the log and not as its begin (READ-3).
 func TestPositionEnd(t *testing.T) {
 	l := open(t, storage.Options{})
 	if _, err := l.Propose(1, []storagetest.Request{appendTo("run", 0, 1)}); err != nil {
@@ -134,8 +136,8 @@ func TestPositionEnd(t *testing.T) {
 	}
 }
 
-// TestView proves READ-1: a view is one state of a run, whatever is appended meanwhile, and what it yields
-// is the caller's to keep.
+// TestView proves READ-1: a view is one state of a run, whatever is appended meanwhile, and what it
+// yields is the caller's to keep.
 func TestView(t *testing.T) {
 	l := open(t, storage.Options{})
 	if _, err := l.Propose(1, []storagetest.Request{appendTo("run", 0, 5)}); err != nil {
@@ -172,8 +174,8 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestScopeOfRequest proves APP-6 within a request: events that name two scopes cannot be of one run, and
-// the error names the second event. What an event leaves out names nothing.
+// TestScopeOfRequest proves APP-6 within a request: events that name two scopes cannot be of one
+// run, and the error names the second event. What an event leaves out names nothing.
 func TestScopeOfRequest(t *testing.T) {
 	events := storagetest.Events("run", 0, 3)
 	events[1].TenantID, events[1].Absent = "", contract.AbsentTenant
@@ -189,8 +191,8 @@ func TestScopeOfRequest(t *testing.T) {
 	}
 }
 
-// TestWait proves D9's seam: who waits on a position wakes when the store has passed it, not before, and
-// when the context ends.
+// TestWait proves D9's seam: who waits on a position wakes when the store has passed it, not
+// before, and when the context ends.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, storage.Options{})
@@ -228,8 +230,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestReadersBesideApply shows under the race detector that reading is free to happen beside Apply, and
-// that a reader never sees a proposal in part (APP-3).
+// TestReadersBesideApply shows under the race detector that reading is free to happen beside Apply,
+// and that a reader never sees a proposal in part (APP-3).
 func TestReadersBesideApply(t *testing.T) {
 	l := open(t, storage.Options{MemTableBytes: 32 << 10, ActiveBytes: 1})
 	const batch = 3

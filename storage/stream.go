@@ -30,8 +30,8 @@ const (
 	streamFormat = 1
 	streamHeader = 69
 	checksumSize = 4
-	// maxStreamFiles and maxFileName bound what a header takes in memory (D12); a database of 10 TB has
-	// fewer files.
+	// maxStreamFiles and maxFileName bound what a header takes in memory (D12); a database of 10 TB
+	// has fewer files.
 	maxStreamFiles = 200_000
 	maxFileName    = 96
 )
@@ -110,8 +110,8 @@ func appendChecksum(b []byte, sum uint32) []byte { return binary.BigEndian.Appen
 
 func checksumOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// readPieces reads n bytes in pieces of at most len(buf), adds them to a checksum, and gives them on; give may be
-// nil. A piece is valid until give returns.
+// readPieces reads n bytes in pieces of at most len(buf), adds them to a checksum, and gives them
+// on; give may be nil. A piece is valid until give returns.
 func readPieces(r io.Reader, sum uint32, n uint64, buf []byte, give func([]byte) error) (uint32, error) {
 	for n > 0 {
 		part := buf[:min(n, uint64(len(buf)))]

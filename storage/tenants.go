@@ -8,8 +8,8 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// tenantHash is the begin of the SHA-256 of a tenant's id. Two tenants may share one: what the index finds is compared
-// with the run's own tenant.
+// tenantHash is the begin of the SHA-256 of a tenant's id. Two tenants may share one: what the
+// index finds is compared with the run's own tenant.
 type tenantHash [8]byte
 
 func hashTenant[T string | []byte](id T) tenantHash {
@@ -17,8 +17,8 @@ func hashTenant[T string | []byte](id T) tenantHash {
 	return tenantHash(sum[:8])
 }
 
-// tenants notes which blocks of a proposal belong to which tenant, for the row that each of them gets: so that who asks
-// for one tenant's events reads no others (READ-3, D6).
+// tenants notes which blocks of a proposal belong to which tenant, for the row that each of them
+// gets: so that who asks for one tenant's events reads no others (READ-3, D6).
 type tenants struct {
 	list []tenantBlocks
 	// at finds those of the list, once there are several.
@@ -37,8 +37,8 @@ type tenantBlocks struct {
 // blockSpan is a row of blocks of one chunk.
 type blockSpan struct{ chunk, first, count uint32 }
 
-// What is kept of one proposal for the next: tenants, and spans of all of them. One that has more is rare; together they are
-// less than 100 KiB.
+// What is kept of one proposal for the next: tenants, and spans of all of them. One that has more
+// is rare; together they are less than 100 KiB.
 const (
 	keptTenants = 1 << 10
 	keptSpans   = 1 << 12
@@ -91,9 +91,9 @@ func (t *tenants) of(hash tenantHash) *tenantBlocks {
 	return &t.list[i]
 }
 
-// rows gives the rows of a proposal, each good until the next. The value is empty where the whole proposal is one tenant's,
-// which is most often so; else the spans, each as three uvarints: chunks since the span before, its first block, and their
-// number.
+// rows gives the rows of a proposal, each good until the next. The value is empty where the whole
+// proposal is one tenant's, which is most often so; else the spans, each as three uvarints: chunks
+// since the span before, its first block, and their number.
 func (t *tenants) rows(position Position, give func(key, value []byte) error) error {
 	for i := range t.list {
 		b := &t.list[i]

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTenantsKeepLittle: however large proposals were, little memory is kept of them, and the rows of the next are as if there
-// had been none.
+// TestTenantsKeepLittle: however large proposals were, little memory is kept of them, and the rows
+// of the next are as if there had been none.
 func TestTenantsKeepLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var used tenants

@@ -16,14 +16,15 @@ import (
 type Verification struct {
 	// Verified events are there, in their order, as they were recorded.
 	Verified uint64
-	// FirstBadSeq is the first runSeq with which something is wrong, and Problem says what; 0: nothing is.
+	// FirstBadSeq is the first runSeq with which something is wrong, and Problem says what; 0:
+	// nothing is.
 	FirstBadSeq uint64
 	Problem     string
 }
 
-// Verify reads the run from its first record on and works out its chain of digests anew (APP-11): every record must be
-// there, in its place, and what the head says must come of them. It is the run as of the view. The error is the context's,
-// or one of the disk that says nothing about the run.
+// Verify reads the run from its first record on and works out its chain of digests anew (APP-11):
+// every record must be there, in its place, and what the head says must come of them. It is the run
+// as of the view. The error is the context's, or one of the disk that says nothing about the run.
 func (v *View) Verify(ctx context.Context) (*Verification, error) {
 	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.no, 0), UpperBound: keys.PlacesEnd(v.no)})
 	if err != nil {
@@ -90,7 +91,8 @@ func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainChe
 	return b.records(v.id, p.position, persistedAt, Whole)
 }
 
-// isDamage tells an error that says what is wrong with the data from one that only kept it from being read.
+// isDamage tells an error that says what is wrong with the data from one that only kept it from
+// being read.
 func isDamage(err error) bool {
 	return pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrNotFound) ||
 		errors.Is(err, errChunk) || errors.Is(err, errBody) || errors.Is(err, errRow)

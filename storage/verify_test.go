@@ -53,8 +53,9 @@ func TestVerifyAPP11(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsTamperingAPP11 changes what lies on the disk as somebody would who knows all formats but SHA-256's
-// secrets: every byte of the run's rows, and rows that go or trade places. Nothing is taken for sound.
+// TestVerifyFindsTamperingAPP11 changes what lies on the disk as somebody would who knows all
+// formats but SHA-256's secrets: every byte of the run's rows, and rows that go or trade places.
+// Nothing is taken for sound.
 func TestVerifyFindsTamperingAPP11(t *testing.T) {
 	l, _ := tamperBed(t)
 	defer l.Close()

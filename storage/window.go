@@ -16,10 +16,11 @@ type Stretch struct {
 	First, End Position
 }
 
-// Stretch returns what was stamped from one time on and before another, in nanoseconds since 1970, as far as the log is
-// applied, and how far that is: no event will be stamped at or before completeThrough any more, since every stamp is later
-// than those before (APP-5). Where completeThrough is to or later, the stretch is the same for ever and on every node
-// (READ-4). Times are those of proposals; what was imported counts from when it came.
+// Stretch returns what was stamped from one time on and before another, in nanoseconds since 1970,
+// as far as the log is applied, and how far that is: no event will be stamped at or before
+// completeThrough any more, since every stamp is later than those before (APP-5). Where
+// completeThrough is to or later, the stretch is the same for ever and on every node (READ-4).
+// Times are those of proposals; what was imported counts from when it came.
 func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err error) {
 	h, err := s.acquire()
 	if err != nil {
@@ -33,7 +34,8 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 		return Stretch{}, 0, fmt.Errorf("storage: read stamps: %w", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	// The last of all, in the same state of the database. Each error is asked for at once: the next seek forgets it.
+	// The last of all, in the same state of the database. Each error is asked for at once: the next
+	// seek forgets it.
 	if it.Last() {
 		completeThrough, _, err = stampRow(it)
 	} else {
@@ -42,7 +44,8 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 	if err != nil {
 		return Stretch{}, 0, err
 	}
-	// Both ends lie behind the last proposal before a time, which stays the same once the time is past.
+	// Both ends lie behind the last proposal before a time, which stays the same once the time is
+	// past.
 	for _, end := range []struct {
 		time int64
 		to   *Position
@@ -98,7 +101,8 @@ func (f *WindowFilter) event(r *Record) bool {
 		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type))
 }
 
-// WindowCursor is a place in the commit order: before an event. The zero cursor is the begin of any stretch.
+// WindowCursor is a place in the commit order: before an event. The zero cursor is the begin of any
+// stretch.
 type WindowCursor struct {
 	Position Position
 	Chunk    uint32 // of the proposal
@@ -111,9 +115,9 @@ func (c *WindowCursor) before(position Position, chunk uint32) bool {
 	return c.Position < position || c.Position == position && c.Chunk < chunk
 }
 
-// WindowReader reads the events of a stretch that a filter lets through, in commit order. What the filter can tell from
-// tenant or run is read through their indexes. One goroutine uses it; it holds on to a state of the database until it is
-// closed.
+// WindowReader reads the events of a stretch that a filter lets through, in commit order. What the
+// filter can tell from tenant or run is read through their indexes. One goroutine uses it; it holds
+// on to a state of the database until it is closed.
 type WindowReader struct {
 	s      *Store
 	h      *handle
@@ -135,7 +139,8 @@ type WindowReader struct {
 	chunksRead int
 }
 
-// readFor bounds what one Next looks at without finding anything: chunks, and events beyond their runs.
+// readFor bounds what one Next looks at without finding anything: chunks, and events beyond their
+// runs.
 const (
 	readForChunks = 512
 	readForEvents = 20_000
@@ -152,7 +157,8 @@ func (s *Store) OpenWindow(st Stretch, filter WindowFilter, at WindowCursor) (_ 
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
-	st.End = max(st.End, r.cursor.Position) // an empty stretch, where the one time is not before the other
+	// an empty stretch, where the one time is not before the other
+	st.End = max(st.End, r.cursor.Position)
 	r.end = st.End
 	r.source, err = openSource(r.snap, &r.rows, &filter, r.cursor, st.End)
 	if err != nil {
@@ -175,11 +181,13 @@ func (r *WindowReader) Close() error {
 // Cursor is behind the last event that Next returned, or behind what it has looked at.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
-// Stamp is when what was looked at last was committed, in nanoseconds since 1970; 0: nothing was yet.
+// Stamp is when what was looked at last was committed, in nanoseconds since 1970; 0: nothing was
+// yet.
 func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
 
-// Next returns at most so many events that come next; they are the caller's to keep. None are returned, and more is true,
-// when it has looked at much and found nothing. more is false at the end of the stretch.
+// Next returns at most so many events that come next; they are the caller's to keep. None are
+// returned, and more is true, when it has looked at much and found nothing. more is false at the
+// end of the stretch.
 func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {
@@ -273,7 +281,8 @@ func (r *WindowReader) wants(no uint32) bool {
 	return true
 }
 
-// readBlock decodes a block's events behind the first few, and keeps those that the filter lets through.
+// readBlock decodes a block's events behind the first few, and keeps those that the filter lets
+// through.
 func (r *WindowReader) readBlock(b *block, cached cachedRun, skip uint32) error {
 	inside := r.filter.looksInside()
 	if inside {

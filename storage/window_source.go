@@ -193,8 +193,8 @@ func (s *tenantSource) next() (*foundChunk, error) {
 	return s.chunks.exactly(s.position, chunk, s.mine)
 }
 
-// row takes up the row that the index is at. It returns the first chunk of a proposal that is all the tenant's; else the
-// proposal's spans are there.
+// row takes up the row that the index is at. It returns the first chunk of a proposal that is all
+// the tenant's; else the proposal's spans are there.
 func (s *tenantSource) row() (*foundChunk, error) {
 	position, ok := keys.ParseTenant(s.rows.Key())
 	value, err := s.rows.ValueAndErr()
@@ -267,8 +267,9 @@ func openRunSource(r pebble.Reader, rows *finder, runID string, at WindowCursor,
 	return s, nil
 }
 
-// find goes to the place before the first one in the stretch, and returns false where that is the first of all. Places
-// are in the order of runSeq, and so of positions: halving finds the first in as many steps as the number has digits.
+// find goes to the place before the first one in the stretch, and returns false where that is the
+// first of all. Places are in the order of runSeq, and so of positions: halving finds the first in
+// as many steps as the number has digits.
 func (s *runSource) find(no uint64) (bool, error) {
 	if !s.places.Last() {
 		return false, s.places.Error()
@@ -277,7 +278,8 @@ func (s *runSource) find(no uint64) (bool, error) {
 	if !ok {
 		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
 	}
-	// Of the seqs in [low, high) it is not known whether the block at or behind them is before the stretch.
+	// Of the seqs in [low, high) it is not known whether the block at or behind them is before the
+	// stretch.
 	low, high := uint64(0), last+1
 	for low < high {
 		mid := low + (high-low)/2

@@ -120,8 +120,8 @@ func readWindow(t rapid.TB, s *storage.Store, st storage.Stretch, f storage.Wind
 	}
 }
 
-// TestWindowsREAD3 compares windows with the log, filtered: every filter, read in pieces of any size, whatever was
-// flushed or compacted meanwhile.
+// TestWindowsREAD3 compares windows with the log, filtered: every filter, read in pieces of any
+// size, whatever was flushed or compacted meanwhile.
 func TestWindowsREAD3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, storage.Options{MemTableBytes: 64 << 10})
@@ -175,7 +175,8 @@ func TestWindowsREAD3(t *testing.T) {
 	})
 }
 
-// TestClosedStretchesStayREAD4: once a stretch ends at or before what is complete, it is the same for ever.
+// TestClosedStretchesStayREAD4: once a stretch ends at or before what is complete, it is the same
+// for ever.
 func TestClosedStretchesStayREAD4(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer l.Close()
@@ -216,7 +217,8 @@ func TestClosedStretchesStayREAD4(t *testing.T) {
 	}
 }
 
-// TestTenantPaysForItselfREAD3: of a tenant's window only the chunks are read that have something of it.
+// TestTenantPaysForItselfREAD3: of a tenant's window only the chunks are read that have something
+// of it.
 func TestTenantPaysForItselfREAD3(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer l.Close()

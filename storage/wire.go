@@ -12,8 +12,8 @@ import (
 	recordv1 "runlog/proto/record/v1"
 )
 
-// The messages of record.v1 that every event passes through are decoded here by hand, into values that alias
-// the bytes: proto.Unmarshal copies them (docs/adr/0007 has the figures).
+// The messages of record.v1 that every event passes through are decoded here by hand, into values
+// that alias the bytes: proto.Unmarshal copies them (docs/adr/0007 has the figures).
 
 var errWire = errors.New("storage: not a message of record.v1")
 

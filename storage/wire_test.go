@@ -10,7 +10,8 @@ import (
 	recordv1 "runlog/proto/record/v1"
 )
 
-// TestWireAgreesWithProtobuf holds what is decoded by hand to the generated messages, field by field.
+// TestWireAgreesWithProtobuf holds what is decoded by hand to the generated messages, field by
+// field.
 func TestWireAgreesWithProtobuf(t *testing.T) {
 	text := rapid.StringN(0, 8, 20)
 	some := rapid.SliceOfN(rapid.Byte(), 0, 40)

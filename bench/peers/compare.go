@@ -56,8 +56,8 @@ func serverGoals() []bench.Goal {
 // clusterMust is how many times etcd's transactions a cluster's appends are to be.
 const clusterMust = 5
 
-// clusterGoals are those of a cluster next to one of etcd with as many members. A transaction of etcd's append-unary has one
-// event.
+// clusterGoals are those of a cluster next to one of etcd with as many members. A transaction of
+// etcd's append-unary has one event.
 func clusterGoals() []bench.Goal {
 	return []bench.Goal{
 		events("batches of 100, 16 clients: events ÷ etcd's transactions of one event, 64 clients", runlog(batches), of("etcd", unary(64)), clusterMust, 0),

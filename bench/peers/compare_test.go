@@ -56,8 +56,8 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// TestClusterGoals: batches are held to transactions of one event, with as many clients as etcd likes, and to what etcd
-// makes of batches without a must.
+// TestClusterGoals: batches are held to transactions of one event, with as many clients as etcd
+// likes, and to what etcd makes of batches without a must.
 func TestClusterGoals(t *testing.T) {
 	r := &bench.Report{}
 	for round, speed := range []float64{1, 3, 2} {

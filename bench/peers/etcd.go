@@ -27,12 +27,14 @@ const (
 	etcdCommand = "serve-etcd"
 	childStart  = 30 * time.Second
 
-	// A request of 1,000 events needs more than the 128 operations that etcd allows a transaction by itself.
+	// A request of 1,000 events needs more than the 128 operations that etcd allows a transaction
+	// by itself.
 	etcdTxnOps     = 4096
 	etcdQuotaBytes = 8 << 30
 )
 
-// etcd is one member or several that make a cluster, each in a process of its own. The client talks to the one that leads.
+// etcd is one member or several that make a cluster, each in a process of its own. The client talks
+// to the one that leads.
 type etcd struct {
 	members []member
 	client  *clientv3.Client
@@ -113,8 +115,8 @@ func dialEtcd(address string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
 }
 
-// serveEtcd is the child process. Every default of etcd stands, but for room: log entries are synced before a
-// transaction is answered.
+// serveEtcd is the child process. Every default of etcd stands, but for room: log entries are
+// synced before a transaction is answered.
 func serveEtcd(dir, name, client, peer, cluster string) error {
 	c := embed.NewConfig()
 	c.Dir, c.Name, c.LogLevel = dir, name, "error"

@@ -18,9 +18,9 @@ import (
 //	e/<run>/<runSeq, 16 hexadecimal digits>   the events of one append, from that runSeq on
 //	k/<run>/<idempotency key>                 receipt: runSeq (8), persistedAt (8), eventId (16)
 //
-// An append is one transaction: if none of its receipts is there, and no event of the next runSeq, then put
-// both. The adapter remembers how far the runs are that it appends to; where it is wrong because another one has
-// been faster, the transaction fails and tells, and it is tried again.
+// An append is one transaction: if none of its receipts is there, and no event of the next runSeq,
+// then put both. The adapter remembers how far the runs are that it appends to; where it is wrong
+// because another one has been faster, the transaction fails and tells, and it is tried again.
 
 // etcdForm is a way to number the events of a run.
 type etcdForm struct {
@@ -31,12 +31,14 @@ type etcdForm struct {
 var (
 	// counted numbers them 1, 2, 3, …, as above.
 	counted = etcdForm{"runSeq counted for each run, one transaction an append", storeCounted}
-	// revised takes etcd's revision, which rises over all runs, so that an event is one put: the receipt is
-	// the event. The events of one append share their revision and are told apart by their place in it.
+	// revised takes etcd's revision, which rises over all runs, so that an event is one put: the
+	// receipt is the event. The events of one append share their revision and are told apart by
+	// their place in it.
 	revised = etcdForm{"runSeq from etcd's revision, one transaction an append", storeRevised}
 )
 
-// revisionEvents is how many numbers a revision is stretched to, so that the events of an append have one each.
+// revisionEvents is how many numbers a revision is stretched to, so that the events of an append
+// have one each.
 const revisionEvents = 1024
 
 // tries bounds how often an append is tried whose run others append to at the same time.

@@ -13,8 +13,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// parse checks the events of a request and derives their keys, which is the adapter's work where the store does
-// not know the contract. Events whose key comes twice refer to the first one: twins tells which.
+// parse checks the events of a request and derives their keys, which is the adapter's work where
+// the store does not know the contract. Events whose key comes twice refer to the first one: twins
+// tells which.
 func parse(req *runlogv1.AppendEventsRequest) (events []contract.Event, twins map[int]int, err error) {
 	events, err = contract.ValidateAll(req.Events, contract.Options{RunID: req.RunId})
 	if err != nil || len(events) == 1 {
@@ -68,8 +69,8 @@ func failed(reason string, err error) error {
 	return errors.Join(&bench.AnswerError{Reason: reason, Message: reason}, err)
 }
 
-// freePort finds a port of loopback that nobody listens on. Another process may take it before it is used;
-// then its server does not start and says so.
+// freePort finds a port of loopback that nobody listens on. Another process may take it before it
+// is used; then its server does not start and says so.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,8 +20,9 @@ import (
 	"runlog/bench"
 )
 
-// gcPercent is how much the heap may grow between collections, as in runlog bench: this process holds little,
-// and its collector would slow the echo, a limit of the machine. The servers have processes of their own.
+// gcPercent is how much the heap may grow between collections, as in runlog bench: this process
+// holds little, and its collector would slow the echo, a limit of the machine. The servers have
+// processes of their own.
 const gcPercent = 400
 
 func main() {

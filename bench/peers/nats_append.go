@@ -16,9 +16,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// An event is a message under the subject of its run, so that a run is read in order by its subject; runs are
-// spread over streams by a hash of their id. Message ids are the idempotency keys, which name their run. The
-// sequence of the stream rises within each run, with gaps.
+// An event is a message under the subject of its run, so that a run is read in order by its
+// subject; runs are spread over streams by a hash of their id. Message ids are the idempotency
+// keys, which name their run. The sequence of the stream rises within each run, with gaps.
 
 // natsForm is a way to store many events of a run.
 type natsForm struct {
@@ -35,7 +35,8 @@ type published struct {
 var (
 	// asyncPublish sends all and waits for every acknowledgement; a batch is not atomic.
 	asyncPublish = natsForm{"messages in flight, each acknowledged", storeAsync}
-	// atomicPublish is one atomic batch; one that has a duplicate in it is refused and sent again singly.
+	// atomicPublish is one atomic batch; one that has a duplicate in it is refused and sent again
+	// singly.
 	atomicPublish = natsForm{"atomic batch publish", storeAtomic}
 )
 
@@ -93,8 +94,8 @@ func (j *jetStream) Append(ctx context.Context, req *runlogv1.AppendEventsReques
 	}
 	all := make([]stored, len(events))
 	for n, i := range index {
-		// JetStream says where a duplicate was stored, and nothing of what it was: a real adapter would have
-		// to read it for the first event's id and time.
+		// JetStream says where a duplicate was stored, and nothing of what it was: a real adapter
+		// would have to read it for the first event's id and time.
 		all[i] = stored{eventID: events[i].EventID, seq: acks[n].seq, inserted: !acks[n].duplicate}
 	}
 	return answer(all, twins), nil

@@ -43,8 +43,8 @@ func request(run string, steps ...string) *runlogv1.AppendEventsRequest {
 	return req
 }
 
-// TestPeers holds every adapter to what the comparison is about: numbers that rise within a run, duplicates
-// that are answered as the first time and not stored again, and nothing left behind.
+// TestPeers holds every adapter to what the comparison is about: numbers that rise within a run,
+// duplicates that are answered as the first time and not stored again, and nothing left behind.
 func TestPeers(t *testing.T) {
 	for _, k := range kinds() {
 		if k.name == "runlog" {
@@ -56,7 +56,8 @@ func TestPeers(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			// Below a directory that is ours, as bench.Run makes it: PostgreSQL's user has to get there.
+			// Below a directory that is ours, as bench.Run makes it: PostgreSQL's user has to get
+			// there.
 			parent, err := os.MkdirTemp("", "runlog-peers-test-")
 			if err != nil {
 				t.Fatal(err)

@@ -26,8 +26,8 @@ const postgresStart = 60 * time.Second
 //go:embed schema.sql
 var schema string
 
-// postgresSettings differ from the defaults. None of them weakens a promise: fsync, full_page_writes and
-// synchronous_commit stay on, and commits are flushed with fdatasync.
+// postgresSettings differ from the defaults. None of them weakens a promise: fsync,
+// full_page_writes and synchronous_commit stay on, and commits are flushed with fdatasync.
 var postgresSettings = []string{
 	"synchronous_commit=on", "fsync=on", "full_page_writes=on", "wal_sync_method=fdatasync",
 	"shared_buffers=1GB", "wal_buffers=64MB", "max_wal_size=16GB", "min_wal_size=1GB", "checkpoint_timeout=15min",
@@ -55,8 +55,8 @@ func postgresBin() (string, error) {
 	return "", errors.New("PostgreSQL 15 is not installed: apt-get install -y postgresql-15, or name the directory of initdb with POSTGRES_BIN, or leave it out with --systems runlog,etcd,nats")
 }
 
-// openPostgres makes a cluster, starts it, and makes the table and the functions. extra are settings, as in
-// "commit_delay=100", that come after the usual ones and win.
+// openPostgres makes a cluster, starts it, and makes the table and the functions. extra are
+// settings, as in "commit_delay=100", that come after the usual ones and win.
 func openPostgres(form batchForm, conns int, extra string) func(context.Context, string) (bench.Target, error) {
 	return func(ctx context.Context, dir string) (bench.Target, error) {
 		bin, err := postgresBin()
@@ -115,7 +115,8 @@ func (p *postgres) start(ctx context.Context, bin, dir, data string, who *syscal
 	return p.pool.QueryRow(ctx, "show server_version").Scan(&p.version)
 }
 
-// serverUser is whom the server runs as: PostgreSQL refuses to be root. That user needs to reach dir.
+// serverUser is whom the server runs as: PostgreSQL refuses to be root. That user needs to reach
+// dir.
 func serverUser(dir string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

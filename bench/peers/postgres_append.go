@@ -32,7 +32,8 @@ var (
 	unnest = batchForm{name: "one call of a function with arrays", store: storeUnnest}
 	// pipelined sends a call for each event, all in one round trip and one transaction.
 	pipelined = batchForm{name: "a pipeline of single calls in a transaction", store: storePipelined}
-	// copied streams rows into a table of the session and moves them from there, in four round trips.
+	// copied streams rows into a table of the session and moves them from there, in four round
+	// trips.
 	copied = batchForm{name: "COPY into a temporary table and a function", store: storeCopied,
 		connect: func(ctx context.Context, c *pgx.Conn) error {
 			_, err := c.Exec(ctx, stagingSQL)

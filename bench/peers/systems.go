@@ -24,8 +24,8 @@ type common struct {
 type kind struct {
 	name, about string
 	sparse      bool
-	// usual is the size of what NAME@N changes: the connections to PostgreSQL, the streams of NATS. It was the
-	// fastest. 0: nothing can be changed.
+	// usual is the size of what NAME@N changes: the connections to PostgreSQL, the streams of NATS.
+	// It was the fastest. 0: nothing can be changed.
 	usual int
 	// clusters tells that it can have several nodes.
 	clusters bool

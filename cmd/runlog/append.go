@@ -60,7 +60,8 @@ type refusedLines struct{ lines uint64 }
 
 func (r *refusedLines) Error() string { return plural(r.lines, "line") + " refused" }
 
-// pumpFiles reads an input of so many bytes (0: unknown), sends it, and reports what becomes of each line.
+// pumpFiles reads an input of so many bytes (0: unknown), sends it, and reports what becomes of
+// each line.
 func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Context, []item) outcome, total int64) error {
 	started := time.Now()
 	r := &report{
@@ -92,8 +93,8 @@ func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Conte
 	return failure
 }
 
-// inputSize checks the files before anything is stored. It returns their bytes, 0 when one of them, a
-// pipe say, does not tell.
+// inputSize checks the files before anything is stored. It returns their bytes, 0 when one of them,
+// a pipe say, does not tell.
 func inputSize(paths []string) (total int64, err error) {
 	if len(paths) == 0 {
 		return 0, usageError("name the files to append, or - for standard input")

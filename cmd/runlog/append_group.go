@@ -9,15 +9,15 @@ const (
 	// A request is cut at either bound. The server takes twice the events and four times the bytes.
 	maxRequestEvents = 500
 	maxRequestBytes  = 1 << 20
-	// maxFlying requests, each of another run, are under way at a time: enough for the server to fold
-	// them into one write to disk.
+	// maxFlying requests, each of another run, are under way at a time: enough for the server to
+	// fold them into one write to disk.
 	maxFlying = 8
 	// maxWaitingBytes of input are held in memory; reading stops while there are more.
 	maxWaitingBytes = 16 << 20
 )
 
-// grouper turns the input into requests. The events of a run keep their order, because one request of
-// a run at a time is under way; those that arrive meanwhile make up the run's next request.
+// grouper turns the input into requests. The events of a run keep their order, because one request
+// of a run at a time is under way; those that arrive meanwhile make up the run's next request.
 //
 // One goroutine runs it and owns all of it; only send runs in others.
 type grouper struct {
@@ -52,8 +52,8 @@ func newGrouper(send func(context.Context, []item) outcome, r *report, ticks <-c
 	}
 }
 
-// pump stores everything that comes from in. After a failure, or when the context ends, it sends nothing
-// more, waits for what is under way and returns the first failure.
+// pump stores everything that comes from in. After a failure, or when the context ends, it sends
+// nothing more, waits for what is under way and returns the first failure.
 func (g *grouper) pump(ctx context.Context, in <-chan chunk) error {
 	var failure error
 	interrupted := ctx.Done()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxLineBytes holds the largest payload that can be configured (1 MiB, ENV-7) with every character
-	// escaped, and the envelope around it.
+	// maxLineBytes holds the largest payload that can be configured (1 MiB, ENV-7) with every
+	// character escaped, and the envelope around it.
 	maxLineBytes = 2 << 20
 	// chunkBytes of input are handed on together, so that the events of a run meet in one request.
 	chunkBytes = 256 << 10
@@ -70,8 +70,8 @@ type intake struct {
 	odd map[string]bool
 }
 
-// read reads every path in turn and closes out at the end. It ends early with the context, though not
-// before a blocked read of stdin returns.
+// read reads every path in turn and closes out at the end. It ends early with the context, though
+// not before a blocked read of stdin returns.
 func (in *intake) read(ctx context.Context) {
 	defer close(in.out)
 	for _, path := range in.paths {
@@ -129,7 +129,8 @@ func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error
 	}
 }
 
-// take parses one line. Whether the event is valid is for the server to say: it knows its own policy.
+// take parses one line. Whether the event is valid is for the server to say: it knows its own
+// policy.
 func (in *intake) take(at origin, text []byte) {
 	it := item{origin: at, bytes: len(text)}
 	var err error
@@ -151,8 +152,8 @@ func (in *intake) take(at origin, text []byte) {
 	}
 }
 
-// warnOfType warns once of a type that is probably a known one mistyped: the server keeps such events and
-// takes nothing from them (ENV-6).
+// warnOfType warns once of a type that is probably a known one mistyped: the server keeps such
+// events and takes nothing from them (ENV-6).
 func (in *intake) warnOfType(at origin, name string) {
 	likely, ok := contract.LikelyType(name)
 	if !ok || in.odd[name] || len(in.odd) == maxOddTypes {
@@ -209,8 +210,8 @@ type lineReader struct {
 }
 
 // next returns a line in memory of its own, which events keep parts of, and how many bytes it took
-// from the stream. With errLineTooLong the line was skipped; with another error, io.EOF too, the line
-// may hold what came before it.
+// from the stream. With errLineTooLong the line was skipped; with another error, io.EOF too, the
+// line may hold what came before it.
 func (l *lineReader) next() (line []byte, size int, err error) {
 	l.number++
 	tooLong := false

@@ -30,8 +30,9 @@ type sender struct {
 	append func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
 }
 
-// send stores a batch in order. A request is all or nothing (APP-3): events that the server refuses are
-// taken out and the others are sent again. Where it blames no event, halving the request finds them.
+// send stores a batch in order. A request is all or nothing (APP-3): events that the server refuses
+// are taken out and the others are sent again. Where it blames no event, halving the request finds
+// them.
 func (s sender) send(ctx context.Context, batch []item) outcome {
 	o := outcome{run: batch[0].event.GetRunId()}
 	work := [][]item{batch}

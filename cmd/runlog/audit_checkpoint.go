@@ -23,14 +23,16 @@ const maxCheckpoints = 512 << 20
 // checkpointLine begins a line of "runlog audit checkpoints -o json".
 const checkpointLine = `{"note":"`
 
-// isCheckpoints tells, by the first bytes of a file, whether it has kept checkpoints: notes, or the lines in which they are listed.
+// isCheckpoints tells, by the first bytes of a file, whether it has kept checkpoints: notes, or the
+// lines in which they are listed.
 func isCheckpoints(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	_, note := proof.ClusterOf(string(line))
 	return note || bytes.HasPrefix(head, []byte(checkpointLine))
 }
 
-// verifyCheckpoints verifies the checkpoints of some files, and that they are all of a stretch of one history.
+// verifyCheckpoints verifies the checkpoints of some files, and that they are all of a stretch of
+// one history.
 func (a *app) verifyCheckpoints(files []*evidence, keys []string) error {
 	if len(keys) == 0 {
 		return usageError("%s is a signed checkpoint: name the cluster's public key with --key, or it proves nothing; \"runlog audit keys\" shows the keys, "+
@@ -91,8 +93,8 @@ func readCheckpoints(f *evidence) ([]string, error) {
 	return notes, nil
 }
 
-// noteOf returns the note of a line. What else the line says has to be what the note says, written as it was printed; only the
-// opaque position is the server's alone.
+// noteOf returns the note of a line. What else the line says has to be what the note says, written
+// as it was printed; only the opaque position is the server's alone.
 func noteOf(line []byte) (string, error) {
 	var said runlogv1.Checkpoint
 	if err := protojson.Unmarshal(line, &said); err != nil {
@@ -115,7 +117,8 @@ func noteOf(line []byte) (string, error) {
 	return said.GetNote(), err
 }
 
-// checkpointReport is what kept checkpoints came to, as JSON shows it: the newest, and how many there are.
+// checkpointReport is what kept checkpoints came to, as JSON shows it: the newest, and how many
+// there are.
 type checkpointReport struct {
 	Files           []string `json:"files"`
 	Format          string   `json:"format"`

@@ -128,8 +128,8 @@ type exporter struct {
 	stated  *proof.Export // what the summary's statement says
 }
 
-// look asks what the cluster knows of the window, so that one that is open or refused is so before anything is written,
-// and settles its end.
+// look asks what the cluster knows of the window, so that one that is open or refused is so before
+// anything is written, and settles its end.
 func (e *exporter) look(ctx context.Context, req *runlogv1.QueryEventsRequest) error {
 	req.PageSize = 1
 	for page, err := range e.client.QueryEvents(ctx, req) {
@@ -183,7 +183,8 @@ func (e *exporter) run(ctx context.Context) error {
 	return e.out.Close(e.summary.GetStatement())
 }
 
-// agree compares what came with what the cluster says that it sent: a file that would not verify is not kept.
+// agree compares what came with what the cluster says that it sent: a file that would not verify is
+// not kept.
 func (e *exporter) agree() error {
 	s := e.summary
 	st, signers, err := proof.Peek(s.GetStatement())

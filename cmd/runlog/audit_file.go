@@ -15,7 +15,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// target is a file that is being written under another name, in the directory in which it gets its own.
+// target is a file that is being written under another name, in the directory in which it gets its
+// own.
 //
 // Invariant: this process holds the lock of what has the other name, from newTarget to discard.
 type target struct {
@@ -25,8 +26,8 @@ type target struct {
 	file *os.File // nil: standard output
 }
 
-// newTarget begins the file of a path, - being the standard output. A file that is there already stays. What is left of a
-// process that was killed while it wrote the same file is written anew.
+// newTarget begins the file of a path, - being the standard output. A file that is there already
+// stays. What is left of a process that was killed while it wrote the same file is written anew.
 func (a *app) newTarget(path string) (*target, error) {
 	if path == "-" {
 		return &target{Writer: a.stdout}, nil
@@ -47,7 +48,8 @@ func (a *app) newTarget(path string) (*target, error) {
 
 // takeOver locks a file, which no other process does then, and empties it.
 func (a *app) takeOver(file *os.File, path, part string) error {
-	// Not every file system has locks. Where it has none, nothing tells another process from one that is gone.
+	// Not every file system has locks. Where it has none, nothing tells another process from one
+	// that is gone.
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return usageError("another process is writing %s; wait for it, or name another file", path)
 	}
@@ -73,7 +75,8 @@ func (t *target) keep() error {
 	if err := t.file.Sync(); err != nil {
 		return err
 	}
-	// Unlike a rename, a link fails where somebody made a file of that name meanwhile; not every file system has links.
+	// Unlike a rename, a link fails where somebody made a file of that name meanwhile; not every
+	// file system has links.
 	err := os.Link(t.part, t.path)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		if err = os.Rename(t.part, t.path); err == nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAuditOfANodeREAD4: what real nodes recorded, sparse and imported events too, is exported in every format, verifies,
-// and is the same after a restart.
+// TestAuditOfANodeREAD4: what real nodes recorded, sparse and imported events too, is exported in
+// every format, verifies, and is the same after a restart.
 func TestAuditOfANodeREAD4(t *testing.T) {
 	dir := t.TempDir()
 	first, second := spawnNode(t, t.TempDir()), spawnNode(t, dir)

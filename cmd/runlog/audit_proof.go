@@ -150,12 +150,14 @@ type proofReport struct {
 	CompleteThrough string `json:"completeThrough"`
 	Runs            uint64 `json:"runs"`
 	Root            string `json:"root"`
-	// VerifiedKey is the public key that has signed; empty where none was given, and ServerKey is what the server says it is.
+	// VerifiedKey is the public key that has signed; empty where none was given, and ServerKey is
+	// what the server says it is.
 	VerifiedKey string `json:"verifiedKey"`
 	ServerKey   string `json:"serverKey,omitempty"`
 }
 
-// reportProof tells what a proof proves to who trusts its key: one that was named, or one that only the server has named.
+// reportProof tells what a proof proves to who trusts its key: one that was named, or one that only
+// the server has named.
 func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 	c, h := &r.Checkpoint, &r.Leaf
 	verified, server, signature := r.Key, "", "verified, by "+r.Key

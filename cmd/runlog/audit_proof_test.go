@@ -60,8 +60,8 @@ func verifyKept(t *testing.T, do func(want exitCode, says string, args ...string
 	}
 }
 
-// TestAuditProof: a run is proved into a file that verifies with an old key of the cluster and the new one, with no other,
-// and not once anything in it was changed.
+// TestAuditProof: a run is proved into a file that verifies with an old key of the cluster and the
+// new one, with no other, and not once anything in it was changed.
 func TestAuditProof(t *testing.T) {
 	s, err := server.Start(t.Context(), server.Options{
 		DataDir: t.TempDir(), GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",

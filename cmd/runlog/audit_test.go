@@ -59,8 +59,8 @@ func auditSession(ctx context.Context, t *testing.T, audit *fakeAudit, args ...s
 	return s
 }
 
-// TestAuditExportVerify takes a window away in every format, through streams that break, and verifies it with the
-// cluster's key, without one, and with another's.
+// TestAuditExportVerify takes a window away in every format, through streams that break, and
+// verifies it with the cluster's key, without one, and with another's.
 func TestAuditExportVerify(t *testing.T) {
 	for _, format := range []string{"jsonl", "csv", "parquet"} {
 		t.Run(format, func(t *testing.T) {
@@ -123,7 +123,8 @@ func filesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestAuditExportKeepsNoHalfFile: an export that fails, or that the cluster does not vouch for, leaves nothing.
+// TestAuditExportKeepsNoHalfFile: an export that fails, or that the cluster does not vouch for,
+// leaves nothing.
 func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -157,8 +158,8 @@ func TestAuditExportKeepsNoHalfFile(t *testing.T) {
 	}
 }
 
-// TestAuditExportAfterKill: what an export that was killed has left is taken over; what another one writes, or somebody has put
-// in its place, is not.
+// TestAuditExportAfterKill: what an export that was killed has left is taken over; what another one
+// writes, or somebody has put in its place, is not.
 func TestAuditExportAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	path, part := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, ".x.jsonl.part")
@@ -223,8 +224,8 @@ func TestAuditVerifyManyFaults(t *testing.T) {
 	}
 }
 
-// TestAuditExportOpen: an open window, and an export that nobody signs, is taken when it is said to be wanted, and the file
-// says so.
+// TestAuditExportOpen: an open window, and an export that nobody signs, is taken when it is said to
+// be wanted, and the file says so.
 func TestAuditExportOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.csv")
 	audit := sampleAudit()
@@ -247,7 +248,8 @@ func TestAuditExportOpen(t *testing.T) {
 	}
 }
 
-// TestWindowProgress: the bar shows how much of the window was read, also of one from the beginning.
+// TestWindowProgress: the bar shows how much of the window was read, also of one from the
+// beginning.
 func TestWindowProgress(t *testing.T) {
 	at := func(hour int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 2, 11, hour, 0, 0, 0, time.UTC))

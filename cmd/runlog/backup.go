@@ -20,8 +20,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Flow control of the connection that a backup comes over, in bytes: gRPC finds out by itself how much there may be on the way,
-// and takes as long for that as a small backup needs.
+// Flow control of the connection that a backup comes over, in bytes: gRPC finds out by itself how
+// much there may be on the way, and takes as long for that as a small backup needs.
 const (
 	backupWindow = 8 << 20
 	backupBuffer = 256 << 10
@@ -126,7 +126,8 @@ func signersOf(m *backup.Manifest) string {
 	return "signed with " + oneLine(strings.Join(m.Signers, ", "))
 }
 
-// copying returns a line on the terminal that tells how far a work with files is; nil: there is no terminal.
+// copying returns a line on the terminal that tells how far a work with files is; nil: there is no
+// terminal.
 func (a *app) copying() (*progress, func(step string, p backup.Progress)) {
 	if a.stderrWidth == 0 || a.format == formatJSON {
 		return nil, func(string, backup.Progress) {}
@@ -143,7 +144,8 @@ func (a *app) copying() (*progress, func(step string, p backup.Progress)) {
 	}
 }
 
-// backupError gives an error of a repository its exit code: damage is told as "audit verify" tells it.
+// backupError gives an error of a repository its exit code: damage is told as "audit verify" tells
+// it.
 func backupError(err error) error {
 	switch {
 	case err == nil:

@@ -15,9 +15,10 @@ import (
 	"time"
 )
 
-// TestBackupRestoreNodes proves APP-2, APP-5, APP-11 and IDM-6 across a backup and a restore, in processes: while a cluster
-// works, and backups of it are killed, followers and the leader are backed up; of each backup comes a cluster that has what
-// was acknowledged up to its position, once and with the same answers, and that goes on, with two more nodes.
+// TestBackupRestoreNodes proves APP-2, APP-5, APP-11 and IDM-6 across a backup and a restore, in
+// processes: while a cluster works, and backups of it are killed, followers and the leader are
+// backed up; of each backup comes a cluster that has what was acknowledged up to its position, once
+// and with the same answers, and that goes on, with two more nodes.
 func TestBackupRestoreNodes(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)
@@ -74,7 +75,8 @@ func TestBackupRestoreNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := newClusterLoad(t, restored, 4)
-	after.ledger, after.streams = l.ledger.upTo(through), l.streams+4 // streams go on with runs of their own
+	// streams go on with runs of their own
+	after.ledger, after.streams = l.ledger.upTo(through), l.streams+4
 	for _, w := range after.writers {
 		w.name = "restored-" + w.name
 	}
@@ -95,7 +97,8 @@ func TestBackupRestoreNodes(t *testing.T) {
 	after.verify()
 }
 
-// upTo is what a cluster knows that goes on from a backup which has everything that was stamped until then.
+// upTo is what a cluster knows that goes on from a backup which has everything that was stamped
+// until then.
 func (l *clusterLedger) upTo(through time.Time) *clusterLedger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +123,8 @@ func (l *clusterLedger) upTo(through time.Time) *clusterLedger {
 	return old
 }
 
-// runJSON runs a command line in a process of its own, which must succeed, and reads the last line that it prints.
+// runJSON runs a command line in a process of its own, which must succeed, and reads the last line
+// that it prints.
 func runJSON(t *testing.T, to any, args ...string) {
 	t.Helper()
 	cmd := runlogCommand(nil, append(args, "-o", "json")...)

@@ -58,7 +58,8 @@ workload and limit, and at the end {"machine": ...}.`,
 	return cmd
 }
 
-// benchEchoCommand is the other end of the limits grpc-echo and grpc-stream: a process of its own, as a node is.
+// benchEchoCommand is the other end of the limits grpc-echo and grpc-stream: a process of its own,
+// as a node is.
 func (a *app) benchEchoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "echo-server",
@@ -237,7 +238,8 @@ func wantsOwn(opts *bench.Options) string {
 	return ""
 }
 
-// runBench measures and reports. prepare, where not nil, is called with the directory of the run before.
+// runBench measures and reports. prepare, where not nil, is called with the directory of the run
+// before.
 func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, prepare func(r *benchReport, dir string) error) (err error) {
 	if f.json == "-" {
 		a.format = formatJSON
@@ -261,8 +263,8 @@ func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, p
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	opts.Dir = dir
-	// This process holds little, so by default its collector would run all the time and slow the echo, a
-	// limit of the machine, by a quarter to a third. A node has its own process.
+	// This process holds little, so by default its collector would run all the time and slow the
+	// echo, a limit of the machine, by a quarter to a third. A node has its own process.
 	defer debug.SetGCPercent(debug.SetGCPercent(benchGCPercent))
 	if fs := bench.DescribeMachine(dir).FileSystem; fs == "tmpfs" || fs == "ramfs" {
 		fmt.Fprintf(a.stderr, "runlog: %s is in memory, where fsync costs nothing; name a directory on a disk with --dir\n", filepath.Dir(dir))

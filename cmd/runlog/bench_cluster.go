@@ -96,8 +96,8 @@ func openCluster(nodes, connections int) func(context.Context, string) (bench.Ta
 	}
 }
 
-// clusterGoals are what a cluster means to reach in these workloads. Ratios are medians of the rounds, and so are medians;
-// the longest of all rounds is the longest.
+// clusterGoals are what a cluster means to reach in these workloads. Ratios are medians of the
+// rounds, and so are medians; the longest of all rounds is the longest.
 func clusterGoals(workloads []bench.Workload) []bench.Goal {
 	var goals []bench.Goal
 	for _, w := range workloads {

@@ -29,7 +29,8 @@ func TestBenchClusterUsage(t *testing.T) {
 	}
 }
 
-// TestBenchClusterNodes: a cluster is started, its leader killed and asked to go, and nothing of it is left.
+// TestBenchClusterNodes: a cluster is started, its leader killed and asked to go, and nothing of it
+// is left.
 func TestBenchClusterNodes(t *testing.T) {
 	t.Setenv(asRunlog, "1")
 	dir := t.TempDir()
@@ -113,7 +114,8 @@ func clusterReport(workloads []bench.Workload) *bench.Report {
 	return r
 }
 
-// TestBenchCluster shows the report of fixed figures, and that ratios are held to what a cluster is to reach.
+// TestBenchCluster shows the report of fixed figures, and that ratios are held to what a cluster is
+// to reach.
 func TestBenchCluster(t *testing.T) {
 	f := benchFlags{group: true, batch: 100, workloads: []string{"append-batch", "append-unary:callers=64", "failover:kills=3", "transfer:transfers=3"}}
 	opts, err := f.options()

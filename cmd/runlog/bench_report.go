@@ -78,7 +78,8 @@ func (r *benchReport) measured(result bench.Result) {
 	}
 }
 
-// end writes the tables, or the last line of JSON, and the files. It is an error when calls have failed.
+// end writes the tables, or the last line of JSON, and the files. It is an error when calls have
+// failed.
 func (r *benchReport) end(report *bench.Report) error {
 	r.bar.clear()
 	if report == nil || len(report.Results) == 0 {

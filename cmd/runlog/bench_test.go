@@ -29,8 +29,8 @@ type benchLine struct {
 	Machine      *bench.Machine
 }
 
-// runBench runs the command for a moment, with the directory that it may use, which must be empty afterwards.
-// It returns the results.
+// runBench runs the command for a moment, with the directory that it may use, which must be empty
+// afterwards. It returns the results.
 func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,8 @@ func TestBenchServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// The list may be a moment behind; it shows everything before an append that it has been told to wait for.
+	// The list may be a moment behind; it shows everything before an append that it has been told
+	// to wait for.
 	res, err := c.AppendEvents(t.Context(), benchMarker())
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +118,8 @@ func benchMarker() *runlogv1.AppendEventsRequest {
 	}}}
 }
 
-// TestBenchOwnNode: without --server, nodes are started, killed and started again where that is what is
-// measured, ended and removed.
+// TestBenchOwnNode: without --server, nodes are started, killed and started again where that is
+// what is measured, ended and removed.
 func TestBenchOwnNode(t *testing.T) {
 	t.Setenv(asRunlog, "1")
 	lines := runBench(t, "duplicates,recovery", "--rounds", "1")
@@ -128,7 +129,8 @@ func TestBenchOwnNode(t *testing.T) {
 	}
 }
 
-// TestBenchProjection: what the workloads about the projection measure is there, from a node as it is.
+// TestBenchProjection: what the workloads about the projection measure is there, from a node as it
+// is.
 func TestBenchProjection(t *testing.T) {
 	t.Setenv(asRunlog, "1")
 	var out, errs bytes.Buffer
@@ -174,7 +176,8 @@ func TestBenchProjection(t *testing.T) {
 	}
 }
 
-// TestBenchFiles: the report goes into files too, and progress into lines where there is no terminal.
+// TestBenchFiles: the report goes into files too, and progress into lines where there is no
+// terminal.
 func TestBenchFiles(t *testing.T) {
 	t.Setenv(asRunlog, "1") // for the echo
 	dir := t.TempDir()
@@ -198,7 +201,8 @@ func TestBenchFiles(t *testing.T) {
 	}
 }
 
-// TestBenchNodeThatFails: a node that does not start, or that ends on its own, is told with its last words.
+// TestBenchNodeThatFails: a node that does not start, or that ends on its own, is told with its
+// last words.
 func TestBenchNodeThatFails(t *testing.T) {
 	t.Setenv(asRunlog, "1")
 	t.Setenv("RUNLOG_LOG_LEVEL", "loud")
@@ -290,8 +294,9 @@ func TestBenchReport(t *testing.T) {
 	golden(t, "bench", text.String())
 }
 
-// TestBenchBigStore: a node opens the store that was filled past its log as any other; what is in it reads back
-// with digests that verify, and is recognised when it comes again (IDM-6). The directory is used again.
+// TestBenchBigStore: a node opens the store that was filled past its log as any other; what is in
+// it reads back with digests that verify, and is recognised when it comes again (IDM-6). The
+// directory is used again.
 func TestBenchBigStore(t *testing.T) {
 	t.Setenv(asRunlog, "1")
 	dir := t.TempDir()

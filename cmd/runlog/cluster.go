@@ -83,7 +83,8 @@ func isVoter(m *runlogv1.Member) bool { return m.GetRole() == runlogv1.MemberRol
 // answers tells whether a member answered the node that asked it.
 func answers(m *runlogv1.Member) bool { return m.GetState() != runlogv1.MemberState_UNREACHABLE }
 
-// whyUnreachable is what a member's node was told that asked it. Of what gRPC says of connections the last part is enough.
+// whyUnreachable is what a member's node was told that asked it. Of what gRPC says of connections
+// the last part is enough.
 func whyUnreachable(m *runlogv1.Member) string {
 	if strings.HasPrefix(m.GetError(), "connection error: ") {
 		return innermost(m.GetError())
@@ -129,7 +130,8 @@ func mayFail(tolerance int) string {
 	return fmt.Sprintf(", %d may fail", tolerance)
 }
 
-// behind is how many entries of the log a member has not applied that the leader has. ok says that both have told.
+// behind is how many entries of the log a member has not applied that the leader has. ok says that
+// both have told.
 func behind(s *runlogv1.GetStatusResponse, m *runlogv1.Member) (entries uint64, ok bool) {
 	leader := leaderOf(s)
 	if leader == nil || !answers(leader) || !answers(m) || m.GetCommitIndex() == 0 {
@@ -139,7 +141,8 @@ func behind(s *runlogv1.GetStatusResponse, m *runlogv1.Member) (entries uint64, 
 	return leader.GetAppliedIndex() - min(m.GetAppliedIndex(), leader.GetAppliedIndex()), true
 }
 
-// seeded is how much of the cluster's state a member has been given, in percent; ok says that it is being given it.
+// seeded is how much of the cluster's state a member has been given, in percent; ok says that it is
+// being given it.
 func seeded(m *runlogv1.Member) (percent int, ok bool) {
 	if m.GetState() != runlogv1.MemberState_SEEDING || m.GetSeedBytes() == 0 {
 		return 0, false

@@ -55,7 +55,8 @@ type certRow struct {
 	Ends        time.Time `json:"ends,omitzero"`
 }
 
-// makeCerts checks everything before it makes anything, and returns what it made, beside an error too.
+// makeCerts checks everything before it makes anything, and returns what it made, beside an error
+// too.
 func makeCerts(dir string, nodes []string, days int, now time.Time) (rows []certRow, err error) {
 	if dir == "" {
 		return nil, usageError("--dir names the directory of the certificates, and is missing")

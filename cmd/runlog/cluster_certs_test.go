@@ -27,8 +27,8 @@ func certs(t *testing.T, format outputFormat, dir string, args ...string) (exitC
 	return exitOK, out.String(), ""
 }
 
-// TestCertsMakesWhatNodesLoad shows that the first call makes the authority, later ones use it, and that the files are
-// what a node takes.
+// TestCertsMakesWhatNodesLoad shows that the first call makes the authority, later ones use it, and
+// that the files are what a node takes.
 func TestCertsMakesWhatNodesLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "here")
 	code, out, text := certs(t, formatTable, dir, "n1", "n2")
@@ -52,7 +52,8 @@ func TestCertsMakesWhatNodesLoad(t *testing.T) {
 	}
 }
 
-// TestCertsRefusesBeforeItMakesAnything shows the exit codes, and that a refused call leaves no files.
+// TestCertsRefusesBeforeItMakesAnything shows the exit codes, and that a refused call leaves no
+// files.
 func TestCertsRefusesBeforeItMakesAnything(t *testing.T) {
 	for name, test := range map[string]struct {
 		there []string

@@ -140,8 +140,8 @@ func (a *app) addMember(ctx context.Context, c *client.Client, address string, n
 	}
 }
 
-// followJoin shows how far a node is until it is a voter. On a terminal that is drawn over itself; elsewhere a line tells
-// of each step.
+// followJoin shows how far a node is until it is a voter. On a terminal that is drawn over itself;
+// elsewhere a line tells of each step.
 func (a *app) followJoin(ctx context.Context, c *client.Client, node string) error {
 	var bar *progress
 	if a.stderrWidth > 0 && a.format != formatJSON {

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// doctorPatience is how long the doctor waits for one node, which itself waits a second for each of the others.
+// doctorPatience is how long the doctor waits for one node, which itself waits a second for each of
+// the others.
 const doctorPatience = 8 * time.Second
 
 func (a *app) clusterDoctorCommand() *cobra.Command {
@@ -88,8 +89,8 @@ func (a *app) askAll(ctx context.Context, servers []string) []answer {
 	return all
 }
 
-// bestOf returns the answer of the node that knows best: who leads, else who knows who leads; nil: nobody answered. Of
-// several that say so, the one in the newest term.
+// bestOf returns the answer of the node that knows best: who leads, else who knows who leads; nil:
+// nobody answered. Of several that say so, the one in the newest term.
 func bestOf(all []answer) *answer {
 	rank := func(r *answer) int {
 		switch s := r.status; {

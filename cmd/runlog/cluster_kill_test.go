@@ -25,8 +25,9 @@ func clusterRounds(t *testing.T, usual int) int {
 	return n
 }
 
-// TestKillNineLeader proves APP-2, APP-1, APP-5, APP-10, IDM-6 and READ-2 against SIGKILL of whoever leads: under load the
-// leader is killed and started again, sometimes while it recovers, sometimes before the others have it back, over and over.
+// TestKillNineLeader proves APP-2, APP-1, APP-5, APP-10, IDM-6 and READ-2 against SIGKILL of
+// whoever leads: under load the leader is killed and started again, sometimes while it recovers,
+// sometimes before the others have it back, over and over.
 func TestKillNineLeader(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)
@@ -64,8 +65,8 @@ func TestKillNineLeader(t *testing.T) {
 	}
 }
 
-// TestKillNineAll proves APP-2 and IDM-6 against the loss of all processes at once: what was acknowledged is there when
-// they are started again, in any order.
+// TestKillNineAll proves APP-2 and IDM-6 against the loss of all processes at once: what was
+// acknowledged is there when they are started again, in any order.
 func TestKillNineAll(t *testing.T) {
 	c := newProcCluster(t, 3, true)
 	l := newClusterLoad(t, c, 4)

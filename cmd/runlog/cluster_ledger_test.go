@@ -57,7 +57,8 @@ func (l *clusterLedger) runLocked(run string) *knownRun {
 	return r
 }
 
-// floor is the highest runSeq that anybody has seen of a run: who reads from now on must see it (READ-2).
+// floor is the highest runSeq that anybody has seen of a run: who reads from now on must see it
+// (READ-2).
 func (l *clusterLedger) floor(run string) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +116,8 @@ func (l *clusterLedger) countRefusal(reason string) {
 	l.refused[reason]++
 }
 
-// acknowledge takes the answer to a request over, and holds it against what was known before it was sent.
+// acknowledge takes the answer to a request over, and holds it against what was known before it was
+// sent.
 func (l *clusterLedger) acknowledge(a *sentAppend, results []*runlogv1.AppendResult, lastSeq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +172,8 @@ func (l *clusterLedger) wantSame(run, step string, was, got *runlogv1.AppendResu
 	}
 }
 
-// recovered returns how long after a moment an append was acknowledged that was sent later; false: none was yet.
+// recovered returns how long after a moment an append was acknowledged that was sent later; false:
+// none was yet.
 func (l *clusterLedger) recovered(after time.Time) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,7 +25,8 @@ import (
 const (
 	// callPatience bounds one try of an append: a paused node does not answer.
 	callPatience = 2 * time.Second
-	// sharedRuns are written by all writers, each event on the condition that no other came between.
+	// sharedRuns are written by all writers, each event on the condition that no other came
+	// between.
 	sharedRuns = 2
 )
 
@@ -95,7 +96,8 @@ func (l *clusterLoad) settle() {
 	}
 }
 
-// awaitAck waits until an append is acknowledged that was sent after a moment, and returns how long after that it was.
+// awaitAck waits until an append is acknowledged that was sent after a moment, and returns how long
+// after that it was.
 func (l *clusterLoad) awaitAck(after time.Time) time.Duration {
 	l.t.Helper()
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
@@ -267,8 +269,8 @@ func (l *clusterLoad) wantPassing(err error) {
 
 var errStale = errors.New("stale")
 
-// lastSeq reads where a run is, through a node, and holds it against what was seen before (READ-2). What the node refuses
-// is no fault.
+// lastSeq reads where a run is, through a node, and holds it against what was seen before (READ-2).
+// What the node refuses is no fault.
 func (l *clusterLoad) lastSeq(ctx context.Context, run string, n *clusterNode) (uint64, error) {
 	floor := l.ledger.floor(run)
 	ctx, cancel := context.WithTimeout(ctx, callPatience)

@@ -38,7 +38,8 @@ func (c *procCluster) awaitVoter(n *clusterNode) {
 	c.t.Fatalf("%s does not become a voter: %v", n.name, last)
 }
 
-// remove takes a node out of the cluster, through some other, and waits until its process has ended.
+// remove takes a node out of the cluster, through some other, and waits until its process has
+// ended.
 func (c *procCluster) remove(n *clusterNode) {
 	c.t.Helper()
 	c.forget(n)
@@ -57,9 +58,10 @@ func (c *procCluster) remove(n *clusterNode) {
 	n.wantEnded("removed")
 }
 
-// TestMembersChangeUnderLoad proves APP-2, APP-10 and READ-2 while members come and go: a node joins, is given the cluster's
-// state and becomes a voter; the leader is removed, and any other; the process of one that was removed ends by itself
-// and says why, its directory cannot join again, and its name can with a new one.
+// TestMembersChangeUnderLoad proves APP-2, APP-10 and READ-2 while members come and go: a node
+// joins, is given the cluster's state and becomes a voter; the leader is removed, and any other;
+// the process of one that was removed ends by itself and says why, its directory cannot join again,
+// and its name can with a new one.
 func TestMembersChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)

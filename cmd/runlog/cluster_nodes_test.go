@@ -93,7 +93,8 @@ func runlogAt(t *testing.T, servers string, args ...string) (exitCode, string, s
 	return code, out.String(), errs.String()
 }
 
-// clusterLine returns a function that runs a command line against all nodes, and checks its exit code and what it says.
+// clusterLine returns a function that runs a command line against all nodes, and checks its exit
+// code and what it says.
 func clusterLine(t *testing.T, nodes []*server.Server) func(want exitCode, says string, args ...string) {
 	var list []string
 	for _, s := range nodes {
@@ -120,7 +121,8 @@ func TestClusterCommands(t *testing.T) {
 	do(exitOK, "n2 leads", "cluster", "transfer", "n2")
 	do(exitOK, "n2 leads, as before", "cluster", "transfer", "n2")
 	_ = nodes[2].Close()
-	// The reason is the one that the leader was told last: the connection is refused, or the node was about to stop.
+	// The reason is the one that the leader was told last: the connection is refused, or the node
+	// was about to stop.
 	do(exitFailed, "n3 does not answer at "+raft[2]+": ", "cluster", "doctor")
 	do(exitOK, "Voters   3, none may fail", "cluster", "status")
 	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
@@ -166,8 +168,8 @@ func TestClusterAdd(t *testing.T) {
 	do(exitOK, "n4 is removed: 3 voters, 1 may fail", "cluster", "remove", "n4")
 }
 
-// TestClientGoesOnWhereNodesStop: appends go to the leader, and on to the next one when that is stopped; what was
-// acknowledged is there once.
+// TestClientGoesOnWhereNodesStop: appends go to the leader, and on to the next one when that is
+// stopped; what was acknowledged is there once.
 func TestClientGoesOnWhereNodesStop(t *testing.T) {
 	nodes, _ := startCluster(t, 3)
 	var list []string

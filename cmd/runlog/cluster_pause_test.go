@@ -12,9 +12,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestPausedLeader proves READ-2, APP-2 and APP-10 against a leader that is stopped for longer than its lease and wakes as
-// one that was deposed: linearizable reads that waited in its sockets show what was acknowledged meanwhile, or fail, and
-// what it had under way is stored once or not at all.
+// TestPausedLeader proves READ-2, APP-2 and APP-10 against a leader that is stopped for longer than
+// its lease and wakes as one that was deposed: linearizable reads that waited in its sockets show
+// what was acknowledged meanwhile, or fail, and what it had under way is stored once or not at all.
 func TestPausedLeader(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)
@@ -89,8 +89,9 @@ func (l *clusterLoad) askWaking(run string, n *clusterNode) {
 	_, _ = l.lastSeqSince(ctx, run, n, floor) // what the node refuses is no fault
 }
 
-// TestPausedFollowers proves APP-2 and READ-2 with followers that are stopped for a while, so that the leader goes on
-// without one of them; both at once for less than the leader's patience, and for more.
+// TestPausedFollowers proves APP-2 and READ-2 with followers that are stopped for a while, so that
+// the leader goes on without one of them; both at once for less than the leader's patience, and for
+// more.
 func TestPausedFollowers(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)
@@ -122,9 +123,9 @@ func TestPausedFollowers(t *testing.T) {
 	l.verify()
 }
 
-// TestMinorityAndMajorityLoss proves READ-2, APP-2, APP-10 and the table of errors: with one of three nodes gone all goes
-// on; with two of them gone appends and linearizable reads are refused in time, with a reason, and local reads go on; when
-// one comes back all does.
+// TestMinorityAndMajorityLoss proves READ-2, APP-2, APP-10 and the table of errors: with one of
+// three nodes gone all goes on; with two of them gone appends and linearizable reads are refused in
+// time, with a reason, and local reads go on; when one comes back all does.
 func TestMinorityAndMajorityLoss(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, true)

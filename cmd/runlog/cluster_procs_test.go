@@ -46,8 +46,8 @@ type clusterNode struct {
 	*nodeProcess // the last process
 }
 
-// newProcCluster makes a cluster of n nodes and waits until all serve. Small ones flush, compact, and drop their log all
-// the time, so that nodes that were away are given snapshots.
+// newProcCluster makes a cluster of n nodes and waits until all serve. Small ones flush, compact,
+// and drop their log all the time, so that nodes that were away are given snapshots.
 func newProcCluster(t *testing.T, n int, small bool) *procCluster {
 	t.Helper()
 	c := &procCluster{t: t, small: small}
@@ -117,8 +117,8 @@ func (c *procCluster) any() *clusterNode {
 // portsTaken are those that nodes of this process's tests have.
 var portsTaken sync.Map
 
-// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel gives to connections: a
-// node that is started again must get its own back.
+// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel
+// gives to connections: a node that is started again must get its own back.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var addresses []string

@@ -15,7 +15,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// read reads some run through some node, over and over, and holds what it sees against what was seen before.
+// read reads some run through some node, over and over, and holds what it sees against what was
+// seen before.
 func (l *clusterLoad) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		run, n := l.ledger.someRun(), l.c.any()
@@ -68,8 +69,8 @@ func (l *clusterLoad) readLocal(ctx context.Context, run string, n *clusterNode)
 	}
 }
 
-// stream appends over AppendStream, many requests at a time, and opens another stream through some node when one ends
-// (APP-8). What had no answer is sent again first.
+// stream appends over AppendStream, many requests at a time, and opens another stream through some
+// node when one ends (APP-8). What had no answer is sent again first.
 func (l *clusterLoad) stream(ctx context.Context) {
 	var open []*sentAppend
 	defer func() {
@@ -84,7 +85,8 @@ func (l *clusterLoad) stream(ctx context.Context) {
 	}
 }
 
-// streamOnce sends on one stream until it ends, and returns the requests that have no final answer, in order.
+// streamOnce sends on one stream until it ends, and returns the requests that have no final answer,
+// in order.
 func (l *clusterLoad) streamOnce(ctx context.Context, run string, number int, again []*sentAppend) (open []*sentAppend) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second+time.Duration(rand.IntN(2000))*time.Millisecond)
 	defer cancel()

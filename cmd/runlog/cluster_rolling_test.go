@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRollingRestart proves APP-10 and APP-2 for an upgrade: every node is stopped with SIGTERM and started again, one after
-// the other under load, and nothing fails that a retry does not cure.
+// TestRollingRestart proves APP-10 and APP-2 for an upgrade: every node is stopped with SIGTERM and
+// started again, one after the other under load, and nothing fails that a retry does not cure.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, false)

@@ -68,7 +68,8 @@ func (n *clusterNode) wantStopped() {
 	}
 }
 
-// TestStrangersAtStart: what an operator may get wrong when a node is started does not harm the cluster, and is told.
+// TestStrangersAtStart: what an operator may get wrong when a node is started does not harm the
+// cluster, and is told.
 func TestStrangersAtStart(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, false)
@@ -104,8 +105,8 @@ func TestStrangersAtStart(t *testing.T) {
 	l.verify()
 }
 
-// TestGoneDataIsRefused proves APP-2: a node whose log was deleted does not take part, for it would vote again where it
-// has voted, and forget what it has acknowledged.
+// TestGoneDataIsRefused proves APP-2: a node whose log was deleted does not take part, for it would
+// vote again where it has voted, and forget what it has acknowledged.
 func TestGoneDataIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, false)
@@ -144,7 +145,8 @@ func TestGoneDataIsRefused(t *testing.T) {
 	l.verify()
 }
 
-// TestWaitingNodesSayWhy: a node that cannot begin yet says what it waits for, and ends when it is told to.
+// TestWaitingNodesSayWhy: a node that cannot begin yet says what it waits for, and ends when it is
+// told to.
 func TestWaitingNodesSayWhy(t *testing.T) {
 	t.Parallel()
 	c := newProcCluster(t, 3, false)
@@ -195,8 +197,8 @@ func TestLastVoterStays(t *testing.T) {
 	l.verify()
 }
 
-// TestTooManyFounders: where more nodes are named than are expected, they do not make several clusters of some each. Once
-// those that are to make it are named alone, the others join.
+// TestTooManyFounders: where more nodes are named than are expected, they do not make several
+// clusters of some each. Once those that are to make it are named alone, the others join.
 func TestTooManyFounders(t *testing.T) {
 	t.Parallel()
 	c := &procCluster{t: t}
@@ -231,8 +233,8 @@ func TestTooManyFounders(t *testing.T) {
 	}
 }
 
-// TestWrongCertificates: a node whose certificate is not one of the cluster's authority, or another node's, or at its end,
-// is refused, and says so; the others go on.
+// TestWrongCertificates: a node whose certificate is not one of the cluster's authority, or another
+// node's, or at its end, is refused, and says so; the others go on.
 func TestWrongCertificates(t *testing.T) {
 	t.Parallel()
 	dir, strange, now := t.TempDir(), t.TempDir(), time.Now()

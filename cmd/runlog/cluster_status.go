@@ -65,7 +65,8 @@ func (a *app) showStatus(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// watchStatus shows the status over and over. Once there was an answer, none is shown as one, and asked for again.
+// watchStatus shows the status over and over. Once there was an answer, none is shown as one, and
+// asked for again.
 func (a *app) watchStatus(ctx context.Context, every time.Duration) error {
 	a.beBrief(watchPatience)
 	c, err := client.Dial(a.server, client.Options{MaxAttempts: len(a.servers()) + 1, Timeout: a.timeout, DialOptions: a.dialOptions})
@@ -109,7 +110,8 @@ func (a *app) watchStatus(ctx context.Context, every time.Duration) error {
 // redraw shows text in place of what was shown before, on a terminal; elsewhere, behind it.
 func (a *app) redraw(text []byte, first bool) error {
 	if a.stdoutWidth > 0 && a.format != formatJSON {
-		// Cursor home, erase to the end of each line and, at last, below it (ECMA-48 CUP, EL, ED): nothing flickers.
+		// Cursor home, erase to the end of each line and, at last, below it (ECMA-48 CUP, EL, ED):
+		// nothing flickers.
 		drawn := []byte("\x1b[H")
 		if first {
 			drawn = []byte("\x1b[2J\x1b[H")

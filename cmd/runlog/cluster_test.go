@@ -73,7 +73,8 @@ func alone() *runlogv1.GetStatusResponse {
 	return s
 }
 
-// TestRemovedByALostTry: a member that was there and is gone when the call is made again was removed.
+// TestRemovedByALostTry: a member that was there and is gone when the call is made again was
+// removed.
 func TestRemovedByALostTry(t *testing.T) {
 	fake := clusterServer(sampleCluster())
 	fake.refuse = refusedMember(contract.ReasonMemberNotFound, `no such member: "n3"; the members are n1, n2`)
@@ -84,7 +85,8 @@ func TestRemovedByALostTry(t *testing.T) {
 	}
 }
 
-// TestWatchedStatus: a terminal is drawn over, elsewhere and in JSON it is printed again, and Ctrl-C is the good end.
+// TestWatchedStatus: a terminal is drawn over, elsewhere and in JSON it is printed again, and
+// Ctrl-C is the good end.
 func TestWatchedStatus(t *testing.T) {
 	for name, test := range map[string]struct {
 		width int
@@ -114,7 +116,8 @@ func TestWatchedStatus(t *testing.T) {
 	}
 }
 
-// TestDoctorComparesServers: what one node says that the others do not know of is found, and the one that leads is believed.
+// TestDoctorComparesServers: what one node says that the others do not know of is found, and the
+// one that leads is believed.
 func TestDoctorComparesServers(t *testing.T) {
 	cutOff, other := leaderless(), sampleCluster()
 	other.ClusterId, other.LeaderId, other.NodeId = "0000000000000000000000000000000f", "", "x"
@@ -187,7 +190,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestServerThatSaysNothing: a node that waits for others takes connections, and is not taken for another kind of server.
+// TestServerThatSaysNothing: a node that waits for others takes connections, and is not taken for
+// another kind of server.
 func TestServerThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

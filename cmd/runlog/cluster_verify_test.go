@@ -21,7 +21,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// verify ends the load, settles it, and holds what every node has against what was acknowledged. All nodes must be up.
+// verify ends the load, settles it, and holds what every node has against what was acknowledged.
+// All nodes must be up.
 func (l *clusterLoad) verify() {
 	l.t.Helper()
 	l.settle()
@@ -56,8 +57,8 @@ func (l *clusterLoad) verify() {
 	l.t.Logf("%d events of %d runs, %d linearizable reads; refused: %v", l.ledger.count(), len(l.ledger.runs), l.ledger.reads, l.ledger.refused)
 }
 
-// verifyNode reads all runs as one node has them, and returns a hash over the records of each. The first node's are held
-// against the ledger.
+// verifyNode reads all runs as one node has them, and returns a hash over the records of each. The
+// first node's are held against the ledger.
 func (l *clusterLoad) verifyNode(n *clusterNode) map[string][32]byte {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -109,8 +110,9 @@ func readRunAt(ctx context.Context, n *clusterNode, run string) ([]*runlogv1.Eve
 	}
 }
 
-// verifyRecords holds a run's records against what was acknowledged of it: each event once, with the answer that was given
-// (APP-2, IDM-6), nothing that was refused or never sent, sequences without holes (APP-1) and chains that fit (APP-11).
+// verifyRecords holds a run's records against what was acknowledged of it: each event once, with
+// the answer that was given (APP-2, IDM-6), nothing that was refused or never sent, sequences
+// without holes (APP-1) and chains that fit (APP-11).
 func verifyRecords(t *testing.T, node, run string, known *knownRun, records []*runlogv1.EventRecord) {
 	found := map[string]bool{}
 	var chain contract.Digest
@@ -143,7 +145,8 @@ func verifyRecords(t *testing.T, node, run string, known *knownRun, records []*r
 	}
 }
 
-// verifyRetries sends every acknowledged event again through a node: the answer is the same (IDM-6).
+// verifyRetries sends every acknowledged event again through a node: the answer is the same
+// (IDM-6).
 func (l *clusterLoad) verifyRetries(n *clusterNode) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -154,7 +157,8 @@ func (l *clusterLoad) verifyRetries(n *clusterNode) {
 				req.Events = append(req.Events, known.acked[step].event)
 			}
 			resp, err := runlogv1.NewEventServiceClient(n.conn).AppendEvents(ctx, req)
-			for status.Code(err) == codes.Unavailable && ctx.Err() == nil { // who leads may change still
+			// who leads may change still
+			for status.Code(err) == codes.Unavailable && ctx.Err() == nil {
 				time.Sleep(10 * time.Millisecond)
 				resp, err = runlogv1.NewEventServiceClient(n.conn).AppendEvents(ctx, req)
 			}

@@ -73,7 +73,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestGolden shows what users see: for each command its output in both formats, its errors, its exit code.
+// TestGolden shows what users see: for each command its output in both formats, its errors, its
+// exit code.
 func TestGolden(t *testing.T) {
 	seed := readTestdata(t, "run-1.jsonl")
 	for name, s := range map[string]*session{
@@ -154,7 +155,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// oddTypes repeats the first line of a text, with types that a person mistyped and one that is unknown.
+// oddTypes repeats the first line of a text, with types that a person mistyped and one that is
+// unknown.
 func oddTypes(text string) string {
 	var out strings.Builder
 	line, _, _ := strings.Cut(text, "\n")
@@ -194,7 +196,8 @@ func TestServerOutOfReach(t *testing.T) {
 	}
 }
 
-// TestFailuresOfTheServer checks the exit code of each class of error, and that append says what it left.
+// TestFailuresOfTheServer checks the exit code of each class of error, and that append says what it
+// left.
 func TestFailuresOfTheServer(t *testing.T) {
 	for _, test := range []struct {
 		err  error

@@ -81,7 +81,8 @@ func eventCells(record *runlogv1.EventRecord) []string {
 	}
 }
 
-// attempt shows the logical attempt and, once the platform has retried it, the engine's: "1", "1 (3)".
+// attempt shows the logical attempt and, once the platform has retried it, the engine's: "1", "1
+// (3)".
 func attempt(logical, engine uint32) string {
 	text := strconv.FormatUint(uint64(logical), 10)
 	if engine > 1 {

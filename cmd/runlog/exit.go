@@ -97,7 +97,8 @@ func (a *app) explain(err error) (exitCode, string) {
 
 func (a *app) explainCause(err error) (exitCode, string) {
 	if e, ok := errors.AsType[*exitError](err); ok {
-		return e.code, strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join has a line for each
+		// errors.Join has a line for each
+		return e.code, strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	if errors.Is(err, context.Canceled) {
 		return exitInterrupted, "interrupted"
@@ -150,13 +151,14 @@ func (a *app) explainRefusal(e *client.Error) string {
 	}
 }
 
-// silentText tells, of gRPC's words for a connection that failed, whether the other end said nothing until this side closed
-// it. It only chooses what is shown.
+// silentText tells, of gRPC's words for a connection that failed, whether the other end said
+// nothing until this side closed it. It only chooses what is shown.
 func silentText(message string) bool {
 	return strings.Contains(message, "timeout") || strings.Contains(message, "use of closed network connection")
 }
 
-// innermost returns the last link of a chain of gRPC's causes: "connection refused". It is only shown.
+// innermost returns the last link of a chain of gRPC's causes: "connection refused". It is only
+// shown.
 func innermost(message string) string {
 	if i := strings.LastIndex(message, ": "); i >= 0 {
 		message = message[i+2:]

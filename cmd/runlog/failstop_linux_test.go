@@ -14,9 +14,10 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestWriteErrorStopsTheProcessD10: when the file system refuses a write, the process answers no append any more
-// and ends by itself, saying why, with an exit code that is no success; started again, it has everything that was
-// acknowledged, and what had no answer can be sent again (APP-2, APP-10).
+// TestWriteErrorStopsTheProcessD10: when the file system refuses a write, the process answers no
+// append any more and ends by itself, saying why, with an exit code that is no success; started
+// again, it has everything that was acknowledged, and what had no answer can be sent again (APP-2,
+// APP-10).
 func TestWriteErrorStopsTheProcessD10(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -76,8 +77,8 @@ func TestWriteErrorStopsTheProcessD10(t *testing.T) {
 	}
 }
 
-// awaitAppends returns when the node has answered appends that were made behind those of the load: on a machine that does
-// much else that takes its time.
+// awaitAppends returns when the node has answered appends that were made behind those of the load:
+// on a machine that does much else that takes its time.
 func awaitAppends(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

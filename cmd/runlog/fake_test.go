@@ -20,8 +20,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// fakeServer keeps events in memory under the real rules for valid events and keys, and shows what the
-// test put in for everything else.
+// fakeServer keeps events in memory under the real rules for valid events and keys, and shows what
+// the test put in for everything else.
 type fakeServer struct {
 	runlogv1.UnimplementedEventServiceServer
 	runlogv1.UnimplementedProjectionServiceServer

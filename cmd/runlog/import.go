@@ -111,8 +111,8 @@ type source struct {
 	modified   time.Time
 }
 
-// source returns the file that has the input of a path: what can be read only once, the standard input or a pipe, is
-// put into the spool file.
+// source returns the file that has the input of a path: what can be read only once, the standard
+// input or a pipe, is put into the spool file.
 func (a *app) source(ctx context.Context, path, spool string) (source, error) {
 	from := source{path: path, name: path}
 	if path == "-" {
@@ -124,7 +124,8 @@ func (a *app) source(ctx context.Context, path, spool string) (source, error) {
 		return from, nil
 	}
 	copied := make(chan error, 1)
-	// It is not waited for when the command is interrupted: a read of a terminal or a pipe cannot be called back.
+	// It is not waited for when the command is interrupted: a read of a terminal or a pipe cannot
+	// be called back.
 	go func() { copied <- a.spool(path, spool) }()
 	select {
 	case err := <-copied:
@@ -205,7 +206,8 @@ func (c *recordCheck) violations(at origin, bad []contract.Violation) {
 	}
 }
 
-// record checks a record by itself, and how it follows the one before in its run. Which policies the node has, it does not know.
+// record checks a record by itself, and how it follows the one before in its run. Which policies
+// the node has, it does not know.
 func (c *recordCheck) record(it *item) {
 	r, err := contract.ParseRecord(it.record)
 	if err != nil {
@@ -286,7 +288,8 @@ type importer struct {
 	timeout time.Duration
 }
 
-// send stores a batch, all or nothing. A refusal ends the import: what comes behind in the run would leave a gap.
+// send stores a batch, all or nothing. A refusal ends the import: what comes behind in the run
+// would leave a gap.
 func (i importer) send(ctx context.Context, batch []item) outcome {
 	o := outcome{run: batch[0].event.GetRunId()}
 	res, err := i.patiently(ctx, batch)
@@ -309,8 +312,8 @@ func (i importer) send(ctx context.Context, batch []item) outcome {
 }
 
 const (
-	// importTries bounds how often a batch is sent to a node that cannot take it now, importPause apart unless the node
-	// asks for more.
+	// importTries bounds how often a batch is sent to a node that cannot take it now, importPause
+	// apart unless the node asks for more.
 	importTries = 30
 	importPause = 200 * time.Millisecond
 )

@@ -15,7 +15,8 @@ func closedRecord(run string) string {
 	return line("RunCancelled", run, `,"eventId":"0190b5a4-3c2e-7d11-8a4f-000000000001","runSeq":1,"persistedAt":"2024-05-01T10:00:00Z"`) + "\n"
 }
 
-// TestImportOfAPipe: a named input that can be read only once is imported as any other, and nothing of it stays behind.
+// TestImportOfAPipe: a named input that can be read only once is imported as any other, and nothing
+// of it stays behind.
 func TestImportOfAPipe(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -28,7 +29,8 @@ func TestImportOfAPipe(t *testing.T) {
 	empty(t, temp)
 }
 
-// TestInterruptedImport: Ctrl-C ends an import that waits for its input, and nothing of it stays behind.
+// TestInterruptedImport: Ctrl-C ends an import that waits for its input, and nothing of it stays
+// behind.
 func TestInterruptedImport(t *testing.T) {
 	temp := t.TempDir()
 	cmd := runlogCommand([]string{"TMPDIR=" + temp}, "import", "-")
@@ -76,7 +78,8 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// TestChangedInput: what was not checked is not imported, whether a file was changed before it is read again or meanwhile.
+// TestChangedInput: what was not checked is not imported, whether a file was changed before it is
+// read again or meanwhile.
 func TestChangedInput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	read := func(change func(*source)) (items int, err error) {

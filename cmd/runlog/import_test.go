@@ -15,9 +15,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestImportOfARun: what one node's "events -o json" prints, another node imports as it is: the same runSeq, persistedAt and
-// chain (APP-11), of both contract lines; a second time it changes nothing; and a file of which any line cannot be
-// taken is refused as a whole.
+// TestImportOfARun: what one node's "events -o json" prints, another node imports as it is: the
+// same runSeq, persistedAt and chain (APP-11), of both contract lines; a second time it changes
+// nothing; and a file of which any line cannot be taken is refused as a whole.
 func TestImportOfARun(t *testing.T) {
 	from, to := spawnNode(t, t.TempDir()), spawnNode(t, t.TempDir())
 	source, target := processes{t: t, server: from.ready(t).GRPC}, processes{t: t, server: to.ready(t).GRPC}

@@ -38,8 +38,8 @@ const goodLine = `{"eventType":"%s","runId":"%s","tenantId":"t","projectId":"p",
 
 func line(eventType, run, more string) string { return fmt.Sprintf(goodLine, eventType, run, more) }
 
-// TestBadInputOnARealNode: whatever is wrong with a line, it is named with what to do, the rest goes in,
-// nothing of it is stored, and the exit code says so (ENV-1, ENV-2, ENV-3, ENV-4, IDM-5).
+// TestBadInputOnARealNode: whatever is wrong with a line, it is named with what to do, the rest
+// goes in, nothing of it is stored, and the exit code says so (ENV-1, ENV-2, ENV-3, ENV-4, IDM-5).
 func TestBadInputOnARealNode(t *testing.T) {
 	n := spawnNode(t, t.TempDir())
 	p := processes{t: t, server: n.ready(t).GRPC}

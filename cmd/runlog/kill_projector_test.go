@@ -26,11 +26,12 @@ import (
 	"runlog/server"
 )
 
-// TestKillNineProjector proves PRJ-13, PRJ-1, PRJ-14, WATCH-1, WATCH-2 and WATCH-3 against SIGKILL: a node under load is
-// killed at random moments, also while it rebuilds its projection and while it recovers, and between some rounds the
-// projection directory is deleted. After each restart every run's snapshot has what was acknowledged and is the fold of
-// its events, also as of any event; every run is listed once, with its status; and watchers that go on from their tokens
-// meet every event once and in order, no watermark twice or behind another, and the last one of every run.
+// TestKillNineProjector proves PRJ-13, PRJ-1, PRJ-14, WATCH-1, WATCH-2 and WATCH-3 against SIGKILL:
+// a node under load is killed at random moments, also while it rebuilds its projection and while it
+// recovers, and between some rounds the projection directory is deleted. After each restart every
+// run's snapshot has what was acknowledged and is the fold of its events, also as of any event;
+// every run is listed once, with its status; and watchers that go on from their tokens meet every
+// event once and in order, no watermark twice or behind another, and the last one of every run.
 // RUNLOG_CRASH_ROUNDS sets the rounds; make crash runs 200.
 func TestKillNineProjector(t *testing.T) {
 	t.Parallel()
@@ -86,7 +87,8 @@ type killBed struct {
 	rebuilds struct{ begun, done atomic.Int64 }
 
 	mu sync.Mutex
-	// heads has the highest runSeq of each run that was acknowledged; 0 where the run was, and no event.
+	// heads has the highest runSeq of each run that was acknowledged; 0 where the run was, and no
+	// event.
 	heads map[string]uint64
 	// tried has the runs that something was sent to; dirty those since they were verified.
 	tried, dirty map[string]bool
@@ -188,8 +190,8 @@ func (b *killBed) round(round int) {
 			b.rebuild(ctx, addresses.Admin)
 		})
 	}
-	// A machine that does much else must not make this a test of idle nodes. What a rebuild that is done leaves on disk is
-	// what a killed node goes on from.
+	// A machine that does much else must not make this a test of idle nodes. What a rebuild that is
+	// done leaves on disk is what a killed node goes on from.
 	for ctx.Err() == nil && (b.acked.Load() == acked || rebuild && b.rebuilds.begun.Load() == begun || round%4 == 0 && b.rebuilds.done.Load() == done) {
 		time.Sleep(time.Millisecond)
 	}
@@ -202,7 +204,8 @@ func (b *killBed) round(round int) {
 	}
 }
 
-// attach lets the watchers follow a node, until the function that it returns is called after the node's end.
+// attach lets the watchers follow a node, until the function that it returns is called after the
+// node's end.
 func (b *killBed) attach(at server.Addresses) (conn *grpc.ClientConn, end func()) {
 	b.t.Helper()
 	conn, watching := dialNode(b.t, at.GRPC), dialNode(b.t, at.GRPC)
@@ -316,7 +319,8 @@ func (w *runWriter) settle(conn *grpc.ClientConn) {
 	}
 }
 
-// send sends what is pending; it keeps it when there is no answer, as its keys make that safe (APP-10).
+// send sends what is pending; it keeps it when there is no answer, as its keys make that safe
+// (APP-10).
 func (w *runWriter) send(ctx context.Context, conn *grpc.ClientConn) bool {
 	w.bed.try(w.pending.RunId)
 	resp, err := runlogv1.NewEventServiceClient(conn).AppendEvents(ctx, w.pending)
@@ -397,8 +401,8 @@ var (
 	}
 )
 
-// event draws events that a run's state may allow or not, of attempts that may be late, for steps that the run has
-// come to lately. Some come again, with another payload at times.
+// event draws events that a run's state may allow or not, of attempts that may be late, for steps
+// that the run has come to lately. Some come again, with another payload at times.
 func (w *runWriter) event(rng *rand.Rand, run string, head uint64) *runlogv1.EventWrite {
 	w.sent++
 	e := &runlogv1.EventWrite{

@@ -23,10 +23,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestKillNine proves APP-2, APP-1, IDM-6 and APP-11 against SIGKILL: a node under load is killed at
-// random moments, also while it recovers; after each restart every acknowledged event is there once,
-// with the runSeq and stamp that were acknowledged, sequences have no holes, chains verify, and a retry
-// of what had no answer settles it. RUNLOG_CRASH_ROUNDS sets the rounds; make crash runs 200.
+// TestKillNine proves APP-2, APP-1, IDM-6 and APP-11 against SIGKILL: a node under load is killed
+// at random moments, also while it recovers; after each restart every acknowledged event is there
+// once, with the runSeq and stamp that were acknowledged, sequences have no holes, chains verify,
+// and a retry of what had no answer settles it. RUNLOG_CRASH_ROUNDS sets the rounds; make crash
+// runs 200.
 func TestKillNine(t *testing.T) {
 	rounds := 6
 	if s := os.Getenv("RUNLOG_CRASH_ROUNDS"); s != "" {
@@ -85,7 +86,8 @@ func TestKillNine(t *testing.T) {
 	t.Logf("%d rounds, %d more killed while starting, %d events acknowledged and found", rounds, early, acked)
 }
 
-// load appends from all writers until the node is gone, and returns how many events were acknowledged.
+// load appends from all writers until the node is gone, and returns how many events were
+// acknowledged.
 func load(t *testing.T, conn *grpc.ClientConn, ledgers []*ledger, round int, kill func()) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()

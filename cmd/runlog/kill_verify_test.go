@@ -68,8 +68,9 @@ func (b *killBed) checkTold(s *projector.Snapshot, chain string) {
 	}
 }
 
-// verify verifies, while nothing is appended, the runs that something was sent to since they were verified last and some
-// of the others, and the list. Without rng it verifies all of them, from their first events on.
+// verify verifies, while nothing is appended, the runs that something was sent to since they were
+// verified last and some of the others, and the list. Without rng it verifies all of them, from
+// their first events on.
 func (b *killBed) verify(conn *grpc.ClientConn, rng *rand.Rand) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*killPatience)
@@ -107,7 +108,8 @@ func (b *killBed) verify(conn *grpc.ClientConn, rng *rand.Rand) {
 	}
 }
 
-// verifyRun compares what is served of a run with the fold of its events, and returns how far the node was.
+// verifyRun compares what is served of a run with the fold of its events, and returns how far the
+// node was.
 func (b *killBed) verifyRun(ctx context.Context, conn *grpc.ClientConn, run string) (position string) {
 	b.t.Helper()
 	projection := runlogv1.NewProjectionServiceClient(conn)

@@ -12,12 +12,13 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// follower is a watcher that goes on from its token, node after node. What it knows is guarded by killBed.mu where its
-// own goroutine is not the only one to look at it.
+// follower is a watcher that goes on from its token, node after node. What it knows is guarded by
+// killBed.mu where its own goroutine is not the only one to look at it.
 type follower interface {
 	// follow watches until the stream ends. known has how far the runs were acknowledged before.
 	follow(ctx context.Context, c runlogv1.ProjectionServiceClient, known map[string]uint64) error
-	// missing says what the watcher has not been told of, now that the runs are so; "" when nothing is missing.
+	// missing says what the watcher has not been told of, now that the runs are so; "" when nothing
+	// is missing.
 	missing(runs map[string]*runlogv1.Run) string
 	// aboutRun is what a watcher of one run watches.
 	aboutRun() string
@@ -179,7 +180,8 @@ func (f *markFollower) missing(runs map[string]*runlogv1.Run) string {
 	return ""
 }
 
-// runsFollower watches all runs that a filter names, in commit order, and misses the last watermark of none (WATCH-2).
+// runsFollower watches all runs that a filter names, in commit order, and misses the last watermark
+// of none (WATCH-2).
 type runsFollower struct {
 	bed     *killBed
 	filter  *runlogv1.WatchRunsRequest

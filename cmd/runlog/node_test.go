@@ -27,8 +27,8 @@ import (
 // asRunlog makes the test binary behave as the runlog binary: real processes without another build.
 const (
 	asRunlog = "RUNLOG_TEST_AS_BINARY"
-	// smallNode makes a served node flush, compact and drop its log as early as a big one does after
-	// gigabytes.
+	// smallNode makes a served node flush, compact and drop its log as early as a big one does
+	// after gigabytes.
 	smallNode = "RUNLOG_TEST_SMALL_NODE"
 )
 

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestOperations runs the console blocks of docs/operations.md as they are written, against a cluster of three nodes.
+// TestOperations runs the console blocks of docs/operations.md as they are written, against a
+// cluster of three nodes.
 func TestOperations(t *testing.T) {
 	nodes, _ := startCluster(t, 3)
 	servers := make([]string, len(nodes))

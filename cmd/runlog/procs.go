@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// With little to do, every hand-over between goroutines wakes a thread that finds nothing and sleeps again: on two
-// cores that client and node share, that is a fifth of the time of an append and a quarter of the processor's. So a
-// node that needs no more than half of the cores uses half of them.
+// With little to do, every hand-over between goroutines wakes a thread that finds nothing and
+// sleeps again: on two cores that client and node share, that is a fifth of the time of an append
+// and a quarter of the processor's. So a node that needs no more than half of the cores uses half
+// of them.
 const (
 	procsEvery = 100 * time.Millisecond // how often the load is looked at
-	procsCalm  = 10                     // looks in a row that must show little load before cores are given up
+	// looks in a row that must show little load before cores are given up
+	procsCalm = 10
 )
 
 // procs decides how many cores Go code may use: low or high.
@@ -22,8 +24,9 @@ type procs struct {
 	calm      int // looks in a row
 }
 
-// look takes in how many cores the process kept busy since the last look, and returns how many it may use from now
-// on. More are there at once; fewer after a while. The limits overlap: with more cores the same work keeps more busy.
+// look takes in how many cores the process kept busy since the last look, and returns how many it
+// may use from now on. More are there at once; fewer after a while. The limits overlap: with more
+// cores the same work keeps more busy.
 func (p *procs) look(busy float64) int {
 	low := float64(p.low)
 	switch {
@@ -39,7 +42,8 @@ func (p *procs) look(busy float64) int {
 	return p.now
 }
 
-// governProcs follows the load until the context ends. An operator who sets GOMAXPROCS knows better.
+// governProcs follows the load until the context ends. An operator who sets GOMAXPROCS knows
+// better.
 func governProcs(ctx context.Context) {
 	high := runtime.GOMAXPROCS(0)
 	used, ok := processorTime()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestProcsFollowTheLoad: cores come at once with the load and go after it has been little for a while; a load near
-// the limit does not make them come and go.
+// TestProcsFollowTheLoad: cores come at once with the load and go after it has been little for a
+// while; a load near the limit does not make them come and go.
 func TestProcsFollowTheLoad(t *testing.T) {
 	p := procs{low: 2, high: 4, now: 4}
 	looks := func(n int, busy float64, want int) {
@@ -32,7 +32,8 @@ func TestProcsFollowTheLoad(t *testing.T) {
 	looks(1, 4, 4)
 }
 
-// TestGovernorIsBounded: it uses half of the cores when nothing is to do, and gives back what it took.
+// TestGovernorIsBounded: it uses half of the cores when nothing is to do, and gives back what it
+// took.
 func TestGovernorIsBounded(t *testing.T) {
 	high := runtime.GOMAXPROCS(0)
 	if _, ok := processorTime(); !ok || high == 1 || os.Getenv("GOMAXPROCS") != "" {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestReadme runs the console blocks of the documents as they are written, in order, against one node,
-// and compares what the commands print. Only the node's ports differ from the text.
+// TestReadme runs the console blocks of the documents as they are written, in order, against one
+// node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
 	for _, doc := range []string{"README.md", "docs/running.md", "docs/audit.md", "docs/benchmarks.md"} {
 		t.Run(doc, func(t *testing.T) {
@@ -39,8 +39,8 @@ type consoleStep struct {
 	command, want string
 }
 
-// readConsole collects the ```console blocks: a command begins with "$ " and goes on while its quotes
-// are open or its line ends with a backslash.
+// readConsole collects the ```console blocks: a command begins with "$ " and goes on while its
+// quotes are open or its line ends with a backslash.
 func readConsole(t *testing.T, path string) []consoleStep {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -110,8 +110,8 @@ type shell struct {
 	env []string
 }
 
-// run returns what a command prints. Its exit code is part of what commands here are for: refusals are
-// shown too, so only bash's own failures count.
+// run returns what a command prints. Its exit code is part of what commands here are for: refusals
+// are shown too, so only bash's own failures count.
 func (s *shell) run(command string) string {
 	s.t.Helper()
 	cmd := exec.Command("bash", "-c", command)
@@ -131,7 +131,8 @@ var volatile = []struct {
 	with    string
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "<uuid>"},
-	// These hold the event's id and time; keys, payload and snapshot digests do not, and are compared.
+	// These hold the event's id and time; keys, payload and snapshot digests do not, and are
+	// compared.
 	{regexp.MustCompile(`"(recordDigest|chainDigest)":"[0-9a-f]{64}"`), `"$1":"<digest>"`},
 	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
 	{regexp.MustCompile(`"position":"A[\w-]+"`), `"position":"<position>"`},
@@ -152,7 +153,8 @@ var volatile = []struct {
 	{regexp.MustCompile(` +`), " "},
 }
 
-// steady brings text into a form that does not depend on the time, the node or the spelling of JSON.
+// steady brings text into a form that does not depend on the time, the node or the spelling of
+// JSON.
 func steady(text string) string {
 	var out []string
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {

@@ -59,9 +59,10 @@ func jsonLine(message proto.Message) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// recordLine returns an event as jsonLine does, with its payload as the bytes that were stored (ENV-8): as an object, or
-// where a line cannot hold them, since they have line breaks or blanks around them, as payloadJson in base64. What it was
-// without these has another digest, and could not be imported.
+// recordLine returns an event as jsonLine does, with its payload as the bytes that were stored
+// (ENV-8): as an object, or where a line cannot hold them, since they have line breaks or blanks
+// around them, as payloadJson in base64. What it was without these has another digest, and could
+// not be imported.
 func recordLine(record *runlogv1.EventRecord) ([]byte, error) {
 	form, ok := record.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
 	if !ok {

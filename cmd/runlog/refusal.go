@@ -13,8 +13,8 @@ import (
 // maxViolationsShown keeps an error a line that can be read.
 const maxViolationsShown = 5
 
-// explainReason puts a refusal on one line. Violations say what is wrong and what to do for each field,
-// the message only for the first.
+// explainReason puts a refusal on one line. Violations say what is wrong and what to do for each
+// field, the message only for the first.
 func explainReason(reason, message string, violations []client.Violation) string {
 	if len(violations) == 0 {
 		return reason + ": " + message
@@ -50,8 +50,8 @@ func refusesInput(e *client.Error) bool {
 	}
 }
 
-// refusedEvents returns why the events of a request of n were refused, by index; empty when the server
-// blamed none of them.
+// refusedEvents returns why the events of a request of n were refused, by index; empty when the
+// server blamed none of them.
 func refusedEvents(e *client.Error, n int) map[int]string {
 	byIndex := make(map[int][]client.Violation)
 	for _, v := range e.Violations {

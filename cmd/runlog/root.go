@@ -121,8 +121,8 @@ func runRoot(cmd *cobra.Command, args []string) error {
 	return usageError("unknown command %q; %s", args[0], hint)
 }
 
-// dial prepares the client. A server that has never answered is given up after a moment, one that has
-// is waited for until --timeout: it restarts, or elects a leader.
+// dial prepares the client. A server that has never answered is given up after a moment, one that
+// has is waited for until --timeout: it restarts, or elects a leader.
 func (a *app) dial() (*client.Client, error) {
 	c, err := client.Dial(a.server, client.Options{
 		MaxAttempts:   30,

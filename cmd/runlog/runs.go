@@ -189,8 +189,8 @@ func scope(of interface {
 	return of.GetTenantId() + " / " + of.GetProjectId() + " / " + of.GetEnvironmentId()
 }
 
-// planText shows a plan by id, version and place. id and version stand in for those that ref, which may
-// be nil, does not name.
+// planText shows a plan by id, version and place. id and version stand in for those that ref, which
+// may be nil, does not name.
 func planText(ref *runlogv1.PlanRef, id, version string) string {
 	if id == "" {
 		id, version = ref.GetPlanId(), ref.GetPlanVersion()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFirstOf: a list that is cut says so, one that ends there does not, and an error is no further thing.
+// TestFirstOf: a list that is cut says so, one that ends there does not, and an error is no further
+// thing.
 func TestFirstOf(t *testing.T) {
 	things := func(n int, end error) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {

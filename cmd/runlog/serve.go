@@ -264,7 +264,8 @@ func serve(ctx context.Context, opts server.Options) error {
 	log := opts.Logger
 	opts.Registry = prometheus.NewRegistry()
 	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Fail-stop: nothing may be written, answered or flushed by a node whose data is in doubt (D10).
+	// Fail-stop: nothing may be written, answered or flushed by a node whose data is in doubt
+	// (D10).
 	opts.Fail = func(err error) {
 		log.Error("the node stops itself", "err", err)
 		os.Exit(int(exitFailed))
@@ -306,12 +307,12 @@ func serve(ctx context.Context, opts server.Options) error {
 // stopLimit is how long a stop may take.
 const stopLimit = 10 * time.Second
 
-// gcPercent lets the heap grow to five times what lives in it, as far as the memory limit allows: Go's default
-// of twice costs an append a fifth of its time.
+// gcPercent lets the heap grow to five times what lives in it, as far as the memory limit allows:
+// Go's default of twice costs an append a fifth of its time.
 const gcPercent = 400
 
-// tuneCollector keeps the process within its memory. What the Go runtime does not count, its binary and the
-// kernel's buffers, gets a tenth. An operator who sets GOGC or GOMEMLIMIT knows better.
+// tuneCollector keeps the process within its memory. What the Go runtime does not count, its binary
+// and the kernel's buffers, gets a tenth. An operator who sets GOGC or GOMEMLIMIT knows better.
 func tuneCollector(memory int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

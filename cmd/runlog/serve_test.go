@@ -31,7 +31,8 @@ func serveFailure(t *testing.T, env []string, args ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), text
 }
 
-// TestServeRefusals: a node that cannot start says why and what to do, in one line, and touches nothing.
+// TestServeRefusals: a node that cannot start says why and what to do, in one line, and touches
+// nothing.
 func TestServeRefusals(t *testing.T) {
 	t.Run("data directory in use", func(t *testing.T) {
 		dir := t.TempDir()

@@ -76,8 +76,9 @@ func (t *table) write(cells []string) {
 	fmt.Fprintln(t.out, cut(cells[last], room))
 }
 
-// list writes at most limit (0: all) of the things that seq yields, as JSON lines or as a table. What
-// came before an error is written; an error on the first thing writes nothing, not even the heads.
+// list writes at most limit (0: all) of the things that seq yields, as JSON lines or as a table.
+// What came before an error is written; an error on the first thing writes nothing, not even the
+// heads.
 func list[T any](a *app, seq iter.Seq2[T, error], limit uint64,
 	line func(T) ([]byte, error), cells func(T) []string, heads ...string,
 ) error {

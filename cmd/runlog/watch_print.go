@@ -30,8 +30,9 @@ const (
 	runLineOfMany = "%-24s  %-24s  %-8v  %-10s  %s\n"
 )
 
-// message prints what a watch of one run tells, and returns the run's status, where it tells that. The end of the
-// catch-up tells where the run is; that counts for one that had ended before --after-seq.
+// message prints what a watch of one run tells, and returns the run's status, where it tells that.
+// The end of the catch-up tells where the run is; that counts for one that had ended before
+// --after-seq.
 func (p *watchPrinter) message(res *runlogv1.WatchRunResponse) (runlogv1.RunStatus_Value, error) {
 	switch kind := res.GetKind().(type) {
 	case *runlogv1.WatchRunResponse_Watermark:

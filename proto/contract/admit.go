@@ -7,8 +7,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// MaxViolations bounds the answer to a request in which everything is wrong; what is beyond it shows
-// once the first ones are mended. The error then says truncated=true.
+// MaxViolations bounds the answer to a request in which everything is wrong; what is beyond it
+// shows once the first ones are mended. The error then says truncated=true.
 const MaxViolations = 100
 
 // Metadata keys of the errors made here.
@@ -23,9 +23,9 @@ const (
 
 // ValidateAll validates the 1 to 1,000 events of one request (APP-3). All of them are valid, or the
 // error is an *Error with the violations of every event, their fields prefixed as in
-// "events[3].stepId". Its reason is that of the first violation, and its metadata name the first bad
-// event as index, the derived key as expected_key, the payload limit as max_bytes, the path at which
-// the server has the schema as schema, where they apply.
+// "events[3].stepId". Its reason is that of the first violation, and its metadata name the first
+// bad event as index, the derived key as expected_key, the payload limit as max_bytes, the path at
+// which the server has the schema as schema, where they apply.
 func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
 		return nil, WrongCount(n)
@@ -74,8 +74,8 @@ func WrongCount(events int) *Error {
 	}})
 }
 
-// NewError makes the error of a list of violations, which is not empty. Its reason is that of the first.
-// What is beyond the bound on an answer is left out, and the metadata say truncated.
+// NewError makes the error of a list of violations, which is not empty. Its reason is that of the
+// first. What is beyond the bound on an answer is left out, and the metadata say truncated.
 func NewError(bad []Violation) *Error {
 	metadata := make(map[string]string)
 	if len(bad) > MaxViolations {

@@ -68,8 +68,8 @@ func BenchmarkCheckObject(b *testing.B) {
 	})
 }
 
-// BenchmarkSchema compares the one pass over a payload's bytes, syntax included, with what else there is:
-// the closer look, and the JSON Schema library with the decoding that it needs.
+// BenchmarkSchema compares the one pass over a payload's bytes, syntax included, with what else
+// there is: the closer look, and the JSON Schema library with the decoding that it needs.
 func BenchmarkSchema(b *testing.B) {
 	started := payloadOf(b, flatRunStarted)
 	for _, c := range []struct {

@@ -17,8 +17,8 @@ const (
 	windowTag   = "runlog/window/1\x00"
 )
 
-// Numbers of the canonical fields. They are those of EventWrite on the wire, but fixed here: a change
-// of the wire would not change them.
+// Numbers of the canonical fields. They are those of EventWrite on the wire, but fixed here: a
+// change of the wire would not change them.
 const (
 	fieldEventID          = 1
 	fieldEventType        = 2
@@ -39,7 +39,8 @@ const (
 	fieldContractVersion  = 17
 )
 
-// canonicalStack is enough for the canonical bytes of nearly every event; a longer one is allocated.
+// canonicalStack is enough for the canonical bytes of nearly every event; a longer one is
+// allocated.
 const canonicalStack = 1024
 
 // AppendCanonical appends the canonical envelope bytes of the event (APP-11): the 18 bytes
@@ -67,10 +68,10 @@ const canonicalStack = 1024
 //	16 parentEventId     text, where the event has one
 //	17 contractVersion   text, "2.0.0" or "1.1", always there
 //
-// Text is UTF-8 as the producer sent it. A field that a sparse 1.1 event left out (Absent) is skipped,
-// whether or not it has been filled in from the run since: what is inherited is no part of the record
-// (ENV-1). What the event took from its own payload is present. The payload is not part of the bytes;
-// its digest follows them in the record digest.
+// Text is UTF-8 as the producer sent it. A field that a sparse 1.1 event left out (Absent) is
+// skipped, whether or not it has been filled in from the run since: what is inherited is no part of
+// the record (ENV-1). What the event took from its own payload is present. The payload is not part
+// of the bytes; its digest follows them in the record digest.
 func (e *Event) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, envelopeTag...)
 	dst = appendField(dst, fieldEventID, e.EventID[:])
@@ -88,8 +89,8 @@ func (e *Event) PayloadDigest() Digest {
 	return sha256.Sum256(e.Payload)
 }
 
-// Digests returns the payload digest and the record digest: SHA-256 over the canonical envelope bytes
-// followed by the 32 bytes of the payload digest (APP-11).
+// Digests returns the payload digest and the record digest: SHA-256 over the canonical envelope
+// bytes followed by the 32 bytes of the payload digest (APP-11).
 func (e *Event) Digests() (payload, record Digest) {
 	payload = e.PayloadDigest()
 	var stack [canonicalStack]byte
@@ -98,8 +99,8 @@ func (e *Event) Digests() (payload, record Digest) {
 }
 
 // ChainDigest returns the link of a record in its run's chain (APP-11): SHA-256 over the 15 bytes
-// "runlog/chain/1\x00", the run's previous chain digest (32 zero bytes before its first record), the
-// record digest, runSeq (8 bytes, big endian) and persistedAt (nanoseconds since
+// "runlog/chain/1\x00", the run's previous chain digest (32 zero bytes before its first record),
+// the record digest, runSeq (8 bytes, big endian) and persistedAt (nanoseconds since
 // 1970-01-01T00:00:00Z, 8 bytes, big endian two's complement).
 func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
 	var stack [len(chainTag) + 2*sha256.Size + 16]byte
@@ -111,11 +112,12 @@ func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
 	return sha256.Sum256(b)
 }
 
-// WindowDigest returns the digest of a window's events up to one (READ-4): SHA-256 over the 16 bytes
-// "runlog/window/1\x00", the digest up to the event before (32 zero bytes before the first), and the event's record
-// digest, runSeq, persistedAt, importedAt (0 where it was not imported; all 8 bytes, big endian, times in nanoseconds since
-// 1970-01-01T00:00:00Z), chain digest, and what AppendInherited gives, which is most often nothing. The events are those that
-// the window's filter lets through, in commit order.
+// WindowDigest returns the digest of a window's events up to one (READ-4): SHA-256 over the 16
+// bytes "runlog/window/1\x00", the digest up to the event before (32 zero bytes before the first),
+// and the event's record digest, runSeq, persistedAt, importedAt (0 where it was not imported; all
+// 8 bytes, big endian, times in nanoseconds since 1970-01-01T00:00:00Z), chain digest, and what
+// AppendInherited gives, which is most often nothing. The events are those that the window's filter
+// lets through, in commit order.
 func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persistedAt, importedAt int64, chain Digest) Digest {
 	var stack [canonicalStack]byte
 	b := append(stack[:0], windowTag...)
@@ -128,8 +130,8 @@ func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persisted
 	return sha256.Sum256(e.AppendInherited(b))
 }
 
-// AppendInherited appends what the event did not name and a reader is shown of its run (ENV-1): the absent fields of 4 to
-// 8, in the form that they would have among the canonical bytes.
+// AppendInherited appends what the event did not name and a reader is shown of its run (ENV-1): the
+// absent fields of 4 to 8, in the form that they would have among the canonical bytes.
 func (e *Event) AppendInherited(dst []byte) []byte {
 	for _, f := range [...]struct {
 		bit    Absent

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// goldenEvents are the events of testdata/canonical.golden, whose bytes were made from docs/formats.md by
-// another program.
+// goldenEvents are the events of testdata/canonical.golden, whose bytes were made from
+// docs/formats.md by another program.
 func goldenEvents() map[string]*Event {
 	return map[string]*Event{
 		"full": {
@@ -33,7 +33,8 @@ func goldenEvents() map[string]*Event {
 			IdempotencyKey: DeriveKey(Line2, "r", "", 4294967295, RunQueued, "pl", "v"), KeyDerived: true,
 			EmittedAt: -9223372036000000000, Payload: []byte(`{}`),
 		},
-		// Resolved: the run has filled in what the event left out, and its bytes do not change by it.
+		// Resolved: the run has filled in what the event left out, and its bytes do not change by
+		// it.
 		"sparse": {
 			EventID: [16]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef},
 			Type:    RunPaused, RunID: "run_2026-02-11_abc123", TenantID: "tenant_acme", ProjectID: "proj_marketing",
@@ -111,7 +112,8 @@ func TestAppendCanonicalAppends(t *testing.T) {
 	}
 }
 
-// decodeCanonical reads canonical bytes back, so that a test sees that nothing in them is ambiguous.
+// decodeCanonical reads canonical bytes back, so that a test sees that nothing in them is
+// ambiguous.
 func decodeCanonical(b []byte) (map[byte]string, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(envelopeTag))
 	if !ok {

@@ -12,13 +12,13 @@ import (
 // diverged from the stored event.
 //
 // Payloads are compared as JSON values: the order of members and the spelling of strings do not
-// matter, of duplicate members the last counts, and numbers are compared exactly, as decimals, so that
-// 1, 1.0 and 1e0 are equal and no large integer is rounded. An exponent of more than 18 digits is
-// compared as it is written.
+// matter, of duplicate members the last counts, and numbers are compared exactly, as decimals, so
+// that 1, 1.0 and 1e0 are equal and no large integer is rounded. An exponent of more than 18 digits
+// is compared as it is written.
 //
 // Both events must be resolved: what a sparse 1.1 event left out is compared by the value inherited
-// from the run, so that a duplicate that names a field is not a divergence from one that left it out.
-// Absent and KeyDerived are therefore not compared.
+// from the run, so that a duplicate that names a field is not a divergence from one that left it
+// out. Absent and KeyDerived are therefore not compared.
 func SameContent(a, b *Event) bool {
 	return a.Type == b.Type &&
 		a.RunID == b.RunID &&
@@ -36,8 +36,8 @@ func SameContent(a, b *Event) bool {
 		samePayload(a.Payload, b.Payload)
 }
 
-// samePayload compares two payloads as JSON values. Bytes that are no JSON object, which no validated
-// event holds, equal only themselves.
+// samePayload compares two payloads as JSON values. Bytes that are no JSON object, which no
+// validated event holds, equal only themselves.
 func samePayload(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -53,8 +53,8 @@ func samePayload(a, b []byte) bool {
 	return bytes.Equal(formA, formB)
 }
 
-// appendComparable appends a form of the checked JSON value at b[i] that is equal, byte for byte, for
-// equal values, and returns the position after the value. The form says where it ends:
+// appendComparable appends a form of the checked JSON value at b[i] that is equal, byte for byte,
+// for equal values, and returns the position after the value. The form says where it ends:
 //
 //	{ name value … }   members sorted by name, duplicates removed
 //	[ value … ]

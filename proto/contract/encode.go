@@ -20,10 +20,11 @@ const (
 // maxPathBytes bounds the path of a fault, steps that do not fit are left out.
 const maxPathBytes = 200
 
-// encodeStruct returns the canonical JSON (RFC 8785) of a Struct: members sorted by their UTF-16 code
-// units, numbers in the shortest form that ECMAScript writes, no white space, no escape that is not
-// needed. The same Struct always gives the same bytes. The path of a fault is a JSON Pointer (RFC 6901)
-// from the Struct, such as "/list/2/ratio"; it is empty for a fault of the Struct itself.
+// encodeStruct returns the canonical JSON (RFC 8785) of a Struct: members sorted by their UTF-16
+// code units, numbers in the shortest form that ECMAScript writes, no white space, no escape that
+// is not needed. The same Struct always gives the same bytes. The path of a fault is a JSON Pointer
+// (RFC 6901) from the Struct, such as "/list/2/ratio"; it is empty for a fault of the Struct
+// itself.
 func encodeStruct(s *structpb.Struct) (json []byte, path, fault string) {
 	e := structEncoder{out: make([]byte, 0, 256)}
 	e.object(s, 1)
@@ -152,8 +153,8 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// appendDouble appends a finite number as ECMAScript's Number.prototype.toString writes it (RFC 8785,
-// section 3.2.2.3): plain from 1e-6 up to below 1e21, else with an exponent; minus zero is 0.
+// appendDouble appends a finite number as ECMAScript's Number.prototype.toString writes it (RFC
+// 8785, section 3.2.2.3): plain from 1e-6 up to below 1e21, else with an exponent; minus zero is 0.
 func appendDouble(dst []byte, f float64) []byte {
 	if f == 0 {
 		return append(dst, '0')
@@ -170,8 +171,8 @@ func appendDouble(dst []byte, f float64) []byte {
 	return dst
 }
 
-// compareUTF16 compares by UTF-16 code units, as RFC 8785 sorts members. It differs from the order of
-// the UTF-8 bytes only where characters beyond U+FFFF meet U+E000 to U+FFFF.
+// compareUTF16 compares by UTF-16 code units, as RFC 8785 sorts members. It differs from the order
+// of the UTF-8 bytes only where characters beyond U+FFFF meet U+E000 to U+FFFF.
 func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		x, n := utf8.DecodeRuneInString(a)

@@ -13,8 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// envelopeValues are values of the envelope's members in JSON, good and bad ones. What the schema cannot
-// say, or the server takes beyond it, is left to TestENV1SchemaOfTheEnvelopeIsNarrower.
+// envelopeValues are values of the envelope's members in JSON, good and bad ones. What the schema
+// cannot say, or the server takes beyond it, is left to TestENV1SchemaOfTheEnvelopeIsNarrower.
 var envelopeValues = map[string][]string{
 	"eventId":          {`"018f4e7a-1c2b-7def-8123-456789abcdef"`, `"018F4E7A-1C2B-7DEF-8123-456789ABCDEF"`, `"018f4e7a"`, `7`},
 	"eventType":        {`"StepFailed"`, `"StepAttested"`, `"RunStarted"`, `"RunPaused"`, `"SignalAccepted"`, `"Custom"`, `""`, `"a|b"`, `[]`},
@@ -44,8 +44,8 @@ var envelopeValues = map[string][]string{
 const flatPayload = `{"status":"RUNNING","engineRunRef":"r","engineType":"mock","startedAt":"2026-02-11T10:30:00Z",` +
 	`"planRef":{"uri":"u","sha256":"s","schemaVersion":"1","planId":"p","planVersion":"1"},"context":{"tenantId":"t","projectId":"p","environmentId":"e"}}`
 
-// The schemas of the envelope, with those of the payloads that they refer to, take what the gate takes,
-// in both shapes of 1.1.
+// The schemas of the envelope, with those of the payloads that they refer to, take what the gate
+// takes, in both shapes of 1.1.
 func TestENV1SchemaOfTheEnvelopeAgreesWithTheGate(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
 	const texts = 4000
@@ -112,7 +112,8 @@ func makeEnvelope(random *rand.Rand, line Line) ([]byte, Line) {
 		}
 	}
 	if flat {
-		delete(members, "payload") // One shape or the other: both at once is what the schema leaves out.
+		// One shape or the other: both at once is what the schema leaves out.
+		delete(members, "payload")
 	} else if line == Line11 {
 		delete(members, "note")
 		delete(members, "occurredAt")
@@ -127,8 +128,8 @@ func makeEnvelope(random *rand.Rand, line Line) ([]byte, Line) {
 	return text, line
 }
 
-// What the server takes and the schema does not: other spellings. What the schema takes and the server
-// does not: what JSON Schema cannot count.
+// What the server takes and the schema does not: other spellings. What the schema takes and the
+// server does not: what JSON Schema cannot count.
 func TestENV1SchemaOfTheEnvelopeIsNarrower(t *testing.T) {
 	base := strings.TrimSuffix(string(eventLine(t, Line2, RunPaused, `{}`, false)), "}")
 	for name, c := range map[string]struct {

@@ -18,8 +18,8 @@ func (l Line) String() string {
 	return "2.0.0"
 }
 
-// ParseLine returns the line that a contractVersion names; 2.x when it is empty, as for an event that
-// names none.
+// ParseLine returns the line that a contractVersion names; 2.x when it is empty, as for an event
+// that names none.
 func ParseLine(version string) (Line, bool) {
 	switch version {
 	case "", "2.0.0":

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// seedEvents are the events that the documents behind the contract show, with what a line needs beside
-// them to be a 1.1 event for this server. A producer of that line may write every one of them.
+// seedEvents are the events that the documents behind the contract show, with what a line needs
+// beside them to be a 1.1 event for this server. A producer of that line may write every one of
+// them.
 var seedEvents = []struct {
 	name, line string
 	want       Event // the fields that say what the event means
@@ -53,7 +54,8 @@ var seedPayloads = []struct{ eventType, payload string }{
 	{StepFailed, `{"error": {"category": "VALIDATION_ERROR", "code": "PLAN_INTEGRITY_VALIDATION_FAILED",
 		"message": "Plan hash mismatch: expected sha256 does not match downloaded content", "retryable": false,
 		"details": {"expectedSha256": "e3b0", "actualSha256": "e3b1", "planUri": "s3://bucket/plan", "planId": "p", "planVersion": "1"}}}`},
-	// Compute substrate, section 4.2: the contract of a step that waits; section 7.1: its attestation.
+	// Compute substrate, section 4.2: the contract of a step that waits; section 7.1: its
+	// attestation.
 	{StepWaitingForAttestation, `{"contract": {"executor": "excel_farm", "inputs": ["model_inputs.parquet", "calendar_snapshot"], "outputs": ["model_outputs.xlsx"],
 		"verification": "operator_attest", "notes": "Refresh model outputs; attach workbook from S3."}}`},
 	{StepAttested, `{"attested_by": "jed", "outcome": "SUCCESS", "notes": "Workbook refreshed and uploaded.",
@@ -93,8 +95,8 @@ func TestEveryExampleOfTheSeedsENV1ENV5(t *testing.T) {
 	}
 }
 
-// readByReducer are payloads with every field that the reducer reads (projector/payload.go), in each of
-// its forms: none of them may be refused at the gate.
+// readByReducer are payloads with every field that the reducer reads (projector/payload.go), in
+// each of its forms: none of them may be refused at the gate.
 var readByReducer = []struct{ eventType, payload string }{
 	{RunStarted, `{"status":"RUNNING","engineRunRef":"r","engineType":"temporal","startedAt":"2026-02-11T10:30:00Z","context":{"tenantId":"t","projectId":"p","environmentId":"e"},
 		"planRef":{"uri":"u","sha256":"s","schemaVersion":"v1","planId":"p","planVersion":"1","sizeBytes":12,"compression":"gzip"}}`},
@@ -140,8 +142,8 @@ func TestENV5QuickstartHistoriesAreValid(t *testing.T) {
 	}
 }
 
-// checkExampleEvent requires that an event is taken by the gate, and by the schema of its envelope. A
-// sparse one may leave out what its request says.
+// checkExampleEvent requires that an event is taken by the gate, and by the schema of its envelope.
+// A sparse one may leave out what its request says.
 func checkExampleEvent(t *testing.T, text []byte, sparse bool) {
 	t.Helper()
 	w, err := ParseEvent(text)
@@ -160,7 +162,8 @@ func checkExampleEvent(t *testing.T, text []byte, sparse bool) {
 	}
 }
 
-// The events and records that the pages of the repository show are valid, but for the one that shows a refusal.
+// The events and records that the pages of the repository show are valid, but for the one that
+// shows a refusal.
 func TestENV5DocumentedExamplesAreValid(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

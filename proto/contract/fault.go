@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// NameFault says why s cannot be an id or a name such as runId or planId; empty when it can. A name is
-// 1 to 256 bytes of UTF-8 without a control character and without the vertical bar, which separates
-// the parts of the idempotency key (ENV-3).
+// NameFault says why s cannot be an id or a name such as runId or planId; empty when it can. A name
+// is 1 to 256 bytes of UTF-8 without a control character and without the vertical bar, which
+// separates the parts of the idempotency key (ENV-3).
 func NameFault(s string) string {
 	if s == "" {
 		return "is required"
@@ -20,8 +20,8 @@ func NameFault(s string) string {
 	return TextFault(s)
 }
 
-// TextFault says why s cannot be a text of the envelope, which is at most 256 bytes of UTF-8 without
-// control characters; empty when it can.
+// TextFault says why s cannot be a text of the envelope, which is at most 256 bytes of UTF-8
+// without control characters; empty when it can.
 func TextFault(s string) string {
 	if len(s) > maxTextBytes {
 		return fmt.Sprintf("is %d bytes long: send at most %d", len(s), maxTextBytes)

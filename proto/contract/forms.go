@@ -8,8 +8,8 @@ type textForm struct {
 }
 
 // textForms are the forms that payload schemas may ask for. The pattern beside date-time is for
-// validators that take formats as annotations, which draft 2020-12 lets them: it says all of RFC 3339
-// but the ranges, the days of the months and the leap seconds.
+// validators that take formats as annotations, which draft 2020-12 lets them: it says all of RFC
+// 3339 but the ranges, the days of the months and the leap seconds.
 var textForms = [...]textForm{
 	{
 		pattern: "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
@@ -33,8 +33,8 @@ func isSHA256(text []byte) bool {
 	return len(text) == 64
 }
 
-// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A 60th second may stand
-// only where UTC has it, at the end of a day; whether that day had one is not asked.
+// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A 60th second may
+// stand only where UTC has it, at the end of a day; whether that day had one is not asked.
 func isDateTime(text []byte) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(text) <= seconds || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
@@ -81,7 +81,8 @@ func zoneMinutes(zone []byte) (east int, ok bool) {
 	return east, true
 }
 
-// twoDigits returns the number that two digits write, and what is far below zero when they are none.
+// twoDigits returns the number that two digits write, and what is far below zero when they are
+// none.
 func twoDigits(text []byte) int {
 	const none = -100000
 	tens, ones := int(text[0])-'0', int(text[1])-'0'
@@ -91,7 +92,8 @@ func twoDigits(text []byte) int {
 	return tens*10 + ones
 }
 
-// daysIn returns the length of a month of the proleptic Gregorian calendar, 0 for a month that is none.
+// daysIn returns the length of a month of the proleptic Gregorian calendar, 0 for a month that is
+// none.
 func daysIn(year, month int) int {
 	switch month {
 	case 4, 6, 9, 11:

@@ -10,7 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// The forms of text mean what pattern and format mean to the library, on texts that are nearly right.
+// The forms of text mean what pattern and format mean to the library, on texts that are nearly
+// right.
 func TestENV5TextForms(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for i := range textForms {

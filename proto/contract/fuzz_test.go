@@ -50,7 +50,8 @@ func FuzzParseEvent(f *testing.F) {
 		if err != nil || !proto.Equal(w, again) {
 			t.Fatalf("the envelope form %s reads as %v (%v), want %v", flat, again, err, w)
 		}
-		// proto-JSON is narrower in the payload (duplicates, numbers, half pairs), never wider here.
+		// proto-JSON is narrower in the payload (duplicates, numbers, half pairs), never wider
+		// here.
 		var viaHTTP runlogv1.EventWrite
 		if protojson.Unmarshal(flat, &viaHTTP) == nil {
 			viaHTTP.PayloadForm, w.PayloadForm = nil, nil

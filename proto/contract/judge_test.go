@@ -15,8 +15,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// judges are the embedded schemas as a JSON Schema library understands them, by "line/name". Formats
-// are asserted; nothing is loaded from elsewhere.
+// judges are the embedded schemas as a JSON Schema library understands them, by "line/name".
+// Formats are asserted; nothing is loaded from elsewhere.
 var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
@@ -66,8 +66,8 @@ func judged(line Line, name string, text []byte) (valid bool, pointers []string)
 	return false, tidy(places(nil, fault))
 }
 
-// places gathers the JSON Pointers of what the library complains about. A missing member is at its own
-// pointer, as runlog has it, and an anyOf at that of the object.
+// places gathers the JSON Pointers of what the library complains about. A missing member is at its
+// own pointer, as runlog has it, and an anyOf at that of the object.
 func places(to []string, e *jsonschema.ValidationError) []string {
 	at := pointer(e.InstanceLocation)
 	switch k := e.ErrorKind.(type) {
@@ -118,9 +118,9 @@ func eventOf(line Line, eventType string, payload []byte) *runlogv1.EventWrite {
 	})
 }
 
-// checkAgainstJudge requires that what runs over bytes and the library, which sees what encoding/json
-// makes of them, say the same about a payload of a known type: whether it is valid, and which pointers
-// are not. It reports whether there was a JSON object to judge.
+// checkAgainstJudge requires that what runs over bytes and the library, which sees what
+// encoding/json makes of them, say the same about a payload of a known type: whether it is valid,
+// and which pointers are not. It reports whether there was a JSON object to judge.
 func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (object, valid bool) {
 	t.Helper()
 	r := payloadRule(line, eventType)
@@ -197,7 +197,8 @@ func TestENV5EveryKnownTypeHasSchemas(t *testing.T) {
 	}
 }
 
-// The definitions that several schemas of a line repeat, so that each file stands alone, are the same.
+// The definitions that several schemas of a line repeat, so that each file stands alone, are the
+// same.
 func TestENV5SchemasShareTheirDefinitions(t *testing.T) {
 	for _, line := range []Line{Line2, Line11} {
 		first := make(map[string]string)

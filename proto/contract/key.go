@@ -12,8 +12,8 @@ const runStep = "RUN"
 // keyText is an idempotency key: 64 lower-case hexadecimal digits.
 type keyText [2 * sha256.Size]byte
 
-// DeriveKey returns the idempotency key of an event: lower-case hex of SHA-256 over its parts joined
-// by single vertical bars (IDM-1 to IDM-4). The parts are, in this order,
+// DeriveKey returns the idempotency key of an event: lower-case hex of SHA-256 over its parts
+// joined by single vertical bars (IDM-1 to IDM-4). The parts are, in this order,
 //
 //	2.x: runId | stepId, or RUN without one | logicalAttemptId | eventType | planId | planVersion
 //	1.1: the same without planId

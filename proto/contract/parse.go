@@ -12,11 +12,11 @@ import (
 
 // ParseEvent reads one event from a line of JSON: an object in lowerCamel or snake case, either an
 // envelope with its payload (2.x) or, with contractVersion "1.1", a flat event whose other members
-// become the payload. The payload keeps its bytes. A null member is an absent one; 64-bit and 32-bit
-// integers may be decimal strings, as in proto-JSON.
+// become the payload. The payload keeps its bytes. A null member is an absent one; 64-bit and
+// 32-bit integers may be decimal strings, as in proto-JSON.
 //
-// It does not validate: see ValidateAll. The error is an *Error whose violations name the field, or,
-// when the line is not JSON, the byte (metadata offset).
+// It does not validate: see ValidateAll. The error is an *Error whose violations name the field,
+// or, when the line is not JSON, the byte (metadata offset).
 func ParseEvent(line []byte) (*runlogv1.EventWrite, error) {
 	p, err := part(line)
 	if err != nil {
@@ -121,8 +121,8 @@ func setTime(dst **timestamppb.Timestamp, raw []byte) string {
 	return ""
 }
 
-// isStrictTime refuses what time.Parse takes beyond RFC 3339: an hour of one digit, a decimal comma,
-// an offset out of range; and digits beyond the ninth, which it drops in silence.
+// isStrictTime refuses what time.Parse takes beyond RFC 3339: an hour of one digit, a decimal
+// comma, an offset out of range; and digits beyond the ninth, which it drops in silence.
 func isStrictTime(text string) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(text) <= seconds || text[len("2006-01-02T15")] != ':' {

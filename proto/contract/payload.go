@@ -9,9 +9,9 @@ import (
 // emptyPayload is stored for an event without a payload.
 const emptyPayload = "{}"
 
-// payload takes the payload: JSON bytes as they are (ENV-8), a Struct as canonical JSON, nothing as an
-// empty object. Only a payload that is a JSON object of a legal size, and on a known type valid by its
-// schema (ENV-5), is set.
+// payload takes the payload: JSON bytes as they are (ENV-8), a Struct as canonical JSON, nothing as
+// an empty object. Only a payload that is a JSON object of a legal size, and on a known type valid
+// by its schema (ENV-5), is set.
 func (c *checker) payload() {
 	if s, ok := c.w.GetPayloadForm().(*runlogv1.EventWrite_Payload); ok {
 		c.structPayload(s)
@@ -49,8 +49,8 @@ func (c *checker) takePayload(b []byte) {
 	c.e.Payload = b
 }
 
-// rule returns what the schema of the event's type says about its payload; nil for an unknown type, of
-// which nothing is asked (ENV-6), and for an event of no known line.
+// rule returns what the schema of the event's type says about its payload; nil for an unknown type,
+// of which nothing is asked (ENV-6), and for an event of no known line.
 func (c *checker) rule() *rule {
 	if c.noLine {
 		return nil
@@ -95,8 +95,9 @@ func (c *checker) payloadHidesKey() {
 	}
 }
 
-// fillFromPayload takes what a 1.1 RunStarted says about scope and plan in its payload and not on its
-// envelope (ENV-1). Its schema requires the five to be there, and to be strings that are not empty.
+// fillFromPayload takes what a 1.1 RunStarted says about scope and plan in its payload and not on
+// its envelope (ENV-1). Its schema requires the five to be there, and to be strings that are not
+// empty.
 func (c *checker) fillFromPayload() {
 	e, w := &c.e, c.w
 	context, _ := lookup(e.Payload, "context")

@@ -37,8 +37,8 @@ const (
 	ReasonResumeTokenInvalid     Reason = "RESUME_TOKEN_INVALID"
 )
 
-// The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies have no
-// counterpart in gRPC.
+// The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies
+// have no counterpart in gRPC.
 const (
 	ReasonRouteNotFound    Reason = "ROUTE_NOT_FOUND"
 	ReasonMethodNotAllowed Reason = "METHOD_NOT_ALLOWED"
@@ -183,14 +183,15 @@ type Violation struct {
 	// "events[3].payload/error/message". Empty means the text as a whole.
 	Field  string
 	Reason Reason
-	// Description says what is wrong and what to do. It is valid UTF-8 and quotes little of the input.
+	// Description says what is wrong and what to do. It is valid UTF-8 and quotes little of the
+	// input.
 	Description string
 	// Expected is the derived key, on ReasonKeyMismatch.
 	Expected string
 }
 
-// Error is a refusal or failure in the terms of the contract. The edge makes a gRPC status and an HTTP
-// answer of it.
+// Error is a refusal or failure in the terms of the contract. The edge makes a gRPC status and an
+// HTTP answer of it.
 type Error struct {
 	Reason     Reason
 	Message    string
@@ -198,8 +199,8 @@ type Error struct {
 	Metadata   map[string]string
 	// RetryAfter is when to try again; 0 says nothing.
 	RetryAfter time.Duration
-	// DeadlineExceeded marks the OUTCOME_UNKNOWN of a call that ran out of time, the one reason with
-	// two codes.
+	// DeadlineExceeded marks the OUTCOME_UNKNOWN of a call that ran out of time, the one reason
+	// with two codes.
 	DeadlineExceeded bool
 }
 

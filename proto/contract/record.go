@@ -23,13 +23,15 @@ type Record struct {
 	PlanID, PlanVersion string
 }
 
-// ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event as ParseEvent reads
-// it, of either contract line, with runSeq and persistedAt beside it. Of the other members that reading an event
-// adds, payloadDigest and recordDigest are returned, inherited says which fields the producer had left out, and
-// importedAt and chainDigest, which belong to where the record was read, are dropped. A payload may be payloadJson instead,
-// its bytes in base64, as export files have those that a line cannot hold.
+// ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
+// as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
+// other members that reading an event adds, payloadDigest and recordDigest are returned, inherited
+// says which fields the producer had left out, and importedAt and chainDigest, which belong to
+// where the record was read, are dropped. A payload may be payloadJson instead, its bytes in
+// base64, as export files have those that a line cannot hold.
 //
-// It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's is.
+// It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
+// is.
 func ParseRecord(line []byte) (Record, error) {
 	all, err := topLevel(line)
 	if err != nil {
@@ -98,7 +100,8 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// recordField returns the lowerCamel name of what a record has beside its event, empty for all else.
+// recordField returns the lowerCamel name of what a record has beside its event, empty for all
+// else.
 func recordField(name string) string {
 	switch name {
 	case "runSeq", "run_seq":
@@ -147,7 +150,8 @@ func setStamp(dst *int64, raw []byte) string {
 	return ""
 }
 
-// setBytes takes the JSON object that base64 stands for; whether it is one, the validation of the event tells.
+// setBytes takes the JSON object that base64 stands for; whether it is one, the validation of the
+// event tells.
 func setBytes(dst *[]byte, raw []byte) string {
 	if raw[0] == '"' {
 		if b, err := base64.StdEncoding.DecodeString(unquote(raw)); err == nil && len(b) > 0 {
@@ -188,7 +192,8 @@ func (r *Record) leaveOut(inherited []byte) string {
 	return ""
 }
 
-// DigestFaults compares the digests that the record brings along with those of its validated event (APP-11).
+// DigestFaults compares the digests that the record brings along with those of its validated event
+// (APP-11).
 func (r *Record) DigestFaults(e *Event) (bad []Violation) {
 	payload, record := e.Digests()
 	for _, d := range [...]struct {

@@ -9,8 +9,8 @@ import (
 const recordLine = `{"eventId":"0190b5a4-3c2e-7d11-8a4f-1b2c3d4e5f60","eventType":"RunPaused","runId":"r","logicalAttemptId":1,` +
 	`"emittedAt":"2026-02-11T10:31:00Z","runSeq":"17","persistedAt":"2026-02-11T10:31:00.123456789Z"}`
 
-// TestParseRecord: what a record has beside its event is taken apart from it, on both contract lines, and what belongs to
-// where it was read is dropped (APP-1, APP-5, APP-11, ENV-1).
+// TestParseRecord: what a record has beside its event is taken apart from it, on both contract
+// lines, and what belongs to where it was read is dropped (APP-1, APP-5, APP-11, ENV-1).
 func TestParseRecord(t *testing.T) {
 	for name, more := range map[string]string{
 		"2.x":               ``,

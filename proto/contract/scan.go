@@ -31,9 +31,9 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// checkObject reports whether b is one JSON object (RFC 8259) in valid UTF-8, with white space around
-// it at most, nested at most MaxDepth levels. It returns the fault and its position. It neither
-// allocates nor recurses.
+// checkObject reports whether b is one JSON object (RFC 8259) in valid UTF-8, with white space
+// around it at most, nested at most MaxDepth levels. It returns the fault and its position. It
+// neither allocates nor recurses.
 func checkObject(b []byte) (pos int, fault string) {
 	start := skipSpace(b, 0)
 	if start == len(b) || b[start] != '{' {
@@ -49,14 +49,14 @@ func checkObject(b []byte) (pos int, fault string) {
 	return end, ""
 }
 
-// scanValue walks over the value that begins at b[i], white space before it included, and returns the
-// position after it, or that of its fault.
+// scanValue walks over the value that begins at b[i], white space before it included, and returns
+// the position after it, or that of its fault.
 func scanValue(b []byte, i int) (int, string) {
 	return scanWithin(b, i, MaxDepth)
 }
 
-// scanWithin is scanValue for a value that lies within others, which leave it room for so many arrays
-// and objects within each other, at most MaxDepth.
+// scanWithin is scanValue for a value that lies within others, which leave it room for so many
+// arrays and objects within each other, at most MaxDepth.
 func scanWithin(b []byte, i, room int) (int, string) {
 	var objects uint64 // Bit d is set where the container at depth d is an object.
 	depth := 0
@@ -100,8 +100,8 @@ func scanWithin(b []byte, i, room int) (int, string) {
 	}
 }
 
-// scanAfter walks from the end of a value over the brackets that close there and, when a container is
-// still open, over the comma and the member name to the place where the next value begins.
+// scanAfter walks from the end of a value over the brackets that close there and, when a container
+// is still open, over the comma and the member name to the place where the next value begins.
 func scanAfter(b []byte, i, depth int, objects uint64) (int, int, string) {
 	for depth > 0 {
 		i = skipSpace(b, i)

@@ -9,15 +9,16 @@ import (
 	"sync"
 )
 
-// The JSON Schemas (draft 2020-12) of both lines: one file a known event type, for its payload (ENV-5),
-// and EventWrite and EventRecord for the envelope. They are the truth. What runs over payloads is
-// compiled from them, and tests hold it against a JSON Schema library. docs/schemas.md shows them.
+// The JSON Schemas (draft 2020-12) of both lines: one file a known event type, for its payload
+// (ENV-5), and EventWrite and EventRecord for the envelope. They are the truth. What runs over
+// payloads is compiled from them, and tests hold it against a JSON Schema library. docs/schemas.md
+// shows them.
 //
 //go:embed schemas/*/*.json
 var schemaFiles embed.FS
 
-// Schema returns the JSON Schema of a known event type's payload, or of "EventWrite" or "EventRecord",
-// as it is served under /schemas. The bytes are the caller's.
+// Schema returns the JSON Schema of a known event type's payload, or of "EventWrite" or
+// "EventRecord", as it is served under /schemas. The bytes are the caller's.
 func Schema(line Line, name string) ([]byte, bool) {
 	b, err := schemaFiles.ReadFile("schemas/" + line.String() + "/" + name + ".json")
 	return b, err == nil

@@ -5,10 +5,10 @@ import "bytes"
 // lookCloser is what the methods below return instead of a position for what they cannot decide.
 const lookCloser = -1
 
-// acceptsPayload reports, in one pass over bytes of which nothing is known yet, that they are one JSON
-// object, as checkObject says, and that the rule has nothing against it. False means no more than that
-// it is worth a closer look: something is wrong, or a known member is given twice, or something that
-// the rule speaks about is written in an unusual way. It does not allocate.
+// acceptsPayload reports, in one pass over bytes of which nothing is known yet, that they are one
+// JSON object, as checkObject says, and that the rule has nothing against it. False means no more
+// than that it is worth a closer look: something is wrong, or a known member is given twice, or
+// something that the rule speaks about is written in an unusual way. It does not allocate.
 func (r *rule) acceptsPayload(b []byte) bool {
 	end := r.accepts(b, skipSpace(b, 0), MaxDepth)
 	return end != lookCloser && skipSpace(b, end) == len(b)
@@ -77,8 +77,8 @@ func (r *rule) acceptsObject(b []byte, i, room int) int {
 	}
 }
 
-// acceptsMember walks over the value of a member. A known member that has been seen is left to a closer
-// look: of duplicates the last counts, and this pass may have refused the first for nothing.
+// acceptsMember walks over the value of a member. A known member that has been seen is left to a
+// closer look: of duplicates the last counts, and this pass may have refused the first for nothing.
 func (r *rule) acceptsMember(name, b []byte, i, room int, seen *uint64) int {
 	k := r.find(name)
 	if k < 0 {
@@ -149,8 +149,8 @@ func (r *rule) acceptsArray(b []byte, i, room int) int {
 	}
 }
 
-// acceptsText reports that a string has nothing against the rule. Where the rule looks inside, a string
-// with an escape is left to a closer look.
+// acceptsText reports that a string has nothing against the rule. Where the rule looks inside, a
+// string with an escape is left to a closer look.
 func (r *rule) acceptsText(raw []byte) bool {
 	switch {
 	case r.words != nil:

@@ -14,7 +14,8 @@ const defaultValidations = 6000
 // validations is how many payloads TestENV5SchemaAgreesWithJudgeAtRandom makes.
 var validations = flag.Int("validations", defaultValidations, "payloads to hold against the JSON Schema library")
 
-// Payloads made from a schema are valid, and broken in one place they are refused at that place alone.
+// Payloads made from a schema are valid, and broken in one place they are refused at that place
+// alone.
 func TestENV5MadePayloads(t *testing.T) {
 	for _, name := range knownTypes {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
@@ -25,7 +26,8 @@ func TestENV5MadePayloads(t *testing.T) {
 			if _, valid := checkAgainstJudge(t, line, name, text); !valid {
 				t.Fatalf("%s is not valid: %v", text, payloadRule(line, name).explain(text))
 			}
-			// A site of the payload itself, not of a member, would make it something else than an object.
+			// A site of the payload itself, not of a member, would make it something else than an
+			// object.
 			sites := slices.DeleteFunc(m.sites, func(s site) bool { return s.at == "" })
 			if len(sites) == 0 {
 				return
@@ -41,8 +43,8 @@ func TestENV5MadePayloads(t *testing.T) {
 	}
 }
 
-// What runs over bytes and the library agree about everything that chance comes up with: payloads that
-// are valid, broken in several places, and broken as texts.
+// What runs over bytes and the library agree about everything that chance comes up with: payloads
+// that are valid, broken in several places, and broken as texts.
 func TestENV5SchemaAgreesWithJudgeAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	if *validations == defaultValidations {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A rule is what one place of a schema says about a JSON value, in the form that runs over raw bytes.
-// A nil rule says nothing: any value will do.
+// A rule is what one place of a schema says about a JSON value, in the form that runs over raw
+// bytes. A nil rule says nothing: any value will do.
 //
-// The keywords are those that the payload schemas use and no others: type, required, properties, items,
-// enum and const of strings, minLength 1, minimum 0, the two patterns of forms.go, format date-time,
-// anyOf of required alone, and $ref to $defs. compileSchema refuses all else, so that a schema can
-// never say more than its rule.
+// The keywords are those that the payload schemas use and no others: type, required, properties,
+// items, enum and const of strings, minLength 1, minimum 0, the two patterns of forms.go, format
+// date-time, anyOf of required alone, and $ref to $defs. compileSchema refuses all else, so that a
+// schema can never say more than its rule.
 type rule struct {
 	// kinds are the JSON types that the value may have.
 	kinds kinds

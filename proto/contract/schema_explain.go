@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// explainer finds what a payload that is known to be one JSON object has against its rule, all of it
-// until there are more than MaxViolations. It is the slow half of the judgement: what acceptsPayload
-// has accepted never comes here, and what does may still be valid.
+// explainer finds what a payload that is known to be one JSON object has against its rule, all of
+// it until there are more than MaxViolations. It is the slow half of the judgement: what
+// acceptsPayload has accepted never comes here, and what does may still be valid.
 type explainer struct {
 	// at is the JSON Pointer of the value in hand, with "payload" in front.
 	at  []byte
@@ -185,8 +185,8 @@ func kindOf(raw []byte) kinds {
 	return kindNumber
 }
 
-// maxPlaces is how far an exponent may move the point of a whole number. Beyond, the exact arithmetic
-// of math/big, and so the JSON Schema library that the tests judge by, knows no numbers.
+// maxPlaces is how far an exponent may move the point of a whole number. Beyond, the exact
+// arithmetic of math/big, and so the JSON Schema library that the tests judge by, knows no numbers.
 const maxPlaces = 1_000_000
 
 // isWhole reports whether a checked number has no fraction, however it is written: 1.50e1 has none.

@@ -122,8 +122,8 @@ func TestENV5DuplicateMembers(t *testing.T) {
 	}
 }
 
-// What the schemas say nothing about is free: other members, inline data among them (ENV-7), and times
-// under other names (ENV-4).
+// What the schemas say nothing about is free: other members, inline data among them (ENV-7), and
+// times under other names (ENV-4).
 func TestENV5ExtraFieldsAreKept(t *testing.T) {
 	for _, name := range knownTypes {
 		payload := strings.TrimSuffix(string(minimalPayload(name).PayloadJson), "}")
@@ -145,8 +145,8 @@ func TestENV7AttestationsNameTheirArtifacts(t *testing.T) {
 	expectFields(t, eventOf(Line2, StepCompleted, []byte(`{`+artifacts+`}`)), Options{}, "payload/artifacts/0/kind payload/artifacts/0/sha256")
 }
 
-// One event means the same whichever way it comes: as a line for ParseEvent, or through NormalizeFlat
-// and proto-JSON, as over HTTP.
+// One event means the same whichever way it comes: as a line for ParseEvent, or through
+// NormalizeFlat and proto-JSON, as over HTTP.
 func TestENV5EveryWayInAgrees(t *testing.T) {
 	for _, c := range schemaFaults {
 		for _, flat := range []bool{false, true} {

@@ -19,8 +19,8 @@ type parted struct {
 	line Line
 	// envelope holds the members that are envelope fields, in their order, payload left out.
 	envelope []member
-	// payload is the event's payload as one JSON object: the payload member byte for byte, or, for a
-	// flat 1.1 event, that together with the members that are not envelope fields. nil: none.
+	// payload is the event's payload as one JSON object: the payload member byte for byte, or, for
+	// a flat 1.1 event, that together with the members that are not envelope fields. nil: none.
 	payload []byte
 }
 
@@ -79,9 +79,9 @@ func isServerAssigned(name string) bool {
 	return false
 }
 
-// part takes the JSON text of one event apart. On line 1.1 it moves the members that are no envelope
-// fields into the payload and drops runSeq and persistedAt; on 2.x such members are violations, with
-// ENV-4 for occurredAt. The error is an *Error.
+// part takes the JSON text of one event apart. On line 1.1 it moves the members that are no
+// envelope fields into the payload and drops runSeq and persistedAt; on 2.x such members are
+// violations, with ENV-4 for occurredAt. The error is an *Error.
 func part(text []byte) (parted, error) {
 	all, err := topLevel(text)
 	if err != nil {
@@ -238,10 +238,10 @@ func appendFault(bad []Violation, field, format string, args ...any) []Violation
 	return append(bad, Violation{Field: field, Reason: ReasonInvalidArgumentField, Description: fmt.Sprintf(format, args...)})
 }
 
-// NormalizeFlat turns the JSON text of a flat 1.1 event into the envelope form that proto-JSON reads:
-// every top-level member that is no envelope field moves into payload with its raw bytes, runSeq and
-// persistedAt are dropped. A 2.x event comes back unchanged, once it is known to hold nothing but
-// envelope fields (ENV-4). The error is an *Error.
+// NormalizeFlat turns the JSON text of a flat 1.1 event into the envelope form that proto-JSON
+// reads: every top-level member that is no envelope field moves into payload with its raw bytes,
+// runSeq and persistedAt are dropped. A 2.x event comes back unchanged, once it is known to hold
+// nothing but envelope fields (ENV-4). The error is an *Error.
 func NormalizeFlat(event json.RawMessage) (json.RawMessage, error) {
 	p, err := part(event)
 	if err != nil {

@@ -2,7 +2,8 @@ package contract
 
 import "strings"
 
-// The event types that the contract knows (ENV-2, PRJ-3, PRJ-5). Others are accepted and kept (ENV-6).
+// The event types that the contract knows (ENV-2, PRJ-3, PRJ-5). Others are accepted and kept
+// (ENV-6).
 const (
 	RunQueued                 = "RunQueued"
 	RunApproved               = "RunApproved"
@@ -86,7 +87,8 @@ func TypeCode(name string) uint32 {
 	return 0
 }
 
-// TypeName returns the name of a known event type. It is false for 0 and for codes of a newer release.
+// TypeName returns the name of a known event type. It is false for 0 and for codes of a newer
+// release.
 func TypeName(code uint32) (string, bool) {
 	if code == 0 || code >= uint32(len(typeNames)) {
 		return "", false
@@ -118,8 +120,9 @@ func ScopeOf(name string) Scope {
 	}
 }
 
-// LikelyType returns the known event type that an unknown one seems to mean: the same but for letter case
-// and one typing error. An unknown type is legal (ENV-6), but no snapshot follows from it, so tools may warn.
+// LikelyType returns the known event type that an unknown one seems to mean: the same but for
+// letter case and one typing error. An unknown type is legal (ENV-6), but no snapshot follows from
+// it, so tools may warn.
 func LikelyType(name string) (string, bool) {
 	if TypeCode(name) != 0 {
 		return "", false
@@ -132,8 +135,8 @@ func LikelyType(name string) (string, bool) {
 	return "", false
 }
 
-// oneTypo tells whether a and b are equal but for at most one byte that is missing, added or another, or two
-// neighbours that changed places.
+// oneTypo tells whether a and b are equal but for at most one byte that is missing, added or
+// another, or two neighbours that changed places.
 func oneTypo(a, b string) bool {
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]

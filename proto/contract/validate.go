@@ -22,8 +22,8 @@ const (
 	maxTextBytes = 256 // ENV-3, and the other texts of the envelope
 	maxKeyBytes  = 128 // IDM-5
 
-	// Timestamps that int64 nanoseconds can hold, in whole seconds, and the nanoseconds that the last
-	// of them has room for.
+	// Timestamps that int64 nanoseconds can hold, in whole seconds, and the nanoseconds that the
+	// last of them has room for.
 	minSeconds   = -9223372036
 	maxSeconds   = 9223372036
 	maxLastNanos = 854775807
@@ -31,11 +31,11 @@ const (
 
 // Options say how strictly events are taken. The zero value is the contract's default.
 type Options struct {
-	// RunID is the run that the request is for. It fills an empty run_id; an event that names another
-	// run is refused. Empty: every event must name its run.
+	// RunID is the run that the request is for. It fills an empty run_id; an event that names
+	// another run is refused. Empty: every event must name its run.
 	RunID string
-	// MaxPayloadBytes is the largest payload, in bytes as stored. 0 means DefaultMaxPayloadBytes; more
-	// than LargestMaxPayloadBytes means that.
+	// MaxPayloadBytes is the largest payload, in bytes as stored. 0 means DefaultMaxPayloadBytes;
+	// more than LargestMaxPayloadBytes means that.
 	MaxPayloadBytes int
 	// RefuseUnknownTypes refuses event types that the contract does not know (ENV-6).
 	RefuseUnknownTypes bool
@@ -52,14 +52,14 @@ func (o *Options) maxPayloadBytes() int {
 	return min(o.MaxPayloadBytes, LargestMaxPayloadBytes)
 }
 
-// Validate turns a wire message into the event that the inner rooms trust, and reports every violation
-// of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty.
+// Validate turns a wire message into the event that the inner rooms trust, and reports every
+// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty.
 //
 // The event shares its strings and its payload bytes with w, which must not change afterwards.
 //
-// On line 1.1, attempts default to 1, and a RunStarted takes tenant, project and environment from its
-// payload's context and the plan from its planRef where the envelope does not name them. What is taken
-// counts as named by the event: it is not Absent, and it is part of the canonical bytes.
+// On line 1.1, attempts default to 1, and a RunStarted takes tenant, project and environment from
+// its payload's context and the plan from its planRef where the envelope does not name them. What
+// is taken counts as named by the event: it is not Absent, and it is part of the canonical bytes.
 func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c := checker{w: w, o: o, keyable: true}
 	c.contract()
@@ -246,8 +246,8 @@ func (c *checker) key() {
 		return
 	}
 	if e.PlanVersion == "" {
-		// Only a sparse 1.1 event comes here. What it would inherit is not known yet, so its key can
-		// be neither derived nor recognised as the derived one.
+		// Only a sparse 1.1 event comes here. What it would inherit is not known yet, so its key
+		// can be neither derived nor recognised as the derived one.
 		if given == "" {
 			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send either of them")
 		}
@@ -300,7 +300,8 @@ func isPrintable(key string) bool {
 	return len(key) <= maxKeyBytes
 }
 
-// nanoseconds returns a timestamp as nanoseconds since 1970, false when it is malformed or does not fit.
+// nanoseconds returns a timestamp as nanoseconds since 1970, false when it is malformed or does not
+// fit.
 func nanoseconds(t *timestamppb.Timestamp) (int64, bool) {
 	s, n := t.GetSeconds(), t.GetNanos()
 	if s < minSeconds || s > maxSeconds || n < 0 || n > 999999999 || s == maxSeconds && n > maxLastNanos {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// readVectors reads a file of docs/vectors. They were made by a program that shares no code with this.
+// readVectors reads a file of docs/vectors. They were made by a program that shares no code with
+// this.
 func readVectors(t *testing.T, name string, to any) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/vectors/" + name)

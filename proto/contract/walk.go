@@ -14,7 +14,8 @@ type members struct {
 	fault  string
 }
 
-// next returns the raw bytes of a name, with its quotes, and of its value, without white space around.
+// next returns the raw bytes of a name, with its quotes, and of its value, without white space
+// around.
 func (m *members) next() (name, value []byte, ok bool) {
 	m.pos = skipSpace(m.text, m.pos)
 	if !m.enter() {
@@ -59,8 +60,8 @@ func (m *members) enter() bool {
 	return true
 }
 
-// lookup returns the raw value of a member of a JSON value that has been checked; a value that is no
-// object has none. Of duplicates the last wins, as it does in IDM-7.
+// lookup returns the raw value of a member of a JSON value that has been checked; a value that is
+// no object has none. Of duplicates the last wins, as it does in IDM-7.
 func lookup(object []byte, name string) (value []byte, ok bool) {
 	m := members{text: object}
 	for {
@@ -74,8 +75,8 @@ func lookup(object []byte, name string) (value []byte, ok bool) {
 	}
 }
 
-// unquote returns the text of a checked JSON string. An escaped surrogate without its other half has
-// no UTF-8; it comes out as three bytes that utf8.ValidString refuses.
+// unquote returns the text of a checked JSON string. An escaped surrogate without its other half
+// has no UTF-8; it comes out as three bytes that utf8.ValidString refuses.
 func unquote(raw []byte) string {
 	if body := raw[1 : len(raw)-1]; bytes.IndexByte(body, '\\') < 0 {
 		return string(body)

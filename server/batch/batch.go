@@ -17,14 +17,15 @@ var (
 	ErrOverloaded = errors.New("batch: too much is queued")
 	// ErrClosed means that the batcher takes nothing more. The command was not stored.
 	ErrClosed = errors.New("batch: closed")
-	// ErrAbandoned means that the caller's context ended first. The command may be stored yet (APP-10).
+	// ErrAbandoned means that the caller's context ended first. The command may be stored yet
+	// (APP-10).
 	ErrAbandoned = errors.New("batch: gave up waiting")
 )
 
 // Options of a batcher.
 type Options struct {
-	// Propose hands a log entry to the group. Unless it returns an error, done is called once, later, with
-	// the outcomes of the commands, in order, or an error; it does not block. Required.
+	// Propose hands a log entry to the group. Unless it returns an error, done is called once,
+	// later, with the outcomes of the commands, in order, or an error; it does not block. Required.
 	Propose func(entry []byte, done func([]storage.Outcome, error)) error
 	// Cluster goes into every proposal. Required.
 	Cluster storage.ClusterID
@@ -32,7 +33,8 @@ type Options struct {
 	Clock func() time.Time
 	// ProposalBytes closes a proposal. A command that is larger goes alone. Default: 1 MiB (D1).
 	ProposalBytes int
-	// Outstanding proposals at most, all but one of them full. Default: 2; more gained nothing (D1).
+	// Outstanding proposals at most, all but one of them full. Default: 2; more gained nothing
+	// (D1).
 	Outstanding int
 	// QueueBytes bounds what is admitted and not yet answered. Default: 64 MiB.
 	QueueBytes int64
@@ -68,12 +70,13 @@ type Batcher struct {
 		sync.Mutex
 		queue  []*call
 		queued int64 // bytes in queue
-		bytes  int64 // admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
-		flying int   // proposals under way; invariant: ≤ Outstanding
+		// admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
+		bytes  int64
+		flying int // proposals under way; invariant: ≤ Outstanding
 		closed bool
 	}
-	// line is held from cutting a proposal off the queue until it is proposed, so that proposals keep the
-	// order of the queue.
+	// line is held from cutting a proposal off the queue until it is proposed, so that proposals
+	// keep the order of the queue.
 	line sync.Mutex
 	wake chan struct{}  // has room for one: there may be something to propose, or to close
 	done sync.WaitGroup // of run, and of each proposal
@@ -101,8 +104,8 @@ func New(opts Options) *Batcher {
 // Ticket stands for a command that was admitted.
 type Ticket struct{ c *call }
 
-// Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one after
-// the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
+// Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one
+// after the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
 //
 // The caller waits with Ticket.Wait, or not at all.
 func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
@@ -111,7 +114,8 @@ func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	// With nothing under way, the caller proposes by itself: another goroutine would have to wake up first.
+	// With nothing under way, the caller proposes by itself: another goroutine would have to wake
+	// up first.
 	if idle && b.line.TryLock() {
 		b.flush()
 		b.line.Unlock()
@@ -121,8 +125,8 @@ func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
 	return Ticket{c}, nil
 }
 
-// Wait returns the outcome once it is durable and applied, or what Options.Propose says, or ErrAbandoned. It may
-// be called once.
+// Wait returns the outcome once it is durable and applied, or what Options.Propose says, or
+// ErrAbandoned. It may be called once.
 func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	select {
 	case a := <-t.c.answer:
@@ -137,7 +141,8 @@ func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 	}
 }
 
-// admit queues a call, and tells whether nothing is under way, and whether something has to be proposed.
+// admit queues a call, and tells whether nothing is under way, and whether something has to be
+// proposed.
 func (b *Batcher) admit(c *call) (idle, due bool, err error) {
 	size := int64(c.cmd.Size())
 	b.mu.Lock()
@@ -155,8 +160,8 @@ func (b *Batcher) admit(c *call) (idle, due bool, err error) {
 	return b.mu.flying == 0, b.dueLocked(), nil
 }
 
-// dueLocked says whether to propose now. While a proposal is under way, the next one waits until it is full: it would
-// wait for the same disk anyway, and every command that joins it costs less.
+// dueLocked says whether to propose now. While a proposal is under way, the next one waits until it
+// is full: it would wait for the same disk anyway, and every command that joins it costs less.
 func (b *Batcher) dueLocked() bool {
 	if b.mu.flying == 0 {
 		return len(b.mu.queue) > 0
@@ -171,7 +176,8 @@ func (b *Batcher) signal() {
 	}
 }
 
-// run proposes what callers do not propose by themselves, until the batcher is closed and all is answered.
+// run proposes what callers do not propose by themselves, until the batcher is closed and all is
+// answered.
 func (b *Batcher) run() {
 	for range b.wake {
 		b.line.Lock()
@@ -265,8 +271,8 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 // closeTimeout is how long Close waits for answers, of the 10 s that a stop may take.
 const closeTimeout = time.Second
 
-// Close refuses new commands, and returns once the admitted ones are answered, or after closeTimeout: those that are left are
-// answered by who proposes, when that is closed.
+// Close refuses new commands, and returns once the admitted ones are answered, or after
+// closeTimeout: those that are left are answered by who proposes, when that is closed.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.mu.closed = true

@@ -138,7 +138,8 @@ func submit(ctx context.Context, b *Batcher, cmd storage.Command) (storage.Outco
 	return t.Wait(ctx)
 }
 
-// submit calls submit in a goroutine of its own, and returns once the command is queued or answered.
+// submit calls submit in a goroutine of its own, and returns once the command is queued or
+// answered.
 func (a *answers) submit(ctx context.Context, t *testing.T, b *Batcher, n, size int) {
 	t.Helper()
 	a.done.Go(func() {
@@ -206,8 +207,8 @@ func sameProposals(t *testing.T, g *group, want ...[]int) {
 	}
 }
 
-// TestFold proves D1: a command goes at once while nothing is under way; what comes later is folded, in order,
-// into the next proposal.
+// TestFold proves D1: a command goes at once while nothing is under way; what comes later is
+// folded, in order, into the next proposal.
 func TestFold(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
@@ -237,8 +238,8 @@ func TestFold(t *testing.T) {
 	})
 }
 
-// TestOutstanding proves D1: while a proposal is under way, others go when they are full, and never are more than
-// Outstanding under way.
+// TestOutstanding proves D1: while a proposal is under way, others go when they are full, and never
+// are more than Outstanding under way.
 func TestOutstanding(t *testing.T) {
 	const size = 1000
 	one := command(0, size).Size()
@@ -260,8 +261,8 @@ func TestOutstanding(t *testing.T) {
 	}
 }
 
-// TestProposalBytes proves D1: a proposal holds at most ProposalBytes of commands, and a command that is
-// larger goes alone.
+// TestProposalBytes proves D1: a proposal holds at most ProposalBytes of commands, and a command
+// that is larger goes alone.
 func TestProposalBytes(t *testing.T) {
 	const size = 1000
 	one := command(0, size).Size()
@@ -282,8 +283,8 @@ func TestProposalBytes(t *testing.T) {
 	}
 }
 
-// TestOverload proves APP-9: what does not fit is refused before it is queued and is never proposed; once
-// there is room, commands are taken again.
+// TestOverload proves APP-9: what does not fit is refused before it is queued and is never
+// proposed; once there is room, commands are taken again.
 func TestOverload(t *testing.T) {
 	size := command(0, 1000).Size()
 	g := &group{release: make(chan struct{})}
@@ -307,8 +308,8 @@ func TestOverload(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{1, 2, 3}, []int{6})
 }
 
-// TestLargerThanQueue shows that a command larger than the whole queue is taken when nothing else is, so
-// that it is slow and not impossible; and that nothing is taken beside it.
+// TestLargerThanQueue shows that a command larger than the whole queue is taken when nothing else
+// is, so that it is slow and not impossible; and that nothing is taken beside it.
 func TestLargerThanQueue(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	bubble(t, g, Options{QueueBytes: 100}, func(t *testing.T, b *Batcher, a *answers) {
@@ -323,8 +324,8 @@ func TestLargerThanQueue(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{2})
 }
 
-// TestAbandoned proves APP-10: a caller whose context ends is told that the outcome is unknown, and the
-// command still lands, whether it was queued or under way.
+// TestAbandoned proves APP-10: a caller whose context ends is told that the outcome is unknown, and
+// the command still lands, whether it was queued or under way.
 func TestAbandoned(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	bubble(t, g, Options{Outstanding: 1}, func(t *testing.T, b *Batcher, a *answers) {
@@ -347,8 +348,8 @@ func TestAbandoned(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{1, 2})
 }
 
-// TestErrors proves that an error of Propose, or of its wait, reaches every caller of the proposal and
-// nobody else.
+// TestErrors proves that an error of Propose, or of its wait, reaches every caller of the proposal
+// and nobody else.
 func TestErrors(t *testing.T) {
 	broken := errors.New("broken")
 	for name, setup := range map[string]func(*group){
@@ -386,8 +387,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestEnqueue proves APP-8: what one caller enqueues is proposed in its order, whoever waits first, and a
-// refused command gives its error at once.
+// TestEnqueue proves APP-8: what one caller enqueues is proposed in its order, whoever waits first,
+// and a refused command gives its error at once.
 func TestEnqueue(t *testing.T) {
 	const fits = 20
 	size := int64(command(0, 100).Size())
@@ -422,8 +423,8 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// TestClock proves APP-5 and D7: a proposal carries the leader's clock as of when it is cut, not when its
-// commands came.
+// TestClock proves APP-5 and D7: a proposal carries the leader's clock as of when it is cut, not
+// when its commands came.
 func TestClock(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	var times []int64

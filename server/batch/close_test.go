@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestClose proves D13: Close refuses what comes later, answers what was admitted, and returns only then.
+// TestClose proves D13: Close refuses what comes later, answers what was admitted, and returns only
+// then.
 func TestClose(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	synctest.Test(t, func(t *testing.T) {
@@ -47,8 +48,8 @@ func TestClose(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{1, 2, 3})
 }
 
-// TestCloseWithoutAnAnswer proves D13: a group that does not answer holds up the end of a node for a while, and not for ever. What it answers
-// later reaches who waits.
+// TestCloseWithoutAnAnswer proves D13: a group that does not answer holds up the end of a node for
+// a while, and not for ever. What it answers later reaches who waits.
 func TestCloseWithoutAnAnswer(t *testing.T) {
 	g := &group{}
 	synctest.Test(t, func(t *testing.T) {

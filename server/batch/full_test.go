@@ -5,8 +5,9 @@ import (
 	"testing/synctest"
 )
 
-// TestFullProposals proves D1: what is full to the byte goes at once while another proposal is under way; so does all that
-// one command makes full; and an answer lets a full one go though others are under way yet.
+// TestFullProposals proves D1: what is full to the byte goes at once while another proposal is
+// under way; so does all that one command makes full; and an answer lets a full one go though
+// others are under way yet.
 func TestFullProposals(t *testing.T) {
 	const size = 1000
 	one := command(0, size).Size()

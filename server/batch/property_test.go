@@ -13,9 +13,9 @@ import (
 	"runlog/storage"
 )
 
-// TestEveryCommandOnce proves APP-2, APP-9 and APP-10 on drawn loads: every admitted command is in exactly
-// one proposal and is answered once, with its own outcome or with the error of its proposal; a refused one
-// is in none; the commands of one caller keep their order; the bounds hold.
+// TestEveryCommandOnce proves APP-2, APP-9 and APP-10 on drawn loads: every admitted command is in
+// exactly one proposal and is answered once, with its own outcome or with the error of its
+// proposal; a refused one is in none; the commands of one caller keep their order; the bounds hold.
 func TestEveryCommandOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, everyCommandOnce) })
 }

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestCommandBehindTheLine: a command that comes while another goroutine holds the line, and nothing is under way, is
-// proposed without any other command or answer.
+// TestCommandBehindTheLine: a command that comes while another goroutine holds the line, and
+// nothing is under way, is proposed without any other command or answer.
 func TestCommandBehindTheLine(t *testing.T) {
 	g := &group{}
 	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {

@@ -15,16 +15,17 @@ const (
 	maxVouched = 256
 )
 
-// vouched are nodes that this one does not know as members, and another member does: this node may be behind.
+// vouched are nodes that this one does not know as members, and another member does: this node may
+// be behind.
 type vouched struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 	asked map[string]bool // being asked about
 }
 
-// admit judges who is at the other end of a connection. gRPC is taken from every node of the cluster and from those of
-// none, and says itself what they may call; Raft's own messages only from members, because hashicorp/raft believes whoever
-// sends them.
+// admit judges who is at the other end of a connection. gRPC is taken from every node of the
+// cluster and from those of none, and says itself what they may call; Raft's own messages only from
+// members, because hashicorp/raft believes whoever sends them.
 func (c *Cluster) admit(kind peer.Kind, who peer.Identity) error {
 	if kind != peer.KindRaft {
 		return nil
@@ -33,7 +34,8 @@ func (c *Cluster) admit(kind peer.Kind, who peer.Identity) error {
 		return nil // an only voter tells itself to stand for election
 	}
 	if c.running.Load() == nil {
-		// Also while it starts: it cannot tell members from others yet, and a connection that is taken stays.
+		// Also while it starts: it cannot tell members from others yet, and a connection that is
+		// taken stays.
 		return &peer.RefusedError{Reason: peer.NotServing, Message: "the node does not take part in its cluster yet"}
 	}
 	if err := c.member(who); err != nil {
@@ -71,8 +73,8 @@ func (c *Cluster) member(who peer.Identity) *peer.RefusedError {
 	return refused
 }
 
-// isVouched tells whether another member has given its word for a node lately, and asks for it if not: the node is
-// admitted when it tries again.
+// isVouched tells whether another member has given its word for a node lately, and asks for it if
+// not: the node is admitted when it tries again.
 func (c *Cluster) isVouched(raftID string) bool {
 	v := &c.vouched
 	v.mu.Lock()
@@ -90,8 +92,8 @@ func (c *Cluster) isVouched(raftID string) bool {
 	return false
 }
 
-// askAbout asks the members that this node knows whether another is one, too. Only who is at least as far as this node
-// knows better.
+// askAbout asks the members that this node knows whether another is one, too. Only who is at least
+// as far as this node knows better.
 func (c *Cluster) askAbout(raftID string) {
 	ctx, cancel := context.WithTimeout(c.stopping, askTimeout)
 	defer cancel()

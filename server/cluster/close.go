@@ -13,13 +13,14 @@ import (
 	"runlog/storage"
 )
 
-// maxAhead is how far ahead of the leader's clock a time may be for the leader to wait for it: clocks differ, and who asks
-// for what was until now means the leader's now.
+// maxAhead is how far ahead of the leader's clock a time may be for the leader to wait for it:
+// clocks differ, and who asks for what was until now means the leader's now.
 const maxAhead = time.Second
 
-// CloseThrough has the leader see to it that no event will be stamped at or before a time any more (READ-4, D7), and
-// returns the position that this node must have applied to know. Times are nanoseconds since 1970; 0 is the stamp that an
-// event would get now, and comes back. A time ahead of that is not reached; the position is then that of a linearizable read.
+// CloseThrough has the leader see to it that no event will be stamped at or before a time any more
+// (READ-4, D7), and returns the position that this node must have applied to know. Times are
+// nanoseconds since 1970; 0 is the stamp that an event would get now, and comes back. A time ahead
+// of that is not reached; the position is then that of a linearizable read.
 func (c *Cluster) CloseThrough(ctx context.Context, r *Reign, at int64) (storage.Position, int64, error) {
 	if r.Link == nil {
 		return c.closeHere(ctx, at)
@@ -81,14 +82,15 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	return position, at, err
 }
 
-// next is about the stamp that a proposal would get now: stamps go on above the last one, whatever the clock says (APP-5).
+// next is about the stamp that a proposal would get now: stamps go on above the last one, whatever
+// the clock says (APP-5).
 func (c *Cluster) next(r *running) int64 {
 	applied := r.store.Applied()
 	return max(c.opts.Clock().UnixNano(), applied.PersistedAt+1)
 }
 
-// tick commits a proposal that does nothing but to move the clock, to a time that it has reached or beyond, and returns its
-// position.
+// tick commits a proposal that does nothing but to move the clock, to a time that it has reached or
+// beyond, and returns its position.
 func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Position, error) {
 	me := c.Identity()
 	id, err := me.Cluster()

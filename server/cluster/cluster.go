@@ -36,14 +36,15 @@ type Options struct {
 	Advertise string
 	// GRPC and HTTP are where clients reach this node.
 	GRPC, HTTP string
-	// Expect is how many nodes found a cluster together; 0 and 1: this one alone, unless Join names others.
+	// Expect is how many nodes found a cluster together; 0 and 1: this one alone, unless Join names
+	// others.
 	Expect int
 	// Join are addresses of other nodes, to found a cluster with or to join one.
 	Join []string
 	// Version of the build.
 	Version string
-	// ServerOptions of the gRPC server for other nodes, and Register, which adds to its services those that a member may
-	// call in a client's place.
+	// ServerOptions of the gRPC server for other nodes, and Register, which adds to its services
+	// those that a member may call in a client's place.
 	ServerOptions []grpc.ServerOption
 	Register      func(*grpc.Server)
 	// Encode turns an error into the status that other nodes are told. Required.
@@ -52,7 +53,8 @@ type Options struct {
 	Usage func() (free, data uint64)
 	// Alerts that stand.
 	Alerts func() []string
-	// SigningKey returns the private part of the key with which the cluster signs, for another member.
+	// SigningKey returns the private part of the key with which the cluster signs, for another
+	// member.
 	SigningKey func(number uint64) (seed []byte, ok bool)
 	// KeepSigningKey keeps one that another member is about to propose.
 	KeepSigningKey func(number uint64, seed []byte) error
@@ -234,8 +236,9 @@ func (c *Cluster) whoAt(address string) string {
 	return ""
 }
 
-// CheckData returns an error when the node has taken part, and its data is gone. There says whether Raft has begun to keep
-// something in the data directory. It comes before anything is made there: what was made would be there the next time.
+// CheckData returns an error when the node has taken part, and its data is gone. There says whether
+// Raft has begun to keep something in the data directory. It comes before anything is made there:
+// what was made would be there the next time.
 func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
@@ -245,8 +248,8 @@ func (c *Cluster) CheckData(there bool) error {
 	return nil
 }
 
-// Starting notes that the node takes part from now on, so that its data must be there ever after. What CheckData asks for
-// is on stable storage.
+// Starting notes that the node takes part from now on, so that its data must be there ever after.
+// What CheckData asks for is on stable storage.
 func (c *Cluster) Starting() error {
 	if c.Identity().Started {
 		return nil
@@ -285,8 +288,8 @@ func (c *Cluster) Waiting() string {
 // Leave says that the node goes down: others are told, and nothing new is begun.
 func (c *Cluster) Leave() { c.leaving.Store(true) }
 
-// Detach ends what the cluster does with the node and the store, which may be closed then. Other nodes are answered that
-// this one does not take part.
+// Detach ends what the cluster does with the node and the store, which may be closed then. Other
+// nodes are answered that this one does not take part.
 func (c *Cluster) Detach() {
 	hard := time.AfterFunc(drainTimeout, c.server.Stop) // what other nodes are being told
 	c.server.GracefulStop()

@@ -16,11 +16,13 @@ const (
 	enrollStep = 250 * time.Millisecond
 	// memberStep is how often one looks that is.
 	memberStep = 2 * time.Second
-	// lostAfter is how long a member may hear from no leader before it asks whether it still is one.
+	// lostAfter is how long a member may hear from no leader before it asks whether it still is
+	// one.
 	lostAfter = 5 * time.Second
 )
 
-// enroll makes this node a member under the address that it has now, and notices when it was removed.
+// enroll makes this node a member under the address that it has now, and notices when it was
+// removed.
 func (c *Cluster) enroll() {
 	var told time.Time
 	led := time.Now()
@@ -48,8 +50,8 @@ func (c *Cluster) enroll() {
 	}
 }
 
-// tryEnroll tells whether the cluster knows this node where it is. A silent node has not known a leader for a while: it may
-// have been removed.
+// tryEnroll tells whether the cluster knows this node where it is. A silent node has not known a
+// leader for a while: it may have been removed.
 func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	r := c.running.Load()
 	self, known := r.node.Self()
@@ -72,7 +74,8 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	err = ErrNoLeader
 	for _, address := range c.around() {
 		var resp *nodev1.JoinResponse
-		// Only a leader has the last word; whether a silent member still is one is asked without a change.
+		// Only a leader has the last word; whether a silent member still is one is asked without a
+		// change.
 		resp, err = c.askJoin(c.stopping, "", address, known && self.Address == c.opts.Advertise)
 		if err == nil && resp.Member {
 			// Noted before it can be removed again: it must not join anew then.
@@ -91,7 +94,8 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	return false, err
 }
 
-// note keeps that the node has become a member: from then on it may be removed, and must not join again by itself.
+// note keeps that the node has become a member: from then on it may be removed, and must not join
+// again by itself.
 func (c *Cluster) note(member bool) error {
 	if !member || c.Identity().Member {
 		return nil
@@ -103,7 +107,8 @@ func (c *Cluster) note(member bool) error {
 	return err
 }
 
-// remember keeps that this node is a member, and where the others are, so that it finds them when it starts again.
+// remember keeps that this node is a member, and where the others are, so that it finds them when
+// it starts again.
 func (c *Cluster) remember() error {
 	var via []string
 	for _, m := range c.running.Load().node.Members() {

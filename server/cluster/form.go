@@ -26,9 +26,10 @@ const (
 	tellStep = 10 * time.Second
 )
 
-// Form returns once the node belongs to a cluster: to the one that it belongs to already; to one that it founds, with the
-// nodes that it was told to expect, or alone; or to one that it found at an address that it was told to join, or that has
-// invited it. It waits for other nodes as long as the context lasts, and says in the log what it waits for.
+// Form returns once the node belongs to a cluster: to the one that it belongs to already; to one
+// that it founds, with the nodes that it was told to expect, or alone; or to one that it found at
+// an address that it was told to join, or that has invited it. It waits for other nodes as long as
+// the context lasts, and says in the log what it waits for.
 func (c *Cluster) Form(ctx context.Context) error {
 	var told time.Time
 	for {
@@ -67,8 +68,8 @@ type seen struct {
 	err     error
 }
 
-// tryForm looks around once. It returns what it waits for, empty when it waits for nothing more, and an error that
-// waiting does not mend.
+// tryForm looks around once. It returns what it waits for, empty when it waits for nothing more,
+// and an error that waiting does not mend.
 func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 	if c.opts.Expect <= 1 && len(c.opts.Join) == 0 {
 		return "", c.found(nil)
@@ -165,8 +166,8 @@ func (c *Cluster) look(ctx context.Context, addresses []string) []seen {
 	return all
 }
 
-// foundWith makes the cluster, if this node is the one of those that wait whose name comes first: all see the same nodes
-// sooner or later, and one that was invited meanwhile has a cluster.
+// foundWith makes the cluster, if this node is the one of those that wait whose name comes first:
+// all see the same nodes sooner or later, and one that was invited meanwhile has a cluster.
 func (c *Cluster) foundWith(waits map[string]raft.Member) (founded bool, err error) {
 	members := make([]raft.Member, 0, len(waits))
 	for _, m := range waits {
@@ -198,8 +199,9 @@ func (c *Cluster) found(members []raft.Member) error {
 	return err
 }
 
-// inviteFounders tells the other founders of their cluster, until each has taken it: only then is there one. A node that
-// belongs to another cluster by then is no founder of this one, and would not vote in it.
+// inviteFounders tells the other founders of their cluster, until each has taken it: only then is
+// there one. A node that belongs to another cluster by then is no founder of this one, and would
+// not vote in it.
 func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 	var told time.Time
 	left := slices.DeleteFunc(slices.Clone(me.Founders), func(m raft.Member) bool { return m.ID == me.RaftID() })
@@ -243,7 +245,8 @@ func (c *Cluster) invite(ctx context.Context, id, address string, founding bool)
 	return err
 }
 
-// tryJoin asks the cluster at an address whether this node may become a member, and takes it over if so.
+// tryJoin asks the cluster at an address whether this node may become a member, and takes it over
+// if so.
 func (c *Cluster) tryJoin(ctx context.Context, address string) (joined bool, err error) {
 	resp, err := c.askJoin(ctx, "", address, true)
 	if err != nil {
@@ -311,7 +314,8 @@ func explain(err error) string {
 	return fmt.Sprint(err)
 }
 
-// explainDial is explain without what gRPC puts around the reason why a connection could not be made.
+// explainDial is explain without what gRPC puts around the reason why a connection could not be
+// made.
 func explainDial(err error) string {
 	text := explain(err)
 	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {

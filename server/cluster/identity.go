@@ -24,7 +24,8 @@ type Identity struct {
 	ClusterID string `json:"clusterId,omitempty"`
 	// Founders of the cluster, at the one that founds it.
 	Founders []raft.Member `json:"founders,omitempty"`
-	// Founding says that the node was a voter of its cluster from the beginning, and needs no state from others.
+	// Founding says that the node was a voter of its cluster from the beginning, and needs no state
+	// from others.
 	Founding bool `json:"founding,omitempty"`
 	// Via are addresses at which the cluster was found.
 	Via []string `json:"via,omitempty"`
@@ -43,8 +44,8 @@ func NewIdentity(nodeID string) Identity {
 	return Identity{NodeID: nodeID, Disk: disk}
 }
 
-// NewCluster returns that of a new data directory whose store is the first of a new cluster, which has no other member. The
-// store says who belongs to it; nothing is to be founded.
+// NewCluster returns that of a new data directory whose store is the first of a new cluster, which
+// has no other member. The store says who belongs to it; nothing is to be founded.
 func NewCluster(nodeID string) Identity {
 	i := NewIdentity(nodeID)
 	i.ClusterID, i.Member = randomHex(16), true

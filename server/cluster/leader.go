@@ -25,8 +25,8 @@ type Reign struct {
 	end         context.CancelFunc
 }
 
-// Bound returns a context that ends with the call's or with the reign, so that nobody waits for an answer of a node that
-// is gone.
+// Bound returns a context that ends with the call's or with the reign, so that nobody waits for an
+// answer of a node that is gone.
 func (r *Reign) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(r.over, func() { cancel(ErrNoLeader) })
@@ -90,10 +90,12 @@ func (c *Cluster) LeaderAddress() string {
 	}
 }
 
-// leaderStep is how often a new leader is asked whether it has taken over: that comes some time after it was elected.
+// leaderStep is how often a new leader is asked whether it has taken over: that comes some time
+// after it was elected.
 const leaderStep = 5 * time.Millisecond
 
-// AwaitLeader returns in another reign than one that has refused or not answered, or when the context ends.
+// AwaitLeader returns in another reign than one that has refused or not answered, or when the
+// context ends.
 func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 	r := c.running.Load()
 	if r == nil {
@@ -126,7 +128,8 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 	}
 }
 
-// ReadPosition asks the leader for the position that this node must have applied before it answers a linearizable read.
+// ReadPosition asks the leader for the position that this node must have applied before it answers
+// a linearizable read.
 func (c *Cluster) ReadPosition(ctx context.Context, r *Reign) (storage.Position, error) {
 	ctx, done := r.Bound(ctx)
 	defer done()

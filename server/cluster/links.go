@@ -29,7 +29,8 @@ const (
 	linkConnWindow   = 8 << 20
 )
 
-// Link is the connection to another node, which is made when it is first used, and again after it broke.
+// Link is the connection to another node, which is made when it is first used, and again after it
+// broke.
 type Link struct {
 	// Conn carries calls.
 	Conn *grpc.ClientConn

@@ -20,7 +20,8 @@ func (noDialer) Dial(context.Context, peer.Kind, string, string) (net.Conn, erro
 }
 func (noDialer) Credentials() credentials.TransportCredentials { return insecure.NewCredentials() }
 
-// TestLinksMakeRoom: a link that made room for others says so to who has it still, and is made again.
+// TestLinksMakeRoom: a link that made room for others says so to who has it still, and is made
+// again.
 func TestLinksMakeRoom(t *testing.T) {
 	l := links{dial: noDialer{}}
 	defer l.close()

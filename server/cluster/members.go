@@ -71,13 +71,15 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	}
 }
 
-// mayAskToJoin tells why a caller cannot ask this: it joins itself, or passes on what another node has asked it.
+// mayAskToJoin tells why a caller cannot ask this: it joins itself, or passes on what another node
+// has asked it.
 func (c *Cluster) mayAskToJoin(who peer.Identity, req *nodev1.JoinRequest) error {
 	switch {
 	case !req.Forwarded && who.RaftID != req.RaftId:
 		return status.Error(codes.PermissionDenied, "a node joins for itself")
 	case req.Forwarded && c.member(who) != nil:
-		// Who has just been started again knows no members yet: the node that joins must not take that for an answer to it, and end.
+		// Who has just been started again knows no members yet: the node that joins must not take
+		// that for an answer to it, and end.
 		return status.Error(codes.Unavailable, "the leader does not know, or not yet, the member that was asked")
 	default:
 		return nil
@@ -96,8 +98,8 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	members := r.node.Members()
 	known, err := mayJoin(members, req)
 	if err != nil {
-		// Who is told that it was removed ends. A leader that was deposed without having noticed does not know who became a
-		// member since.
+		// Who is told that it was removed ends. A leader that was deposed without having noticed
+		// does not know who became a member since.
 		if r.node.ConfirmLeader(ctx) != nil {
 			return nil, ErrNoLeader
 		}
@@ -191,8 +193,8 @@ func byName(members []raft.Member, name string) (raft.Member, error) {
 	return raft.Member{}, fmt.Errorf("%w: %q; the members are %s", ErrUnknownMember, name, strings.Join(names, ", "))
 }
 
-// Remove takes a member out of the cluster. The leader hands its leadership over first, and answers ErrNotLeader: who
-// leads then removes it.
+// Remove takes a member out of the cluster. The leader hands its leadership over first, and answers
+// ErrNotLeader: who leads then removes it.
 func (c *Cluster) Remove(ctx context.Context, name string) error {
 	r := c.running.Load()
 	if r == nil || !r.node.Leading() {
@@ -221,8 +223,8 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// survives says whether a majority of the voters that are left without one answers, without which the cluster would take
-// nothing more, not even this change.
+// survives says whether a majority of the voters that are left without one answers, without which
+// the cluster would take nothing more, not even this change.
 func (c *Cluster) survives(ctx context.Context, members []raft.Member, without raft.Member) error {
 	left := slices.DeleteFunc(slices.Clone(members), func(m raft.Member) bool { return !m.Voter || m.ID == without.ID })
 	if len(left) == 0 {

@@ -48,8 +48,8 @@ func (c *Cluster) admitStream(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return next(srv, stream)
 }
 
-// admitCall lets members call what they like, and others what open says. What is no call of the nodes' own waits for the
-// node to take part.
+// admitCall lets members call what they like, and others what open says. What is no call of the
+// nodes' own waits for the node to take part.
 func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	who, known := peer.From(ctx)
 	if !known {

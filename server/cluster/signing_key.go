@@ -36,7 +36,8 @@ func (s *service) KeepSigningKey(_ context.Context, req *nodev1.KeepSigningKeyRe
 // signingKeyTimeout bounds how long one member is asked for the key, or to keep it.
 const signingKeyTimeout = time.Second
 
-// FetchSigningKey asks the other members for the key with a number, one after the other, until take says that it has it.
+// FetchSigningKey asks the other members for the key with a number, one after the other, until take
+// says that it has it.
 func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(seed []byte) bool) {
 	r := c.running.Load()
 	if r == nil {
@@ -59,8 +60,8 @@ func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(
 	}
 }
 
-// GiveSigningKey has the other members keep a key, but for those that are not in members. It is an error if those that do are, with
-// this node, which has it, no majority of the voters.
+// GiveSigningKey has the other members keep a key, but for those that are not in members. It is an
+// error if those that do are, with this node, which has it, no majority of the voters.
 func (c *Cluster) GiveSigningKey(ctx context.Context, number uint64, seed []byte, members []string) error {
 	r := c.running.Load()
 	if r == nil {
@@ -79,7 +80,8 @@ func (c *Cluster) GiveSigningKey(ctx context.Context, number uint64, seed []byte
 	})
 }
 
-// give asks all members at once that are in to, until a majority of the voters has taken what there is to give.
+// give asks all members at once that are in to, until a majority of the voters has taken what there
+// is to give.
 func give(ctx context.Context, all []raft.Member, to []string, ask func(context.Context, raft.Member) error) error {
 	ctx, cancel := context.WithTimeout(ctx, signingKeyTimeout)
 	defer cancel()

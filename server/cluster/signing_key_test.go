@@ -16,7 +16,8 @@ import (
 	"runlog/raft"
 )
 
-// TestSigningKeyIsForMembers: a node that is no member yet may be given the cluster's state, and not its key, nor give one.
+// TestSigningKeyIsForMembers: a node that is no member yet may be given the cluster's state, and
+// not its key, nor give one.
 func TestSigningKeyIsForMembers(t *testing.T) {
 	if open[nodev1.NodeService_FetchSigningKey_FullMethodName] || open[nodev1.NodeService_KeepSigningKey_FullMethodName] ||
 		!open[nodev1.NodeService_OpenCheckpoint_FullMethodName] {
@@ -24,7 +25,8 @@ func TestSigningKeyIsForMembers(t *testing.T) {
 	}
 }
 
-// TestGive: a key is given to the members that it is for, and must be taken by a majority of those that vote.
+// TestGive: a key is given to the members that it is for, and must be taken by a majority of those
+// that vote.
 func TestGive(t *testing.T) {
 	voter := func(id string) raft.Member { return raft.Member{ID: id, Voter: true} }
 	learner := func(id string) raft.Member { return raft.Member{ID: id} }

@@ -16,8 +16,9 @@ import (
 	"runlog/storage"
 )
 
-// EnsureState gives the store of a node the cluster's state, where it lacks what no log goes back to any more, before the
-// node takes part (D5). Installing while it takes part would hold up its Raft.
+// EnsureState gives the store of a node the cluster's state, where it lacks what no log goes back
+// to any more, before the node takes part (D5). Installing while it takes part would hold up its
+// Raft.
 func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 	for {
 		from, err := c.needsState(ctx, store.Applied().Index)
@@ -27,10 +28,12 @@ func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 		err = c.pull(ctx, from, store)
 		switch {
 		case errors.Is(err, storage.ErrOlder):
-			// Who leads has applied less than this node: it is behind itself, or is led by another soon.
+			// Who leads has applied less than this node: it is behind itself, or is led by another
+			// soon.
 			c.log.Warn("the leader has applied less than this node, asking again", "err", err)
 		case errors.Is(err, errSourceLost):
-			// Another has the state, too. Where nobody leads, that may be because this node does not vote meanwhile.
+			// Another has the state, too. Where nobody leads, that may be because this node does
+			// not vote meanwhile.
 			c.log.Warn("the node that the state comes from does not answer, asking others", "from", from.key.address)
 		default:
 			return err
@@ -71,7 +74,8 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	return err
 }
 
-// errSourceLost means that the node from which the state comes does not take part, or does not answer.
+// errSourceLost means that the node from which the state comes does not take part, or does not
+// answer.
 var errSourceLost = errors.New("cluster: the node that the state comes from is gone")
 
 // watchSource cancels a pull when its source is gone for lostAfter.
@@ -94,9 +98,10 @@ func (c *Cluster) watchSource(ctx context.Context, from *Link, cancel context.Ca
 	}
 }
 
-// needsState tells whether a node that has applied everything up to an index has to be given the cluster's state before
-// it takes part, because no log goes back so far: then it returns the link to the node to have it from. A node that has
-// applied nothing waits for a member that leads; any other is not held up by members that do not answer.
+// needsState tells whether a node that has applied everything up to an index has to be given the
+// cluster's state before it takes part, because no log goes back so far: then it returns the link
+// to the node to have it from. A node that has applied nothing waits for a member that leads; any
+// other is not held up by members that do not answer.
 func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, err error) {
 	me := c.Identity()
 	if me.Founding && applied == 0 {

@@ -24,7 +24,8 @@ type Surveyed struct {
 	// About is what it said; nil: nothing, because of Err.
 	About *nodev1.DescribeResponse
 	Err   error
-	// Offset is how far its clock is ahead of this node's, as far as the time that the answer took lets that be told.
+	// Offset is how far its clock is ahead of this node's, as far as the time that the answer took
+	// lets that be told.
 	Offset time.Duration
 }
 
@@ -46,7 +47,8 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	}
 	s := &Survey{Term: r.node.Term()}
 	_, s.LeaderID = r.node.Leader()
-	members, err := r.node.CommittedMembers() // until it is committed that a new one votes, no other can be spared
+	// until it is committed that a new one votes, no other can be spared
+	members, err := r.node.CommittedMembers()
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +104,8 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 	}
 }
 
-// guestsOf are the nodes that any of the members has invited and that are no members yet. Each knows of those that were
-// invited through it.
+// guestsOf are the nodes that any of the members has invited and that are no members yet. Each
+// knows of those that were invited through it.
 func guestsOf(members []Surveyed) []Surveyed {
 	var addresses []string
 	for i := range members {

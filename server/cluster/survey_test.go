@@ -10,7 +10,8 @@ import (
 	"runlog/raft"
 )
 
-// TestGuestsOfAllMembers: whoever is asked shows the nodes that any member has invited, once, until they are members.
+// TestGuestsOfAllMembers: whoever is asked shows the nodes that any member has invited, once, until
+// they are members.
 func TestGuestsOfAllMembers(t *testing.T) {
 	members := []Surveyed{
 		{Member: raft.Member{Address: "a:1"}, About: &nodev1.DescribeResponse{GuestAddresses: []string{"x:1", "b:1"}}},

@@ -10,9 +10,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// flatten turns the flat 1.1 events of a body, which is well-formed JSON, into envelopes and leaves all
-// else byte for byte as it is. When one of them cannot be, the error has what is wrong with any part of
-// the body.
+// flatten turns the flat 1.1 events of a body, which is well-formed JSON, into envelopes and leaves
+// all else byte for byte as it is. When one of them cannot be, the error has what is wrong with any
+// part of the body.
 func flatten(body []byte, md protoreflect.MessageDescriptor) ([]byte, *contract.Error) {
 	// Only a body that says so somewhere can hold a flat event.
 	if !bytes.Contains(body, []byte(`"1.1"`)) {
@@ -76,8 +76,8 @@ func (f *flattener) array(object []byte, name, path string, copyElement func(ele
 	f.out = append(f.out, '}')
 }
 
-// event copies an event as an envelope. A 2.x event that is at fault goes on as it is: the decoder refuses
-// it too, with all other faults.
+// event copies an event as an envelope. A 2.x event that is at fault goes on as it is: the decoder
+// refuses it too, with all other faults.
 func (f *flattener) event(event []byte, path string) {
 	out, err := contract.NormalizeFlat(event)
 	var own *contract.Error
@@ -97,7 +97,8 @@ func (f *flattener) event(event []byte, path string) {
 	}
 }
 
-// isFlat reports whether an event says that it is of line 1.1, in whose flat form any member is legal.
+// isFlat reports whether an event says that it is of line 1.1, in whose flat form any member is
+// legal.
 func isFlat(event []byte) bool {
 	for quoted, value := range members(event) {
 		name := unquote(quoted)

@@ -16,10 +16,10 @@ import (
 	"runlog/proto/contract"
 )
 
-// Guard holds the messages of gRPC services to the limits and gives every one that cannot be taken the
-// contract's words. gRPC by itself answers INTERNAL for what it cannot decode, and has written that
-// answer before an interceptor sees it. So the codec reports no error: the guard puts a frame around the
-// message, where the codec leaves the fault, and answers with it in the service's place.
+// Guard holds the messages of gRPC services to the limits and gives every one that cannot be taken
+// the contract's words. gRPC by itself answers INTERNAL for what it cannot decode, and has written
+// that answer before an interceptor sees it. So the codec reports no error: the guard puts a frame
+// around the message, where the codec leaves the fault, and answers with it in the service's place.
 type Guard struct {
 	limits Limits
 	encode func(error) error
@@ -46,8 +46,8 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register returns the registrar for services that the guard shall stand before. The server behind it
-// must have been made with ServerOptions.
+// Register returns the registrar for services that the guard shall stand before. The server behind
+// it must have been made with ServerOptions.
 func (g *Guard) Register(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
 	return registrar{g, server}
 }
@@ -69,13 +69,15 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.server.RegisterService(&d, impl)
 }
 
-// frame is what gRPC receives into: a message, the limits that it is held to, and what is wrong with it.
+// frame is what gRPC receives into: a message, the limits that it is held to, and what is wrong
+// with it.
 type frame struct {
 	msg    proto.Message
 	limits Limits
 	most   int // bytes
 	fault  *contract.Error
-	// counted is a fault of what a message holds, and requestID the message's. All others are of the message.
+	// counted is a fault of what a message holds, and requestID the message's. All others are of
+	// the message.
 	counted   bool
 	requestID string
 }
@@ -90,7 +92,8 @@ func (g *Guard) frame(ctx context.Context) frame {
 	return f
 }
 
-// gatewayNetwork is that of the in-memory connection (bufconn) between the HTTP gateway and the gRPC server.
+// gatewayNetwork is that of the in-memory connection (bufconn) between the HTTP gateway and the
+// gRPC server.
 const gatewayNetwork = "bufconn"
 
 // codec is gRPC's own codec, but for framed messages.
@@ -195,8 +198,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 // Refusal is a message of a stream that could not be taken.
 type Refusal struct {
 	Err *contract.Error
-	// Readable is true of a message that was only not decoded because of what it holds, as a validator
-	// would have found. It can be answered like any other, with its RequestID.
+	// Readable is true of a message that was only not decoded because of what it holds, as a
+	// validator would have found. It can be answered like any other, with its RequestID.
 	Readable  bool
 	RequestID string
 

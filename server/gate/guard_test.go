@@ -266,7 +266,8 @@ type gatewayAddr struct{ net.Addr }
 
 func (gatewayAddr) Network() string { return "bufconn" }
 
-// TestUndecodableENV3: text that is not UTF-8 and messages that are damaged are the caller's fault, by field.
+// TestUndecodableENV3: text that is not UTF-8 and messages that are damaged are the caller's fault,
+// by field.
 func TestUndecodableENV3(t *testing.T) {
 	event := func(content ...byte) []byte { return field(fieldEvents, content) }
 	for name, c := range map[string]struct {
@@ -435,8 +436,8 @@ func (discard) AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*ru
 	return nil, nil
 }
 
-// FuzzWire: the counts are no less than what the decoder makes, what it refuses has a fault with paths,
-// and nothing else has.
+// FuzzWire: the counts are no less than what the decoder makes, what it refuses has a fault with
+// paths, and nothing else has.
 func FuzzWire(f *testing.F) {
 	f.Add(wireOf(f, request(2, 10)), uint8(0))
 	f.Add(wireOf(f, &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{request(2, 10), request(1, 1)}}), uint8(1))

@@ -8,12 +8,12 @@ import (
 	"runlog/proto/contract"
 )
 
-// fewMarks is how many commas and opening brackets a body may have without being looked at: whatever they
-// stand for takes 10 MB at most.
+// fewMarks is how many commas and opening brackets a body may have without being looked at:
+// whatever they stand for takes 10 MB at most.
 const fewMarks = 32_000
 
-// checkJSON counts what a body would make before it is decoded. The body may be no JSON at all; then the
-// count is one of what the decoder gets to see.
+// checkJSON counts what a body would make before it is decoded. The body may be no JSON at all;
+// then the count is one of what the decoder gets to see.
 func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	events := 2 // how deep they lie: in an array in an object
 	switch input {
@@ -52,8 +52,8 @@ type jsonCount struct {
 	values int
 }
 
-// countJSON counts without looking at what else the text is. Events lie so deep that their payload, a member,
-// is one deeper, and what the payload holds two.
+// countJSON counts without looking at what else the text is. Events lie so deep that their payload,
+// a member, is one deeper, and what the payload holds two.
 func countJSON(body []byte, events int) (c jsonCount) {
 	var arrays uint64 // bit d is set while the container at depth d is an array
 	depth := 0

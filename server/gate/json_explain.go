@@ -13,16 +13,16 @@ import (
 	"runlog/proto/contract"
 )
 
-// bodyDepth is how deep messages and payload values may lie in each other in a body: the 64 levels of the
-// contract, and what is around them. Proto takes three levels for one of JSON, so that a deeper one could
-// not be sent on.
+// bodyDepth is how deep messages and payload values may lie in each other in a body: the 64 levels
+// of the contract, and what is around them. Proto takes three levels for one of JSON, so that a
+// deeper one could not be sent on.
 const bodyDepth = 80
 
 // decoder is the one whose refusals are explained.
 var decoder = protojson.UnmarshalOptions{RecursionLimit: bodyDepth}
 
-// DecodeJSON decodes a body, which is one JSON object and nothing else, with flat 1.1 events in it or
-// not. What cannot be decoded has every fault named.
+// DecodeJSON decodes a body, which is one JSON object and nothing else, with flat 1.1 events in it
+// or not. What cannot be decoded has every fault named.
 func DecodeJSON(body []byte, to proto.Message) *contract.Error {
 	md := to.ProtoReflect().Descriptor()
 	if fault := checkJSON(body, md.FullName()); fault != nil {
@@ -46,8 +46,8 @@ func DecodeJSON(body []byte, to proto.Message) *contract.Error {
 	return refuse("", "the body is not the JSON of this request: %v", err)
 }
 
-// explainJSON says everything that is wrong with a body that is well-formed and that the decoder has
-// refused. nil: nothing found.
+// explainJSON says everything that is wrong with a body that is well-formed and that the decoder
+// has refused. nil: nothing found.
 func explainJSON(body []byte, md protoreflect.MessageDescriptor) *contract.Error {
 	x := jsonExplainer{}
 	x.message(bytes.TrimSpace(body), md, "")
@@ -166,8 +166,8 @@ func (x *jsonExplainer) field(value []byte, fd protoreflect.FieldDescriptor, at 
 	}
 }
 
-// single explains one value: a message by its members, anything else as a whole. fd may be a list or a map
-// whose element it is.
+// single explains one value: a message by its members, anything else as a whole. fd may be a list
+// or a map whose element it is.
 func (x *jsonExplainer) single(value []byte, fd protoreflect.FieldDescriptor, at string) {
 	md := leafOf(fd).Message()
 	switch {

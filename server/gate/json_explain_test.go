@@ -173,8 +173,8 @@ func TestExplainJSONIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzExplainJSON: what the decoder refuses is explained, with fields that are paths and text that can be
-// sent; and the explainer never blames a body for anything when the decoder takes it.
+// FuzzExplainJSON: what the decoder refuses is explained, with fields that are paths and text that
+// can be sent; and the explainer never blames a body for anything when the decoder takes it.
 func FuzzExplainJSON(f *testing.F) {
 	descriptors := []protoreflect.MessageDescriptor{appendRequest, batchRequest, createRequest, setRequest}
 	for _, c := range explained {

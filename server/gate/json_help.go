@@ -147,8 +147,8 @@ func spellings(fd protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%q (or %q)", fd.JSONName(), fd.Name())
 }
 
-// nearest returns the field that a name seems to mean: the same but for letter case, separators and two
-// typing errors.
+// nearest returns the field that a name seems to mean: the same but for letter case, separators and
+// two typing errors.
 func nearest(name string, fields protoreflect.FieldDescriptors) protoreflect.FieldDescriptor {
 	const most = 2
 	var found protoreflect.FieldDescriptor

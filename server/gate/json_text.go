@@ -12,10 +12,11 @@ import (
 	"runlog/proto/contract"
 )
 
-// What follows walks over JSON text that json.Valid has found well-formed, and gives parts of it as they are
-// written. encoding/json itself would lose duplicates, broken text and places.
+// What follows walks over JSON text that json.Valid has found well-formed, and gives parts of it as
+// they are written. encoding/json itself would lose duplicates, broken text and places.
 
-// members yields the names, with their quotes, and the values of an object, in order, duplicates included.
+// members yields the names, with their quotes, and the values of an object, in order, duplicates
+// included.
 func members(object []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for i := skipSpace(object, 1); object[i] != '}'; {
@@ -86,7 +87,8 @@ func skipValue(text []byte, i int) int {
 	}
 }
 
-// skipString returns the end of the string that begins at i, or of the text when the string has none.
+// skipString returns the end of the string that begins at i, or of the text when the string has
+// none.
 func skipString(text []byte, i int) int {
 	i++
 	for quote := -1; i < len(text); {

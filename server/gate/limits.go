@@ -14,12 +14,13 @@ const (
 	// AppendEvents.
 	MaxBatchEvents = 10 * contract.MaxEvents
 
-	// maxValues is how many JSON values the payloads of one request hold at most, where they come as
-	// Struct or over HTTP. A value takes up to 220 bytes in memory (measured; a Struct of one member
-	// 450), so that decoding makes 58 MB at most: 256 Ki of them are 1,000 payloads of 4 KiB with a value
-	// every 16 bytes. In proto they take no more than 16 bytes each beyond their JSON.
+	// maxValues is how many JSON values the payloads of one request hold at most, where they come
+	// as Struct or over HTTP. A value takes up to 220 bytes in memory (measured; a Struct of one
+	// member 450), so that decoding makes 58 MB at most: 256 Ki of them are 1,000 payloads of 4 KiB
+	// with a value every 16 bytes. In proto they take no more than 16 bytes each beyond their JSON.
 	maxValues = 256 << 10
-	// leastTransport is what a small limit is rounded up to for messages that are read only to be refused.
+	// leastTransport is what a small limit is rounded up to for messages that are read only to be
+	// refused.
 	leastTransport = 16 << 20
 )
 
@@ -29,9 +30,9 @@ type Limits struct {
 	Bytes int
 }
 
-// Transport is how large a message gRPC must be set to read. It is above Bytes, because what gRPC itself
-// finds too large ends the call with a bare RESOURCE_EXHAUSTED, which means another thing in the
-// contract. It is enough for what an HTTP body of Bytes may become in proto.
+// Transport is how large a message gRPC must be set to read. It is above Bytes, because what gRPC
+// itself finds too large ends the call with a bare RESOURCE_EXHAUSTED, which means another thing in
+// the contract. It is enough for what an HTTP body of Bytes may become in proto.
 func (l Limits) Transport() int { return max(2*l.Bytes, leastTransport) }
 
 // TooLarge is the refusal of a request of more bytes.

@@ -14,9 +14,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// Query is grpc-gateway's parser of query parameters, but for one thing: it refuses those that a request
-// does not have, or has in its path. Ignored, a mistyped filter would answer with more than was asked
-// for.
+// Query is grpc-gateway's parser of query parameters, but for one thing: it refuses those that a
+// request does not have, or has in its path. Ignored, a mistyped filter would answer with more than
+// was asked for.
 type Query struct{ known runtime.DefaultQueryParser }
 
 var _ runtime.QueryParameterParser = Query{}
@@ -35,8 +35,8 @@ func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleA
 	return q.known.Parse(m, values, path)
 }
 
-// parameter returns the field that a parameter sets, which is one of the request itself; nil when there
-// is none.
+// parameter returns the field that a parameter sets, which is one of the request itself; nil when
+// there is none.
 func parameter(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	fd := findField(md, name)
 	if fd == nil || fd.IsMap() || fd.Message() != nil && !isWellKnown(fd.Message()) {
@@ -45,14 +45,15 @@ func parameter(md protoreflect.MessageDescriptor, name string) protoreflect.Fiel
 	return fd
 }
 
-// spelledTwice reports whether a field is set by two parameters, of which the parser would take either.
+// spelledTwice reports whether a field is set by two parameters, of which the parser would take
+// either.
 func spelledTwice(name string, field protoreflect.FieldDescriptor, values url.Values) bool {
 	other := string(field.Name())
 	return name != other && values.Has(other)
 }
 
-// ExplainQuery says everything that is wrong with a query that the parser has refused. pattern is the
-// route, such as "/v1/runs/{run_id}". nil: nothing found.
+// ExplainQuery says everything that is wrong with a query that the parser has refused. pattern is
+// the route, such as "/v1/runs/{run_id}". nil: nothing found.
 func ExplainQuery(rawQuery string, md protoreflect.MessageDescriptor, pattern string) *contract.Error {
 	x := faults{}
 	values := x.split(rawQuery)

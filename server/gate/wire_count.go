@@ -24,16 +24,16 @@ const (
 	fieldListValues   = 1
 )
 
-// deepest is how far the values of a Struct are followed. The contract takes 64 levels; what is further
-// down than this is refused unseen.
+// deepest is how far the values of a Struct are followed. The contract takes 64 levels; what is
+// further down than this is refused unseen.
 const deepest = 100
 
-// smallWire is what a message may have without being counted: decoded, it takes 10 MB at most, and the
-// validator counts it then.
+// smallWire is what a message may have without being counted: decoded, it takes 10 MB at most, and
+// the validator counts it then.
 const smallWire = 64 << 10
 
-// checkWire counts what a message would make before it is decoded. Of a request that has too many events the
-// requestID comes along, so that a stream can answer for it.
+// checkWire counts what a message would make before it is decoded. Of a request that has too many
+// events the requestID comes along, so that a stream can answer for it.
 func checkWire(m proto.Message, wire []byte) (requestID string, fault *contract.Error) {
 	if len(wire) <= smallWire {
 		return "", nil
@@ -137,11 +137,13 @@ func (t *tally) list(wire []byte, depth int) {
 	}
 }
 
-// lengthened yields the fields that have a length, in order, until the message ends or is malformed.
+// lengthened yields the fields that have a length, in order, until the message ends or is
+// malformed.
 func lengthened(wire []byte) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(field protowire.Number, content []byte) bool) {
 		for len(wire) > 0 {
-			// Most fields have a tag and a length of one byte each. protowire takes twice as long for these.
+			// Most fields have a tag and a length of one byte each. protowire takes twice as long
+			// for these.
 			if len(wire) > 1 && wire[0] < 0x80 && wire[0]&7 == byte(protowire.BytesType) && int(wire[1]) <= min(0x7f, len(wire)-2) && wire[0] > 7 {
 				end := 2 + int(wire[1])
 				if !yield(protowire.Number(wire[0]>>3), wire[2:end]) {

@@ -47,7 +47,8 @@ func (x *wireExplainer) message(wire []byte, md protoreflect.MessageDescriptor, 
 	}
 }
 
-// field explains what a field of the message at path holds; index is its place when the field is a list.
+// field explains what a field of the message at path holds; index is its place when the field is a
+// list.
 func (x *wireExplainer) field(content []byte, fd protoreflect.FieldDescriptor, path string, index int) {
 	switch {
 	case fd.Kind() == protoreflect.StringKind:
@@ -91,7 +92,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// newMessage makes the Go message where there is one: a decoder knows more of it than of one made up.
+// newMessage makes the Go message where there is one: a decoder knows more of it than of one made
+// up.
 func newMessage(md protoreflect.MessageDescriptor) proto.Message {
 	if known, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err == nil {
 		return known.New().Interface()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// acceptLoop takes connections until the listener is closed. It never waits for a handshake: when too many are under
-// way the oldest is ended, which is the one that takes longest.
+// acceptLoop takes connections until the listener is closed. It never waits for a handshake: when
+// too many are under way the oldest is ended, which is the one that takes longest.
 func (m *Mesh) acceptLoop() {
 	var pause time.Duration
 	for {
@@ -108,8 +108,8 @@ func (m *Mesh) answer(raw net.Conn) (*Conn, error) {
 	return &Conn{Conn: conn, kind: in.Kind, other: in.Identity}, raw.SetDeadline(time.Time{})
 }
 
-// answerTLS returns the connection to go on with and the name in the other end's certificate. The connection is there
-// beside an error where a refusal can be told on it.
+// answerTLS returns the connection to go on with and the name in the other end's certificate. The
+// connection is there beside an error where a refusal can be told on it.
 func (m *Mesh) answerTLS(raw net.Conn) (net.Conn, *string, error) {
 	if m.opts.TLS == nil {
 		return raw, nil, nil
@@ -118,7 +118,8 @@ func (m *Mesh) answerTLS(raw net.Conn) (net.Conn, *string, error) {
 	conn := tls.Server(raw, own.config())
 	if err := conn.HandshakeContext(m.closing); err != nil {
 		if e, ok := errors.AsType[tls.RecordHeaderError](err); ok && e.Conn != nil {
-			return raw, nil, &tlsError{err} // It does not speak TLS, and nothing of TLS was sent yet.
+			// It does not speak TLS, and nothing of TLS was sent yet.
+			return raw, nil, &tlsError{err}
 		}
 		return nil, nil, &tlsError{err}
 	}
@@ -144,7 +145,8 @@ func (m *Mesh) judgeHello(self Identity, in message, certified *string) error {
 	return nil
 }
 
-// outOfTurn is the error for a message in the place of another: the other end's refusal, or nonsense.
+// outOfTurn is the error for a message in the place of another: the other end's refusal, or
+// nonsense.
 func outOfTurn(in message, raw net.Conn) error {
 	if in.Type != refusal {
 		return refuse(Protocol, "a message of type %q came out of turn", byte(in.Type))
@@ -156,8 +158,8 @@ func outOfTurn(in message, raw net.Conn) error {
 	return e
 }
 
-// turnAway tells the other end why it is refused, logs that, and ends the connection once the other end has read it.
-// conn is what it can be told on; nil: nothing. It returns the error.
+// turnAway tells the other end why it is refused, logs that, and ends the connection once the other
+// end has read it. conn is what it can be told on; nil: nothing. It returns the error.
 func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	if m.closing.Err() != nil {
 		return err
@@ -165,7 +167,8 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok {
 		if refused = m.misread(err); refused == nil {
-			// A port scan, a health check of TCP, a node that went away: nobody to tell, nothing to do.
+			// A port scan, a health check of TCP, a node that went away: nobody to tell, nothing to
+			// do.
 			m.metrics.done(accepting, broken)
 			if errors.Is(err, errIdentity) {
 				m.log.every(time.Minute, "identity", slog.LevelError, "this node cannot say who it is", "error", err)
@@ -200,8 +203,8 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	return err
 }
 
-// linger lets the other end read what was written: a close with bytes unread would reset the connection, and what was
-// written could be lost.
+// linger lets the other end read what was written: a close with bytes unread would reset the
+// connection, and what was written could be lost.
 func linger(raw, conn net.Conn) {
 	type halfCloser interface{ CloseWrite() error }
 	if c, ok := conn.(halfCloser); ok {
@@ -213,7 +216,8 @@ func linger(raw, conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, raw, 64<<10)
 }
 
-// logRefusal says at this end who was refused, once a minute for each node, or address where no name was said.
+// logRefusal says at this end who was refused, once a minute for each node, or address where no
+// name was said.
 func (m *Mesh) logRefusal(e *RefusedError, address, node string) {
 	who := node
 	if who == "" {

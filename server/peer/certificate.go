@@ -28,8 +28,8 @@ func nameURI(node string) *url.URL {
 	return &url.URL{Scheme: nameScheme, Host: nameHost, Path: "/" + node}
 }
 
-// nameOf judges the certificate that the other end showed, and returns the node that it names. TLS itself has made sure
-// only that the other end has the certificate's key.
+// nameOf judges the certificate that the other end showed, and returns the node that it names. TLS
+// itself has made sure only that the other end has the certificate's key.
 func (m *material) nameOf(state tls.ConnectionState, other role) (string, *RefusedError) {
 	if state.DidResume {
 		return "", refuse(Certificate, "the other end resumed a session of TLS, in which no certificate is shown")

@@ -25,8 +25,8 @@ func (authInfo) AuthType() string { return "runlog-peer" }
 // errForeignConn is for a connection that no Mesh made: who is at its other end is not known.
 var errForeignConn = errors.New("peer: not a connection that passed the handshake")
 
-// Credentials are for gRPC servers and clients on connections of this package, and on no others. They add no TLS to what
-// the connections have, and let handlers ask From.
+// Credentials are for gRPC servers and clients on connections of this package, and on no others.
+// They add no TLS to what the connections have, and let handlers ask From.
 func (m *Mesh) Credentials() credentials.TransportCredentials {
 	if m.opts.TLS == nil {
 		return transport{credentials.NoSecurity}

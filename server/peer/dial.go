@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// Dial connects to a node and does the handshake, within 5 s and the context. wantRaftID is who must answer; empty:
-// whoever does. Errors: *RefusedError when either end refused the other, net.ErrClosed after Close, else those of the
-// network, wrapped. The connection is a *Conn; it belongs to the caller, and outlives Close.
+// Dial connects to a node and does the handshake, within 5 s and the context. wantRaftID is who
+// must answer; empty: whoever does. Errors: *RefusedError when either end refused the other,
+// net.ErrClosed after Close, else those of the network, wrapped. The connection is a *Conn; it
+// belongs to the caller, and outlives Close.
 func (m *Mesh) Dial(ctx context.Context, kind Kind, address, wantRaftID string) (net.Conn, error) {
 	if !m.begin() {
 		return nil, fmt.Errorf("peer: dialling %s: %w", address, net.ErrClosed)
@@ -95,8 +96,8 @@ func (m *Mesh) introduce(ctx context.Context, raw net.Conn, kind Kind, want stri
 	if err != nil {
 		return nil, "", err
 	}
-	// Where the other end refused this one's certificate, it may have closed already, and writing may fail. What it said
-	// before can be read still.
+	// Where the other end refused this one's certificate, it may have closed already, and writing
+	// may fail. What it said before can be read still.
 	_, writeErr := conn.Write(out)
 	in, err := readMessage(conn)
 	if err != nil {
@@ -120,7 +121,8 @@ func (m *Mesh) introduce(ctx context.Context, raw net.Conn, kind Kind, want stri
 	return &Conn{Conn: conn, kind: kind, other: in.Identity}, node, nil
 }
 
-// introduceTLS returns the connection to go on with and the name in the other end's certificate, which it has judged.
+// introduceTLS returns the connection to go on with and the name in the other end's certificate,
+// which it has judged.
 func (m *Mesh) introduceTLS(ctx context.Context, raw net.Conn, kind Kind) (net.Conn, *string, error) {
 	if m.opts.TLS == nil {
 		return raw, nil, nil
@@ -138,7 +140,8 @@ func (m *Mesh) introduceTLS(ctx context.Context, raw net.Conn, kind Kind) (net.C
 	return conn, &name, nil
 }
 
-// tell sends a refusal of this end. Nothing of the other end is unread, so that closing right after loses nothing.
+// tell sends a refusal of this end. Nothing of the other end is unread, so that closing right after
+// loses nothing.
 func (*Mesh) tell(conn net.Conn, kind Kind, e *RefusedError) {
 	if out, err := (message{Type: refusal, Kind: kind, Reason: e.Reason, Text: e.Message}).encode(); err == nil {
 		_, _ = conn.Write(out)

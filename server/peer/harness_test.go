@@ -163,7 +163,8 @@ func receive[T any](t *testing.T, from <-chan T) (got T) {
 	return got
 }
 
-// refusedWith fails unless the error is a refusal for the reason, by the side, that says all the parts.
+// refusedWith fails unless the error is a refusal for the reason, by the side, that says all the
+// parts.
 func refusedWith(t *testing.T, conn net.Conn, err error, reason Reason, remote bool, parts ...string) {
 	t.Helper()
 	if conn != nil {
@@ -217,8 +218,8 @@ func newAuthority(t *testing.T) authority {
 	return a
 }
 
-// issue makes a certificate that is valid from one time and for so long, in a directory of its own, and returns the
-// paths that LoadTLS wants.
+// issue makes a certificate that is valid from one time and for so long, in a directory of its own,
+// and returns the paths that LoadTLS wants.
 func (a authority) issue(t *testing.T, node string, from time.Time, valid time.Duration) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -233,7 +234,8 @@ func (a authority) issue(t *testing.T, node string, from time.Time, valid time.D
 	return ca, cert, key
 }
 
-// tls is a node's certificate, valid from 20 days before noon to 90 days after, of a node with noon on its clock.
+// tls is a node's certificate, valid from 20 days before noon to 90 days after, of a node with noon
+// on its clock.
 func (a authority) tls(t *testing.T, node string) *TLS {
 	t.Helper()
 	return a.tlsAt(t, node, clockAt(noon), 110*day)

@@ -39,7 +39,8 @@ type Identity struct {
 	RaftID string
 	// Cluster that the node belongs to; zero: none yet.
 	Cluster storage.ClusterID
-	// Format is the version of what nodes say to each other and of their data; nodes of different ones do not talk.
+	// Format is the version of what nodes say to each other and of their data; nodes of different
+	// ones do not talk.
 	Format uint32
 	// Version is the build, for people; at most 255 bytes.
 	Version string
@@ -59,7 +60,8 @@ func (i Identity) validate() error {
 	return nil
 }
 
-// Conn is a connection that passed the handshake. Reads and writes are those of the TCP or TLS connection beneath.
+// Conn is a connection that passed the handshake. Reads and writes are those of the TCP or TLS
+// connection beneath.
 type Conn struct {
 	net.Conn
 	kind  Kind
@@ -69,5 +71,6 @@ type Conn struct {
 // Kind returns what the connection is for.
 func (c *Conn) Kind() Kind { return c.kind }
 
-// Identity returns what the other end said of itself, and what its certificate, if there is one, says too.
+// Identity returns what the other end said of itself, and what its certificate, if there is one,
+// says too.
 func (c *Conn) Identity() Identity { return c.other }

@@ -29,14 +29,15 @@ func CAFiles(dir string) (cert, key string) {
 	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 }
 
-// NodeFiles returns where in dir the certificate and the key of a node are. The names are percent-encoded.
+// NodeFiles returns where in dir the certificate and the key of a node are. The names are
+// percent-encoded.
 func NodeFiles(dir, nodeID string) (cert, key string) {
 	name := url.PathEscape(nodeID)
 	return filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 }
 
-// MakeCA makes a certificate authority for one cluster: ca.crt and ca.key in dir, ECDSA P-256, for ten years. It
-// overwrites nothing: os.ErrExist.
+// MakeCA makes a certificate authority for one cluster: ca.crt and ca.key in dir, ECDSA P-256, for
+// ten years. It overwrites nothing: os.ErrExist.
 func MakeCA(dir string, now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -59,9 +60,9 @@ func MakeCA(dir string, now time.Time) error {
 	return writePair(certFile, keyFile, der, key)
 }
 
-// IssueNode makes a key and a certificate for a node, by the authority in dir: <node>.crt and <node>.key, percent-encoded,
-// ECDSA P-256. It is valid for so long, but no longer than the authority, and returns the end. It overwrites nothing:
-// os.ErrExist.
+// IssueNode makes a key and a certificate for a node, by the authority in dir: <node>.crt and
+// <node>.key, percent-encoded, ECDSA P-256. It is valid for so long, but no longer than the
+// authority, and returns the end. It overwrites nothing: os.ErrExist.
 func IssueNode(dir, nodeID string, now time.Time, valid time.Duration) (ends time.Time, err error) {
 	if err := CheckNodeID(nodeID); err != nil {
 		return ends, err
@@ -112,7 +113,8 @@ func CheckNodeID(nodeID string) error {
 	return nil
 }
 
-// readCA returns the authority's certificate and its key, whatever kind it is: an operator may bring another.
+// readCA returns the authority's certificate and its key, whatever kind it is: an operator may
+// bring another.
 func readCA(dir string) (*x509.Certificate, crypto.Signer, error) {
 	certFile, keyFile := CAFiles(dir)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)

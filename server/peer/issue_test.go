@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestIssuedCertificatesAreTaken shows that what is issued is what LoadTLS wants, for names that need encoding too, and
-// that keys are for their owner alone.
+// TestIssuedCertificatesAreTaken shows that what is issued is what LoadTLS wants, for names that
+// need encoding too, and that keys are for their owner alone.
 func TestIssuedCertificatesAreTaken(t *testing.T) {
 	for _, name := range []string{"n1", "node-1.eu.example", "Köln 3", "a/b?c#d%e", "..x"} {
 		dir := t.TempDir()
@@ -99,7 +99,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestWhatCannotBeIssued shows the limits: names, time, and an authority that is there and not expired.
+// TestWhatCannotBeIssued shows the limits: names, time, and an authority that is there and not
+// expired.
 func TestWhatCannotBeIssued(t *testing.T) {
 	dir := newAuthority(t).dir
 	for _, name := range []string{"", "ca", ".", "..", "n\n", strings.Repeat("n", maxNodeID+1)} {

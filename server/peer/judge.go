@@ -12,9 +12,9 @@ import (
 	"runlog/storage"
 )
 
-// judge compares the two ends of a connection, the same way at both. certified is the name in the other end's
-// certificate, empty without TLS; wanted is the Raft name that the dialling end asked for, and answering that of the
-// end that answered.
+// judge compares the two ends of a connection, the same way at both. certified is the name in the
+// other end's certificate, empty without TLS; wanted is the Raft name that the dialling end asked
+// for, and answering that of the end that answered.
 func (m *Mesh) judge(kind Kind, self, other Identity, certified *string, wanted, answering string) *RefusedError {
 	switch {
 	case certified != nil && *certified != other.NodeID:
@@ -47,8 +47,8 @@ func build(i Identity) string {
 	return i.Version
 }
 
-// misread turns an error of reading or of TLS into a refusal where it tells of an end that is no runlog node, or not
-// one of this kind; nil: the connection just broke.
+// misread turns an error of reading or of TLS into a refusal where it tells of an end that is no
+// runlog node, or not one of this kind; nil: the connection just broke.
 func (m *Mesh) misread(err error) *RefusedError {
 	overTLS := m.opts.TLS != nil
 	if e, ok := errors.AsType[*strangerError](err); ok {
@@ -64,7 +64,8 @@ func (m *Mesh) misread(err error) *RefusedError {
 	if errors.Is(err, errMessage) {
 		return refuse(Protocol, "what came is no handshake of a runlog node (%v)", err)
 	}
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" { // An alert of TLS, which comes at any read.
+	// An alert of TLS, which comes at any read.
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
 		refused := refuse(Certificate, "the other end refused the certificate of this node, or TLS with it (%v); its log may say more", e.Err)
 		refused.Remote = true
 		return refused
@@ -98,7 +99,8 @@ func stranger(first []byte, overTLS bool) *RefusedError {
 		return refuse(Protocol, "one end speaks TLS and the other does not; start both nodes with certificates, or both without")
 	case len(first) >= 2 && (first[0] == 0x15 || first[0] == 0x16) && first[1] == 3:
 		return refuse(Protocol, "the other end speaks TLS and this one does not; start both nodes with certificates, or both without")
-	case isHTTP(text) || len(first) >= 5 && first[0] == 0 && first[3] == 4: // an HTTP/2 SETTINGS frame
+	// an HTTP/2 SETTINGS frame
+	case isHTTP(text) || len(first) >= 5 && first[0] == 0 && first[3] == 4:
 		return refuse(Protocol, "the other end speaks HTTP or gRPC; nodes talk to each other on a port of their own, --raft-listen")
 	case overTLS:
 		return refuse(Protocol, "the other end does not speak TLS (it began with %q); is it a runlog node, and started with certificates?", text)

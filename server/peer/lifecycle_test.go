@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// TestCloseJoinsEverything shows that Close ends accepting, handshakes, dials and listeners, whatever they wait for, and
-// leaves no goroutine, but leaves the connections that were handed out.
+// TestCloseJoinsEverything shows that Close ends accepting, handshakes, dials and listeners,
+// whatever they wait for, and leaves no goroutine, but leaves the connections that were handed out.
 func TestCloseJoinsEverything(t *testing.T) {
 	before := runtime.NumGoroutine()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,8 +136,8 @@ func TestConnectionsThatNobodyAcceptsAreBounded(t *testing.T) {
 	_ = last
 }
 
-// TestGRPCOverTheMesh shows that gRPC runs on the connections, that handlers know who calls, and what level of security
-// the connection has.
+// TestGRPCOverTheMesh shows that gRPC runs on the connections, that handlers know who calls, and
+// what level of security the connection has.
 func TestGRPCOverTheMesh(t *testing.T) {
 	ca := newAuthority(t)
 	for mode, tls := range map[string][2]*TLS{"plain": {}, "TLS": {ca.tls(t, "n1"), ca.tls(t, "n2")}} {

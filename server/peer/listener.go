@@ -22,9 +22,9 @@ type listener struct {
 
 var _ net.Listener = (*listener)(nil)
 
-// Listener takes the connections of a kind that passed the handshake; each is a *Conn. There is one listener of a kind
-// at a time: it panics while another is open. Closing it leaves the mesh open, and others are refused until the next is
-// made.
+// Listener takes the connections of a kind that passed the handshake; each is a *Conn. There is one
+// listener of a kind at a time: it panics while another is open. Closing it leaves the mesh open,
+// and others are refused until the next is made.
 func (m *Mesh) Listener(kind Kind) net.Listener {
 	l := &listener{mesh: m, kind: kind, queue: make(chan net.Conn, backlog), done: make(chan struct{})}
 	m.mu.Lock()

@@ -30,21 +30,23 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 type Options struct {
 	// Listener takes the connections of other nodes. The Mesh owns it.
 	Listener net.Listener
-	// Dial connects to an address of another node. Default: by TCP, with keep-alives that find a machine that is gone.
+	// Dial connects to an address of another node. Default: by TCP, with keep-alives that find a
+	// machine that is gone.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS of this node; nil: plain text, for development.
 	TLS *TLS
 	// Self is asked at each connection: a node gets its cluster later.
 	Self func() Identity
-	// Admit judges who is at the other end, at both ends; nil admits all. The error's text is told to the other end. A
-	// *RefusedError keeps its reason, any other means NotAMember. It must not block.
+	// Admit judges who is at the other end, at both ends; nil admits all. The error's text is told
+	// to the other end. A *RefusedError keeps its reason, any other means NotAMember. It must not
+	// block.
 	Admit func(Kind, Identity) error
 	// Logger; default: discards.
 	Logger *slog.Logger
 	// Registerer of metrics; default: a registry of its own.
 	Registerer prometheus.Registerer
-	// Clock of log limits; default: time.Now. Certificates have the clock that LoadTLS was given, and deadlines of
-	// connections always the system's.
+	// Clock of log limits; default: time.Now. Certificates have the clock that LoadTLS was given,
+	// and deadlines of connections always the system's.
 	Clock func() time.Time
 
 	handshakeTimeout time.Duration // of tests; else defaultTimeout
@@ -77,12 +79,14 @@ type Mesh struct {
 
 	closing context.Context // done once Close was called
 	stop    context.CancelFunc
-	running sync.WaitGroup // the accept loop, handshakes and dials; added to under mu, while not closed
+	// the accept loop, handshakes and dials; added to under mu, while not closed
+	running sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		closed    bool
-		pending   *list.List // of net.Conn: accepted ones whose handshake is under way, the oldest first
+		closed bool
+		// of net.Conn: accepted ones whose handshake is under way, the oldest first
+		pending   *list.List
 		listeners map[Kind]*listener
 	}
 }
@@ -103,7 +107,8 @@ func New(opts Options) *Mesh {
 // Addr is where the node takes connections.
 func (m *Mesh) Addr() net.Addr { return m.opts.Listener.Addr() }
 
-// Close ends what is under way, closes all listeners and joins all goroutines. Connections that were handed out stay.
+// Close ends what is under way, closes all listeners and joins all goroutines. Connections that
+// were handed out stay.
 func (m *Mesh) Close() error {
 	m.mu.Lock()
 	if m.mu.closed {
@@ -133,7 +138,8 @@ func (m *Mesh) Close() error {
 	return err
 }
 
-// begin counts an activity that Close waits for; false: the mesh is closed. The caller calls running.Done.
+// begin counts an activity that Close waits for; false: the mesh is closed. The caller calls
+// running.Done.
 func (m *Mesh) begin() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

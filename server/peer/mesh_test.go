@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBothKindsCarryBytesBothWays shows that connections of both kinds go to the listener of their kind, that each end
-// knows the other, and that no byte is lost, with TLS and without.
+// TestBothKindsCarryBytesBothWays shows that connections of both kinds go to the listener of their
+// kind, that each end knows the other, and that no byte is lost, with TLS and without.
 func TestBothKindsCarryBytesBothWays(t *testing.T) {
 	ca := newAuthority(t)
 	for name, tls := range map[string][2]*TLS{

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// A message of the handshake. The head and the refusal are the same in all versions, so that each version can refuse
-// any other and be understood. Integers are big endian.
+// A message of the handshake. The head and the refusal are the same in all versions, so that each
+// version can refuse any other and be understood. Integers are big endian.
 //
 //	7  "runlog\n"
 //	1  version of the handshake
@@ -19,9 +19,9 @@ import (
 //	   body
 //	4  CRC32C of everything before
 //
-// The body of hello and welcome: node id, Raft id, cluster id (16), format (4), build, and the Raft id that is wanted
-// (hello) or nothing (welcome). That of a refusal: reason, then the message with two bytes of length. Texts have one
-// byte of length before them.
+// The body of hello and welcome: node id, Raft id, cluster id (16), format (4), build, and the Raft
+// id that is wanted (hello) or nothing (welcome). That of a refusal: reason, then the message with
+// two bytes of length. Texts have one byte of length before them.
 const (
 	magic            = "runlog\n" // an HTTP server takes the line for a bad request, and says so
 	handshakeVersion = 1
@@ -103,7 +103,8 @@ func (m message) encode() ([]byte, error) {
 
 func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 
-// readMessage reads one message and not a byte more. Errors: *strangerError, versionError, errMessage, the reader's.
+// readMessage reads one message and not a byte more. Errors: *strangerError, versionError,
+// errMessage, the reader's.
 func readMessage(r io.Reader) (message, error) {
 	head := make([]byte, headSize)
 	n, err := io.ReadFull(r, head)

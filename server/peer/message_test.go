@@ -11,7 +11,8 @@ import (
 	"testing/iotest"
 )
 
-// TestTheBytesOfTheHandshake holds the encoding to what docs/formats.md shows. Other builds read these bytes.
+// TestTheBytesOfTheHandshake holds the encoding to what docs/formats.md shows. Other builds read
+// these bytes.
 func TestTheBytesOfTheHandshake(t *testing.T) {
 	n1 := Identity{NodeID: "n1", RaftID: "n1.7", Format: 3, Version: "v1"}
 	n1.Cluster[0] = 0xaa
@@ -98,7 +99,8 @@ func TestIdentitiesThatNoNodeHas(t *testing.T) {
 	}
 }
 
-// TestRefusalsCanBeShown shows that what the other end says is cut, and brings no control characters to a terminal.
+// TestRefusalsCanBeShown shows that what the other end says is cut, and brings no control
+// characters to a terminal.
 func TestRefusalsCanBeShown(t *testing.T) {
 	long := "\x1b[31m" + strings.Repeat("é", maxMessage)
 	b, err := message{Type: refusal, Kind: KindRaft, Reason: "X\nY", Text: long}.encode()
@@ -111,8 +113,8 @@ func TestRefusalsCanBeShown(t *testing.T) {
 	}
 }
 
-// FuzzHello shows that no bytes crash the reader, that it takes no more than a message's, and that what it understands
-// is what would have been written.
+// FuzzHello shows that no bytes crash the reader, that it takes no more than a message's, and that
+// what it understands is what would have been written.
 func FuzzHello(f *testing.F) {
 	for _, m := range []message{
 		{Type: hello, Kind: KindRaft, Identity: identity("n1"), Want: "n2.7"},

@@ -16,17 +16,22 @@ const (
 	ForeignCluster Reason = "FOREIGN_CLUSTER"
 	// FormatVersion says that the two builds do not understand each other.
 	FormatVersion Reason = "FORMAT_VERSION"
-	// NotAMember says that a node is not in the list of members, or that Admit gave no other reason.
+	// NotAMember says that a node is not in the list of members, or that Admit gave no other
+	// reason.
 	NotAMember Reason = "NOT_A_MEMBER"
 	// NodeIDTaken says that another member, with other data, has the node's name.
 	NodeIDTaken Reason = "NODE_ID_TAKEN"
-	// IdentityMismatch says that a certificate names another node, or that another node answers at the address.
+	// IdentityMismatch says that a certificate names another node, or that another node answers at
+	// the address.
 	IdentityMismatch Reason = "IDENTITY_MISMATCH"
-	// Certificate says that a certificate is expired, not valid yet, of another authority, or not there.
+	// Certificate says that a certificate is expired, not valid yet, of another authority, or not
+	// there.
 	Certificate Reason = "CERTIFICATE"
-	// Protocol says that the other end is no runlog node, or one with TLS where this one has none, or the reverse.
+	// Protocol says that the other end is no runlog node, or one with TLS where this one has none,
+	// or the reverse.
 	Protocol Reason = "PROTOCOL"
-	// NotServing says that nobody at the accepting end takes connections of the kind at the moment; trying again helps.
+	// NotServing says that nobody at the accepting end takes connections of the kind at the moment;
+	// trying again helps.
 	NotServing Reason = "NOT_SERVING"
 )
 

@@ -15,8 +15,8 @@ import (
 	"runlog/storage"
 )
 
-// credulous is an accepting end that takes everybody and says what it was told to. It returns where it listens, and
-// what came last.
+// credulous is an accepting end that takes everybody and says what it was told to. It returns where
+// it listens, and what came last.
 func credulous(t *testing.T, self Identity, certificate *TLS) (address string, last <-chan message) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,8 +49,8 @@ func credulous(t *testing.T, self Identity, certificate *TLS) (address string, l
 	return l.Addr().String(), out
 }
 
-// TestEitherEndRefuses shows each refusal of the handshake, made by the accepting end and by the dialling end: the end
-// that refuses logs it, and both know the reason and a text.
+// TestEitherEndRefuses shows each refusal of the handshake, made by the accepting end and by the
+// dialling end: the end that refuses logs it, and both know the reason and a text.
 func TestEitherEndRefuses(t *testing.T) {
 	with := func(i Identity, change func(*Identity)) Identity { change(&i); return i }
 	n1, n2 := identity("n1"), identity("n2")
@@ -136,8 +136,8 @@ func TestARefusalOfTheDiallingEndIsLoggedAtTheOther(t *testing.T) {
 	n2.logged(t, "a node refused this one", "reason=NOT_A_MEMBER", "who are you")
 }
 
-// TestANodeWithoutClusterIsTaken shows that one that belongs to no cluster yet may talk to any, and that the identity is
-// asked for at each connection.
+// TestANodeWithoutClusterIsTaken shows that one that belongs to no cluster yet may talk to any, and
+// that the identity is asked for at each connection.
 func TestANodeWithoutClusterIsTaken(t *testing.T) {
 	cluster := make(chan storage.ClusterID, 2)
 	n1 := start(t, identity("n1"), nil, func(o *Options) {
@@ -159,8 +159,8 @@ func TestANodeWithoutClusterIsTaken(t *testing.T) {
 	refusedWith(t, conn, err, ForeignCluster, true)
 }
 
-// TestAKindThatNobodyTakesIsRefused shows that a node does not let others wait for what it does not serve yet, or any
-// more.
+// TestAKindThatNobodyTakesIsRefused shows that a node does not let others wait for what it does not
+// serve yet, or any more.
 func TestAKindThatNobodyTakesIsRefused(t *testing.T) {
 	n1, n2 := start(t, identity("n1"), nil, nil), start(t, identity("n2"), nil, nil)
 	conn, err := n1.dialTo(t.Context(), KindRaft, n2)
@@ -176,7 +176,8 @@ func TestAKindThatNobodyTakesIsRefused(t *testing.T) {
 	_ = n2.Listener(KindRaft).Close() // There may be another now.
 }
 
-// TestARaftNameOfAnotherNodeIsRefused shows that a node cannot claim another's place in Raft under its own name.
+// TestARaftNameOfAnotherNodeIsRefused shows that a node cannot claim another's place in Raft under
+// its own name.
 func TestARaftNameOfAnotherNodeIsRefused(t *testing.T) {
 	n := serving(t, identity("n2"), nil, nil)
 	b, err := message{Type: hello, Kind: KindRaft, Identity: identity("n1")}.encode()
@@ -210,7 +211,8 @@ func answerTo(t *testing.T, n *node, b []byte) message {
 	return m
 }
 
-// TestAnotherHandshakeVersionIsRefused shows that the versions of both ends are said, whatever else changed.
+// TestAnotherHandshakeVersionIsRefused shows that the versions of both ends are said, whatever else
+// changed.
 func TestAnotherHandshakeVersionIsRefused(t *testing.T) {
 	n := serving(t, identity("n2"), nil, nil)
 	b := append([]byte(magic), 9, 'h', 'r', 0, 3, 1, 2, 3)
@@ -221,8 +223,8 @@ func TestAnotherHandshakeVersionIsRefused(t *testing.T) {
 	n.logged(t, "reason=FORMAT_VERSION")
 }
 
-// TestRefusalsAreLoggedOnceAMinute shows that a node that tries again and again does not fill the log, and that another
-// is logged still.
+// TestRefusalsAreLoggedOnceAMinute shows that a node that tries again and again does not fill the
+// log, and that another is logged still.
 func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	foreign := identity("n1")
 	foreign.Cluster = clusterB

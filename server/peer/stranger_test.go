@@ -17,7 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// TestTLSAndPlainDoNotMix shows that both ends are told when one has certificates and the other has none.
+// TestTLSAndPlainDoNotMix shows that both ends are told when one has certificates and the other has
+// none.
 func TestTLSAndPlainDoNotMix(t *testing.T) {
 	ca := newAuthority(t)
 	for name, tls := range map[string][2]*TLS{"TLS to plain": {ca.tls(t, "n1"), nil}, "plain to TLS": {nil, ca.tls(t, "n2")}} {
@@ -30,8 +31,8 @@ func TestTLSAndPlainDoNotMix(t *testing.T) {
 	}
 }
 
-// TestStrangersAreToldApart shows that programs that are no nodes are refused at once, and that the log says what they
-// speak.
+// TestStrangersAreToldApart shows that programs that are no nodes are refused at once, and that the
+// log says what they speak.
 func TestStrangersAreToldApart(t *testing.T) {
 	ca := newAuthority(t)
 	for mode, certificate := range map[string]*TLS{"plain": nil, "TLS": ca.tls(t, "n2")} {
@@ -87,8 +88,8 @@ func TestAnHTTPClientIsToldInItsOwnWords(t *testing.T) {
 	}
 }
 
-// TestDiallingAStranger shows what a node says when an address is that of another program, such as a node's own port for
-// clients.
+// TestDiallingAStranger shows what a node says when an address is that of another program, such as
+// a node's own port for clients.
 func TestDiallingAStranger(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -110,8 +111,9 @@ func TestDiallingAStranger(t *testing.T) {
 		reason  Reason
 		says    string
 	}{
-		"HTTP":           {plain, web.Listener.Addr().String(), Protocol, "speaks HTTP or gRPC"},
-		"HTTP over TLS":  {plain, secure.Listener.Addr().String(), "", ""}, // It just ends the connection.
+		"HTTP": {plain, web.Listener.Addr().String(), Protocol, "speaks HTTP or gRPC"},
+		// It just ends the connection.
+		"HTTP over TLS":  {plain, secure.Listener.Addr().String(), "", ""},
 		"gRPC":           {plain, l.Addr().String(), Protocol, "speaks HTTP or gRPC"},
 		"TLS: HTTP":      {tls, web.Listener.Addr().String(), Protocol, "speaks HTTP or gRPC"},
 		"TLS: HTTPS":     {tls, secure.Listener.Addr().String(), Certificate, "another certificate authority"},
@@ -129,8 +131,8 @@ func TestDiallingAStranger(t *testing.T) {
 	}
 }
 
-// TestSlowHandshakesBlockNobody shows that ends that say nothing, or little, more of them than handshakes may be under
-// way, keep no node out, and are ended.
+// TestSlowHandshakesBlockNobody shows that ends that say nothing, or little, more of them than
+// handshakes may be under way, keep no node out, and are ended.
 func TestSlowHandshakesBlockNobody(t *testing.T) {
 	ca := newAuthority(t)
 	for mode, tls := range map[string][2]*TLS{"plain": {}, "TLS": {ca.tls(t, "n1"), ca.tls(t, "n2")}} {
@@ -180,7 +182,8 @@ func TestASlowHandshakeEnds(t *testing.T) {
 	n.logged(t, "a node was refused", "reason=PROTOCOL", "within 50ms")
 }
 
-// TestARefusalOutlivesWhatWasNotRead shows that an end that has sent much can read why it was refused, later on.
+// TestARefusalOutlivesWhatWasNotRead shows that an end that has sent much can read why it was
+// refused, later on.
 func TestARefusalOutlivesWhatWasNotRead(t *testing.T) {
 	n := serving(t, identity("n2"), nil, nil)
 	conn, err := net.Dial("tcp", n.address())
@@ -195,12 +198,14 @@ func TestARefusalOutlivesWhatWasNotRead(t *testing.T) {
 	if told, err := readMessage(conn); err != nil || told.Reason != Protocol {
 		t.Errorf("it was told %+v, %v", told, err)
 	}
-	if _, err := io.ReadAll(conn); err != nil { // A reset; some systems drop with it what was not read yet.
+	// A reset; some systems drop with it what was not read yet.
+	if _, err := io.ReadAll(conn); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAProbeOfTheSocketIsNoNews shows that a health check that connects and goes away is not warned of.
+// TestAProbeOfTheSocketIsNoNews shows that a health check that connects and goes away is not warned
+// of.
 func TestAProbeOfTheSocketIsNoNews(t *testing.T) {
 	for _, certificate := range []*TLS{nil, newAuthority(t).tls(t, "n2")} {
 		n := serving(t, identity("n2"), certificate, nil)
@@ -216,7 +221,8 @@ func TestAProbeOfTheSocketIsNoNews(t *testing.T) {
 	}
 }
 
-// TestTheHandshakeReadsNoByteTooMany shows that what is sent in one piece with the handshake arrives behind it.
+// TestTheHandshakeReadsNoByteTooMany shows that what is sent in one piece with the handshake
+// arrives behind it.
 func TestTheHandshakeReadsNoByteTooMany(t *testing.T) {
 	n := start(t, identity("n2"), nil, nil)
 	l := n.Listener(KindRaft)

@@ -14,7 +14,8 @@ import (
 // checkEvery is how often the certificate files are looked at, at most.
 const checkEvery = time.Second
 
-// TLS is a node's own certificate and the authorities of its cluster, read again when their files change.
+// TLS is a node's own certificate and the authorities of its cluster, read again when their files
+// change.
 type TLS struct {
 	paths [3]string // authorities, certificate, key
 	clock func() time.Time
@@ -36,9 +37,10 @@ type material struct {
 	clock func() time.Time
 }
 
-// LoadTLS reads the certificates of the cluster's authorities (several, one after the other, while one replaces another),
-// the node's own certificate, followed by intermediate ones where there are any, and its key, all PEM. It refuses what
-// the other nodes would refuse: a *RefusedError of reason Certificate. clock may be nil: the system's.
+// LoadTLS reads the certificates of the cluster's authorities (several, one after the other, while
+// one replaces another), the node's own certificate, followed by intermediate ones where there are
+// any, and its key, all PEM. It refuses what the other nodes would refuse: a *RefusedError of
+// reason Certificate. clock may be nil: the system's.
 func LoadTLS(caFile, certFile, keyFile string, clock func() time.Time) (*TLS, error) {
 	if clock == nil {
 		clock = time.Now
@@ -71,8 +73,9 @@ func (t *TLS) expiry() (time.Time, time.Duration) {
 	return end, end.Sub(t.clock())
 }
 
-// current returns what to use, after a look at the files when the last was a second ago. An error says that the files
-// changed and cannot be used; what was read before is then returned beside it, and they are tried again.
+// current returns what to use, after a look at the files when the last was a second ago. An error
+// says that the files changed and cannot be used; what was read before is then returned beside it,
+// and they are tried again.
 func (t *TLS) current() (*material, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,8 +179,8 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// config is the same at both ends. It believes any certificate whose key the other end has: nameOf judges it right after
-// the handshake, before anything is said.
+// config is the same at both ends. It believes any certificate whose key the other end has: nameOf
+// judges it right after the handshake, before anything is said.
 func (m *material) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,

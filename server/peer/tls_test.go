@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestCertificatesThatAreRefused shows that a stale certificate, one from the future, one of another authority and one of
-// another node are refused at either end, and that both ends know why.
+// TestCertificatesThatAreRefused shows that a stale certificate, one from the future, one of
+// another authority and one of another node are refused at either end, and that both ends know why.
 func TestCertificatesThatAreRefused(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	year := 365 * day
@@ -73,7 +73,8 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 	}
 }
 
-// trustEach makes the first end take the second, so that what the second thinks of the first is seen.
+// trustEach makes the first end take the second, so that what the second thinks of the first is
+// seen.
 func trustEach(bad, good *TLS) {
 	leaf, err := x509.ParseCertificate(good.mu.material.own.Certificate[0])
 	if err != nil {
@@ -142,8 +143,8 @@ func TestOlderTLSIsRefused(t *testing.T) {
 	n.logged(t, "a node was refused", "reason=PROTOCOL", "TLS 1.3")
 }
 
-// TestAnAlertOfTLSIsTakenForARefusal shows what a dialling end says when TLS itself refuses its certificate, which it
-// hears only at its first read.
+// TestAnAlertOfTLSIsTakenForARefusal shows what a dialling end says when TLS itself refuses its
+// certificate, which it hears only at its first read.
 func TestAnAlertOfTLSIsTakenForARefusal(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	config := ours.tls(t, "n2").mu.material.config()
@@ -168,7 +169,8 @@ func TestAnAlertOfTLSIsTakenForARefusal(t *testing.T) {
 	refusedWith(t, conn, err, Certificate, true, "refused the certificate of this node", "unknown certificate authority")
 }
 
-// TestLoadTLSRefusesWhatOthersWould shows that a node with files of no use does not start, and says why.
+// TestLoadTLSRefusesWhatOthersWould shows that a node with files of no use does not start, and says
+// why.
 func TestLoadTLSRefusesWhatOthersWould(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ca, cert, key := ours.issue(t, "n1", noon, 10*day)
@@ -256,8 +258,8 @@ func (r *rotating) shown(t *testing.T, from *node) time.Time {
 	return conn.(*Conn).Conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
 }
 
-// TestCertificatesAreReplacedWithoutARestart shows that new files are used from the next connection on, and that broken
-// ones, and those of another node, change nothing but the log.
+// TestCertificatesAreReplacedWithoutARestart shows that new files are used from the next connection
+// on, and that broken ones, and those of another node, change nothing but the log.
 func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	n2 := newRotating(t, ours, "n2")
@@ -293,7 +295,8 @@ func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 	}
 }
 
-// TestTheAuthorityIsReplacedWithoutARestart shows that a file with both authorities bridges from one to the other.
+// TestTheAuthorityIsReplacedWithoutARestart shows that a file with both authorities bridges from
+// one to the other.
 func TestTheAuthorityIsReplacedWithoutARestart(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	n2 := newRotating(t, first, "n2")
@@ -330,7 +333,8 @@ func appendFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestADialEndsWithItsContext shows that neither a silent end nor one that does not take part in TLS holds a dial.
+// TestADialEndsWithItsContext shows that neither a silent end nor one that does not take part in
+// TLS holds a dial.
 func TestADialEndsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,8 @@ func (g *group) lead(leader int) {
 	}
 }
 
-// TestMakerLosesItsDisk: whoever makes a key and loses its disk at once, the others sign with the key.
+// TestMakerLosesItsDisk: whoever makes a key and loses its disk at once, the others sign with the
+// key.
 func TestMakerLosesItsDisk(t *testing.T) {
 	for _, rotation := range []bool{false, true} {
 		t.Run(fmt.Sprint("rotation-", rotation), func(t *testing.T) {
@@ -78,7 +79,8 @@ func TestMakerLosesItsDisk(t *testing.T) {
 	}
 }
 
-// TestKeepNeedsAMajority: a key that no majority keeps is not proposed, and is the same when one does.
+// TestKeepNeedsAMajority: a key that no majority keeps is not proposed, and is the same when one
+// does.
 func TestKeepNeedsAMajority(t *testing.T) {
 	g := newGroup(t, "", 5)
 	defer g.close()
@@ -111,8 +113,9 @@ func TestKeepNeedsAMajority(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when the next is asked for, does not have that one:
-// whoever made the first, and however it came to those who are still there.
+// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when the next is
+// asked for, does not have that one: whoever made the first, and however it came to those who are
+// still there.
 func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 	for maker := range 4 {
 		t.Run(fmt.Sprint("maker-", maker), func(t *testing.T) {
@@ -148,7 +151,8 @@ func (g *group) seedsOf(node int) (seeds []string) {
 	return seeds
 }
 
-// TestLeftWhileTheKeyWasGiven: who is removed while a key is given has it, so that it is not proposed.
+// TestLeftWhileTheKeyWasGiven: who is removed while a key is given has it, so that it is not
+// proposed.
 func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	g := newGroup(t, "", 4)
 	defer g.close()
@@ -164,8 +168,8 @@ func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	}
 }
 
-// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, what is far from it neither, nor more than a bound; and what
-// is kept stays in the file.
+// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, what is far from it
+// neither, nor more than a bound; and what is kept stays in the file.
 func TestKeepWhatTheLogHasNot(t *testing.T) {
 	g := newGroup(t, "", 1)
 	defer g.close()
@@ -211,8 +215,9 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 	}
 }
 
-// TestOneDiskAtATime: leaders come and go, answers are lost, nodes do not answer for a while, and one after the other loses its disk,
-// once all others that are up have had a look at the log. The key is never gone.
+// TestOneDiskAtATime: leaders come and go, answers are lost, nodes do not answer for a while, and
+// one after the other loses its disk, once all others that are up have had a look at the log. The
+// key is never gone.
 func TestOneDiskAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGroup(t, "", rapid.SampledFrom([]int{3, 5}).Draw(t, "nodes"))
@@ -251,7 +256,8 @@ func TestOneDiskAtATime(t *testing.T) {
 			"restart": func(t *rapid.T) { g.nodes[node.Draw(t, "node")].restart(true) },
 			"lose": func(t *rapid.T) {
 				lost := node.Draw(t, "node")
-				decide(rapid.Bool().Draw(t, "taken")) // no node takes the place of another before the log has got so far
+				// no node takes the place of another before the log has got so far
+				decide(rapid.Bool().Draw(t, "taken"))
 				g.nodes[lost].restart(false)
 				g.nodes[lost].id += "'" // another node of the same name
 				for i, n := range g.nodes {

@@ -29,7 +29,8 @@ type group struct {
 	lives sync.RWMutex
 	index uint64
 	nodes []*member
-	// before is called with each command that a Sealer proposes; an error is answered instead of proposing it.
+	// before is called with each command that a Sealer proposes; an error is answered instead of
+	// proposing it.
 	before func(storage.Command) error
 	// removed are the numbers of nodes that are no members any more.
 	removed map[int]bool
@@ -53,8 +54,8 @@ type member struct {
 
 var errLost = errors.New("the answer was lost")
 
-// newGroup starts nodes of which the first leads, with their key files in a directory, or in memory. Nothing is signed before it is
-// asked for.
+// newGroup starts nodes of which the first leads, with their key files in a directory, or in
+// memory. Nothing is signed before it is asked for.
 func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 	g := &group{t: t}
 	for i := range n {

@@ -29,7 +29,8 @@ func (s *Sealer) tendKey() {
 	}
 }
 
-// current returns the signer of the newest key, or ErrKeyMissing with what there is to say about it.
+// current returns the signer of the newest key, or ErrKeyMissing with what there is to say about
+// it.
 func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 	var tended error
 	for try := 0; ; try++ {
@@ -50,9 +51,9 @@ func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 	}
 }
 
-// tend makes the newest key that of the signer: it is in the file, or another member has it, or, where the cluster has
-// none yet, this node leads and may make it. A key that was made under another cluster id does not count: that is what a
-// restored backup has.
+// tend makes the newest key that of the signer: it is in the file, or another member has it, or,
+// where the cluster has none yet, this node leads and may make it. A key that was made under
+// another cluster id does not count: that is what a restored backup has.
 func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
 	if err := s.keys.Lock(ctx); err != nil {
 		return err
@@ -88,8 +89,8 @@ func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
 	return s.useLocked(k)
 }
 
-// missedLocked tells that the key is missing once it has been for a while: a node that has just joined is not given it at
-// once.
+// missedLocked tells that the key is missing once it has been for a while: a node that has just
+// joined is not given it at once.
 func (s *Sealer) missedLocked(missed bool) {
 	switch now := time.Now(); {
 	case !missed:
@@ -137,8 +138,9 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 	return found, ok
 }
 
-// makeKeyLocked proposes a key, which the one before endorses where it is there. A majority has it on stable storage before the
-// log has its public part, so that who loses a disk does not lose it; others fetch it as soon as they see that.
+// makeKeyLocked proposes a key, which the one before endorses where it is there. A majority has it
+// on stable storage before the log has its public part, so that who loses a disk does not lose it;
+// others fetch it as soon as they see that.
 func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	k, err := s.newKeyLocked(number)
 	if err != nil {
@@ -167,8 +169,9 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	return s.useLocked(k)
 }
 
-// newKeyLocked returns the key that the node makes for a number. Where it has made one already, and does not know whether the log
-// takes it yet, it is the same, unless somebody may have been given that who is no member any more.
+// newKeyLocked returns the key that the node makes for a number. Where it has made one already, and
+// does not know whether the log takes it yet, it is the same, unless somebody may have been given
+// that who is no member any more.
 func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
 	members := s.members()
 	if k, ok := s.keys.proposed(number, members); ok {
@@ -185,7 +188,8 @@ func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
 
 func (s *Sealer) members() []string { return slices.Sorted(slices.Values(s.opts.Members())) }
 
-// giveLocked has a majority keep a key. Who has left while it was given must not have it: then another is made.
+// giveLocked has a majority keep a key. Who has left while it was given must not have it: then
+// another is made.
 func (s *Sealer) giveLocked(k heldKey) error {
 	ctx, cancel := context.WithTimeout(s.stopping, fetchTimeout)
 	defer cancel()
@@ -201,7 +205,8 @@ func (s *Sealer) giveLocked(k heldKey) error {
 // maxUnseen is how many keys a member may be behind the leader to be given the next one.
 const maxUnseen = 8
 
-// Keep keeps a key that another member is about to propose: one whose number comes soon, or what the log has.
+// Keep keeps a key that another member is about to propose: one whose number comes soon, or what
+// the log has.
 func (s *Sealer) Keep(number uint64, seed []byte) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
@@ -222,9 +227,9 @@ func (s *Sealer) Keep(number uint64, seed []byte) error {
 	}
 }
 
-// Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor any member that answers
-// has the one before it is ErrKeyMissing, unless the caller says that it is lost: then nobody vouches for the new one. The
-// first key of a cluster has none before it.
+// Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor
+// any member that answers has the one before it is ErrKeyMissing, unless the caller says that it is
+// lost: then nobody vouches for the new one. The first key of a cluster has none before it.
 func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
 	if err := s.rotate(ctx, oldIsLost); err != nil {
 		return storage.SigningKey{}, err

@@ -19,9 +19,10 @@ import (
 //
 //	{"cluster":"0191…","keys":[{"number":1,"seed":"base64","members":["n1.1","n2.2"]}]}
 //
-// There are more than one in it while a new one is on its way into the log, and it is not known yet whether it was taken. For each
-// number and set of members a node makes one key at the most, so that there are never more than a few. Only keys that the node has
-// made itself, and that the log has not taken yet, have members.
+// There are more than one in it while a new one is on its way into the log, and it is not known yet
+// whether it was taken. For each number and set of members a node makes one key at the most, so
+// that there are never more than a few. Only keys that the node has made itself, and that the log
+// has not taken yet, have members.
 type keyring struct {
 	disk    vfs.FS
 	path    string
@@ -57,8 +58,9 @@ const (
 	maxHeld = 64
 )
 
-// open reads the file. Where there is none, or it belongs to another cluster, there is no key. A file that cannot be read
-// is an error; the ring is empty then, and the file is written anew with the next key.
+// open reads the file. Where there is none, or it belongs to another cluster, there is no key. A
+// file that cannot be read is an error; the ring is empty then, and the file is written anew with
+// the next key.
 func (r *keyring) open() error {
 	text, err := storage.ReadFile(r.disk, r.path, maxKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +104,8 @@ func (r *keyring) find(number uint64, publicKey string) (heldKey, bool) {
 	return r.first(func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
 }
 
-// proposed returns a key with a number that this node has made, and that no others than these members may have.
+// proposed returns a key with a number that this node has made, and that no others than these
+// members may have.
 func (r *keyring) proposed(number uint64, members []string) (heldKey, bool) {
 	return r.first(func(k heldKey) bool { return k.number == number && slices.Equal(k.members, members) })
 }
@@ -131,8 +134,9 @@ func (r *keyring) add(k heldKey) error {
 
 func (k heldKey) is(other heldKey) bool { return k.number == other.number && k.seed == other.seed }
 
-// keep sees to it that a key that the log has is on stable storage, and drops all that it takes the place of. Those with higher
-// numbers stay: the log may name one of them, further than the store has got.
+// keep sees to it that a key that the log has is on stable storage, and drops all that it takes the
+// place of. Those with higher numbers stay: the log may name one of them, further than the store
+// has got.
 func (r *keyring) keep(k heldKey) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -44,7 +44,8 @@ func TestHalfAKeyFile(t *testing.T) {
 	}
 }
 
-// FuzzKeyFile: a file is refused, and no key is held; or what is held is held again after it was written.
+// FuzzKeyFile: a file is refused, and no key is held; or what is held is held again after it was
+// written.
 func FuzzKeyFile(f *testing.F) {
 	good := strings.ReplaceAll(keyText, "CLUSTER", clusterText())
 	f.Add(good)

@@ -11,7 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// TestRefusedRotations: rotations that were refused, however many, do not cost the key that is in use.
+// TestRefusedRotations: rotations that were refused, however many, do not cost the key that is in
+// use.
 func TestRefusedRotations(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -19,7 +20,8 @@ func TestRefusedRotations(t *testing.T) {
 	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
-	g.before = func(storage.Command) error { return errLost } // overloaded, disk full, no quorum: nothing was stored
+	// overloaded, disk full, no quorum: nothing was stored
+	g.before = func(storage.Command) error { return errLost }
 	for range manyTries {
 		if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 			t.Fatal(err)
@@ -45,8 +47,9 @@ func TestRefusedRotations(t *testing.T) {
 // manyTries are more than a leader makes that comes and goes for a while.
 const manyTries = 20
 
-// TestLostFirstKey: a leader that makes the first key loses the leadership again and again before it is told what became of
-// that. Whichever of its proposals the log has, or that of another node, it has the key.
+// TestLostFirstKey: a leader that makes the first key loses the leadership again and again before
+// it is told what became of that. Whichever of its proposals the log has, or that of another node,
+// it has the key.
 func TestLostFirstKey(t *testing.T) {
 	for _, taken := range []int{0, manyTries / 2, manyTries - 1, -1} { // -1: another node's
 		t.Run(fmt.Sprint("taken-", taken), func(t *testing.T) {
@@ -82,7 +85,8 @@ func TestLostFirstKey(t *testing.T) {
 	}
 }
 
-// TestRestartBeforeReplay: the log has the new key, the store, which is opened behind the log, not yet.
+// TestRestartBeforeReplay: the log has the new key, the store, which is opened behind the log, not
+// yet.
 func TestRestartBeforeReplay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -91,7 +95,8 @@ func TestRestartBeforeReplay(t *testing.T) {
 		t.Fatal(signed, err)
 	}
 	var committed storage.Command
-	g.before = func(c storage.Command) error { committed = c; return errLost } // the node is killed once the log has it
+	// the node is killed once the log has it
+	g.before = func(c storage.Command) error { committed = c; return errLost }
 	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Fatal(err)
 	}
@@ -111,8 +116,8 @@ func TestRestartBeforeReplay(t *testing.T) {
 	}
 }
 
-// TestRotateWhileFetching: while the member that has the key does not answer no other key is made, unless the caller says
-// that it is lost; once it answers, its key endorses the new one.
+// TestRotateWhileFetching: while the member that has the key does not answer no other key is made,
+// unless the caller says that it is lost; once it answers, its key endorses the new one.
 func TestRotateWhileFetching(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		g := newGroup(t, t.TempDir(), 3)
@@ -146,8 +151,8 @@ func TestRotateWhileFetching(t *testing.T) {
 	}
 }
 
-// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the next; until then the tree is
-// that of the checkpoint before.
+// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the
+// next; until then the tree is that of the checkpoint before.
 func TestRefreshFailsHalfWay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()

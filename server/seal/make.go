@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// workSlice is how long the tree is worked on before there is a rest of restShare times as long: appends go first.
+	// workSlice is how long the tree is worked on before there is a rest of restShare times as
+	// long: appends go first.
 	workSlice = 5 * time.Millisecond
 	restShare = 3
 )
@@ -48,8 +49,8 @@ func (d *demand) answer(waiting []chan error, err error) {
 	}
 }
 
-// await returns when a checkpoint was made that was begun after the call, or with the reason why not. One is made for all
-// who ask at a time.
+// await returns when a checkpoint was made that was begun after the call, or with the reason why
+// not. One is made for all who ask at a time.
 func (s *Sealer) await(ctx context.Context) error {
 	done := make(chan error, 1)
 	s.demand.mu.Lock()
@@ -123,7 +124,8 @@ type lastCheckpoint struct {
 	proof.Checkpoint
 }
 
-// due tells whether something has changed since the last checkpoint, and long enough ago or much enough.
+// due tells whether something has changed since the last checkpoint, and long enough ago or much
+// enough.
 func (s *Sealer) due() (bool, error) {
 	stored, err := s.opts.Store.LastCheckpoint()
 	if err != nil {
@@ -219,7 +221,8 @@ func (s *Sealer) seal(ctx context.Context, signer *proof.Signer, next *sealed) e
 	return errors.Join(err, outcome.Err)
 }
 
-// refresh makes the tree that of heads, and returns its root. What it could not do is done the next time.
+// refresh makes the tree that of heads, and returns its root. What it could not do is done the next
+// time.
 func (s *Sealer) refresh(ctx context.Context, heads *storage.Heads) (root tlog.Hash, err error) {
 	for _, g := range heads.Changed {
 		s.pending[g] = true

@@ -22,8 +22,8 @@ type Proof struct {
 	Keys []storage.SigningKey
 }
 
-// Prove returns the proof of a run, at the leader. With fresh, it has the run as it is now, or later. The error is
-// *storage.RunNotFoundError, ErrKeyMissing, or what Propose says.
+// Prove returns the proof of a run, at the leader. With fresh, it has the run as it is now, or
+// later. The error is *storage.RunNotFoundError, ErrKeyMissing, or what Propose says.
 func (s *Sealer) Prove(ctx context.Context, runID string, fresh bool) (*Proof, error) {
 	for {
 		p, err := s.proveNow(runID, fresh)

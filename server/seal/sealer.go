@@ -43,20 +43,22 @@ type Options struct {
 	KeyFile string
 	// FS is the file system of KeyFile. Default: the machine's.
 	FS vfs.FS
-	// Interval and Events are how long, and how many events, after a checkpoint the next one is made, if anything has
-	// changed. A negative Interval: nothing is signed, and no key made, before it is asked for.
+	// Interval and Events are how long, and how many events, after a checkpoint the next one is
+	// made, if anything has changed. A negative Interval: nothing is signed, and no key made,
+	// before it is asked for.
 	Interval time.Duration
 	Events   uint64
 	// Leading tells whether the node leads.
 	Leading func() bool
 	// Propose puts a command into the log and returns what became of it.
 	Propose func(context.Context, storage.Command) (storage.Outcome, error)
-	// Fetch asks other members for the key with a number, until take says that it has the right one.
+	// Fetch asks other members for the key with a number, until take says that it has the right
+	// one.
 	Fetch func(ctx context.Context, number uint64, take func(seed []byte) bool)
 	// Members are the Raft ids of all members, this node among them.
 	Members func() []string
-	// Give has a majority of the voters, with this node, keep a key on stable storage, and gives it to none but these members.
-	// ErrNotGiven: not so many do.
+	// Give has a majority of the voters, with this node, keep a key on stable storage, and gives it
+	// to none but these members. ErrNotGiven: not so many do.
 	Give func(ctx context.Context, number uint64, seed []byte, members []string) error
 	// Missing is told whether the cluster has a key that neither this node nor any other gives.
 	Missing func(bool)
@@ -152,11 +154,12 @@ func (s *Sealer) forgetLocked() error {
 	return err
 }
 
-// Signer returns the one with the newest key that this node has used; nil: it has none. It asks nobody.
+// Signer returns the one with the newest key that this node has used; nil: it has none. It asks
+// nobody.
 func (s *Sealer) Signer() *proof.Signer { return s.signer.Load() }
 
-// Sign returns a statement as a note that is signed with the cluster's key. While the node does not have the key, the note
-// ends before its signatures.
+// Sign returns a statement as a note that is signed with the cluster's key. While the node does not
+// have the key, the note ends before its signatures.
 func (s *Sealer) Sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
 	signer, err := s.current(ctx)
 	switch {

@@ -18,8 +18,8 @@ import (
 	"runlog/storage"
 )
 
-// TestRoots: whatever is appended between checkpoints, whoever makes them, and however often one fails, the root is that
-// over the heads of all runs, and each checkpoint names the one before.
+// TestRoots: whatever is appended between checkpoints, whoever makes them, and however often one
+// fails, the root is that over the heads of all runs, and each checkpoint names the one before.
 func TestRoots(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,8 +114,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestCoalesced: many who want a fresh proof at a time are answered by few checkpoints, each of which was begun after they
-// asked.
+// TestCoalesced: many who want a fresh proof at a time are answered by few checkpoints, each of
+// which was begun after they asked.
 func TestCoalesced(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -144,8 +144,8 @@ func TestCoalesced(t *testing.T) {
 	}
 }
 
-// TestTwoWhoLead: of two nodes that both believe to lead, one gets its key and its checkpoint taken; the other takes over
-// the key, and makes its checkpoint after it.
+// TestTwoWhoLead: of two nodes that both believe to lead, one gets its key and its checkpoint
+// taken; the other takes over the key, and makes its checkpoint after it.
 func TestTwoWhoLead(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 2)
 	defer g.close()
@@ -194,7 +194,8 @@ func TestTwoWhoLead(t *testing.T) {
 	a.prove("run", true)
 }
 
-// TestLostAnswers: a key of which it is not known whether it was taken is used if it was, and proposed again if not.
+// TestLostAnswers: a key of which it is not known whether it was taken is used if it was, and
+// proposed again if not.
 func TestLostAnswers(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -237,8 +238,9 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestRestored: in a store that a cluster has made out of another's backup, the leader makes a key of its own, which
-// nobody vouches for, and a checkpoint though nothing has changed; a follower does not.
+// TestRestored: in a store that a cluster has made out of another's backup, the leader makes a key
+// of its own, which nobody vouches for, and a checkpoint though nothing has changed; a follower
+// does not.
 func TestRestored(t *testing.T) {
 	other, err := proof.NewSigner([16]byte{7}, [32]byte{7})
 	if err != nil {

@@ -35,7 +35,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// seedBed is a node that hands out checkpoints, a way to it that has faults, and a store to be seeded.
+// seedBed is a node that hands out checkpoints, a way to it that has faults, and a store to be
+// seeded.
 type seedBed struct {
 	t      rapid.TB
 	source *storagetest.Local
@@ -210,7 +211,8 @@ func (s seedService) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheck
 	return s.seeds.CloseCheckpoint(ctx, req)
 }
 
-// grow applies so many proposals to the source, of events with so many bytes of noise each, and flushes.
+// grow applies so many proposals to the source, of events with so many bytes of noise each, and
+// flushes.
 func (b *seedBed) grow(proposals, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,7 +255,8 @@ func (b *seedBed) load() (stop func()) {
 	return func() { close(done); writer.Wait() }
 }
 
-// pull pulls a checkpoint without long pauses, and compares the files that have come with those of the sender.
+// pull pulls a checkpoint without long pauses, and compares the files that have come with those of
+// the sender.
 func (b *seedBed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
 	var last error
 	p := &pull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
@@ -302,7 +305,8 @@ func (b *seedBed) sameFiles(index uint64) error {
 	return nil
 }
 
-// installed installs what was received, and wants the log to bring the store to where the source is.
+// installed installs what was received, and wants the log to bring the store to where the source
+// is.
 func (b *seedBed) installed(received *storage.Received) {
 	b.t.Helper()
 	if err := received.Install(); err != nil {

@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// seedWait and maxSeedWait bound the pause before a further attempt; it doubles while nothing new comes.
+	// seedWait and maxSeedWait bound the pause before a further attempt; it doubles while nothing
+	// new comes.
 	seedWait    = 100 * time.Millisecond
 	maxSeedWait = 5 * time.Second
-	// seedStall is how long the next message may take: a connection whose other end is gone says nothing.
+	// seedStall is how long the next message may take: a connection whose other end is gone says
+	// nothing.
 	seedStall = 30 * time.Second
 	// seedOpening is how long a checkpoint may take to be made: the sender flushes first.
 	seedOpening = 2 * time.Minute
@@ -39,14 +41,16 @@ var (
 	errSeedUseless = errors.New("seed: the checkpoint cannot be used")
 )
 
-// Pull pulls a checkpoint from another node, file by file, until it lies whole in the store's directory, ready to
-// be installed (D5). What it has pulled survives it: called again, also by another process, it goes on.
+// Pull pulls a checkpoint from another node, file by file, until it lies whole in the store's
+// directory, ready to be installed (D5). What it has pulled survives it: called again, also by
+// another process, it goes on.
 //
-// It goes on by itself when a stream breaks, a message is damaged, the sender restarts or has no room, or the disk
-// fails, and logs why; so it ends only with the context, or with an error that waiting does not mend:
-// storage.ErrForeign, storage.ErrOlder, or one of the checkpoint that came whole and holds something else than it
-// promised, after which nothing of it is kept. progress is told the bytes that are there and that there will be, after
-// every message, by the calling goroutine; it goes back where a file has to come again.
+// It goes on by itself when a stream breaks, a message is damaged, the sender restarts or has no
+// room, or the disk fails, and logs why; so it ends only with the context, or with an error that
+// waiting does not mend: storage.ErrForeign, storage.ErrOlder, or one of the checkpoint that came
+// whole and holds something else than it promised, after which nothing of it is kept. progress is
+// told the bytes that are there and that there will be, after every message, by the calling
+// goroutine; it goes back where a file has to come again.
 func Pull(ctx context.Context, client nodev1.NodeServiceClient, store *storage.Store, progress func(have, total uint64),
 	log *slog.Logger) (*storage.Received, error) {
 	p := &pull{id: rand.Text(), client: client, store: store, progress: progress, log: log, wait: seedWait, maxWait: maxSeedWait, stall: seedStall}
@@ -122,7 +126,8 @@ func (p *pull) attempt(ctx context.Context) (*storage.Received, error) {
 	return received, nil
 }
 
-// open asks for the checkpoint, for another if the sender does not have it any more, and begins to take it in.
+// open asks for the checkpoint, for another if the sender does not have it any more, and begins to
+// take it in.
 func (p *pull) open(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, seedOpening)
 	defer cancel()
@@ -178,8 +183,8 @@ func (p *pull) pullFile(ctx context.Context, name string, offset uint64) error {
 	}
 }
 
-// forget lets go of what an error has made useless. A stream that broke, or a message or file that came damaged, is gone
-// on with where it was; nothing else is worth a second try as it is.
+// forget lets go of what an error has made useless. A stream that broke, or a message or file that
+// came damaged, is gone on with where it was; nothing else is worth a second try as it is.
 func (p *pull) forget(ctx context.Context, err error) {
 	if errors.Is(err, errSeedCut) || errors.Is(err, errSeedDamaged) || errors.Is(err, storage.ErrChecksum) {
 		return
@@ -206,8 +211,8 @@ func (p *pull) closeSeed() {
 	p.seed = nil
 }
 
-// leave keeps what has come, and tells the sender that the checkpoint may go, so that its log need not wait until it has
-// noticed.
+// leave keeps what has come, and tells the sender that the checkpoint may go, so that its log need
+// not wait until it has noticed.
 func (p *pull) leave(ctx context.Context) {
 	p.closeSeed()
 	p.part(context.WithoutCancel(ctx))

@@ -24,10 +24,11 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestSeedOverFaults proves D5: whatever happens to the calls, the sender and the receiver while a checkpoint is pulled
-// from a node that takes appends, what becomes the store is a checkpoint of the sender, byte for byte, and the log goes
-// on from there: streams that break or end at any byte, bytes that change on the way or before, either side that starts
-// again, a sender that forgets, refusals and answers that are lost or damaged.
+// TestSeedOverFaults proves D5: whatever happens to the calls, the sender and the receiver while a
+// checkpoint is pulled from a node that takes appends, what becomes the store is a checkpoint of
+// the sender, byte for byte, and the log goes on from there: streams that break or end at any byte,
+// bytes that change on the way or before, either side that starts again, a sender that forgets,
+// refusals and answers that are lost or damaged.
 func TestSeedOverFaults(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"break", "break", "end", "flip", "lie", "restart", "kill", "forget"}
@@ -74,9 +75,9 @@ func (b *seedBed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
 	}
 }
 
-// TestSeedGoesOn proves D5: after a stream that broke, or a message that was damaged and so not taken, the same
-// checkpoint goes on at the byte that was reached; after
-// the receiver has started again, what is there does not come a second time; and the sender is told when it is over.
+// TestSeedGoesOn proves D5: after a stream that broke, or a message that was damaged and so not
+// taken, the same checkpoint goes on at the byte that was reached; after the receiver has started
+// again, what is there does not come a second time; and the sender is told when it is over.
 func TestSeedGoesOn(t *testing.T) {
 	t.Parallel()
 	b := startSeedBed(t)
@@ -111,8 +112,8 @@ func TestSeedGoesOn(t *testing.T) {
 	b.installed(received)
 }
 
-// TestSeedGivesUp proves D1 and D5: a checkpoint of another cluster, one that is older than the store, and one that is
-// not what it promised end the pull, and leave nothing.
+// TestSeedGivesUp proves D1 and D5: a checkpoint of another cluster, one that is older than the
+// store, and one that is not what it promised end the pull, and leave nothing.
 func TestSeedGivesUp(t *testing.T) {
 	t.Parallel()
 	b := startSeedBed(t)
@@ -157,8 +158,8 @@ func TestSeedGivesUp(t *testing.T) {
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 0)
 }
 
-// TestSeedWaits proves D5: a pull waits for a sender that is full, for a disk that is, and for a connection that says
-// nothing.
+// TestSeedWaits proves D5: a pull waits for a sender that is full, for a disk that is, and for a
+// connection that says nothing.
 func TestSeedWaits(t *testing.T) {
 	t.Parallel()
 	b := startSeedBed(t)
@@ -227,8 +228,8 @@ func (l *textLog) wait(ctx context.Context, t *testing.T, words ...string) {
 	}
 }
 
-// TestSeedSourceBounds proves D5 and D12: two checkpoints at a time, for as long as somebody reads them, and the Raft
-// log is told of each; what there is not is refused.
+// TestSeedSourceBounds proves D5 and D12: two checkpoints at a time, for as long as somebody reads
+// them, and the Raft log is told of each; what there is not is refused.
 func TestSeedSourceBounds(t *testing.T) {
 	t.Parallel()
 	b := startSeedBed(t)
@@ -327,8 +328,8 @@ func seedReason(err error) string {
 	return ""
 }
 
-// TestSeedSourceIdle proves D5: a checkpoint that nobody reads goes by itself, also under a reader who has stopped
-// taking it in; one that is read stays.
+// TestSeedSourceIdle proves D5: a checkpoint that nobody reads goes by itself, also under a reader
+// who has stopped taking it in; one that is read stays.
 func TestSeedSourceIdle(t *testing.T) {
 	t.Parallel()
 	b := newSeedBed(t)
@@ -380,8 +381,8 @@ func (b *seedBed) largest() (largest string) {
 	return largest
 }
 
-// BenchmarkSeed pulls 64 MiB over a connection in memory, from and to a file system in memory: what the transfer itself
-// costs.
+// BenchmarkSeed pulls 64 MiB over a connection in memory, from and to a file system in memory: what
+// the transfer itself costs.
 func BenchmarkSeed(bench *testing.B) {
 	b := newSeedBed(bench)
 	b.serve()

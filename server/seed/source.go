@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// seedIdle is how long a checkpoint is kept that nobody reads: while it is, the disk keeps files that the store
-	// has done with, and the Raft log its entries.
+	// seedIdle is how long a checkpoint is kept that nobody reads: while it is, the disk keeps
+	// files that the store has done with, and the Raft log its entries.
 	seedIdle = 2 * time.Minute
 	// maxSeeds bounds the checkpoints that are out at a time.
 	maxSeeds = 2
@@ -33,19 +33,22 @@ const (
 // castagnoli is the polynomial of every checksum between nodes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Source is the sender's side of seeding (D5): the calls of NodeService that hand out checkpoints of the store. A
-// checkpoint is kept, under an id that its receiver made up at random, until it is closed or was not read from for a
-// while, so that the receiver can go on with it on another connection, and ask again when an answer was lost. How fast one is sent is up to gRPC's flow control alone.
+// Source is the sender's side of seeding (D5): the calls of NodeService that hand out checkpoints
+// of the store. A checkpoint is kept, under an id that its receiver made up at random, until it is
+// closed or was not read from for a while, so that the receiver can go on with it on another
+// connection, and ask again when an answer was lost. How fast one is sent is up to gRPC's flow
+// control alone.
 type Source struct {
-	opts   SourceOptions
-	stop   chan struct{}
-	joined sync.WaitGroup // the goroutine that closes what is idle, and calls that make a checkpoint
+	opts SourceOptions
+	stop chan struct{}
+	// the goroutine that closes what is idle, and calls that make a checkpoint
+	joined sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
 		held map[string]*heldCheckpoint
-		// taken counts the checkpoints that are held, that are being made, and that are being closed.
-		// Invariant: len(held) ≤ taken ≤ maxSeeds.
+		// taken counts the checkpoints that are held, that are being made, and that are being
+		// closed. Invariant: len(held) ≤ taken ≤ maxSeeds.
 		taken  int
 		closed bool
 	}
@@ -63,8 +66,8 @@ type SourceOptions struct {
 	Node string
 	// Checkpoint is storage.Store.Checkpoint.
 	Checkpoint func() (*storage.Checkpoint, error)
-	// Hold is told +1 before a checkpoint is made, and -1 once it is gone: meanwhile the Raft log is to keep what
-	// comes after it, so that its receiver can be brought forward from there.
+	// Hold is told +1 before a checkpoint is made, and -1 once it is gone: meanwhile the Raft log
+	// is to keep what comes after it, so that its receiver can be brought forward from there.
 	Hold func(change int)
 	// Idle is how long a checkpoint is kept that nobody reads. Default: seedIdle.
 	Idle time.Duration
@@ -112,8 +115,9 @@ func (s *Source) closeIdle() {
 	}
 }
 
-// OpenCheckpoint is NodeService's. Errors: INVALID_ARGUMENT for an id that is none, OVERLOADED when as many are out as may
-// be, SHUTTING_DOWN after close, INTERNAL when the store has nothing or fails.
+// OpenCheckpoint is NodeService's. Errors: INVALID_ARGUMENT for an id that is none, OVERLOADED when
+// as many are out as may be, SHUTTING_DOWN after close, INTERNAL when the store has nothing or
+// fails.
 func (s *Source) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
 	id := req.GetCheckpointId()
 	if id == "" || len(id) > maxSeedID {
@@ -135,7 +139,8 @@ func (s *Source) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointR
 	}, nil
 }
 
-// reserve makes room for a checkpoint, and holds up close until joined is told that the call is done.
+// reserve makes room for a checkpoint, and holds up close until joined is told that the call is
+// done.
 func (s *Source) reserve() *contract.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +166,8 @@ func (s *Source) free() {
 	s.mu.taken--
 }
 
-// make makes a checkpoint in the room that reserve has made, or returns one that another call has made meanwhile.
+// make makes a checkpoint in the room that reserve has made, or returns one that another call has
+// made meanwhile.
 func (s *Source) make(ctx context.Context, id string) (*heldCheckpoint, error) {
 	s.opts.Hold(+1) // first: what the log drops from here on is in the checkpoint
 	c, err := s.opts.Checkpoint()
@@ -188,8 +194,9 @@ func (s *Source) make(ctx context.Context, id string) (*heldCheckpoint, error) {
 	return h, nil
 }
 
-// ReadCheckpoint is NodeService's. The last message alone has the sum of the file. Errors: NOT_FOUND when the checkpoint
-// is not there any more, INVALID_ARGUMENT when it has no such file or offset, INTERNAL when the disk fails.
+// ReadCheckpoint is NodeService's. The last message alone has the sum of the file. Errors:
+// NOT_FOUND when the checkpoint is not there any more, INVALID_ARGUMENT when it has no such file or
+// offset, INTERNAL when the disk fails.
 func (s *Source) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
 	h := s.touch(req.GetCheckpointId())
 	if h == nil {
@@ -212,8 +219,8 @@ func (s *Source) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.S
 	return stream.Send(&nodev1.ReadCheckpointResponse{FileCrc: &sum})
 }
 
-// CloseCheckpoint is NodeService's. It closes the checkpoint also under those who read it; one that there is not any
-// more is closed.
+// CloseCheckpoint is NodeService's. It closes the checkpoint also under those who read it; one that
+// there is not any more is closed.
 func (s *Source) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
 	for _, h := range s.take(func(h *heldCheckpoint) bool { return h.id == req.GetCheckpointId() }) {
 		s.drop(h, "its receiver is done")

@@ -51,8 +51,8 @@ type view interface {
 	records(model []storage.Record) []storage.Record
 }
 
-// atlas is the view from within, which shows all. It translates the model's positions, which count proposals,
-// into those of the system.
+// atlas is the view from within, which shows all. It translates the model's positions, which count
+// proposals, into those of the system.
 type atlas []storage.Position
 
 var _ view = atlas{}
@@ -96,7 +96,8 @@ func sameState(got System, want *Model, positions atlas, names []string) error {
 	return errors.Join(sameRuns(got, want, positions, names), sameLog(got, want, positions))
 }
 
-// sameRuns compares the runs of these names: those that the model has, and those that nobody may have.
+// sameRuns compares the runs of these names: those that the model has, and those that nobody may
+// have.
 func sameRuns(got Client, want *Model, seen view, names []string) error {
 	for _, name := range names {
 		if err := sameRun(got, want, seen, name); err != nil {

@@ -32,7 +32,8 @@ func eight(n uint64) []byte {
 	return b
 }
 
-// canonical returns the canonical envelope bytes of an event, or, for content, those that IDM-7 compares.
+// canonical returns the canonical envelope bytes of an event, or, for content, those that IDM-7
+// compares.
 func canonical(e *contract.Event, content bool) []byte {
 	tag := "runlog/envelope/1\x00"
 	if content {
@@ -85,8 +86,8 @@ func chainDigest(prev, record contract.Digest, seq uint64, persistedAt int64) co
 	return sha256.Sum256(append(b, eight(uint64(persistedAt))...))
 }
 
-// Verify checks all records of a run, in order, the way an auditor does: numbering, stamps and the three
-// digests from the first record to the run's head (APP-1, APP-5, APP-11).
+// Verify checks all records of a run, in order, the way an auditor does: numbering, stamps and the
+// three digests from the first record to the run's head (APP-1, APP-5, APP-11).
 func Verify(run *storage.Run, records []storage.Record) error {
 	var (
 		chain    contract.Digest

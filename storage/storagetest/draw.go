@@ -19,12 +19,13 @@ const epoch = 1893456000_000000000
 // Workload draws proposals that meet each other: few runs, few logical events, so that duplicates,
 // conflicts and refusals are common.
 type Workload struct {
-	// Model is asked for what the runs look like now, so that expectations are often right, and often
-	// wrong by one.
+	// Model is asked for what the runs look like now, so that expectations are often right, and
+	// often wrong by one.
 	Model *Model
 	// Runs to choose from. Default: 5.
 	Runs int
-	// LargePayloads adds events of up to 40 kB, so that requests span blocks and proposals span chunks.
+	// LargePayloads adds events of up to 40 kB, so that requests span blocks and proposals span
+	// chunks.
 	LargePayloads bool
 	// Imports adds events that keep what another authority had assigned to them.
 	Imports bool
@@ -34,7 +35,8 @@ type Workload struct {
 	imported []*storage.Append
 }
 
-// Proposal draws a leader's clock, which may go back, and the requests of one proposal, perhaps none.
+// Proposal draws a leader's clock, which may go back, and the requests of one proposal, perhaps
+// none.
 func (w *Workload) Proposal(t *rapid.T) (clock int64, requests []Request) {
 	if w.clock == 0 {
 		w.clock = epoch
@@ -107,8 +109,8 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	return a
 }
 
-// imports draws an import: often one that the run can take, sometimes one that it took already, sometimes one that is
-// off by a little.
+// imports draws an import: often one that the run can take, sometimes one that it took already,
+// sometimes one that is off by a little.
 func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 	if n := len(w.imported); n > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 3 {
 		return w.imported[rapid.IntRange(0, n-1).Draw(t, "which")]
@@ -257,7 +259,8 @@ func noise(seed uint64, size int) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// Event returns the n-th event of a run, from 0 on: valid, of contract 2.0.0, with a key of its own.
+// Event returns the n-th event of a run, from 0 on: valid, of contract 2.0.0, with a key of its
+// own.
 func Event(runID string, n int) contract.Event {
 	e := contract.Event{
 		Type:             contract.StepStarted,

@@ -26,7 +26,8 @@ type Entry struct {
 // Local is a store together with the log that feeds it.
 type Local struct {
 	Store *storage.Store
-	// Entries is the log, from the first entry on. Indexes have gaps, as Raft keeps entries of its own.
+	// Entries is the log, from the first entry on. Indexes have gaps, as Raft keeps entries of its
+	// own.
 	Entries []Entry
 
 	opts   storage.Options
@@ -38,7 +39,8 @@ type Local struct {
 
 var _ System = (*Local)(nil)
 
-// Open opens a store with small options. opts.FS must not be nil; Dir, Cluster and Fail may be left out.
+// Open opens a store with small options. opts.FS must not be nil; Dir, Cluster and Fail may be left
+// out.
 func Open(opts storage.Options) (*Local, error) {
 	l := &Local{opts: opts}
 	o := &l.opts
@@ -111,9 +113,9 @@ func (l *Local) Propose(clock int64, requests []Request) ([]storage.Outcome, err
 	return e.Outcomes, nil
 }
 
-// Replay applies the log's entries from the first on, as Raft does after a restart, and compares what
-// they give now with what they gave at first. The store skips those that it holds. between, when not nil,
-// is called before each entry.
+// Replay applies the log's entries from the first on, as Raft does after a restart, and compares
+// what they give now with what they gave at first. The store skips those that it holds. between,
+// when not nil, is called before each entry.
 func (l *Local) Replay(between func() error) error {
 	for i := range l.Entries {
 		e := &l.Entries[i]
@@ -144,8 +146,8 @@ func (l *Local) Replay(between func() error) error {
 	return nil
 }
 
-// Crash takes the power away: what was not synced stays with a probability of percent, block by block.
-// The store opens again on what is left. opts.FS must be a crashable disk in memory.
+// Crash takes the power away: what was not synced stays with a probability of percent, block by
+// block. The store opens again on what is left. opts.FS must be a crashable disk in memory.
 func (l *Local) Crash(percent int, rng *rand.Rand) error {
 	return l.Move(l.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}))
 }
@@ -159,8 +161,8 @@ func (l *Local) Move(disk vfs.FS) error {
 	return l.open()
 }
 
-// Prefix returns how many of the log's entries the store holds, or an error when its state is not exactly
-// the one that it had after one of them (D2).
+// Prefix returns how many of the log's entries the store holds, or an error when its state is not
+// exactly the one that it had after one of them (D2).
 func (l *Local) Prefix() (int, error) {
 	now := l.Store.Applied()
 	if now.Index == 0 && now.Events == 0 && now.PersistedAt == 0 && now.RollingHash == [32]byte{} {

@@ -9,8 +9,8 @@ import (
 	"runlog/storage"
 )
 
-// sameMeaning is IDM-7 as the edge answers it: what a sparse event left out counts as what it inherits, and
-// payloads are compared as JSON values.
+// sameMeaning is IDM-7 as the edge answers it: what a sparse event left out counts as what it
+// inherits, and payloads are compared as JSON values.
 func (m *Model) sameMeaning(run *storage.Run, a, b *contract.Event) bool {
 	x, y := m.inherit(run, *a), m.inherit(run, *b)
 	x.Absent, y.Absent = 0, 0

@@ -18,7 +18,8 @@ type Model struct {
 	log      []storage.Commit
 	marked   []*modelRun
 
-	// readsMeaning makes it judge duplicates by what they say, as an edge does, and not by their bytes (IDM-7).
+	// readsMeaning makes it judge duplicates by what they say, as an edge does, and not by their
+	// bytes (IDM-7).
 	readsMeaning bool
 	// bug makes the model wrong in one way, to show that the suite would notice.
 	bug bug
@@ -135,8 +136,8 @@ func scopeOf(a *storage.Append) storage.Scope {
 	return s
 }
 
-// refuseNew: the first event of a run, or its creation, says where the run belongs (ENV-1); and a run
-// without events is at 0 (APP-4).
+// refuseNew: the first event of a run, or its creation, says where the run belongs (ENV-1); and a
+// run without events is at 0 (APP-4).
 func refuseNew(a *storage.Append, scope storage.Scope) error {
 	var absent contract.Absent
 	if a.Create == nil {

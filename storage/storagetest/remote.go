@@ -11,18 +11,19 @@ import (
 	"runlog/storage"
 )
 
-// Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one request,
-// which it sends alone. What an API does not show stays zero in its answers:
+// Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one
+// request, which it sends alone. What an API does not show stays zero in its answers:
 //
 //   - positions, which are opaque, and KeyDerived;
-//   - of an outcome without a new event, PersistedAt; of a refusal, LastSeq, and the Given of a ScopeError;
+//   - of an outcome without a new event, PersistedAt; of a refusal, LastSeq, and the Given of a
+//     ScopeError;
 //   - whether a run has metadata that says nothing: Run.Metadata is there, always.
 //
 // SameContent means there what IDM-7 means: that the duplicate has not diverged.
 type Remote interface {
 	Client
-	// Fit returns the request that comes nearest to r of those that the API can carry and takes, as it is when
-	// it reaches the store. Propose gets what Fit returned last.
+	// Fit returns the request that comes nearest to r of those that the API can carry and takes, as
+	// it is when it reaches the store. Propose gets what Fit returned last.
 	Fit(r Request) Request
 }
 
@@ -45,8 +46,8 @@ func newRemotePair(r Remote) *Pair {
 	return &Pair{Model: m, remote: r}
 }
 
-// proposeRemotely gives each request a proposal of its own, as the batcher does when one client waits for
-// each answer. A proposal without requests cannot be asked for.
+// proposeRemotely gives each request a proposal of its own, as the batcher does when one client
+// waits for each answer. A proposal without requests cannot be asked for.
 func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []storage.Outcome, err error) {
 	for i, r := range requests {
 		fit := []Request{p.remote.Fit(r)}

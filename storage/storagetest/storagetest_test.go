@@ -48,8 +48,8 @@ func (h hidden) Events(runID string, after uint64) ([]storage.Record, error) {
 	return outside{}.records(records), err
 }
 
-// TestBugsAreFound shows that drawn workloads see each mistake that the model can make, from within and
-// through an API.
+// TestBugsAreFound shows that drawn workloads see each mistake that the model can make, from within
+// and through an API.
 func TestBugsAreFound(t *testing.T) {
 	for bug := bugTwice; bug <= bugDivergence; bug++ {
 		findBug(t, "from within", bug, func() *Pair {

@@ -21,8 +21,8 @@ func Run(t *testing.T, open Factory) {
 	t.Run("workloads", func(t *testing.T) { Workloads(t, open) })
 }
 
-// Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to APP-6,
-// APP-11, APP-12, READ-1, ENV-1.
+// Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to
+// APP-6, APP-11, APP-12, READ-1, ENV-1.
 func Workloads(t *testing.T, open Factory) {
 	workloads(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
 }
@@ -171,8 +171,8 @@ func (s *story) reopen() {
 	}
 }
 
-// expect wants every result to be a duplicate or not, as told by one letter each: n new, d duplicate of
-// the same content, x duplicate of other content.
+// expect wants every result to be a duplicate or not, as told by one letter each: n new, d
+// duplicate of the same content, x duplicate of other content.
 func (s *story) expect(o storage.Outcome, letters string) {
 	s.t.Helper()
 	got := make([]byte, 0, len(o.Results))

@@ -8,8 +8,8 @@ import (
 
 // Client is what can be done with a store from anywhere. One goroutine uses it.
 type Client interface {
-	// Propose applies requests, in order, as one proposal whose leader's clock shows clock nanoseconds, and
-	// returns their outcomes.
+	// Propose applies requests, in order, as one proposal whose leader's clock shows clock
+	// nanoseconds, and returns their outcomes.
 	Propose(clock int64, requests []Request) ([]storage.Outcome, error)
 	// Run returns a run, or *storage.RunNotFoundError.
 	Run(runID string) (*storage.Run, error)

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Check holds a history, and what the nodes have in the end, to the invariants. fold may be nil: then snapshots are only compared
-// with each other. What the report counts and says is the same for the same input.
+// Check holds a history, and what the nodes have in the end, to the invariants. fold may be nil:
+// then snapshots are only compared with each other. What the report counts and says is the same for
+// the same input.
 func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c := &checker{h: h, report: &Report{Counts: map[string]int{}, history: h}}
 	c.readOps()
@@ -37,12 +38,14 @@ func Check(h *History, fold Fold, finals ...*Final) *Report {
 
 // checker holds what the checks share.
 type checker struct {
-	h        *History
-	report   *Report
-	logs     []*nodeLog
-	witness  *nodeLog                 // the longest of logs, in whose order everything is looked at
-	attempts map[eventKey][]attempt   // those that were not refused, and those that were, in the order of h
-	wrote    map[request][]*recordRef // the records of the witness that nobody else can have written
+	h       *History
+	report  *Report
+	logs    []*nodeLog
+	witness *nodeLog // the longest of logs, in whose order everything is looked at
+	// those that were not refused, and those that were, in the order of h
+	attempts map[eventKey][]attempt
+	// the records of the witness that nobody else can have written
+	wrote map[request][]*recordRef
 }
 
 // eventKey names an event for ever (contract section 1).
@@ -130,7 +133,8 @@ type runLog struct {
 	records []*recordRef // by runSeq
 	byKey   map[string]*recordRef
 	last    uint64 // the highest runSeq
-	// within marks the runSeqs of the witness behind which no reader may stop: the next one belongs to the same append.
+	// within marks the runSeqs of the witness behind which no reader may stop: the next one belongs
+	// to the same append.
 	within map[uint64]bool
 }
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// findWriters tells for every record of the witness who may have written it. Nobody is I2: the record was invented, or a refused
-// append has left it, or it was acknowledged twice.
+// findWriters tells for every record of the witness who may have written it. Nobody is I2: the
+// record was invented, or a refused append has left it, or it was acknowledged twice.
 func (c *checker) findWriters() {
 	c.wrote = map[request][]*recordRef{}
 	for _, name := range c.witness.names {
@@ -65,11 +65,13 @@ func (c *checker) findWriter(r *recordRef) {
 	}
 }
 
-// narrow leaves those who may have written a record without an answer: an append is stored as a whole (APP-3), and where it
-// was to go (APP-4). Where only one is left that went elsewhere, checkUnanswered says so.
+// narrow leaves those who may have written a record without an answer: an append is stored as a
+// whole (APP-3), and where it was to go (APP-4). Where only one is left that went elsewhere,
+// checkUnanswered says so.
 func (c *checker) narrow(r *recordRef) {
 	run := c.witness.runs[r.Run]
-	r.by = slices.CompactFunc(r.by, func(a, b attempt) bool { return a.request == b.request }) // IDM-8
+	// IDM-8
+	r.by = slices.CompactFunc(r.by, func(a, b attempt) bool { return a.request == b.request })
 	whole := slices.DeleteFunc(slices.Clone(r.by), func(a attempt) bool {
 		return slices.ContainsFunc(c.appendOf(a.request).Events, func(e Event) bool { return run.ofKey(e.Key) == nil })
 	})
@@ -90,7 +92,8 @@ func (a *Append) fits(seq uint64) bool {
 	return a.Expected == nil || seq > *a.Expected && seq-*a.Expected <= uint64(len(a.Events))
 }
 
-// mayHaveWritten tells what an attempt's answer leaves open: it may have written the event, or it was told that it did.
+// mayHaveWritten tells what an attempt's answer leaves open: it may have written the event, or it
+// was told that it did.
 func (c *checker) mayHaveWritten(a attempt) (may, was bool) {
 	switch p := c.appendOf(a.request); {
 	case p.Status == Refused:
@@ -179,8 +182,8 @@ func (c *checker) checkFresh(at request, a *Append) {
 	}
 }
 
-// checkUnanswered looks at appends that are known to have been stored though no answer says so: all of one or nothing
-// (APP-3), and where it was to go (APP-4).
+// checkUnanswered looks at appends that are known to have been stored though no answer says so: all
+// of one or nothing (APP-3), and where it was to go (APP-4).
 func (c *checker) checkUnanswered() {
 	c.appends(func(at request, a *Append) {
 		records := c.wrote[at]
@@ -205,8 +208,8 @@ func (c *checker) checkUnanswered() {
 	})
 }
 
-// inOnePiece tells whether an append may have written all records from begin to last: others of its events may be among
-// them, of which it is not known who wrote them.
+// inOnePiece tells whether an append may have written all records from begin to last: others of its
+// events may be among them, of which it is not known who wrote them.
 func (c *checker) inOnePiece(at request, run *runLog, begin, last uint64) bool {
 	if last < begin || last-begin >= uint64(len(c.appendOf(at).Events)) {
 		return false

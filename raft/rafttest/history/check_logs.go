@@ -8,8 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// readFinal looks at one node's log by itself: runSeqs without gaps (I3), stamps that rise by proposal (I4), one record a key (I2)
-// and the chain of digests.
+// readFinal looks at one node's log by itself: runSeqs without gaps (I3), stamps that rise by
+// proposal (I4), one record a key (I2) and the chain of digests.
 func (c *checker) readFinal(f *Final) *nodeLog {
 	l := &nodeLog{node: f.Node, final: f, runs: map[string]*runLog{}}
 	chains := map[string]Digest{}
@@ -72,7 +72,8 @@ func stampFault(a, b *Record) string {
 	return ""
 }
 
-// compareLogs compares a node with the witness: the same records (I3), stamps (I4), digests, and commit order.
+// compareLogs compares a node with the witness: the same records (I3), stamps (I4), digests, and
+// commit order.
 func (c *checker) compareLogs(l *nodeLog) {
 	w := c.witness
 	names := slices.Concat(w.names, l.names)

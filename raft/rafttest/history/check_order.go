@@ -7,8 +7,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// sight is what an answer shows of a run: that it was at least at seq when the answer came, and, where newest, that it
-// was at seq at some moment since the call.
+// sight is what an answer shows of a run: that it was at least at seq when the answer came, and,
+// where newest, that it was at seq at some moment since the call.
 type sight struct {
 	run          string
 	op           int
@@ -17,8 +17,9 @@ type sight struct {
 	newest       bool
 }
 
-// checkOrder holds the order of the log against real time (I8): nothing may lie in it at or before what was seen already
-// when it was called; and nothing that was seen may be unseen by what is called later. Times that are equal overlap.
+// checkOrder holds the order of the log against real time (I8): nothing may lie in it at or before
+// what was seen already when it was called; and nothing that was seen may be unseen by what is
+// called later. Times that are equal overlap.
 func (c *checker) checkOrder() {
 	byRun := map[string][]sight{}
 	for _, s := range c.sights() {
@@ -76,7 +77,8 @@ func (a *Append) seen() uint64 {
 	return seq
 }
 
-// answers tells whether there is something to conclude; of a run that is not found, that it is at 0.
+// answers tells whether there is something to conclude; of a run that is not found, that it is at
+// 0.
 func (r *Read) answers() bool {
 	return r.Status == Acknowledged || r.refusedFor(contract.ReasonRunNotFound)
 }
@@ -96,7 +98,8 @@ func (s *Snapshot) answers() bool {
 	return s.Status == Acknowledged || s.refusedFor(contract.ReasonRunNotFound)
 }
 
-// orderOf sweeps over a run's calls in the order of time, and over the answers that came before each.
+// orderOf sweeps over a run's calls in the order of time, and over the answers that came before
+// each.
 func (c *checker) orderOf(run *runLog, sights []sight) {
 	answers := slices.Clone(sights)
 	slices.SortStableFunc(answers, func(a, b sight) int { return cmp.Compare(a.answer, b.answer) })
@@ -161,8 +164,8 @@ func (c *checker) checkReads() {
 	})
 }
 
-// checkEnd holds a runSeq that was told to be a run's last one: there is such a record, and no append ends behind it that begins
-// before it (APP-3).
+// checkEnd holds a runSeq that was told to be a run's last one: there is such a record, and no
+// append ends behind it that begins before it (APP-3).
 func (c *checker) checkEnd(op int, run *runLog, name string, seq uint64) {
 	switch {
 	case seq == 0:
@@ -204,8 +207,8 @@ func (c *checker) checkRead(op int, r *Read) {
 	c.checkEnd(op, run, r.Run, r.LastSeq)
 }
 
-// checkConflict wants a SEQUENCE_CONFLICT to have had a reason (APP-4): another last runSeq than was expected, and an event
-// that was not there yet.
+// checkConflict wants a SEQUENCE_CONFLICT to have had a reason (APP-4): another last runSeq than
+// was expected, and an event that was not there yet.
 func (c *checker) checkConflict(at request, a *Append) {
 	run, ops := c.witness.runs[a.Run], []int{at.op}
 	c.checkEnd(at.op, run, a.Run, a.LastSeq)

@@ -20,8 +20,8 @@ func drawShape(t *rapid.T) shape {
 	return s
 }
 
-// TestCheckAcceptsCorrectHistories shows that neither check finds anything in what a correct authority answers, with concurrent
-// clients, answers that are lost, retries and duplicates.
+// TestCheckAcceptsCorrectHistories shows that neither check finds anything in what a correct
+// authority answers, with concurrent clients, answers that are lost, retries and duplicates.
 func TestCheckAcceptsCorrectHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := build(drawShape(t))
@@ -34,8 +34,8 @@ func TestCheckAcceptsCorrectHistories(t *testing.T) {
 	})
 }
 
-// TestCheckAcceptsNothing shows that a history in which nothing happened is no fault, but one without nodes to compare it
-// with is.
+// TestCheckAcceptsNothing shows that a history in which nothing happened is no fault, but one
+// without nodes to compare it with is.
 func TestCheckAcceptsNothing(t *testing.T) {
 	if r := Check(&History{}, nil); !r.OK() {
 		t.Error(r)
@@ -63,8 +63,8 @@ func TestCrossCheckGivesUp(t *testing.T) {
 	}
 }
 
-// TestCrossCheckManyUnanswered shows that the search ends where most appends were tried again and again, and few answers came: also
-// where none explains the answers.
+// TestCrossCheckManyUnanswered shows that the search ends where most appends were tried again and
+// again, and few answers came: also where none explains the answers.
 func TestCrossCheckManyUnanswered(t *testing.T) {
 	h, final := &History{}, &Final{Node: "n0"}
 	for i := range 14 {
@@ -83,13 +83,15 @@ func TestCrossCheckManyUnanswered(t *testing.T) {
 	if err := CrossCheck(h, final); err != nil {
 		t.Error(err)
 	}
-	h.Ops = append(h.Ops, refused(sent(120, 130, 3, "other"), contract.ReasonSequenceConflict, 14)) // it was 15
+	// it was 15
+	h.Ops = append(h.Ops, refused(sent(120, 130, 3, "other"), contract.ReasonSequenceConflict, 14))
 	if err := CrossCheck(h, final); err == nil || errors.Is(err, ErrUndecided) {
 		t.Errorf("a wrong answer: %v", err)
 	}
 }
 
-// TestCrossCheckComparesNodes shows that nodes must agree about an append without an answer, which either log alone explains.
+// TestCrossCheckComparesNodes shows that nodes must agree about an append without an answer, which
+// either log alone explains.
 func TestCrossCheckComparesNodes(t *testing.T) {
 	h := &History{Ops: []Op{sent(1, 0, -1, "a")}}
 	stored, lost := &Final{Node: "n0", Records: []Record{{Run: "r", RunSeq: 1, PersistedAt: 1, EventID: "id a", Key: "a"}}}, &Final{Node: "n1"}
@@ -103,8 +105,8 @@ func TestCrossCheckComparesNodes(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what they must be, and that a fold that
-// fails is told.
+// TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what
+// they must be, and that a fold that fails is told.
 func TestCheckWithoutAFold(t *testing.T) {
 	w := build(shape{seed: 2, runs: 2, clients: 4, ops: 90})
 	if r := Check(w.history, nil, w.finals...); !r.OK() || r.Counts["snapshots"] == 0 {

@@ -6,8 +6,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// checkMarks wants that watermarks never go back for one subscriber of a run, and never lie behind the end of the log (I7,
-// WATCH-3). That nothing was told before it was sent, checkOrder sees.
+// checkMarks wants that watermarks never go back for one subscriber of a run, and never lie behind
+// the end of the log (I7, WATCH-3). That nothing was told before it was sent, checkOrder sees.
 func (c *checker) checkMarks() {
 	type reader struct{ client, run string }
 	last := map[reader]int{} // the op of the highest mark
@@ -71,7 +71,8 @@ func (c *checker) checkReach(s *Snapshot, op int) {
 	}
 }
 
-// compareSnapshots compares the snapshots of a run with its fold, or, where there is no fold, with each other.
+// compareSnapshots compares the snapshots of a run with its fold, or, where there is no fold, with
+// each other.
 func (c *checker) compareSnapshots(name string, all []shown, fold Fold) {
 	run := c.witness.runs[name]
 	expected := map[uint64]Folded{}

@@ -12,16 +12,18 @@ import (
 	"runlog/proto/contract"
 )
 
-// crossCheckSteps is how many steps a search may take, which is some seconds. It is no time, so that the verdict does not depend on
-// the machine, and so that in a bubble of simulated time, where none passes meanwhile, the search ends too.
+// crossCheckSteps is how many steps a search may take, which is some seconds. It is no time, so
+// that the verdict does not depend on the machine, and so that in a bubble of simulated time, where
+// none passes meanwhile, the search ends too.
 const crossCheckSteps = 1_000_000
 
 // ErrUndecided means that the search was given up. It says nothing about the history.
 var ErrUndecided = errors.New("history: the search for an order took too long")
 
-// CrossCheck asks porcupine whether appends and linearizable reads of each run are linearizable (I8). A run is a list of events,
-// and the final logs are one more read each, behind everything. It shares nothing with Check but the types, and is for some 60
-// operations a run: beyond that the search may not end, which is an error too.
+// CrossCheck asks porcupine whether appends and linearizable reads of each run are linearizable
+// (I8). A run is a list of events, and the final logs are one more read each, behind everything. It
+// shares nothing with Check but the types, and is for some 60 operations a run: beyond that the
+// search may not end, which is an error too.
 func CrossCheck(h *History, finals ...*Final) error {
 	ends := make([]map[string]*Read, len(finals))
 	for i, f := range finals {
@@ -45,7 +47,8 @@ func CrossCheck(h *History, finals ...*Final) error {
 	for i := range h.Ops {
 		op := &h.Ops[i]
 		if op.answered() && op.Return < op.Call {
-			return fmt.Errorf("history: #%d was answered before its call", i) // porcupine would not end
+			// porcupine would not end
+			return fmt.Errorf("history: #%d was answered before its call", i)
 		}
 		for run, step := range op.steps {
 			of(run).add(op, step)
@@ -105,15 +108,16 @@ func (s *orderSearch) add(op *Op, step crossStep) {
 	s.ops = append(s.ops, o)
 }
 
-// mayHaveHappened tells whether an append without an answer can have had an effect: in the end all of its events are there.
+// mayHaveHappened tells whether an append without an answer can have had an effect: in the end all
+// of its events are there.
 func (s *orderSearch) mayHaveHappened(a *Append) bool {
 	return len(s.ends) == 0 || !slices.ContainsFunc(a.Events, func(e Event) bool {
 		return !slices.ContainsFunc(s.ends[0].Events, func(seen Seen) bool { return seen.Key == e.Key })
 	})
 }
 
-// triedBefore tells whether the same was asked before a time, and not answered either. If the later one had an effect, then the earlier one can
-// have had it at that moment, and the later one none.
+// triedBefore tells whether the same was asked before a time, and not answered either. If the later
+// one had an effect, then the earlier one can have had it at that moment, and the later one none.
 func (s *orderSearch) triedBefore(call int64, a *Append) bool {
 	return slices.ContainsFunc(s.ops, func(o porcupine.Operation) bool {
 		step := o.Input.(crossStep)
@@ -153,8 +157,9 @@ type crossState struct {
 	closed int // operations to which an answer came
 }
 
-// step tries an operation next. A run only grows, so that what is not how it begins in the end leads nowhere. And an append without an
-// answer that changes nothing has its place behind everything: to try it elsewhere too would double the search with each.
+// step tries an operation next. A run only grows, so that what is not how it begins in the end
+// leads nowhere. And an append without an answer that changes nothing has its place behind
+// everything: to try it elsewhere too would double the search with each.
 func (s *orderSearch) step(state crossState, step crossStep) (bool, crossState) {
 	if s.left--; s.left < 0 {
 		return false, state
@@ -193,10 +198,12 @@ type crossEvent struct {
 	persistedAt int64
 }
 
-// crossStep is an operation. apply returns the run behind it, and whether the answer is the one that it would have had.
+// crossStep is an operation. apply returns the run behind it, and whether the answer is the one
+// that it would have had.
 type crossStep struct {
 	apply func(crossRun) (crossRun, bool)
-	// open: no answer came to what was asked. If it had no effect, then its place is behind everything.
+	// open: no answer came to what was asked. If it had no effect, then its place is behind
+	// everything.
 	open  bool
 	asked *Append
 }
@@ -255,7 +262,8 @@ func (run crossRun) learn(i int, eventID string, persistedAt int64) (crossRun, b
 	return run, true
 }
 
-// store applies an append as the contract has it, and tells which of its events were new, and whether it met its expectation.
+// store applies an append as the contract has it, and tells which of its events were new, and
+// whether it met its expectation.
 func (a *Append) store(run crossRun) (next crossRun, fresh []bool, ok bool) {
 	next = slices.Clip(run)
 	for i := range a.Events {

@@ -7,8 +7,8 @@ type Final struct {
 	Node string
 	// Records are those of all runs, in commit order.
 	Records []Record
-	// Hashes are the rolling hashes with which a node was seen, at any time. Those of a node that is gone may be given
-	// with any other.
+	// Hashes are the rolling hashes with which a node was seen, at any time. Those of a node that
+	// is gone may be given with any other.
 	Hashes []AppliedHash
 	// Snapshots are the newest that the node has, all acknowledged.
 	Snapshots []Snapshot
@@ -21,7 +21,8 @@ type Record struct {
 	Run         string `json:"run"`
 	RunSeq      uint64 `json:"runSeq"`
 	PersistedAt int64  `json:"persistedAt"` // nanoseconds since 1970
-	// Position is that of its proposal; 0: not known, and then proposals are told apart by their stamps.
+	// Position is that of its proposal; 0: not known, and then proposals are told apart by their
+	// stamps.
 	Position uint64 `json:"position,omitempty"`
 	EventID  string `json:"eventId"`
 	Key      string `json:"key"`
@@ -30,7 +31,8 @@ type Record struct {
 	RecordDigest Digest `json:"recordDigest"`
 	ChainDigest  Digest `json:"chainDigest"`
 
-	// What windows filter by, and their digests are made of. Absent says which of it was inherited (ENV-1).
+	// What windows filter by, and their digests are made of. Absent says which of it was inherited
+	// (ENV-1).
 	TenantID      string          `json:"tenantId,omitempty"`
 	ProjectID     string          `json:"projectId,omitempty"`
 	EnvironmentID string          `json:"environmentId,omitempty"`
@@ -50,8 +52,8 @@ type AppliedHash struct {
 	Hash  Digest `json:"hash"`
 }
 
-// Fold folds a run's records, which begin with runSeq 1, and returns a snapshot's digest for each watermark of at, which
-// rise and are among the runSeqs.
+// Fold folds a run's records, which begin with runSeq 1, and returns a snapshot's digest for each
+// watermark of at, which rise and are among the runSeqs.
 type Fold func(records []*Record, at []uint64) ([]Folded, error)
 
 // Folded is what a snapshot must be.

@@ -8,7 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// History is what clients saw, in the order in which they began. Times are nanoseconds of one clock.
+// History is what clients saw, in the order in which they began. Times are nanoseconds of one
+// clock.
 type History struct {
 	Ops []Op
 }
@@ -19,11 +20,13 @@ type Op struct {
 	Client string `json:"client"`
 	// Node is who was asked. It is for those who read a report.
 	Node string `json:"node,omitempty"`
-	// Call is when the request left, and Return when the answer had come. Return means nothing where there was none.
+	// Call is when the request left, and Return when the answer had come. Return means nothing
+	// where there was none.
 	Call   int64 `json:"call"`
 	Return int64 `json:"return,omitempty"`
 
-	// Appends has several elements in a batch. Each is atomic, and has an outcome of its own (APP-3).
+	// Appends has several elements in a batch. Each is atomic, and has an outcome of its own
+	// (APP-3).
 	Appends  []Append  `json:"appends,omitempty"`
 	Read     *Read     `json:"read,omitempty"`
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
@@ -35,7 +38,8 @@ type Op struct {
 type Status string
 
 const (
-	// Unknown is what a call is until it is answered: it may have had its effect, may have it later, or never.
+	// Unknown is what a call is until it is answered: it may have had its effect, may have it
+	// later, or never.
 	Unknown Status = ""
 	// Acknowledged is a success.
 	Acknowledged Status = "acknowledged"
@@ -49,7 +53,8 @@ type Outcome struct {
 	Reason contract.Reason `json:"reason,omitempty"` // of the error, if there was one
 }
 
-// Failed is the outcome of a call that ended with an error: refused if the contract says so, else unknown.
+// Failed is the outcome of a call that ended with an error: refused if the contract says so, else
+// unknown.
 func Failed(reason contract.Reason) Outcome {
 	if reason.Info().Stored == contract.StoredMaybe {
 		return Outcome{Reason: reason}
@@ -67,8 +72,8 @@ type Append struct {
 	Events []Event `json:"events"` // 1 to 1,000
 	// Expected is expectedLastSeq; nil: none.
 	Expected *uint64 `json:"expected,omitempty"`
-	// Resent: what sends for the client may have sent it several times, so that its answer may call a duplicate what it
-	// has stored itself.
+	// Resent: what sends for the client may have sent it several times, so that its answer may call
+	// a duplicate what it has stored itself.
 	Resent bool `json:"resent,omitempty"`
 
 	Outcome
@@ -80,7 +85,8 @@ type Append struct {
 
 // Event is an event as a client sent it.
 type Event struct {
-	Key     string `json:"key"`               // idempotencyKey, the derived one where the client sends none
+	// idempotencyKey, the derived one where the client sends none
+	Key     string `json:"key"`
 	EventID string `json:"eventId,omitempty"` // UUID text; empty: the server makes one
 	// Content is a digest of whatever IDM-7 compares, made by the same rule as that of Record.
 	Content Digest `json:"content,omitzero"`
@@ -95,7 +101,8 @@ type Result struct {
 	Diverged    bool   `json:"diverged,omitempty"`
 }
 
-// Read is a read of a run's events, of all types. A run that is not found is a refused read with the reason RUN_NOT_FOUND.
+// Read is a read of a run's events, of all types. A run that is not found is a refused read with
+// the reason RUN_NOT_FOUND.
 type Read struct {
 	Run      string `json:"run"`
 	AfterSeq uint64 `json:"afterSeq,omitempty"`
@@ -104,8 +111,8 @@ type Read struct {
 	MinSeq uint64 `json:"minSeq,omitempty"`
 
 	Outcome
-	// LastSeq is the run's last runSeq, as the answer said, or as the end of its events shows; AfterSeq where it shows
-	// neither.
+	// LastSeq is the run's last runSeq, as the answer said, or as the end of its events shows;
+	// AfterSeq where it shows neither.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
 	// More: the answer ends before LastSeq, with a token.
 	More   bool   `json:"more,omitempty"`
@@ -120,8 +127,8 @@ type Seen struct {
 	Key         string `json:"key"`
 }
 
-// Snapshot is a read of a run's snapshot, or one that a node has in the end. A run that is not found is a refused one
-// with the reason RUN_NOT_FOUND.
+// Snapshot is a read of a run's snapshot, or one that a node has in the end. A run that is not
+// found is a refused one with the reason RUN_NOT_FOUND.
 type Snapshot struct {
 	Run string `json:"run"`
 	// Local may be older than what was acknowledged; else the read is linearizable.
@@ -136,15 +143,15 @@ type Snapshot struct {
 	RunStatus    string `json:"runStatus,omitempty"`
 }
 
-// Mark is a watermark that a subscriber was told. A subscriber (Op.Client) is one consumer of a watch; it stays the same
-// when its stream is cut and resumed.
+// Mark is a watermark that a subscriber was told. A subscriber (Op.Client) is one consumer of a
+// watch; it stays the same when its stream is cut and resumed.
 type Mark struct {
 	Run          string `json:"run"`
 	LastEventSeq uint64 `json:"lastEventSeq"`
 }
 
-// Window is a query for an audit window, its pages taken together, or the one that a node answers in the end. Times are
-// nanoseconds since 1970.
+// Window is a query for an audit window, its pages taken together, or the one that a node answers
+// in the end. Times are nanoseconds since 1970.
 type Window struct {
 	From   int64  `json:"from"`
 	To     int64  `json:"to"` // as the answer said

@@ -12,8 +12,8 @@ import (
 // formatVersion is what the first line says.
 const formatVersion = 1
 
-// line is one line of a file: the first has the version, and each other one exactly one of the rest. A node begins a
-// Final, to which what follows belongs.
+// line is one line of a file: the first has the version, and each other one exactly one of the
+// rest. A node begins a Final, to which what follows belongs.
 type line struct {
 	Version  int          `json:"version,omitempty"`
 	Op       *Op          `json:"op,omitempty"`

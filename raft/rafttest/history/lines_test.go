@@ -74,10 +74,12 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode shows that no bytes harm the reader or the checks, and that what is read is kept as it was read.
+// FuzzDecode shows that no bytes harm the reader or the checks, and that what is read is kept as it
+// was read.
 func FuzzDecode(f *testing.F) {
 	small := build(shape{seed: 3, runs: 1, clients: 2, ops: 6, unknown: 0.2, duplicates: 0.3})
-	f.Add(encoded(f, small.history, small.finals[:1])) // Large ones take the fuzzer minutes to make smaller.
+	// Large ones take the fuzzer minutes to make smaller.
+	f.Add(encoded(f, small.history, small.finals[:1]))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, finals, err := Decode(bytes.NewReader(data))
 		if err != nil {

@@ -218,7 +218,8 @@ func (b *bench) opOf(a *Append) *Op {
 	})
 }
 
-// calledAfter returns the end of an acknowledged append that was called after a time, 0 if there is none.
+// calledAfter returns the end of an acknowledged append that was called after a time, 0 if there is
+// none.
 func (b *bench) calledAfter(run string, at int64) (seq uint64) {
 	b.pick(func(op *Op) bool {
 		for k := range op.Appends {

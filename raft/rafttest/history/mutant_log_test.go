@@ -306,7 +306,8 @@ var nodeMutants = []mutant{
 	}},
 	{"one node has another commit order", Numbered, false, func(b *bench) bool {
 		rs := b.finals[1].Records
-		i := slices.IndexFunc(rs[1:], func(r Record) bool { return r.Run != rs[0].Run }) // The first of the other run, to the front.
+		// The first of the other run, to the front.
+		i := slices.IndexFunc(rs[1:], func(r Record) bool { return r.Run != rs[0].Run })
 		if i < 0 || rs[i+1].Position != rs[i].Position {
 			return false
 		}

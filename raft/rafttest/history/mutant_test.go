@@ -8,7 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// mutant is one thing done wrong, in what a correct authority has answered or in what its nodes have.
+// mutant is one thing done wrong, in what a correct authority has answered or in what its nodes
+// have.
 type mutant struct {
 	name string
 	want Invariant
@@ -24,7 +25,8 @@ type bench struct {
 	rand *rand.Rand
 }
 
-// TestMutants shows that each mistake is found, under its name, whenever there is an occasion for it.
+// TestMutants shows that each mistake is found, under its name, whenever there is an occasion for
+// it.
 func TestMutants(t *testing.T) {
 	all := slices.Concat(logMutants, nodeMutants, appendMutants, readMutants, viewMutants)
 	for _, m := range all {
@@ -61,7 +63,8 @@ func (b *bench) pick(is func(*Op) bool) *Op {
 	return nil
 }
 
-// everywhere changes the records of all nodes alike. The chains are made anew, so that only what was meant is wrong.
+// everywhere changes the records of all nodes alike. The chains are made anew, so that only what
+// was meant is wrong.
 func (b *bench) everywhere(change func([]Record) []Record) {
 	for _, f := range b.finals {
 		f.Records = change(f.Records)

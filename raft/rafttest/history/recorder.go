@@ -13,7 +13,8 @@ type Recorder struct {
 // Ticket is a call that was recorded.
 type Ticket int
 
-// NewRecorder returns a recorder that asks now for the time, in nanoseconds of the clock that all clients share.
+// NewRecorder returns a recorder that asks now for the time, in nanoseconds of the clock that all
+// clients share.
 func NewRecorder(now func() int64) *Recorder { return &Recorder{now: now} }
 
 // Call records a call that is about to be made; what is in op as an answer does not count yet.
@@ -27,7 +28,8 @@ func (r *Recorder) Call(op Op) Ticket {
 	return Ticket(len(r.ops) - 1)
 }
 
-// Return records the answer to a call: op is the one of the call, with the outcome filled in. A call without an answer need not return.
+// Return records the answer to a call: op is the one of the call, with the outcome filled in. A
+// call without an answer need not return.
 func (r *Recorder) Return(t Ticket, op Op) {
 	op = op.clone()
 	r.mu.Lock()

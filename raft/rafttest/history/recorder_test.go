@@ -11,8 +11,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestRecorderInABubble shows that clients record side by side in simulated time, that what has not returned is
-// unknown, and that both checks end there and leave nothing behind.
+// TestRecorderInABubble shows that clients record side by side in simulated time, that what has not
+// returned is unknown, and that both checks end there and leave nothing behind.
 func TestRecorderInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := NewRecorder(func() int64 { return time.Now().UnixNano() })
@@ -63,8 +63,8 @@ func TestRecorderInABubble(t *testing.T) {
 	})
 }
 
-// TestRecorderKeepsTheCall shows that the answer of a call takes nothing from what was recorded before it, nor from histories that were
-// taken.
+// TestRecorderKeepsTheCall shows that the answer of a call takes nothing from what was recorded
+// before it, nor from histories that were taken.
 func TestRecorderKeepsTheCall(t *testing.T) {
 	now := int64(0)
 	rec := NewRecorder(func() int64 { now++; return now })

@@ -14,11 +14,13 @@ type Invariant string
 const (
 	// AckedIsStored, I1: every acknowledged event is on all nodes, exactly as it was acknowledged.
 	AckedIsStored Invariant = "I1"
-	// OnePerKey, I2: one record a key, sent by a client and not refused; repeated answers are equal.
+	// OnePerKey, I2: one record a key, sent by a client and not refused; repeated answers are
+	// equal.
 	OnePerKey Invariant = "I2"
 	// Numbered, I3: runSeq counts from 1 without gaps, and the log is the same everywhere.
 	Numbered Invariant = "I3"
-	// Stamped, I4: persistedAt rises strictly from proposal to proposal, and is the same everywhere.
+	// Stamped, I4: persistedAt rises strictly from proposal to proposal, and is the same
+	// everywhere.
 	Stamped Invariant = "I4"
 	// WindowsClose, I5: a closed window never changes, and nothing comes behind a completeThrough.
 	WindowsClose Invariant = "I5"
@@ -86,8 +88,8 @@ func (r *Report) Has(inv Invariant) bool { return r.kept[inv] > 0 }
 
 func (r *Report) count(what string, n int) { r.Counts[what] += n }
 
-// String says what was checked, and shows the first violations with the operations that show them, those of each invariant
-// in turn.
+// String says what was checked, and shows the first violations with the operations that show them,
+// those of each invariant in turn.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d violations", len(r.Violations)+r.More)

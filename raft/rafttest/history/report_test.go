@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReportIsReadable shows what a report says: counts, at most ten violations, those of each invariant first, and the
-// operations that show them.
+// TestReportIsReadable shows what a report says: counts, at most ten violations, those of each
+// invariant first, and the operations that show them.
 func TestReportIsReadable(t *testing.T) {
 	h := &History{Ops: []Op{
 		{Client: "c1", Node: "n1", Call: 1_000_000_000, Return: 1_500_000_000, Appends: []Append{{
@@ -36,7 +36,8 @@ I7 run r: a watermark is at 3, and the log ends at 0
 	}
 }
 
-// TestReportIsRepeatable shows that the same input has the same report, as a seed that is run again must.
+// TestReportIsRepeatable shows that the same input has the same report, as a seed that is run again
+// must.
 func TestReportIsRepeatable(t *testing.T) {
 	broken := func() string {
 		w := build(shape{seed: 4, runs: 9, clients: 5, ops: 300, unknown: 0.2, duplicates: 0.3})

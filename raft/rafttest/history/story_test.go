@@ -71,7 +71,8 @@ func reads(from, to int64, local bool, keys ...string) Op {
 	return Op{Client: "reader", Call: from, Return: to, Read: r}
 }
 
-// TestStories shows verdicts at the edges of each rule; porcupine, which comes to them by itself, has the same.
+// TestStories shows verdicts at the edges of each rule; porcupine, which comes to them by itself,
+// has the same.
 func TestStories(t *testing.T) {
 	none := Invariant("")
 	for _, tt := range []struct {

@@ -17,8 +17,8 @@ type shape struct {
 	unknown, duplicates float64 // shares
 }
 
-// world is an append authority without faults, and what concurrent clients saw of it: each op takes effect at one moment between its
-// call and its return, or at any later one if no answer came.
+// world is an append authority without faults, and what concurrent clients saw of it: each op takes
+// effect at one moment between its call and its return, or at any later one if no answer came.
 type world struct {
 	*rand.Rand
 	shape

@@ -2,9 +2,11 @@ package mutants
 
 import "fmt"
 
-// Edits that are no bugs: they make time pass where a process, or what it sends, may be held up anyway.
+// Edits that are no bugs: they make time pass where a process, or what it sends, may be held up
+// anyway.
 var (
-	// heldUp is Raft's loop where it is about to take entries, and has just looked in which term it is.
+	// heldUp is Raft's loop where it is about to take entries, and has just looked in which term it
+	// is.
 	heldUp = Edit{
 		Module: hashicorpRaft, File: "raft.go",
 		Old: "\tterm := r.getCurrentTerm()\n\tlastIndex := r.getLastIndex()\n\n\tn := len(applyLogs)",

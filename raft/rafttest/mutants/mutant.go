@@ -22,12 +22,14 @@ type Mutant struct {
 	// What is wrong, in a sentence.
 	What  string
 	Edits []Edit
-	// Control are those of the edits that are no bug: they make time pass where a process may be held up anyway. With them alone
-	// nothing must be found.
+	// Control are those of the edits that are no bug: they make time pass where a process may be
+	// held up anyway. With them alone nothing must be found.
 	Control []Edit
-	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it comes.
+	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it
+	// comes.
 	Faults []string
-	// Seeds are tried first: it was found in them before, though not each time. Those from 1 on follow.
+	// Seeds are tried first: it was found in them before, though not each time. Those from 1 on
+	// follow.
 	Seeds []uint64
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
@@ -54,9 +56,9 @@ const hashicorpRaft = "github.com/hashicorp/raft"
 // errEdit means that a table does not fit the files any more.
 var errEdit = errors.New("mutants: edit does not fit")
 
-// Arguments writes edited copies of files into a directory, which is empty, and returns what go build takes to build with them
-// instead. Files of this module are overlaid one by one; a module out of the cache is replaced by a copy of it, since go build
-// overlays nothing there.
+// Arguments writes edited copies of files into a directory, which is empty, and returns what go
+// build takes to build with them instead. Files of this module are overlaid one by one; a module
+// out of the cache is replaced by a copy of it, since go build overlays nothing there.
 func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
 	copies := map[string]string{} // of modules, where they lie
 	replace := map[string]string{}
@@ -119,7 +121,8 @@ func (e *Edit) apply(from, to string) error {
 	return os.WriteFile(to, []byte(edited), 0o600)
 }
 
-// copyModule copies the Go files of a module and its go.mod. What is in the cache cannot be written to.
+// copyModule copies the Go files of a module and its go.mod. What is in the cache cannot be written
+// to.
 func copyModule(to, from string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -42,7 +42,8 @@ func moduleDirs(t *testing.T) Dirs {
 	return dirs
 }
 
-// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be Go.
+// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be
+// Go.
 func TestTable(t *testing.T) {
 	dirs := moduleDirs(t)
 	names := map[string]bool{}
@@ -67,7 +68,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and wants nothing to be found.
+// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and
+// wants nothing to be found.
 func TestFound(t *testing.T) {
 	dirs := moduleDirs(t)
 	var rows []row
@@ -148,14 +150,16 @@ func (r *trial) take(later *trial) {
 	}
 }
 
-// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end before, for no reason of the world's.
+// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end
+// before, for no reason of the world's.
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
 		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
 		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0") // as make sim does
+	// as make sim does
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	r := &trial{Seed: seed - 1}
@@ -181,8 +185,8 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	return r
 }
 
-// leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot when it shut down, and
-// nothing else: a process would have ended with them.
+// leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot
+// when it shut down, and nothing else: a process would have ended with them.
 func leaked(out string) bool {
 	_, stacks, ended := strings.Cut(out, "main bubble goroutine has exited but blocked goroutines remain")
 	if !ended {

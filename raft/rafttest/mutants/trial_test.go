@@ -51,21 +51,23 @@ func (r *trial) String() string {
 	return fmt.Sprintf("%q with seed %d after %.1f s and %d power losses: %s", r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
 }
 
-// TestTrial runs the simulator as it is built, seed after seed, and stops at the first that finds something. Of a simulator without
-// a mutant nothing must be found.
+// TestTrial runs the simulator as it is built, seed after seed, and stops at the first that finds
+// something. Of a simulator without a mutant nothing must be found.
 func TestTrial(t *testing.T) {
 	r := trial{Seed: *trialSeed, Seen: map[string]int{}}
 	for {
 		t.Run(fmt.Sprint("seed-", r.Seed), func(t *testing.T) {
 			cryptotest.SetGlobalRandom(t, r.Seed)
-			rand.Seed(int64(r.Seed)) //nolint:staticcheck // hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+			// hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+			rand.Seed(int64(r.Seed)) //nolint:staticcheck
 			synctest.Test(t, func(t *testing.T) {
 				r.add(sim.Run(worldOf(r.Seed)))
 				line, err := json.Marshal(r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				fmt.Println(trialPrefix + string(line)) // here: how a bubble ends says nothing more, see leaked
+				// here: how a bubble ends says nothing more, see leaked
+				fmt.Println(trialPrefix + string(line))
 			})
 		})
 		if r.Found != "" {
@@ -88,7 +90,8 @@ func (r *trial) add(result *sim.Result) {
 	r.Found, r.Detail = judge(result)
 }
 
-// worldOf is the world of a seed. How often something goes wrong in it is different from seed to seed.
+// worldOf is the world of a seed. How often something goes wrong in it is different from seed to
+// seed.
 func worldOf(seed uint64) sim.Options {
 	opts := sim.Options{
 		Seed: seed, Length: 30 * time.Second, Log: trialLog(),

@@ -9,8 +9,8 @@ import (
 	"os/exec"
 )
 
-// Build builds the command runlog from the module in the directory source, which says that it is version. It is built as the
-// tests are, so that the build cache has most of it.
+// Build builds the command runlog from the module in the directory source, which says that it is
+// version. It is built as the tests are, so that the build cache has most of it.
 func Build(ctx context.Context, source, to, version string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-X main.version="+version, "-o", to, "./cmd/runlog")
 	cmd.Dir = source

@@ -39,7 +39,8 @@ type Options struct {
 	RunLives time.Duration
 	// Pad is the most that an event's payload is padded by, in bytes; 0: the workload's own.
 	Pad int
-	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look for it before they are started.
+	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look
+	// for it before they are started.
 	Before *history.History
 	// Flags are given to every node.
 	Flags []string
@@ -59,8 +60,8 @@ type Cluster struct {
 	finals []*history.Final
 }
 
-// New makes a cluster that is not started. When the test ends, so do its processes; when it has failed, it shows what they
-// said, and keeps what is needed to see why.
+// New makes a cluster that is not started. When the test ends, so do its processes; when it has
+// failed, it shows what they said, and keeps what is needed to see why.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if opts.Nodes == 0 {
@@ -159,8 +160,8 @@ func (c *Cluster) AwaitAck(n int) {
 	}
 }
 
-// Settle demands that an append succeeds now that everything is mended, stops the clients, waits until all nodes have everything,
-// and holds what the clients saw to it.
+// Settle demands that an append succeeds now that everything is mended, stops the clients, waits
+// until all nodes have everything, and holds what the clients saw to it.
 func (c *Cluster) Settle() *history.Report {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -294,8 +295,8 @@ func (c *Cluster) keepHistory() {
 // portsTaken are those that nodes of this process's tests have.
 var portsTaken sync.Map
 
-// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel gives to connections: a
-// node that is started again must get its own back.
+// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel
+// gives to connections: a node that is started again must get its own back.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string

@@ -22,14 +22,15 @@ type damage struct {
 	name string
 	glob string // below the data directory; of several files, one is drawn
 	hurt func(text []byte, rng *rand.Rand) []byte
-	// says is part of the last line of a node that does not start, or stops itself, or several of which one is, with bars between
-	// them. Empty: it starts, and has everything.
+	// says is part of the last line of a node that does not start, or stops itself, or several of
+	// which one is, with bars between them. Empty: it starts, and has everything.
 	says string
 	// harmless: the damage may also be where nothing is, or nothing that is still needed.
 	harmless bool
 }
 
-// flip turns one bit over, somewhere in what was written: a log segment is zeros where nothing was yet.
+// flip turns one bit over, somewhere in what was written: a log segment is zeros where nothing was
+// yet.
 func flip(text []byte, rng *rand.Rand) []byte {
 	text = bytes.Clone(text)
 	text[rng.IntN(len(bytes.TrimRight(text, "\x00")))] ^= 1 << rng.IntN(8)
@@ -100,9 +101,9 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// TestDamagedFiles: a node of whose data a file is damaged or missing does not start, or stops itself when it meets the damage, and says
-// in its last line what is wrong; or it has everything all the same. None starts and lacks anything, or has anything else (APP-2,
-// APP-11).
+// TestDamagedFiles: a node of whose data a file is damaged or missing does not start, or stops
+// itself when it meets the damage, and says in its last line what is wrong; or it has everything
+// all the same. None starts and lacks anything, or has anything else (APP-2, APP-11).
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: 1, Nodes: 1})
@@ -149,8 +150,8 @@ func TestDamagedFiles(t *testing.T) {
 	t.Log(c.Settle())
 }
 
-// startDamaged starts the only node of a cluster and asks it for all that it has. It returns the last line of one that has ended, and nothing for
-// one that has it all.
+// startDamaged starts the only node of a cluster and asks it for all that it has. It returns the
+// last line of one that has ended, and nothing for one that has it all.
 func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	t.Helper()
 	n := c.Nodes()[0]
@@ -173,8 +174,9 @@ func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	return lastLine
 }
 
-// TestDamagedNodeIsReplaced: of three nodes under load one loses its disk, bit by bit; it stops, the others go on, and it is replaced as
-// docs/operations.md tells. Nothing that was acknowledged is lost (APP-2).
+// TestDamagedNodeIsReplaced: of three nodes under load one loses its disk, bit by bit; it stops,
+// the others go on, and it is replaced as docs/operations.md tells. Nothing that was acknowledged
+// is lost (APP-2).
 func TestDamagedNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag})

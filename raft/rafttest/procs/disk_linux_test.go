@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wantMount skips the test where file systems cannot be mounted, or a command for them is not there.
+// wantMount skips the test where file systems cannot be mounted, or a command for them is not
+// there.
 func wantMount(t *testing.T, commands ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,7 +67,8 @@ func newExt4(t *testing.T, size int64) (at, image string) {
 // immutableFlag is FS_IMMUTABLE_FL of linux/fs.h.
 const immutableFlag = 0x10
 
-// immutable keeps a file, also one that is open, from being written, or a directory from getting other names.
+// immutable keeps a file, also one that is open, from being written, or a directory from getting
+// other names.
 func immutable(path string, on bool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,7 +97,8 @@ func immutableUntil(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// diskCluster makes a cluster whose third node has its data on a disk of its own; empty: where the others have it.
+// diskCluster makes a cluster whose third node has its data on a disk of its own; empty: where the
+// others have it.
 func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 	t.Helper()
 	c := New(t, Options{Binary: binary(t), Seed: 1, Keep: *keepFlag})
@@ -109,8 +112,9 @@ func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 	return c, victim
 }
 
-// wantFailStop: while its disk refuses what says says, the node stops itself, and tells why in its last line; the others go on; with the
-// disk mended it comes back, and nothing is lost (D10, APP-2).
+// wantFailStop: while its disk refuses what says says, the node stops itself, and tells why in its
+// last line; the others go on; with the disk mended it comes back, and nothing is lost (D10,
+// APP-2).
 //
 // wait is called until the node has ended.
 func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, mend func()) {
@@ -136,7 +140,8 @@ func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wai
 	t.Log(c.Settle())
 }
 
-// lead asks for another leader, which is not the victim, over and over: all nodes have to write down the new term.
+// lead asks for another leader, which is not the victim, over and over: all nodes have to write
+// down the new term.
 func lead(c *Cluster, victim *Node) func() {
 	return func() {
 		leader := c.Leader()
@@ -184,7 +189,8 @@ func TestReadOnlyDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}, load, func() {
-		// Of a copy: as long as a process in another namespace still has the file system, it stays as it is.
+		// Of a copy: as long as a process in another namespace still has the file system, it stays
+		// as it is.
 		mended := image + ".mended"
 		if err := errors.Join(output(exec.Command("umount", disk)), output(exec.Command("cp", "--sparse=always", image, mended))); err != nil {
 			t.Fatal(err)
@@ -196,8 +202,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	})
 }
 
-// TestVoteCannotBeWritten: a node that cannot remember its vote must not go on. hashicorp/raft panics where it cannot
-// write it.
+// TestVoteCannotBeWritten: a node that cannot remember its vote must not go on. hashicorp/raft
+// panics where it cannot write it.
 func TestVoteCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	c, victim := diskCluster(t, "")
@@ -207,7 +213,8 @@ func TestVoteCannotBeWritten(t *testing.T) {
 	}, lead(c, victim), func() { mend() })
 }
 
-// TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process by Fatalf.
+// TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process
+// by Fatalf.
 func TestManifestCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, d := range []struct {

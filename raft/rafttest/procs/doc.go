@@ -4,9 +4,10 @@
 //	                   ▲          ▲
 //	  files and disks ─┘          └─ gRPC ── package workload ── history.Check
 //
-// The simulator (raft/rafttest/sim) tries far more histories in a second than processes can, with clocks and disks that lie. Here is what it leaves
-// out: the kernel, its sockets, signals and file systems, the command with its flags and exit codes, and errors that end a process on a goroutine that
-// nobody of ours has begun.
+// The simulator (raft/rafttest/sim) tries far more histories in a second than processes can, with
+// clocks and disks that lie. Here is what it leaves out: the kernel, its sockets, signals and file
+// systems, the command with its flags and exit codes, and errors that end a process on a goroutine
+// that nobody of ours has begun.
 //
 // # Faults
 //
@@ -18,9 +19,10 @@
 //	            to it), from one other alone, or unplugged. What is dropped is dropped by a blackhole route where it is sent, or
 //	            by a rule where it arrives. Clients reach every node all the while.
 //
-// Once all is mended an append must succeed again (I10), all nodes become ready, and the history is held to what each of them has
-// (I1 to I8). Every kind happens once before one happens again, and is counted (I11). The plan is a function of the seed; what the processes
-// do meanwhile is not, so that a seed which has failed may pass.
+// Once all is mended an append must succeed again (I10), all nodes become ready, and the history is
+// held to what each of them has (I1 to I8). Every kind happens once before one happens again, and
+// is counted (I11). The plan is a function of the seed; what the processes do meanwhile is not, so
+// that a seed which has failed may pass.
 //
 // Other tests do one thing each:
 //
@@ -33,9 +35,10 @@
 //
 // # What it needs
 //
-// Namespaces and mounts want root, Linux, and the commands ip, mount and mkfs.ext4; tests that lack them say so and are skipped. Networks that a killed test has
-// left behind go with the next one that is made.
+// Namespaces and mounts want root, Linux, and the commands ip, mount and mkfs.ext4; tests that lack
+// them say so and are skipped. Networks that a killed test has left behind go with the next one
+// that is made.
 //
-// make procs plays many seeds. After a failure the logs of all nodes and the history stay in the directory that the test names; -procs.keep keeps
-// their data too.
+// make procs plays many seeds. After a failure the logs of all nodes and the history stay in the
+// directory that the test names; -procs.keep keeps their data too.
 package procs

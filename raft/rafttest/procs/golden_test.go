@@ -24,7 +24,8 @@ const (
 	goldenHistory = "history.jsonl.gz" // what clients saw of it, and what it had
 )
 
-// TestMakeGolden makes a golden data directory: that of a cluster of one node with a few runs, which was stopped.
+// TestMakeGolden makes a golden data directory: that of a cluster of one node with a few runs,
+// which was stopped.
 func TestMakeGolden(t *testing.T) {
 	if *goldenFlag == "" {
 		t.Skip("make golden")
@@ -55,8 +56,8 @@ func TestMakeGolden(t *testing.T) {
 	}
 }
 
-// TestGolden: this version opens the data directories of those before it, has all that they had, answers as they did, and goes on
-// (APP-2, IDM-6, READ-4, PRJ-1).
+// TestGolden: this version opens the data directories of those before it, has all that they had,
+// answers as they did, and goes on (APP-2, IDM-6, READ-4, PRJ-1).
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	dirs, err := filepath.Glob(filepath.Join(goldenDirs, "*", goldenData))

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Network gives each node a network namespace of its own: nodes reach each other over a bridge, and the test reaches each over a link
-// that is never cut.
+// Network gives each node a network namespace of its own: nodes reach each other over a bridge, and
+// the test reaches each over a link that is never cut.
 type Network struct {
 	t     testing.TB
 	id    string // process id and number, unique on this machine
@@ -33,7 +33,8 @@ type way struct {
 // spacePrefix begins the names of all namespaces.
 const spacePrefix = "runlog-procs-"
 
-// networks counts those of this process, which are made one at a time: each looks for addresses that are free.
+// networks counts those of this process, which are made one at a time: each looks for addresses
+// that are free.
 var networks struct {
 	sync.Mutex
 	made int
@@ -55,7 +56,8 @@ func WhyNoNetwork() string {
 	return ""
 }
 
-// NewNetwork makes a network for so many nodes, and removes it when the test ends. It needs what WhyNoNetwork asks for.
+// NewNetwork makes a network for so many nodes, and removes it when the test ends. It needs what
+// WhyNoNetwork asks for.
 func NewNetwork(t testing.TB, nodes int) *Network {
 	t.Helper()
 	networks.Lock()
@@ -106,7 +108,8 @@ func (n *Network) check(failed func(...any), args ...string) {
 
 func (n *Network) remove() { removeNetwork(n.id, n.nodes) }
 
-// removeNetwork removes what there is of a network. Links go first: with a namespace they would go only later.
+// removeNetwork removes what there is of a network. Links go first: with a namespace they would go
+// only later.
 func removeNetwork(id string, nodes int) {
 	for i := range nodes {
 		_ = exec.Command("ip", "link", "del", fmt.Sprintf("rp%s-%d", id, i)).Run()
@@ -207,7 +210,8 @@ func (n *Network) lose(w way, on bool) {
 	n.mustSoon("-n", n.space(w.from), "route", verb, "blackhole", n.peerIP(w.to)+"/32")
 }
 
-// counted counts a fault up or down, and tells whether it is the first that begins or the last that ends.
+// counted counts a fault up or down, and tells whether it is the first that begins or the last that
+// ends.
 func counted[K comparable](faults map[K]int, k K, on bool) bool {
 	if on {
 		faults[k]++

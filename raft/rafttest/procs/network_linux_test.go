@@ -43,8 +43,8 @@ func inSpace(t *testing.T, space string, f func() error) {
 	}
 }
 
-// TestNetworkCuts: each kind of fault loses what it says and nothing else, in either of the places where it may do so, and nothing
-// any more once it is mended.
+// TestNetworkCuts: each kind of fault loses what it says and nothing else, in either of the places
+// where it may do so, and nothing any more once it is mended.
 func TestNetworkCuts(t *testing.T) {
 	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {
@@ -59,7 +59,8 @@ func TestNetworkCuts(t *testing.T) {
 		})
 		defer at[i].Close()
 	}
-	// arrive tells which ways are open, as "01 02 …". What is dropped on the way out may be an error.
+	// arrive tells which ways are open, as "01 02 …". What is dropped on the way out may be an
+	// error.
 	seq := 0
 	arrive := func() string {
 		seq++
@@ -130,7 +131,8 @@ func TestNetworkCuts(t *testing.T) {
 	}
 }
 
-// TestNetworkIsRemoved: nothing of a network is left after its test, nor of one whose process was killed.
+// TestNetworkIsRemoved: nothing of a network is left after its test, nor of one whose process was
+// killed.
 func TestNetworkIsRemoved(t *testing.T) {
 	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {

@@ -134,7 +134,8 @@ func (n *Node) Ready() {
 	}
 }
 
-// readyOrEnded waits until the node says that it takes appends, or has ended, and tells whether it is ready.
+// readyOrEnded waits until the node says that it takes appends, or has ended, and tells whether it
+// is ready.
 func (n *Node) readyOrEnded() bool {
 	n.c.t.Helper()
 	for deadline := time.Now().Add(Patience); n.Up(); time.Sleep(10 * time.Millisecond) {
@@ -188,7 +189,8 @@ func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
 		}))
 }
 
-// Replace puts an empty node in the place of one that has ended and whose data is lost, as docs/operations.md tells.
+// Replace puts an empty node in the place of one that has ended and whose data is lost, as
+// docs/operations.md tells.
 func (n *Node) Replace() {
 	n.c.t.Helper()
 	var servers, join []string

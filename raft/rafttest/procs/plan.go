@@ -18,10 +18,11 @@ const (
 	KillTwo   Kind = "kill-two"   // of two at once
 	KillAll   Kind = "kill-all"   // of all at once
 	KillAgain Kind = "kill-again" // of one, and once more while it starts
-	Pause     Kind = "pause"      // SIGSTOP of one for longer than the election timeout, then SIGCONT
-	PauseTwo  Kind = "pause-two"  // of two
-	Restart   Kind = "restart"    // SIGTERM, as an operator does it
-	Transfer  Kind = "transfer"   // of the leadership, by an operator
+	// SIGSTOP of one for longer than the election timeout, then SIGCONT
+	Pause    Kind = "pause"
+	PauseTwo Kind = "pause-two" // of two
+	Restart  Kind = "restart"   // SIGTERM, as an operator does it
+	Transfer Kind = "transfer"  // of the leadership, by an operator
 
 	Split   Kind = "split"   // one node does not reach the others, nor they it
 	OneWay  Kind = "one-way" // what one node sends to the others is lost, or what they send to it
@@ -55,8 +56,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%-10s after %6s for %6s nodes %s", f.Kind, f.After.Round(time.Millisecond), f.For.Round(time.Millisecond), who)
 }
 
-// Plan draws n faults of the kinds: a function of its arguments, and of nothing that happens in a run. Every kind comes once
-// before one comes again.
+// Plan draws n faults of the kinds: a function of its arguments, and of nothing that happens in a
+// run. Every kind comes once before one comes again.
 func Plan(seed uint64, nodes, n int, every time.Duration, kinds []Kind) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
 	var plan []Fault

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Play makes the faults of the plan happen, each at its time or as soon as the nodes that it is about are free, and
-// returns how often each kind did when the last is mended.
+// Play makes the faults of the plan happen, each at its time or as soon as the nodes that it is
+// about are free, and returns how often each kind did when the last is mended.
 func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	var faults sync.WaitGroup
 	var mu sync.Mutex
@@ -72,7 +72,8 @@ func (c *Cluster) order(f Fault) []*Node {
 	return order
 }
 
-// hold waits until no other fault is about the nodes, and keeps them from others until the function that it returns is called.
+// hold waits until no other fault is about the nodes, and keeps them from others until the function
+// that it returns is called.
 func hold(nodes []*Node) (release func()) {
 	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int {
 		if a.Name < b.Name { // one order, or two faults would wait for each other

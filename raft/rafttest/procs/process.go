@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// exitFailed is the exit code of a node that stops itself, or does not start (runlog help exit-codes).
+// exitFailed is the exit code of a node that stops itself, or does not start (runlog help
+// exit-codes).
 const exitFailed = 8
 
 // process is one life of a node.

@@ -119,8 +119,9 @@ func (s *totals) String() string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and PRJ-1 against processes that are
-// killed, paused and restarted, and, where the machine lets it, networks that are cut, while clients use them in all ways.
+// TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and
+// PRJ-1 against processes that are killed, paused and restarted, and, where the machine lets it,
+// networks that are cut, while clients use them in all ways.
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -163,7 +164,8 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	c.AwaitAck(1)
 	happened := c.Play(plan)
 	for _, k := range kinds {
-		if happened[k] == 0 && n >= len(kinds) && k != Transfer { // which may meet a cluster without a leader
+		// which may meet a cluster without a leader
+		if happened[k] == 0 && n >= len(kinds) && k != Transfer {
 			t.Errorf("%s: %s did not happen", history.FaultsHappened, k)
 		}
 	}
@@ -178,8 +180,8 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	return len(r.Violations) + r.More
 }
 
-// TestCrossCheck has a search that knows nothing of the nodes' logs look at a history that is small enough for it (I8): few clients, runs that are
-// soon over, and a leader that is lost.
+// TestCrossCheck has a search that knows nothing of the nodes' logs look at a history that is small
+// enough for it (I8): few clients, runs that are soon over, and a leader that is lost.
 func TestCrossCheck(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag, RunLives: 200 * time.Millisecond})

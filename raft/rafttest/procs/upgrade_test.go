@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// previous returns the command runlog of the tag before this source, and what it is called. As long as there is no tag, it is this source
-// under another name.
+// previous returns the command runlog of the tag before this source, and what it is called. As long
+// as there is no tag, it is this source under another name.
 func previous(t *testing.T) (binary, version string) {
 	t.Helper()
 	out, err := exec.Command("git", "-C", source, "describe", "--tags", "--abbrev=0", "HEAD^").Output()
@@ -31,9 +31,10 @@ func previous(t *testing.T) (binary, version string) {
 	return binaryOf(t, tree, tag), tag
 }
 
-// TestRollingUpgrade: the nodes of a cluster under load are upgraded from the version before this one, one at a time, the leader last, as
-// docs/operations.md tells; and back, as far as the older version reads what the newer one has written, which it says where it does
-// not. Nothing that was acknowledged is lost (APP-2, IDM-6).
+// TestRollingUpgrade: the nodes of a cluster under load are upgraded from the version before this
+// one, one at a time, the leader last, as docs/operations.md tells; and back, as far as the older
+// version reads what the newer one has written, which it says where it does not. Nothing that was
+// acknowledged is lost (APP-2, IDM-6).
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	older, version := previous(t)

@@ -8,9 +8,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// clean are the pages of the log that a machine takes for written, and that are not. After a sync that failed, Linux marks what it could not
-// write as clean: it is read as it should be as long as it stays in memory, and no later sync writes it, until somebody writes to
-// the page again (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+// clean are the pages of the log that a machine takes for written, and that are not. After a sync
+// that failed, Linux marks what it could not write as clean: it is read as it should be as long as
+// it stays in memory, and no later sync writes it, until somebody writes to the page again (Rebello
+// et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 type clean struct {
 	mu    sync.Mutex
 	pages map[page][]byte // what the disk has of them
@@ -33,7 +34,8 @@ func (c *clean) fail(mem *vfs.MemFS, path string) {
 	if err != nil {
 		return
 	}
-	// Where the directory has not been synced since the file is there, nothing of it counts as written.
+	// Where the directory has not been synced since the file is there, nothing of it counts as
+	// written.
 	onDisk, _ := contents(mem.CrashClone(vfs.CrashCloneCfg{}), path)
 	c.mu.Lock()
 	defer c.mu.Unlock()

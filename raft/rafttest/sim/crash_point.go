@@ -9,24 +9,27 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// crashPoint is a place in what a node does to its disk, before which it loses its power. Losses of power that come when they come
-// rarely hit the few microseconds between two writes of one step.
+// crashPoint is a place in what a node does to its disk, before which it loses its power. Losses of
+// power that come when they come rarely hit the few microseconds between two writes of one step.
 type crashPoint struct {
 	where string       // a part of the path
 	left  atomic.Int64 // operations until then
 	fire  func()
 }
 
-// sealing is the place where a segment of the log is synced for the last time: what is lost of it then, no later sync makes good.
+// sealing is the place where a segment of the log is synced for the last time: what is lost of it
+// then, no later sync makes good.
 const sealing = "the sync that seals a segment"
 
-// crashPlaces are the files of a node that say what others are worth. Weighed by how often they are written.
+// crashPlaces are the files of a node that say what others are worth. Weighed by how often they are
+// written.
 var crashPlaces = []string{
 	"raft/vote", "raft/snapshots", "raft/commit-mark", "raft/wal/meta", "raft/wal/", ".wal", ".wal", "store/", "CURRENT", "MANIFEST", ".sst", "projection/",
 	sealing, sealing,
 }
 
-// pass is called before every operation on a disk, and does not return before the power is gone where that is what it leads to.
+// pass is called before every operation on a disk, and does not return before the power is gone
+// where that is what it leads to.
 func (p *crashPoint) pass(d *disk, op errorfs.Op) {
 	switch op.Kind {
 	case errorfs.OpLink, errorfs.OpReuseForWrite:

@@ -21,9 +21,10 @@ type disk struct {
 	life    *mortal
 	cloning sync.RWMutex // see linking
 
-	// What goes wrong now. A node that has lost its power goes on with the disk of before, on which nothing goes wrong:
-	// whatever it still does is lost.
-	serving   atomic.Bool // nothing goes wrong before: Pebble leaves a goroutine behind when it cannot be opened
+	// What goes wrong now. A node that has lost its power goes on with the disk of before, on which
+	// nothing goes wrong: whatever it still does is lost.
+	// nothing goes wrong before: Pebble leaves a goroutine behind when it cannot be opened
+	serving   atomic.Bool
 	syncFails atomic.Bool
 	full      atomic.Bool
 	latency   atomic.Int64 // of a write to the log, in nanoseconds
@@ -48,7 +49,8 @@ func diskOf(mem *vfs.MemFS, c *clean) *disk {
 	return d
 }
 
-// linking keeps what takes MemFS's lock of clones twice from meeting a clone in between, which would wait for ever.
+// linking keeps what takes MemFS's lock of clones twice from meeting a clone in between, which
+// would wait for ever.
 type linking struct {
 	vfs.FS
 	d *disk
@@ -71,8 +73,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
 		p.pass(d, op)
 	}
-	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause: fake time would stand still, and who is
-	// to take the node down, or to make its projection anew, would wait for ever.
+	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause:
+	// fake time would stand still, and who is to take the node down, or to make its projection
+	// anew, would wait for ever.
 	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -89,7 +92,8 @@ func (d *disk) goWrong(op errorfs.Op) error {
 			d.cloning.Unlock()
 			return errSync
 		}
-		// Only where nobody waits for a mutex that is held meanwhile: fake time stands still for those.
+		// Only where nobody waits for a mutex that is held meanwhile: fake time stands still for
+		// those.
 		if wait := d.latency.Load(); wait > 0 && strings.HasSuffix(op.Path, ".wal") {
 			d.hit.slow.Add(1)
 			time.Sleep(time.Duration(wait))
@@ -104,8 +108,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	return nil
 }
 
-// spared tells what does not go wrong: Pebble calls Fatalf for its list of files, which must not return, with locks that nobody can take
-// any more; and panics over the directories of its files (isDir). That ends a process, and real processes are tested with it.
+// spared tells what does not go wrong: Pebble calls Fatalf for its list of files, which must not
+// return, with locks that nobody can take any more; and panics over the directories of its files
+// (isDir). That ends a process, and real processes are tested with it.
 func spared(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker")
@@ -116,11 +121,12 @@ func (d *disk) isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// killed, in place of a percentage, is the end of a process alone: all that it has written is there, and what was not synced still is not.
+// killed, in place of a percentage, is the end of a process alone: all that it has written is
+// there, and what was not synced still is not.
 const killed = -1
 
-// losePower returns the disk as the next life finds it: of what was not synced, unsynced percent are there, by blocks of
-// 4 KiB and by names.
+// losePower returns the disk as the next life finds it: of what was not synced, unsynced percent
+// are there, by blocks of 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.mend()
 	d.cloning.Lock()

@@ -38,8 +38,8 @@ func wantText(t *testing.T, d *disk, path, want string) {
 	}
 }
 
-// TestTheDeadWriteNothing: what a killed process still does is not seen by the next one, also where the process was killed while it
-// opened the file.
+// TestTheDeadWriteNothing: what a killed process still does is not seen by the next one, also where
+// the process was killed while it opened the file.
 func TestTheDeadWriteNothing(t *testing.T) {
 	d := newDisk()
 	open := create(t, d, "open", "before")
@@ -59,7 +59,8 @@ func TestTheDeadWriteNothing(t *testing.T) {
 	}
 }
 
-// TestWhatAFailedSyncLeaves: it is read, no later sync writes it, and a loss of power takes it; unless it is written again.
+// TestWhatAFailedSyncLeaves: it is read, no later sync writes it, and a loss of power takes it;
+// unless it is written again.
 func TestWhatAFailedSyncLeaves(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		d := newDisk()

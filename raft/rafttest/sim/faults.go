@@ -85,8 +85,8 @@ func (w *world) turnOff(f Fault, rng *rand.Rand) {
 	}
 }
 
-// powerAfter lets every other node whose process was killed lose its power soon after it is started again, and with it what the
-// killed one had written and not synced.
+// powerAfter lets every other node whose process was killed lose its power soon after it is started
+// again, and with it what the killed one had written and not synced.
 func (w *world) powerAfter(n *node, rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		return
@@ -150,7 +150,8 @@ func (w *world) cutWays(f Fault) {
 	}
 }
 
-// hurtDisk lets a disk fail for a while. A node that was told so stops itself, and finds a good disk when it starts again.
+// hurtDisk lets a disk fail for a while. A node that was told so stops itself, and finds a good
+// disk when it starts again.
 func (w *world) hurtDisk(f Fault) {
 	n := w.nodes[f.Nodes[0]]
 	n.mu.Lock()
@@ -178,8 +179,9 @@ func (w *world) allServe() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.serving() == nil })
 }
 
-// rot flips a bit on the disk of a node that is off, lets the node live with it for a while, and flips it back: the disk was repaired. Only
-// while all others serve: what is lost with it is nowhere else.
+// rot flips a bit on the disk of a node that is off, lets the node live with it for a while, and
+// flips it back: the disk was repaired. Only while all others serve: what is lost with it is
+// nowhere else.
 func (w *world) rot(f Fault, rng *rand.Rand) {
 	n := w.nodes[f.Nodes[0]]
 	w.rotting.Lock()

@@ -84,8 +84,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// logTo lets a world write what happens in it where the flags say, and returns what is to be called in the end: with whether the log is
-// kept. That says where it is. A world is not quite the same when it is made again.
+// logTo lets a world write what happens in it where the flags say, and returns what is to be called
+// in the end: with whether the log is kept. That says where it is. A world is not quite the same
+// when it is made again.
 func logTo(t *testing.T, o *Options) (keep func(bool) string) {
 	t.Helper()
 	if *trace || *logs == "" {
@@ -143,8 +144,9 @@ func shrunk(t *testing.T, opts Options, r *Result) string {
 	return fmt.Sprintf("repeat it with: %s\nor, with %d of %d faults: %s KEEP=%s\n", command, len(few), len(r.Plan), command, text)
 }
 
-// TestFleet lets worlds live in processes of their own, a few seeds each: what a library keeps for a whole process does not grow,
-// and a panic ends one of them. It tells the sums, and wants every kind of fault to have happened (I11).
+// TestFleet lets worlds live in processes of their own, a few seeds each: what a library keeps for
+// a whole process does not grow, and a panic ends one of them. It tells the sums, and wants every
+// kind of fault to have happened (I11).
 func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // it is a verb of the Makefile

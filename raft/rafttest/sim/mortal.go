@@ -10,9 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// mortal is a file system as one life of a node sees it. A process that is killed leaves what it has written and not synced in the
-// memory of its machine, where the next one finds it, and where a loss of power after that still takes it. So the next life goes
-// on with the same files; and what is left of this one goes on with a copy.
+// mortal is a file system as one life of a node sees it. A process that is killed leaves what it
+// has written and not synced in the memory of its machine, where the next one finds it, and where a
+// loss of power after that still takes it. So the next life goes on with the same files; and what
+// is left of this one goes on with a copy.
 type mortal struct {
 	alive *vfs.MemFS
 	clean *clean
@@ -102,7 +103,8 @@ func (m *mortal) PathDir(path string) string                   { return m.now().
 func (m *mortal) Unwrap() vfs.FS                               { return m.now() }
 func (m *mortal) GetDiskUsage(p string) (vfs.DiskUsage, error) { return m.now().GetDiskUsage(p) }
 
-// mortalFile is an open file. Once the process is dead, it is the one of the same name among the copies.
+// mortalFile is an open file. Once the process is dead, it is the one of the same name among the
+// copies.
 type mortalFile struct {
 	vfs.File
 	m    *mortal
@@ -113,7 +115,8 @@ type mortalFile struct {
 	after vfs.File
 }
 
-// now returns the file to use, and whether it is another than the one that was opened: then writes go behind its end.
+// now returns the file to use, and whether it is another than the one that was opened: then writes
+// go behind its end.
 func (f *mortalFile) now() (file vfs.File, moved bool) {
 	if f.late || f.m.after.Load() == nil {
 		return f.File, false

@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// network carries connections between hosts in fake time. It is a network of streams, as TCP gives them to a process: bytes of
-// one connection arrive in order, once, late, or not at all. What a message protocol calls lost is a connection that is reset
-// after its bytes were sent; duplicated, one that is reset after they have arrived and before the answer did, so that they are
-// sent again; reordered, two connections of which the later one is faster. All of it happens to Raft's calls and to clients'.
+// network carries connections between hosts in fake time. It is a network of streams, as TCP gives
+// them to a process: bytes of one connection arrive in order, once, late, or not at all. What a
+// message protocol calls lost is a connection that is reset after its bytes were sent; duplicated,
+// one that is reset after they have arrived and before the answer did, so that they are sent again;
+// reordered, two connections of which the later one is faster. All of it happens to Raft's calls
+// and to clients'.
 type network struct {
 	mu        sync.Mutex
 	rng       *rand.Rand // of latencies; under mu
@@ -199,8 +201,8 @@ func (n *network) delay(l link, d time.Duration) {
 	n.slow[l] += d
 }
 
-// resetBetween resets the connections between two hosts, and tells how many ends there were. What was sent may still
-// arrive: late says so.
+// resetBetween resets the connections between two hosts, and tells how many ends there were. What
+// was sent may still arrive: late says so.
 func (n *network) resetBetween(a, b string, late bool) int {
 	ends := n.between(func(from, to string) bool { return from == a && to == b || from == b && to == a })
 	for _, c := range ends {
@@ -209,7 +211,8 @@ func (n *network) resetBetween(a, b string, late bool) int {
 	return len(ends)
 }
 
-// drop resets everything that a host has: its power is gone, and nothing that it sends arrives any more.
+// drop resets everything that a host has: its power is gone, and nothing that it sends arrives any
+// more.
 func (n *network) drop(host string) {
 	for _, c := range n.between(func(from, to string) bool { return from == host || to == host }) {
 		c.breakOff(false)
@@ -282,7 +285,8 @@ func (c *conn) Close() error {
 // reset ends both directions; the other end meets the error too, once it may.
 func (c *conn) reset() { c.breakOff(false) }
 
-// breakOff is a reset that both ends notice. Where late is set, what the end that dialled has sent still arrives, and nothing comes back.
+// breakOff is a reset that both ends notice. Where late is set, what the end that dialled has sent
+// still arrives, and nothing comes back.
 func (c *conn) breakOff(late bool) {
 	if late && !c.dialled {
 		return // its other end sees to both

@@ -90,8 +90,8 @@ func (n *node) options(l *life) server.Options {
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 	}
-	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave memory, logs that are dropped, and nodes
-	// so far behind that they are sent a snapshot.
+	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave
+	// memory, logs that are dropped, and nodes so far behind that they are sent a snapshot.
 	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 12<<10
 	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
 	o.Raft.SegmentBytes, o.Raft.CacheBytes = segmentBytes, 32<<10
@@ -134,7 +134,8 @@ func (l *life) run(opts server.Options, disk *disk) {
 	l.close() // what it still does is done to a disk that is gone, and to nobody
 }
 
-// close closes the server, and returns once it is closed, whoever does it. A sync.Once would hold a mutex meanwhile.
+// close closes the server, and returns once it is closed, whoever does it. A sync.Once would hold a
+// mutex meanwhile.
 func (l *life) close() {
 	if l.first.CompareAndSwap(false, true) {
 		if err := l.server.Close(); err != nil {
@@ -157,11 +158,12 @@ func (l *life) fail(err error) {
 	}
 }
 
-// wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that, which would be the end of the
-// process, and of the simulation with it.
+// wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that,
+// which would be the end of the process, and of the simulation with it.
 func wouldPanic() bool { return calledBy("github.com/hashicorp/raft.(*Raft)") }
 
-// calledBy tells whether a function whose name begins like one of these has called the one that asks.
+// calledBy tells whether a function whose name begins like one of these has called the one that
+// asks.
 func calledBy(functions ...string) bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -176,8 +178,8 @@ func calledBy(functions ...string) bool {
 	}
 }
 
-// powerOff ends a life, nil for whichever there is, at this instant. The next one finds the disk as it is left. It tells
-// whether there was that life.
+// powerOff ends a life, nil for whichever there is, at this instant. The next one finds the disk as
+// it is left. It tells whether there was that life.
 func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	n.mu.Lock()
 	if n.life == nil || l != nil && n.life != l {
@@ -199,8 +201,8 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	return true
 }
 
-// stop ends a life as an operator does: the node is asked to stop, and its process leaves nothing unwritten. It tells whether there
-// was one to stop.
+// stop ends a life as an operator does: the node is asked to stop, and its process leaves nothing
+// unwritten. It tells whether there was one to stop.
 func (n *node) stop() bool {
 	n.mu.Lock()
 	l := n.life
@@ -215,7 +217,8 @@ func (n *node) stop() bool {
 	if n.life != l {
 		return false // the power went meanwhile
 	}
-	n.life, n.disk = nil, n.disk.losePower(nil, killed) // what is left of the process, there may be something, does nothing more
+	// what is left of the process, there may be something, does nothing more
+	n.life, n.disk = nil, n.disk.losePower(nil, killed)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true

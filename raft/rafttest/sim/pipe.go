@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// pipe is one direction of a connection: pieces on their way, each with the time at which it arrives.
+// pipe is one direction of a connection: pieces on their way, each with the time at which it
+// arrives.
 type pipe struct {
 	net  *network
 	link link
@@ -103,8 +104,9 @@ func (p *pipe) write(data []byte) (int, error) {
 	}
 }
 
-// refuse is a write of n bytes to who is gone. The writer is told so by what comes back, and hears of it as a reader too: gRPC tries again at
-// once, without end, for as long as only one of the two knows. While the way back is cut nobody is told anything.
+// refuse is a write of n bytes to who is gone. The writer is told so by what comes back, and hears
+// of it as a reader too: gRPC tries again at once, without end, for as long as only one of the two
+// knows. While the way back is cut nobody is told anything.
 func (p *pipe) refuse(n int) (int, error) {
 	if cut, _ := p.net.isCut(p.back.link); cut {
 		return n, nil
@@ -192,7 +194,8 @@ func (p *pipe) error(op string, err error) error {
 
 func expired(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }
 
-// wait returns when one of two channels is closed, or the first of two times has come; zero times never do.
+// wait returns when one of two channels is closed, or the first of two times has come; zero times
+// never do.
 func wait(a, b <-chan struct{}, times ...time.Time) {
 	var first time.Time
 	for _, t := range times {

@@ -14,8 +14,10 @@ type Kind string
 
 // Kinds of faults.
 const (
-	PowerLoss  Kind = "power-loss"   // of one node or several at once; of what was not synced, some is lost
-	Kill       Kind = "kill"         // of processes: nothing of what was written is lost, until the power goes
+	// of one node or several at once; of what was not synced, some is lost
+	PowerLoss Kind = "power-loss"
+	// of processes: nothing of what was written is lost, until the power goes
+	Kill       Kind = "kill"
 	Restart    Kind = "restart"      // as an operator does it
 	Split      Kind = "split"        // the cluster in two, both ways
 	OneWay     Kind = "one-way"      // from one node to another nothing arrives
@@ -53,7 +55,8 @@ type Fault struct {
 	Nodes []int         // whom it hits; of a way, from the first to the second
 	// Client is the client that is hit, where one is.
 	Client int
-	// Size is what the kind makes of it: percent of what was not synced that stays, a latency or a jump in nanoseconds.
+	// Size is what the kind makes of it: percent of what was not synced that stays, a latency or a
+	// jump in nanoseconds.
 	Size int64
 	// Seed of what is drawn while it is done.
 	Seed uint64
@@ -86,15 +89,16 @@ type PlanOptions struct {
 	Kinds map[Kind]int
 }
 
-// weights make losses of power the most frequent fault: they are what acknowledged events must survive.
+// weights make losses of power the most frequent fault: they are what acknowledged events must
+// survive.
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
 	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8, Replace: 2,
 	RotateKey: 2,
 }
 
-// fewKinds draws some of the kinds. What one kind of fault leads to, others often end before it is seen: losses of power, say, let no
-// memory get old (Groce et al., "Swarm Testing", ISSTA 2012).
+// fewKinds draws some of the kinds. What one kind of fault leads to, others often end before it is
+// seen: losses of power, say, let no memory get old (Groce et al., "Swarm Testing", ISSTA 2012).
 func fewKinds(seed uint64) map[Kind]int {
 	rng := rand.New(rand.NewPCG(seed, 0x6b696e6473))
 	few := map[Kind]int{}
@@ -111,7 +115,8 @@ func fewKinds(seed uint64) map[Kind]int {
 // ofTwo are the kinds that take two nodes or more.
 var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace}
 
-// Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens in a run.
+// Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens
+// in a run.
 func Plan(seed uint64, opts PlanOptions) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
 	weights := weights

@@ -10,9 +10,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// replace lets a node lose its disk for good, and puts a new one of the same name in its place, as docs/operations.md tells. It returns
-// once that one counts for a majority. Only while all others serve, and none of them is on its way back from the same: what is lost is
-// nowhere else.
+// replace lets a node lose its disk for good, and puts a new one of the same name in its place, as
+// docs/operations.md tells. It returns once that one counts for a majority. Only while all others
+// serve, and none of them is on its way back from the same: what is lost is nowhere else.
 func (w *world) replace(f Fault) {
 	n := w.nodes[f.Nodes[0]]
 	w.rotting.Lock()
@@ -32,7 +32,8 @@ func (w *world) replace(f Fault) {
 	time.Sleep(f.For)
 	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
 		_, err := via.RemoveMember(ctx, &runlogv1.RemoveMemberRequest{NodeId: n.host})
-		return err == nil || status.Code(err) == codes.NotFound, err // by a call of which it was not told
+		// by a call of which it was not told
+		return err == nil || status.Code(err) == codes.NotFound, err
 	}); err != nil {
 		w.fault("%s, whose disk is lost, cannot be removed: %v", n.host, err)
 	}
@@ -49,7 +50,8 @@ func (w *world) replace(f Fault) {
 	}
 }
 
-// lose takes the power of a node, and its disk. It stays off until somebody says that it is not lost any more.
+// lose takes the power of a node, and its disk. It stays off until somebody says that it is not
+// lost any more.
 func (n *node) lose() {
 	n.mu.Lock()
 	n.lost = true

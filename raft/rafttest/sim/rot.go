@@ -13,12 +13,13 @@ type spot struct {
 	was, now byte
 }
 
-// rot flips a bit of a file that does not change any more: a table of Pebble, a segment of the log that is sealed, or a small
-// file that is replaced as a whole. No node has the disk.
+// rot flips a bit of a file that does not change any more: a table of Pebble, a segment of the log
+// that is sealed, or a small file that is replaced as a whole. No node has the disk.
 //
-// The last segment of the log is left alone. A bit of it that flips looks like a write that the power loss tore, and what lies
-// behind it is cut off. The commit mark notices that for all but the last second; a node that lost this second may elect a leader
-// that lacks it. A majority of disks must keep what was synced; Raft assumes no less.
+// The last segment of the log is left alone. A bit of it that flips looks like a write that the
+// power loss tore, and what lies behind it is cut off. The commit mark notices that for all but the
+// last second; a node that lost this second may elect a leader that lacks it. A majority of disks
+// must keep what was synced; Raft assumes no less.
 func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	files := d.still("data", nil)
 	if len(files) == 0 {
@@ -37,7 +38,8 @@ func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	return s, true
 }
 
-// repair undoes it, where the file is still there, for good: what is not synced goes with the next loss of power.
+// repair undoes it, where the file is still there, for good: what is not synced goes with the next
+// loss of power.
 func (d *disk) repair(s spot) {
 	defer d.rotten.Store(false)
 	data, err := d.mem.UnsafeGetFileDataBuffer(s.path)

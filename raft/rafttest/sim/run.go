@@ -72,8 +72,8 @@ const (
 	finalPatience = 10 * time.Minute
 )
 
-// Run lets a world live its plan, heals it, and checks what its clients saw. It must be called in a bubble of fake time,
-// which it leaves as empty as it found it.
+// Run lets a world live its plan, heals it, and checks what its clients saw. It must be called in a
+// bubble of fake time, which it leaves as empty as it found it.
 func Run(opts Options) *Result {
 	w := newWorld(opts)
 	r := &Result{Plan: w.plan}
@@ -167,7 +167,8 @@ func (w *world) progress() {
 // finals waits until all nodes have everything and asks each what it has.
 func (w *world) finals() []*history.Final {
 	if err := w.whole(); err != nil {
-		w.fault("the cluster is not whole again: %v", err) // what the others have tells what it costs
+		// what the others have tells what it costs
+		w.fault("the cluster is not whole again: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
 	defer cancel()

@@ -15,7 +15,8 @@ const (
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
 )
 
-// seenIn tells by what the nodes log that they have done something. "leadership" is logged by who begins and by who ends.
+// seenIn tells by what the nodes log that they have done something. "leadership" is logged by who
+// begins and by who ends.
 var seenIn = map[string]string{
 	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, "leadership": Leaders,
 	"what a failed sync left is lost": LostAfter,

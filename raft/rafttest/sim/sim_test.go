@@ -23,7 +23,8 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	began := time.Now()
 	t.Run(fmt.Sprint("seed-", opts.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, opts.Seed)
-		rand.Seed(int64(opts.Seed)) //nolint:staticcheck // hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+		// hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+		rand.Seed(int64(opts.Seed)) //nolint:staticcheck
 		defer forgiveLibraries()
 		synctest.Test(t, func(*testing.T) { r = Run(opts) })
 	})
@@ -33,8 +34,9 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	return r, time.Since(began)
 }
 
-// forgiveLibraries takes back the panic of a bubble in which nothing is left but what libraries forget in a process that is about to end:
-// hashicorp/raft the barriers that it had not seen yet, Pebble a timer where it could not be opened.
+// forgiveLibraries takes back the panic of a bubble in which nothing is left but what libraries
+// forget in a process that is about to end: hashicorp/raft the barriers that it had not seen yet,
+// Pebble a timer where it could not be opened.
 func forgiveLibraries() {
 	p := recover()
 	if p == nil {
@@ -52,8 +54,9 @@ func forgiveLibraries() {
 	}
 }
 
-// TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults: worlds with fresh seeds, and those that have failed before.
-// A seed that fails goes to testdata/seeds, with its fix.
+// TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults: worlds
+// with fresh seeds, and those that have failed before. A seed that fails goes to testdata/seeds,
+// with its fix.
 func TestWorlds(t *testing.T) {
 	for _, opts := range corpus(t) {
 		r, _ := inBubble(t, opts)
@@ -69,7 +72,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// corpus are the worlds that have failed before: in every line a seed, a length and a mean time between faults, and perhaps why.
+// corpus are the worlds that have failed before: in every line a seed, a length and a mean time
+// between faults, and perhaps why.
 func corpus(t *testing.T) (all []Options) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/seeds")
@@ -154,7 +158,8 @@ func logOf(on bool) io.Writer {
 	return nil
 }
 
-// TestReliabilityDocument: the verbs that docs/reliability.md names are the Makefile's, and take what it gives them.
+// TestReliabilityDocument: the verbs that docs/reliability.md names are the Makefile's, and take
+// what it gives them.
 func TestReliabilityDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reliability.md")
 	if err != nil {

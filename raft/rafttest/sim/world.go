@@ -37,8 +37,9 @@ type Options struct {
 	Log io.Writer
 }
 
-// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one, or five; sometimes a small one
-// that can be checked in another way; and sometimes one in which only a few kinds of faults happen.
+// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one,
+// or five; sometimes a small one that can be checked in another way; and sometimes one in which
+// only a few kinds of faults happen.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -152,7 +153,8 @@ func (w *world) count(k Kind) {
 	w.happened[k]++
 }
 
-// failed is told that a node has stopped itself: its process is dead. A disk that fails explains it, and nothing else does.
+// failed is told that a node has stopped itself: its process is dead. A disk that fails explains
+// it, and nothing else does.
 func (w *world) failed(l *life, err error) {
 	n := l.node
 	n.mu.Lock()
@@ -162,7 +164,8 @@ func (w *world) failed(l *life, err error) {
 	}
 	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
-	// A node whose log was overruled by a snapshot asks to be started again: hashicorp/raft cannot be told.
+	// A node whose log was overruled by a snapshot asks to be started again: hashicorp/raft cannot
+	// be told.
 	explained = explained || strings.Contains(err.Error(), "start the node again")
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
 	again := time.Second
@@ -236,11 +239,13 @@ func (w *world) end() {
 	select {
 	case <-ended:
 	case <-time.After(ghostPatience):
-		panic("lives that have ended are not taken down:\n" + stacksOf("sim.(*life)")) // the bubble would never be empty
+		// the bubble would never be empty
+		panic("lives that have ended are not taken down:\n" + stacksOf("sim.(*life)"))
 	}
 }
 
-// stacksOf returns the stacks of the goroutines that are in a function, and of those that these have begun.
+// stacksOf returns the stacks of the goroutines that are in a function, and of those that these
+// have begun.
 func stacksOf(function string) string {
 	all := make([]byte, 64<<20)
 	stacks := strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")

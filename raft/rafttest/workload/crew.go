@@ -34,7 +34,8 @@ type Options struct {
 	Patience time.Duration
 	// RunLives is how long a run is appended to. Default: 20 s.
 	RunLives time.Duration
-	// Before is what others saw of the same cluster earlier; nil: nothing. Finals and Check take it in.
+	// Before is what others saw of the same cluster earlier; nil: nothing. Finals and Check take it
+	// in.
 	Before *history.History
 	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
 	Pad int
@@ -96,8 +97,8 @@ func (c *Crew) takeOver(h *history.History) {
 	}
 }
 
-// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when all have stopped. The first client
-// of a crew is called client-0, and its watcher too.
+// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when
+// all have stopped. The first client of a crew is called client-0, and its watcher too.
 func (c *Crew) Hire(ctx context.Context, n int) (wait func(), err error) {
 	var all sync.WaitGroup
 	for range n {

@@ -60,7 +60,8 @@ func newID(rng *rand.Rand) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// drawEvents draws the events of one request: new ones, such as were sent before, and such that only say that they were.
+// drawEvents draws the events of one request: new ones, such as were sent before, and such that
+// only say that they were.
 func (c *Crew) drawEvents(run string, rng *rand.Rand) []*runlogv1.EventWrite {
 	var events []*runlogv1.EventWrite
 	for range 1 + rng.IntN(4)*rng.IntN(2) {
@@ -87,7 +88,8 @@ func keyOf(e *runlogv1.EventWrite) string {
 	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
 }
 
-// contentOf digests what differs between two events of one run with one key, and what makes the key.
+// contentOf digests what differs between two events of one run with one key, and what makes the
+// key.
 func contentOf(step, kind string, attempt uint32, payload []byte) history.Digest {
 	if len(payload) == 0 {
 		payload = []byte("{}")

@@ -22,7 +22,8 @@ const (
 	askedAgain = 10
 	// probePatience is how long one append of a probe may take.
 	probePatience = time.Second
-	// viewsPatience is how long one node may take to fold and verify all runs. Its records are worth a look also where it does not.
+	// viewsPatience is how long one node may take to fold and verify all runs. Its records are
+	// worth a look also where it does not.
 	viewsPatience = time.Minute
 )
 
@@ -51,9 +52,10 @@ func (c *Crew) Probe(ctx context.Context) error {
 	}
 }
 
-// Finals asks every node what it has, once it has everything. Clients must have stopped, and all nodes must serve. A request whose client
-// has given it up long ago may still arrive, after a network has held it back; then it asks again. An error tells what nodes do not give; it
-// comes with the finals of those that gave their records.
+// Finals asks every node what it has, once it has everything. Clients must have stopped, and all
+// nodes must serve. A request whose client has given it up long ago may still arrive, after a
+// network has held it back; then it asks again. An error tells what nodes do not give; it comes
+// with the finals of those that gave their records.
 func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
 	w, err := c.newGuest("auditor")
 	if err != nil {
@@ -63,7 +65,8 @@ func (c *Crew) Finals(ctx context.Context) ([]*history.Final, error) {
 	var all []*history.Final
 	ends, err := w.ends(ctx)
 	for err == nil {
-		all, c.firstKey = nil, "" // nodes that were put back to an earlier time may have made another
+		// nodes that were put back to an earlier time may have made another
+		all, c.firstKey = nil, ""
 		var missing []error
 		for i := range c.opts.Nodes {
 			f, err := w.final(ctx, i, ends)
@@ -116,7 +119,8 @@ func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
 	}
 }
 
-// final is what a node has, once it has applied and folded all runs to their ends; nil: it does not give its records.
+// final is what a node has, once it has applied and folded all runs to their ends; nil: it does not
+// give its records.
 func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
 	f := &history.Final{Node: w.crew.opts.Nodes[node]}
 	missing := w.views(ctx, node, f, ends)

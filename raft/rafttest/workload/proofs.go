@@ -10,7 +10,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// proofs sees that a node signs what it states, and has a run proved, to who knows nothing but the first key of the cluster.
+// proofs sees that a node signs what it states, and has a run proved, to who knows nothing but the
+// first key of the cluster.
 func (w *worker) proofs(ctx context.Context, node int, statement string, ends map[string]uint64) error {
 	name := w.crew.opts.Nodes[node]
 	told, err := w.audits(node).ListSigningKeys(ctx, &runlogv1.ListSigningKeysRequest{})

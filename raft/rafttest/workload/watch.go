@@ -8,7 +8,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// watchRun follows one run after another, over as many connections as it takes, and records every watermark.
+// watchRun follows one run after another, over as many connections as it takes, and records every
+// watermark.
 func (w *worker) watchRun(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		subscriber, run, after := fmt.Sprintf("%s/watch-%d", w.host, n), w.run(), uint64(0)

@@ -41,8 +41,8 @@ func TestChunkKey(t *testing.T) {
 	})
 }
 
-// TestRunKeys proves that the keys of a run lie together, in their order, and within their bounds: those of
-// a neighbour, and of another table, do not (D6).
+// TestRunKeys proves that the keys of a run lie together, in their order, and within their bounds:
+// those of a neighbour, and of another table, do not (D6).
 func TestRunKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		run := max(1, number(t, "run"))
