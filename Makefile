@@ -74,7 +74,7 @@ breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for ch
 
 # The tests of real processes have the machine to themselves, without the race detector: under it processes take three times as long, and
 # what is in them is tested under it in the other packages.
-PROCESS_TESTS := runlog/cmd/runlog runlog/raft/rafttest/procs
+PROCESS_TESTS := runlog/cmd/runlog runlog/server/servertest/procs
 
 .PHONY: test
 test: ## run all tests, under the race detector but for those of real processes
@@ -123,21 +123,21 @@ sim-nightly: ## 100,000 losses of power, with seeds that the day draws
 
 .PHONY: bin/sim
 bin/sim:
-	go test -c -o bin/sim ./raft/rafttest/sim
+	go test -c -o bin/sim ./server/servertest/sim
 
 .PHONY: mutants
 mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes five to nine minutes
-	go test ./raft/rafttest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
+	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
 procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
-	go test ./raft/rafttest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
+	go test ./server/servertest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
 
 .PHONY: golden
 golden: ## keep a data directory of this version, called GOLDEN, for later versions to open
 	@[[ -n "$(GOLDEN)" ]] || { echo "name the tag: make golden GOLDEN=v1.2.3"; exit 1; }
-	@[[ ! -e raft/rafttest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) is there already, and stays as it is"; exit 1; }
-	go test ./raft/rafttest/procs -run TestMakeGolden -count=1 -procs.golden=$(GOLDEN)
+	@[[ ! -e server/servertest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) is there already, and stays as it is"; exit 1; }
+	go test ./server/servertest/procs -run TestMakeGolden -count=1 -procs.golden=$(GOLDEN)
 
 .PHONY: bench
 bench: build ## measure appends on this machine; ARGS are passed on

@@ -70,9 +70,9 @@ func openTakeovers(once takeover) func(*bed) (*work, error) {
 			return nil, errNoGroup
 		}
 		m := &takeovers{group: group, answers: newAnswers(), once: once}
-		var roamers []*roamer
+		var roamers []*failoverClient
 		for i := range b.w.Callers {
-			roamers = append(roamers, newRoamer(b.session, i, group.Routes(), m.answers))
+			roamers = append(roamers, newFailoverClient(b.session, i, group.Routes(), m.answers))
 		}
 		w := &work{first: roamers[0].append, measure: m.measure, release: func() error { return nil }}
 		for _, r := range roamers {

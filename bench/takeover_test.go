@@ -101,7 +101,7 @@ func TestRoamer(t *testing.T) {
 		})
 	}
 	a := newAnswers()
-	r := newRoamer(newSession(100, fillText(100)), 0, []Target{route(false), route(true), fakeNode{fake}}, a)
+	r := newFailoverClient(newSession(100, fillText(100)), 0, []Target{route(false), route(true), fakeNode{fake}}, a)
 	for range 3 {
 		if n, err := r.append(t.Context()); n != 1 || err != nil {
 			t.Fatal(n, err)

@@ -83,7 +83,7 @@ func newFold(s *Snapshot) fold {
 		s = &Snapshot{Status: RunPending}
 	}
 	next := *s
-	next.kept = &kept{of: &next}
+	next.kept = &memo{of: &next}
 	return fold{prev: s, next: &next, edit: new(edit)}
 }
 

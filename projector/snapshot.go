@@ -218,7 +218,7 @@ type Snapshot struct {
 	Draining bool
 	PausedAt time.Time
 
-	kept *kept // nil: nothing is kept
+	kept *memo // nil: nothing is kept
 }
 
 // Step returns the step, or nil when no event has named it.

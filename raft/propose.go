@@ -24,7 +24,7 @@ func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	if len(data) > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
 	}
-	if !n.Leading() || !n.takeOff() {
+	if !n.Leading() || !n.acquire() {
 		return ErrNotLeader
 	}
 	p := &proposal{data: data, done: done}
@@ -34,8 +34,8 @@ func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	return nil
 }
 
-// takeOff counts a proposal in, unless the node closes or hands its leadership over.
-func (n *Node) takeOff() bool {
+// acquire counts a proposal in, unless the node closes or hands its leadership over.
+func (n *Node) acquire() bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
 	if n.flight.closing || n.flight.held {
@@ -45,7 +45,7 @@ func (n *Node) takeOff() bool {
 	return true
 }
 
-func (n *Node) land() {
+func (n *Node) release() {
 	n.flight.Lock()
 	n.flight.count--
 	n.flight.Unlock()
@@ -153,7 +153,7 @@ func (n *Node) settle() {
 		if n.answers.take(p) {
 			n.answer(p, nil, refusal(p, err))
 		}
-		n.land()
+		n.release()
 	}
 }
 

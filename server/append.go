@@ -12,8 +12,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/batch"
-	"runlog/server/gate"
+	"runlog/server/replica/batch"
+	"runlog/server/rpc/decode"
 	"runlog/storage"
 )
 
@@ -59,7 +59,7 @@ func (e *eventService) BatchAppend(ctx context.Context, req *runlogv1.BatchAppen
 	for _, r := range req.Requests {
 		events += len(r.GetEvents())
 	}
-	if err := gate.CheckBatch(len(req.Requests), events); err != nil {
+	if err := decode.CheckBatch(len(req.Requests), events); err != nil {
 		return nil, encodeError(err)
 	}
 	out := &runlogv1.BatchAppendResponse{Outcomes: make([]*runlogv1.BatchAppendOutcome, len(req.Requests))}

@@ -13,8 +13,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/batch"
-	"runlog/server/gate"
+	"runlog/server/replica/batch"
+	"runlog/server/rpc/decode"
 	"runlog/storage"
 )
 
@@ -147,7 +147,7 @@ func (e *eventService) receive(stream appendStream, in *intake, route *streamRou
 		}
 		req, err := stream.Recv()
 		admit := func() *streamed { return route.admit(req) }
-		var refusal *gate.Refusal
+		var refusal *decode.Refusal
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil

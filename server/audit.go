@@ -38,7 +38,7 @@ func (a *auditService) QueryEvents(ctx context.Context, req *runlogv1.QueryEvent
 	resp := &runlogv1.QueryEventsResponse{
 		CompleteThrough: timestamp(answer.through), Closed: answer.closed(w), From: instant(w.from), To: instant(w.to),
 	}
-	more, err := a.s.windowPage(ctx, w, answer.stretch, size, req.PayloadForm, resp)
+	more, err := a.s.windowPage(ctx, w, answer.positions, size, req.PayloadForm, resp)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -54,7 +54,7 @@ func instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix
 
 // windowPage reads the events of a page, and tells whether there may be more.
 func (s *Server) windowPage(
-	ctx context.Context, w *window, st storage.Stretch, size int, form runlogv1.PayloadForm_Form, resp *runlogv1.QueryEventsResponse,
+	ctx context.Context, w *window, st storage.PositionRange, size int, form runlogv1.PayloadForm_Form, resp *runlogv1.QueryEventsResponse,
 ) (more bool, err error) {
 	r, err := s.store.OpenWindow(st, w.filter, w.at.cursor)
 	if err != nil {

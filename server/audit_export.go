@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -61,7 +61,7 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 	defer forget()
 	now := a.s.store.Applied()
 	e := &exporting{
-		s: a.s, w: w, stretch: answer.stretch, form: req.PayloadForm, pace: pace{seen: now.Position()},
+		s: a.s, w: w, positions: answer.positions, form: req.PayloadForm, throttle: throttle{seen: now.Position()},
 		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
 	}
 	// What was read is sent on another goroutine, which ends with the call, also where it hangs in
@@ -83,7 +83,7 @@ func (a *auditService) export(req *runlogv1.ExportEventsRequest, stream grpc.Ser
 
 // exportSummary is what an export ends with.
 func (s *Server) exportSummary(ctx context.Context, w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
-	position := answer.stretch.End
+	position := answer.positions.End
 	if position > 0 {
 		position--
 	}
@@ -110,14 +110,14 @@ func (s *Server) exportSummary(ctx context.Context, w *window, answer *windowAns
 
 // exporting reads a window and makes the messages of its export.
 type exporting struct {
-	s       *Server
-	w       *window
-	stretch storage.Stretch
-	form    runlogv1.PayloadForm_Form
-	pace    pace
-	made    chan *runlogv1.ExportEventsResponse
-	sent    chan struct{} // closed when sending has ended, with sendErr
-	sendErr error
+	s         *Server
+	w         *window
+	positions storage.PositionRange
+	form      runlogv1.PayloadForm_Form
+	throttle  throttle
+	made      chan *runlogv1.ExportEventsResponse
+	sent      chan struct{} // closed when sending has ended, with sendErr
+	sendErr   error
 }
 
 func (e *exporting) send(send func(*runlogv1.ExportEventsResponse) error) {
@@ -181,7 +181,7 @@ func (e *exporting) slow() error {
 // readOn reads one state of the database for a while. It ends with a message that has to wait for
 // its reader: the state is not held meanwhile.
 func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
-	r, err := e.s.store.OpenWindow(e.stretch, e.w.filter, e.w.at.cursor)
+	r, err := e.s.store.OpenWindow(e.positions, e.w.filter, e.w.at.cursor)
 	if err != nil {
 		return nil, false, err
 	}
@@ -203,7 +203,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsR
 				return nil, false, err
 			}
 			bytes += n
-			e.pace.rest(ctx, e.s, time.Since(worked))
+			e.throttle.rest(ctx, e.s, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
 			return nil, false, nil // the summary says the rest

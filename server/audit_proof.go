@@ -7,10 +7,10 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/seal"
+	"runlog/server/checkpoint"
 	"runlog/storage"
 )
 
@@ -32,7 +32,7 @@ func (a *auditService) ProveRun(ctx context.Context, req *runlogv1.ProveRunReque
 }
 
 func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
-	var p *seal.Proof
+	var p *checkpoint.Proof
 	if err := a.s.awaitKey(ctx, func() (err error) {
 		// What was acknowledged before the call is applied here.
 		if err := a.s.node.ConfirmLeader(ctx); err != nil {
@@ -55,13 +55,13 @@ func (a *auditService) proveHere(ctx context.Context, req *runlogv1.ProveRunRequ
 // sealError tells a caller why nothing was signed.
 func sealError(err error) error {
 	switch {
-	case errors.Is(err, seal.ErrNotGiven): // also where it is missing for that
+	case errors.Is(err, checkpoint.ErrNotGiven): // also where it is missing for that
 		return &contract.Error{Reason: contract.ReasonNoLeader,
 			Message: fmt.Sprintf("no signing key was made: %v. Retry once most members are up and keep it", err)}
-	case errors.Is(err, seal.ErrKeyMissing):
+	case errors.Is(err, checkpoint.ErrKeyMissing):
 		return &contract.Error{Reason: contract.ReasonSigningKeyMissing,
 			Message: helpful(contract.ReasonSigningKeyMissing, "neither the node nor a member that answers has the key with which the cluster signs")}
-	case errors.Is(err, seal.ErrClosed):
+	case errors.Is(err, checkpoint.ErrClosed):
 		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was signed"}
 	default:
 		return err

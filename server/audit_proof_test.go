@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )

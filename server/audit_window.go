@@ -28,7 +28,7 @@ type windowRequest interface {
 	GetPageToken() string
 }
 
-// window is a question for the events of a stretch of time, and how far it has been answered
+// window is a question for the events of a positions of time, and how far it has been answered
 // (READ-3).
 type window struct {
 	from, to int64 // nanoseconds since 1970; to 0: until now
@@ -99,8 +99,8 @@ func (s *Server) liesAhead(ctx context.Context, at int64) (now int64, ahead bool
 	if at <= now+int64(maxClockAhead) {
 		return now, false, nil
 	}
-	err = s.askLeader(ctx, func(reign *cluster.Reign) error {
-		_, to, err := s.cluster.CloseThrough(ctx, reign, 0)
+	err = s.askLeader(ctx, func(leadership *cluster.Leadership) error {
+		_, to, err := s.cluster.CloseThrough(ctx, leadership, 0)
 		if err == nil {
 			now = to
 		}
@@ -143,7 +143,7 @@ func (w *windowPlace) add(r *storage.Record) {
 
 // windowAnswer is what a window's answer is true of.
 type windowAnswer struct {
-	stretch storage.Stretch
+	positions storage.PositionRange
 	// through is the time at or before which no event will ever be stamped again. It goes no
 	// further than the window, so that a closed window has one answer.
 	through int64
@@ -151,14 +151,14 @@ type windowAnswer struct {
 
 func (a *windowAnswer) closed(w *window) bool { return w.to <= a.through }
 
-// closeWindow returns the stretch of a window as of now, once this node knows all of it: for one
+// closeWindow returns the positions of a window as of now, once this node knows all of it: for one
 // that ends in the past, no leader is asked where this node has seen a later stamp; else the leader
 // closes the window (READ-4, D7).
 func (s *Server) closeWindow(ctx context.Context, w *window) (a windowAnswer, err error) {
 	if now := s.store.Applied(); w.to == 0 || w.to > now.PersistedAt {
 		var position storage.Position
-		err := s.askLeader(ctx, func(reign *cluster.Reign) error {
-			at, to, err := s.cluster.CloseThrough(ctx, reign, w.to)
+		err := s.askLeader(ctx, func(leadership *cluster.Leadership) error {
+			at, to, err := s.cluster.CloseThrough(ctx, leadership, w.to)
 			if err == nil {
 				position, w.to = at, to
 			}
@@ -171,7 +171,7 @@ func (s *Server) closeWindow(ctx context.Context, w *window) (a windowAnswer, er
 			return a, err
 		}
 	}
-	a.stretch, a.through, err = s.store.Stretch(w.from, w.to)
+	a.positions, a.through, err = s.store.PositionRange(w.from, w.to)
 	a.through = min(a.through, w.to)
 	return a, err
 }

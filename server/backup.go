@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -44,7 +44,7 @@ func (c *clusterService) Backup(req *runlogv1.BackupRequest, stream grpc.ServerS
 // backupStream is one backup on its way.
 type backupStream struct {
 	s     *Server
-	out   *outbox
+	out   *sendQueue
 	known map[string]*runlogv1.BackupFile // what the caller has of this origin, by name
 	made  proof.Backup
 }

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"runlog/backup"
+	"runlog/audit/proof"
 	"runlog/client"
-	"runlog/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/backup"
 )
 
 // source is a client's way to a node's backups.

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/proto/contract"
-	"runlog/server/batch"
+	"runlog/server/replica/batch"
 	"runlog/storage"
 )
 

@@ -59,7 +59,7 @@ func atLeader[Resp any](ctx context.Context, s *Server, r leaderRoute[Resp]) (re
 	}
 	waiting, cancel := s.leaderWait(ctx)
 	defer cancel()
-	var tried *cluster.Reign
+	var tried *cluster.Leadership
 	for {
 		if s.cluster.AwaitLeader(waiting, tried) != nil {
 			return resp, cmpErr(err, s.notLeader())
@@ -88,7 +88,7 @@ func cmpErr(err, otherwise error) error {
 
 // retriable waits for another leader than one that has refused, for a while: after that the same
 // may be asked again.
-func (s *Server) retriable(ctx context.Context, r *cluster.Reign) *cluster.Reign {
+func (s *Server) retriable(ctx context.Context, r *cluster.Leadership) *cluster.Leadership {
 	ctx, cancel := context.WithTimeout(ctx, againAfter)
 	defer cancel()
 	if s.cluster.AwaitLeader(ctx, r) == nil {
@@ -98,17 +98,17 @@ func (s *Server) retriable(ctx context.Context, r *cluster.Reign) *cluster.Reign
 }
 
 // forwarded calls the leader.
-func forwarded[Resp any](ctx context.Context, s *Server, reign *cluster.Reign, r leaderRoute[Resp]) (resp Resp, err error) {
+func forwarded[Resp any](ctx context.Context, s *Server, leadership *cluster.Leadership, r leaderRoute[Resp]) (resp Resp, err error) {
 	bound, done := passOn(ctx), func() {}
 	if !r.outlives {
-		bound, done = reign.Bound(bound)
+		bound, done = leadership.Bound(bound)
 	}
 	defer done()
 	var reached grpcpeer.Peer
-	if resp, err = r.there(bound, reign.Link.Conn, grpc.Peer(&reached)); err != nil {
+	if resp, err = r.there(bound, leadership.Link.Conn, grpc.Peer(&reached)); err != nil {
 		return resp, s.failed(ctx, reached.Addr != nil, err)
 	}
-	if leader := reign.Link.GRPCAddress(); leader != "" {
+	if leader := leadership.Link.GRPCAddress(); leader != "" {
 		// fails only where the answer has begun
 		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader))
 	}

@@ -36,19 +36,19 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 			r.end()
 			return &streamed{requestID: safeID(req), err: s.notLeader()}
 		}
-		reign, err := s.cluster.Leader()
+		leadership, err := s.cluster.Leader()
 		if err != nil {
 			continue
 		}
-		if reign.Link == nil {
+		if leadership.Link == nil {
 			return r.admitHere(req)
 		}
 		r.here.Wait()
-		if r.remote == nil || r.remote.reign != reign || r.remote.broken() {
+		if r.remote == nil || r.remote.leadership != leadership || r.remote.broken() {
 			r.end()
-			if r.remote, err = dialRemote(r.ctx, s, reign); err != nil {
+			if r.remote, err = dialRemote(r.ctx, s, leadership); err != nil {
 				r.remote = nil
-				s.retriable(waiting, reign)
+				s.retriable(waiting, leadership)
 				continue
 			}
 		}
@@ -83,9 +83,9 @@ func (r *streamRoute) end() {
 
 // forwardStream is an AppendStream to the leader.
 type forwardStream struct {
-	s      *Server
-	reign  *cluster.Reign
-	stream grpc.BidiStreamingClient[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
+	s          *Server
+	leadership *cluster.Leadership
+	stream     grpc.BidiStreamingClient[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
 	// sent are the answers that are waited for, in order: as many as the producer's stream has room
 	// for.
 	sent   chan chan<- remoteAnswer
@@ -98,14 +98,14 @@ type remoteAnswer struct {
 	err      error
 }
 
-func dialRemote(ctx context.Context, s *Server, reign *cluster.Reign) (*forwardStream, error) {
-	ctx, cancel := reign.Bound(passOn(ctx))
-	stream, err := runlogv1.NewEventServiceClient(reign.Link.Conn).AppendStream(ctx)
+func dialRemote(ctx context.Context, s *Server, leadership *cluster.Leadership) (*forwardStream, error) {
+	ctx, cancel := leadership.Bound(passOn(ctx))
+	stream, err := runlogv1.NewEventServiceClient(leadership.Link.Conn).AppendStream(ctx)
 	if err != nil {
 		cancel()
 		return nil, s.failed(ctx, false, err)
 	}
-	r := &forwardStream{s: s, reign: reign, stream: stream, sent: make(chan chan<- remoteAnswer, streamInFlight+1),
+	r := &forwardStream{s: s, leadership: leadership, stream: stream, sent: make(chan chan<- remoteAnswer, streamInFlight+1),
 		done: make(chan struct{}), cancel: cancel}
 	go r.receive()
 	return r, nil

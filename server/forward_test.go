@@ -59,7 +59,7 @@ func TestForwardingFailsAPP10(t *testing.T) {
 		"it does not lead":             {t.Context(), true, notLeader, true, contract.ReasonNotLeader, codes.Unavailable},
 		"it was not reached":           {t.Context(), false, lost, true, contract.ReasonNoLeader, codes.Unavailable},
 		"its answer was lost":          {t.Context(), true, lost, false, contract.ReasonOutcomeUnknown, codes.Unavailable},
-		"its reign ended":              {t.Context(), true, status.Error(codes.Canceled, "over"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
+		"its leadership ended":         {t.Context(), true, status.Error(codes.Canceled, "over"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
 		"the call ended":               {over, true, status.Error(codes.DeadlineExceeded, "late"), false, contract.ReasonOutcomeUnknown, codes.DeadlineExceeded},
 		"something else, with no word": {t.Context(), true, status.Error(codes.Internal, "?"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
 		"it does not know the call":    {t.Context(), true, status.Error(codes.Unimplemented, "?"), false, "", codes.Unimplemented},

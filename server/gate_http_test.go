@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"runlog/proto/contract"
-	"runlog/server/gate"
+	"runlog/server/rpc/decode"
 )
 
 const appendRoute = "/v1/runs/run/events:append"
@@ -296,7 +296,7 @@ func TestHTTPNumbersGrowInProto(t *testing.T) {
 func TestHTTPSlowBodies(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	g, err := newGateway(t.Context(), n.conn, gate.Limits{Bytes: 1 << 20})
+	g, err := newGateway(t.Context(), n.conn, decode.Limits{Bytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

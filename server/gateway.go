@@ -12,7 +12,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 
-	"runlog/server/gate"
+	"runlog/server/rpc/decode"
 )
 
 // maxPathBytes is more than any route with a runId needs, every byte of it percent-encoded.
@@ -21,7 +21,7 @@ const maxPathBytes = 2048
 // newGateway serves the API as JSON and Server-Sent Events over conn, the in-memory connection to
 // the gRPC server, so that every call goes through its interceptors (D14). No header is forwarded:
 // none means anything yet.
-func newGateway(ctx context.Context, conn *grpc.ClientConn, limits gate.Limits) (*gateway, error) {
+func newGateway(ctx context.Context, conn *grpc.ClientConn, limits decode.Limits) (*gateway, error) {
 	setQueryParser()
 	routes, err := newRoutes()
 	if err != nil {
@@ -53,13 +53,13 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, limits gate.Limits) 
 }
 
 // setQueryParser sets grpc-gateway's parser, which it keeps for the whole process.
-var setQueryParser = sync.OnceFunc(func() { runtime.SetQueryParameterParser(gate.Query{})(nil) })
+var setQueryParser = sync.OnceFunc(func() { runtime.SetQueryParameterParser(decode.Query{})(nil) })
 
 // gateway lets requests in to grpc-gateway.
 type gateway struct {
 	mux         *runtime.ServeMux
 	routes      routes
-	limits      gate.Limits
+	limits      decode.Limits
 	bodyTimeout time.Duration
 }
 
@@ -82,7 +82,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Ignored, an expectedLastSeq beside the body would not be checked.
-	if fault := gate.RefuseQuery(r.URL.RawQuery); fault != nil {
+	if fault := decode.RefuseQuery(r.URL.RawQuery); fault != nil {
 		refuseUnread(w, r, encodeError(fault))
 		return
 	}

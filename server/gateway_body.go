@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
-	"runlog/server/gate"
+	"runlog/server/rpc/decode"
 )
 
 const (
@@ -158,7 +158,7 @@ func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 		if !fromGateway || !isMessage {
 			return fmt.Errorf("server: body of type %T for %T", r, v)
 		}
-		body.fault = gate.DecodeJSON(body.text, message)
+		body.fault = decode.JSON(body.text, message)
 		if named, ok := message.(interface{ GetRunId() string }); ok && body.fault == nil && body.runID != "" &&
 			named.GetRunId() != "" && named.GetRunId() != body.runID {
 			// grpc-gateway would go on with the path's.

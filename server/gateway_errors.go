@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"runlog/proto/contract"
-	"runlog/server/gate"
+	"runlog/server/rpc/decode"
 )
 
 // writeError answers with google.rpc.Status as JSON, also to who asked for a stream, and the HTTP
@@ -81,7 +81,7 @@ func explainQuery(ctx context.Context, r *http.Request) *contract.Error {
 	full := strings.ReplaceAll(strings.TrimPrefix(name, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(full))
 	if method, ok := d.(protoreflect.MethodDescriptor); err == nil && ok {
-		return gate.ExplainQuery(r.URL.RawQuery, method.Input(), pattern)
+		return decode.ExplainQuery(r.URL.RawQuery, method.Input(), pattern)
 	}
 	return nil
 }

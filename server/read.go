@@ -232,7 +232,7 @@ func (s *Server) readable(ctx context.Context, level runlogv1.Consistency_Level)
 	if level == runlogv1.Consistency_LOCAL {
 		return nil
 	}
-	return s.askLeader(ctx, func(reign *cluster.Reign) error { return s.readableIn(ctx, reign) })
+	return s.askLeader(ctx, func(leadership *cluster.Leadership) error { return s.readableIn(ctx, leadership) })
 }
 
 // leaderWait bounds how long a call waits for a leader: by LeaderWait, and so that time is left to
@@ -247,32 +247,32 @@ func (s *Server) leaderWait(ctx context.Context) (context.Context, context.Cance
 
 // askLeader asks who leads, until somebody has who does. While nobody leads it waits as leaderWait
 // says.
-func (s *Server) askLeader(ctx context.Context, ask func(*cluster.Reign) error) error {
+func (s *Server) askLeader(ctx context.Context, ask func(*cluster.Leadership) error) error {
 	waiting, cancel := s.leaderWait(ctx)
 	defer cancel()
-	var tried *cluster.Reign
+	var tried *cluster.Leadership
 	for {
 		if s.cluster.AwaitLeader(waiting, tried) != nil {
 			return s.notLeader()
 		}
-		reign, err := s.cluster.Leader()
+		leadership, err := s.cluster.Leader()
 		if err != nil {
 			continue
 		}
-		err = ask(reign)
+		err = ask(leadership)
 		if err == nil || !errors.Is(err, raft.ErrNotLeader) {
 			return err
 		}
-		tried = s.retriable(waiting, reign)
+		tried = s.retriable(waiting, leadership)
 	}
 }
 
 // readableIn returns when everything that was acknowledged before the call is applied here.
-func (s *Server) readableIn(ctx context.Context, reign *cluster.Reign) error {
-	if reign.Link == nil {
+func (s *Server) readableIn(ctx context.Context, leadership *cluster.Leadership) error {
+	if leadership.Link == nil {
 		return s.node.ConfirmLeader(ctx)
 	}
-	position, err := s.cluster.ReadPosition(ctx, reign)
+	position, err := s.cluster.ReadPosition(ctx, leadership)
 	if err != nil {
 		return err
 	}

@@ -52,18 +52,18 @@ func (s *Server) followReadiness() {
 // standing says whether the node leads, or follows a leader and has what that had when it first
 // followed one.
 func (s *Server) standing(caughtUp *bool) bool {
-	reign, err := s.cluster.Leader()
+	leadership, err := s.cluster.Leader()
 	switch {
 	case err != nil:
 		return false
-	case reign.Link == nil:
+	case leadership.Link == nil:
 		*caughtUp = true
 		return true
 	}
 	if !*caughtUp {
 		ctx, cancel := context.WithTimeout(s.stopping, readinessStep)
 		defer cancel()
-		position, err := s.cluster.ReadPosition(ctx, reign)
+		position, err := s.cluster.ReadPosition(ctx, leadership)
 		if err != nil || s.awaitPosition(ctx, position) != nil {
 			return false
 		}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"runlog/backup"
 	"runlog/raft"
 	"runlog/server/cluster"
 	"runlog/storage"
+	"runlog/storage/backup"
 )
 
 // ErrNotEmpty means that a backup is to be restored where something is.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"runlog/backup"
-	"runlog/proof"
+	"runlog/audit/proof"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/backup"
 )
 
 // restoredFrom makes a node of a backup, empty: the newest, which is not started yet.

@@ -24,11 +24,11 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
-	"runlog/server/batch"
+	"runlog/server/checkpoint"
 	"runlog/server/cluster"
-	"runlog/server/gate"
 	"runlog/server/peer"
-	"runlog/server/seal"
+	"runlog/server/replica/batch"
+	"runlog/server/rpc/decode"
 	"runlog/storage"
 )
 
@@ -69,13 +69,13 @@ type Server struct {
 	node      *raft.Node
 	projector *projector.Projector
 	batcher   *batch.Batcher
-	sealer    atomic.Pointer[seal.Sealer] // other nodes may ask before there is one
+	sealer    atomic.Pointer[checkpoint.Sealer] // other nodes may ask before there is one
 	health    *health.Server
 	addresses Addresses
 	encodings encodings
 	exports   atomic.Int64 // that are under way
 
-	handling handling
+	inflight inflight
 	held     atomic.Int64 // bytes of events that wait for their answer
 	// what appends are told while the disk is nearly full; nil: taken
 	diskLow  atomic.Pointer[contract.Error]
@@ -221,7 +221,7 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 
 // openCluster begins to talk to other nodes.
 func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
-	guard := gate.NewGuard(s.limits(), statusOf)
+	guard := decode.NewGuard(s.limits(), statusOf)
 	s.cluster, err = cluster.New(cluster.Options{
 		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, Dial: s.opts.Dial, TLS: tls,
 		Advertise: s.opts.RaftAdvertise, GRPC: s.advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
@@ -317,7 +317,7 @@ func (s *Server) serve(l listeners, admin *atomic.Pointer[http.Handler]) error {
 	inner := bufconn.Listen(gatewayBuffer)
 	s.watches = newDispatcher(s.opts.Heartbeat)
 	s.onClose(func() error { s.watches.close(); s.sends.Wait(); return nil })
-	s.onClose(func() error { return s.handling.drain(g) })
+	s.onClose(func() error { return s.inflight.drain(g) })
 	conn, err := s.dialGateway(inner)
 	if err != nil {
 		return fmt.Errorf("server: gateway: %w", err)
@@ -340,13 +340,13 @@ func (s *Server) serve(l listeners, admin *atomic.Pointer[http.Handler]) error {
 	return nil
 }
 
-func (s *Server) limits() gate.Limits { return gate.Limits{Bytes: s.opts.MaxRequestBytes} }
+func (s *Server) limits() decode.Limits { return decode.Limits{Bytes: s.opts.MaxRequestBytes} }
 
 func (s *Server) newGRPCServer() *grpc.Server {
-	guard := gate.NewGuard(s.limits(), statusOf)
+	guard := decode.NewGuard(s.limits(), statusOf)
 	g := grpc.NewServer(slices.Concat(guard.ServerOptions(), s.transportOptions(), []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(s.handling.unary, s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.handling.stream, s.metrics.stream),
+		grpc.ChainUnaryInterceptor(s.inflight.unary, s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.inflight.stream, s.metrics.stream),
 	}, s.opts.GRPC)...)
 	guarded := guard.Register(g)
 	runlogv1.RegisterRunServiceServer(guarded, &runService{s: s})

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"runlog/proof"
-	"runlog/server/seal"
+	"runlog/audit/proof"
+	"runlog/server/checkpoint"
 	"runlog/storage"
 )
 
@@ -25,11 +25,11 @@ func (s *Server) sign(ctx context.Context, st *proof.Statement) (note string, si
 	err = s.awaitKey(ctx, func() error {
 		var err error
 		if note, signed, err = s.sealer.Load().Sign(ctx, st); err == nil && !signed {
-			return seal.ErrKeyMissing
+			return checkpoint.ErrKeyMissing
 		}
 		return err
 	})
-	if errors.Is(err, seal.ErrKeyMissing) {
+	if errors.Is(err, checkpoint.ErrKeyMissing) {
 		err = nil
 	}
 	return note, signed, err
@@ -43,7 +43,7 @@ func (s *Server) awaitKey(ctx context.Context, do func() error) error {
 	defer again.Stop()
 	for until := time.Now().Add(keyPatience); ; {
 		err := do()
-		if !errors.Is(err, seal.ErrKeyMissing) || s.keyGone.Load() || s.opts.CheckpointInterval < 0 || time.Now().After(until) {
+		if !errors.Is(err, checkpoint.ErrKeyMissing) || s.keyGone.Load() || s.opts.CheckpointInterval < 0 || time.Now().After(until) {
 			return err
 		}
 		select {
@@ -66,7 +66,7 @@ const (
 
 // openSealer begins to look after the cluster's signing key and its checkpoints.
 func (s *Server) openSealer() {
-	sealer := seal.New(seal.Options{
+	sealer := checkpoint.New(checkpoint.Options{
 		Store: s.store, Cluster: s.clusterID, KeyFile: s.dir.file(keyFile), FS: s.opts.FS,
 		Interval: s.opts.CheckpointInterval, Events: s.opts.CheckpointEvents,
 		Leading: s.node.Leading, Propose: s.proposeCommand, Members: s.memberIDs,
@@ -93,10 +93,10 @@ func (s *Server) memberIDs() (ids []string) {
 	return ids
 }
 
-// giveSigningKey is seal.Options.Give.
+// giveSigningKey is checkpoint.Options.Give.
 func (s *Server) giveSigningKey(ctx context.Context, number uint64, seed []byte, members []string) error {
 	if err := s.cluster.GiveSigningKey(ctx, number, seed, members); err != nil {
-		return fmt.Errorf("%w: %w", seal.ErrNotGiven, err)
+		return fmt.Errorf("%w: %w", checkpoint.ErrNotGiven, err)
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/seal"
+	"runlog/server/checkpoint"
 )
 
 // TestAwaitKey: what needs the key is done again while the key may come yet, and for keyPatience at
@@ -27,13 +27,13 @@ func TestAwaitKey(t *testing.T) {
 		want  time.Duration
 		fails bool
 	}{
-		"comes":          {err: seal.ErrKeyMissing, want: 9 * keyRetry},
+		"comes":          {err: checkpoint.ErrKeyMissing, want: 9 * keyRetry},
 		"is there":       {err: nil},
 		"cannot":         {err: other, fails: true},
-		"gone":           {err: seal.ErrKeyMissing, gone: true, fails: true},
-		"slow":           {err: seal.ErrKeyMissing, takes: time.Second, want: keyPatience + time.Second, fails: true},
-		"caller gone":    {err: seal.ErrKeyMissing, takes: 10 * keyRetry, ends: time.Second + keyRetry/2, want: 2 * time.Second, fails: true},
-		"caller waiting": {err: seal.ErrKeyMissing, ends: keyRetry / 2, want: keyRetry / 2, fails: true},
+		"gone":           {err: checkpoint.ErrKeyMissing, gone: true, fails: true},
+		"slow":           {err: checkpoint.ErrKeyMissing, takes: time.Second, want: keyPatience + time.Second, fails: true},
+		"caller gone":    {err: checkpoint.ErrKeyMissing, takes: 10 * keyRetry, ends: time.Second + keyRetry/2, want: 2 * time.Second, fails: true},
+		"caller waiting": {err: checkpoint.ErrKeyMissing, ends: keyRetry / 2, want: keyRetry / 2, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

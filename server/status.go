@@ -17,7 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/raft"
-	"runlog/server/batch"
+	"runlog/server/replica/batch"
 	"runlog/storage"
 )
 

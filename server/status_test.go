@@ -8,7 +8,7 @@ import (
 	"runlog/projector"
 	"runlog/proto/contract"
 	"runlog/raft"
-	"runlog/server/batch"
+	"runlog/server/replica/batch"
 	"runlog/storage"
 )
 

@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	"runlog/storage"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"

@@ -79,8 +79,8 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 // maxChunkScratch is what one large payload may leave behind.
 const maxChunkScratch = 1 << 20
 
-// application is one proposal being applied. The store has one and uses its memory again.
-type application struct {
+// applyTx is one proposal being applied. The store has one and uses its memory again.
+type applyTx struct {
 	s        *Store
 	batch    *pebble.Batch
 	position Position
@@ -98,19 +98,19 @@ type application struct {
 	chunkNo     uint32
 	chunkBlocks uint32
 	tenants     tenants
-	rows        finder // as they were before the proposal
+	rows        rows   // as they were before the proposal
 	effects     []byte // on the heads, for the rolling hash
 	row         []byte // scratch for keys and rows
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
-func (s *Store) beginApply(position Position, clock int64) (*application, error) {
+func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 	prev := s.applied.Load()
 	if prev.PersistedAt == math.MaxInt64 {
 		return nil, errStamps
 	}
 	a := &s.application
-	*a = application{
+	*a = applyTx{
 		s:        s,
 		batch:    s.db().NewBatch(),
 		position: position,
@@ -118,7 +118,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 		previous: prev,
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
-		rows:     finder{r: s.db()},
+		rows:     rows{r: s.db()},
 
 		touched: a.touched[:0],
 		signed:  signedState{effects: a.signed.effects[:0]},
@@ -134,7 +134,7 @@ func (s *Store) beginApply(position Position, clock int64) (*application, error)
 }
 
 // end gives up what the application must not hold on to.
-func (a *application) end() {
+func (a *applyTx) end() {
 	_ = a.batch.Close()
 	_ = a.rows.close() // its errors came with its rows
 	a.batch = nil
@@ -145,7 +145,7 @@ func (a *application) end() {
 	}
 }
 
-func (a *application) command(data []byte) (Outcome, error) {
+func (a *applyTx) command(data []byte) (Outcome, error) {
 	other, err := parseCommand(data, &a.cmd)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
@@ -166,7 +166,7 @@ func (a *application) command(data []byte) (Outcome, error) {
 
 // append is the life of one request inside the state machine. Checks come first and change nothing;
 // then nothing can be refused any more.
-func (a *application) append(m *appendCommand, o *Outcome) error {
+func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 	if len(m.headers)%headerSize != 0 {
 		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.headers))
 	}
@@ -217,7 +217,7 @@ func (a *application) append(m *appendCommand, o *Outcome) error {
 
 // classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
 // others the runSeq values that they get if the request is stored (APP-1, APP-3).
-func (a *application) classify(r *run, m *appendCommand, o *Outcome) (fresh int, err error) {
+func (a *applyTx) classify(r *run, m *appendCommand, o *Outcome) (fresh int, err error) {
 	n := len(m.headers) / headerSize
 	if r.unindexed() {
 		if err := a.index(r, n); err != nil {
@@ -228,7 +228,7 @@ func (a *application) classify(r *run, m *appendCommand, o *Outcome) (fresh int,
 	// What a request said of a key first: where, and the event that is stored under it, or will be.
 	type first struct {
 		index  int
-		stored said
+		stored fingerprint
 	}
 	var seen map[keyHash]first
 	if n > 1 {
@@ -236,7 +236,7 @@ func (a *application) classify(r *run, m *appendCommand, o *Outcome) (fresh int,
 	}
 	for i := range results {
 		h := parseHeader(m.headers[i*headerSize:])
-		given := h.said(m.imports())
+		given := h.fingerprint(m.imports())
 		if f, ok := seen[h.key]; ok {
 			results[i] = results[f.index]
 			results[i].Duplicate, results[i].SameContent = true, f.stored.same(given)
@@ -248,7 +248,7 @@ func (a *application) classify(r *run, m *appendCommand, o *Outcome) (fresh int,
 		}
 		known := given
 		if ok {
-			known = said{stored.content, stored.record}
+			known = fingerprint{stored.content, stored.record}
 		}
 		if seen != nil {
 			seen[h.key] = first{i, known}
@@ -283,14 +283,14 @@ func parseHeader(b []byte) header {
 	}
 }
 
-// said is what an event says, as far as apply tells two of one key apart.
-type said struct {
+// fingerprint is what an event says, as far as apply tells two of one key apart.
+type fingerprint struct {
 	content [8]byte
 	record  recordPrefix // zero unless imported
 }
 
-func (h *header) said(imported bool) said {
-	s := said{content: h.content}
+func (h *header) fingerprint(imported bool) fingerprint {
+	s := fingerprint{content: h.content}
 	if imported {
 		s.record = recordPrefix(h.record[:])
 	}
@@ -298,7 +298,7 @@ func (h *header) said(imported bool) said {
 }
 
 // same compares whole records where both were imported, else what IDM-7 compares.
-func (s said) same(t said) bool {
+func (s fingerprint) same(t fingerprint) bool {
 	var none recordPrefix
 	if s.record != none && t.record != none {
 		return s.record == t.record
@@ -307,7 +307,7 @@ func (s said) same(t said) bool {
 }
 
 // receipt looks a key up. A key that the run's memory does not know is new without a read (D6).
-func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
+func (a *applyTx) receipt(r *run, key *keyHash) (receipt, bool, error) {
 	if _, ok := r.receipts[key.prefix()]; !ok && !r.unindexed() {
 		return receipt{}, false, nil
 	}
@@ -324,7 +324,7 @@ func (a *application) receipt(r *run, key *keyHash) (receipt, bool, error) {
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.
-func (a *application) store(r *run, m *appendCommand, results []EventResult) error {
+func (a *applyTx) store(r *run, m *appendCommand, results []EventResult) error {
 	next := 0
 	for i := range m.blocks {
 		b := &m.blocks[i]
@@ -342,7 +342,7 @@ func (a *application) store(r *run, m *appendCommand, results []EventResult) err
 	return nil
 }
 
-func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int, results []EventResult) error {
+func (a *applyTx) storeBlock(r *run, m *appendCommand, b *bodies, first int, results []EventResult) error {
 	out := block{
 		run: r.no, count: uint64(b.count), prev: r.head.chain,
 		codec: byte(b.codec), rawSize: uint64(b.rawSize), data: b.data,
@@ -360,7 +360,7 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 			out.firstSeq = res.RunSeq
 		}
 		h := parseHeader(m.headers[(first+i)*headerSize:])
-		if err := a.storeEvent(r, &h, res, h.said(m.imports())); err != nil {
+		if err := a.storeEvent(r, &h, res, h.fingerprint(m.imports())); err != nil {
 			return err
 		}
 	}
@@ -373,7 +373,7 @@ func (a *application) storeBlock(r *run, m *appendCommand, b *bodies, first int,
 }
 
 // storeEvent advances the run's head by one event and writes its receipt.
-func (a *application) storeEvent(r *run, h *header, res *EventResult, s said) error {
+func (a *applyTx) storeEvent(r *run, h *header, res *EventResult, s fingerprint) error {
 	r.head.chain = contract.ChainDigest(r.head.chain, h.record, res.RunSeq, res.PersistedAt)
 	r.head.lastSeq, r.head.persistedAt, r.head.position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
@@ -386,7 +386,7 @@ func (a *application) storeEvent(r *run, h *header, res *EventResult, s said) er
 	return a.batch.Set(a.row[:split], a.row[split:], nil)
 }
 
-func (a *application) touch(r *run) {
+func (a *applyTx) touch(r *run) {
 	if !r.touched {
 		r.touched = true
 		a.touched = append(a.touched, r)
@@ -394,7 +394,7 @@ func (a *application) touch(r *run) {
 }
 
 // appendBlock puts a block into the proposal's open chunk and writes its place.
-func (a *application) appendBlock(b *block) error {
+func (a *applyTx) appendBlock(b *block) error {
 	if len(a.chunk) == 0 {
 		a.chunk = beginChunk(a.chunk, a.stamp)
 	}
@@ -415,7 +415,7 @@ func (a *application) appendBlock(b *block) error {
 	return nil
 }
 
-func (a *application) flushChunk() error {
+func (a *applyTx) flushChunk() error {
 	if a.chunkBlocks == 0 {
 		return nil
 	}
@@ -427,7 +427,7 @@ func (a *application) flushChunk() error {
 }
 
 // commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
-func (a *application) commit(index, term uint64, crc uint32) error {
+func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	for _, r := range a.touched {
 		a.effects = binary.BigEndian.AppendUint64(a.effects, r.no)
 		a.effects = r.head.append(a.effects)
@@ -475,7 +475,7 @@ func (a *application) commit(index, term uint64, crc uint32) error {
 }
 
 // show makes the batch visible, and notes which heads it changes.
-func (a *application) show() error {
+func (a *applyTx) show() error {
 	c := &a.s.changes
 	c.Lock()
 	defer c.Unlock()

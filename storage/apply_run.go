@@ -14,7 +14,7 @@ import (
 )
 
 // newRun is a run as it will be if its first request is stored.
-func (a *application) newRun(m *appendCommand) *run {
+func (a *applyTx) newRun(m *appendCommand) *run {
 	createdAt := a.stamp
 	if m.imports() {
 		createdAt = parseAssigned(m.assigned).PersistedAt
@@ -30,7 +30,7 @@ func (a *application) newRun(m *appendCommand) *run {
 }
 
 // createRun makes a run durable and known.
-func (a *application) createRun(r *run, create *recordv1.RunMetadata) error {
+func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	a.nextRun++
 	a.s.active.add(r)
 	a.touch(r)
@@ -52,7 +52,7 @@ func (a *application) createRun(r *run, create *recordv1.RunMetadata) error {
 	return a.setMetadata(r, create)
 }
 
-func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
+func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	r.metadata = m
 	a.s.active.resize(r)
 	row, err := deterministic.Marshal(m)
@@ -64,7 +64,7 @@ func (a *application) setMetadata(r *run, m *recordv1.RunMetadata) error {
 
 // setEngineRunRef records the engine's reference once; the same value again changes nothing
 // (APP-12).
-func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
+func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
 	r, err := a.activeRun([]byte(m.RunId))
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (a *application) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) e
 }
 
 // activeRun returns a run out of memory, or off the disk; nil when there is none by that name.
-func (a *application) activeRun(runID []byte) (*run, error) {
+func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {
 		return r, nil
 	}
@@ -119,7 +119,7 @@ func (a *application) activeRun(runID []byte) (*run, error) {
 // index loads the receipts of a run about which so many keys are asked, once it has been asked for
 // so many that to look each of them up costs about as much; never those of a run with more than
 // maxIndexed.
-func (a *application) index(r *run, asked int) (err error) {
+func (a *applyTx) index(r *run, asked int) (err error) {
 	r.asked += asked
 	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
 		return nil

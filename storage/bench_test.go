@@ -160,7 +160,7 @@ func BenchmarkWindow(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			st, _, err := l.Store.Stretch(0, math.MaxInt64)
+			st, _, err := l.Store.PositionRange(0, math.MaxInt64)
 			if err != nil {
 				b.Fatal(err)
 			}

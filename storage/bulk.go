@@ -114,7 +114,7 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 			stamp:    int64(binary.BigEndian.Uint64(it.Key()[1:])),
 		})
 	}
-	rows := finder{r: db}
+	rows := rows{r: db}
 	defer func() { err = errors.Join(err, rows.close()) }()
 	for i := range slots {
 		s := &slots[i]
@@ -133,7 +133,7 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 }
 
 // noteTenants notes whose the blocks of a chunk are that is there.
-func (s *bulkSlot) noteTenants(rows *finder, chunk uint32, data []byte) error {
+func (s *bulkSlot) noteTenants(rows *rows, chunk uint32, data []byte) error {
 	c, err := openChunk(data)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (b *Bulk) parse(c Command) (*appendCommand, error) {
 	if err := refuseNew(m); err != nil {
 		return nil, err
 	}
-	rows := finder{r: b.store.db()}
+	rows := rows{r: b.store.db()}
 	_, found, err := rows.runNo(run)
 	if err = errors.Join(err, rows.close()); err != nil || found {
 		return nil, errors.Join(err, &RunExistsError{RunID: run, What: "events"})

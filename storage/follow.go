@@ -62,7 +62,7 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	defer f.s.release(h)
 	snap := h.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	rows := finder{r: snap}
+	rows := rows{r: snap}
 	defer func() { err = errors.Join(err, rows.close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
@@ -116,7 +116,7 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (f *Follower) commit(rows *finder, b *block, position Position, persistedAt int64) (*Commit, error) {
+func (f *Follower) commit(rows *rows, b *block, position Position, persistedAt int64) (*Commit, error) {
 	cached, err := f.runs.get(rows, b.run)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (f *Follower) commit(rows *finder, b *block, position Position, persistedAt
 }
 
 // get returns the run of a number.
-func (c *runCache) get(rows *finder, no uint64) (cachedRun, error) {
+func (c *runCache) get(rows *rows, no uint64) (cachedRun, error) {
 	cached, ok := c.young[no]
 	if ok {
 		return cached, nil

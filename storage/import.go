@@ -27,7 +27,7 @@ func (c *appendCommand) imports() bool { return len(c.assigned) > 0 }
 //
 // In the commit order, imported events lie where they were imported, whatever their persistedAt:
 // windows that are closed stay as they are (READ-4).
-func (a *application) assign(r *run, m *appendCommand, results []EventResult) (why, err error) {
+func (a *applyTx) assign(r *run, m *appendCommand, results []EventResult) (why, err error) {
 	if len(m.assigned) != len(results)*assignedSize {
 		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", errCommand, len(m.assigned), len(results))
 	}

@@ -49,7 +49,7 @@ func (s *Store) Run(runID string) (*Run, error) {
 }
 
 func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, no uint64, err error) {
-	f := finder{r: r}
+	f := rows{r: r}
 	defer func() { err = errors.Join(err, f.close()) }()
 	no, found, err := f.runNo(runID)
 	if err != nil {
@@ -63,7 +63,7 @@ func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, no 
 }
 
 // run of a number that exists.
-func (f *finder) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
+func (f *rows) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
 	id, err := f.identity(no)
 	if err != nil {
 		return nil, nil, err

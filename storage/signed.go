@@ -75,7 +75,7 @@ type signedState struct {
 }
 
 // signedSoFar reads the last checkpoint and key when a proposal first needs them.
-func (a *application) signedSoFar() (*signedState, error) {
+func (a *applyTx) signedSoFar() (*signedState, error) {
 	st := &a.signed
 	if st.known {
 		return st, nil
@@ -92,7 +92,7 @@ func (a *application) signedSoFar() (*signedState, error) {
 	return st, nil
 }
 
-func (a *application) storeCheckpoint(m *recordv1.Checkpoint, o *Outcome) error {
+func (a *applyTx) storeCheckpoint(m *recordv1.Checkpoint, o *Outcome) error {
 	st, err := a.signedSoFar()
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (a *application) storeCheckpoint(m *recordv1.Checkpoint, o *Outcome) error 
 	return a.storeSigned(keys.AppendSigned(nil, m.Position), m)
 }
 
-func (a *application) storeSigningKey(m *recordv1.SigningKey, o *Outcome) error {
+func (a *applyTx) storeSigningKey(m *recordv1.SigningKey, o *Outcome) error {
 	st, err := a.signedSoFar()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (a *application) storeSigningKey(m *recordv1.SigningKey, o *Outcome) error 
 
 // storeSigned writes a row and chains it into the rolling hash: its key (9) and the SHA-256 of its
 // value (32).
-func (a *application) storeSigned(key []byte, m proto.Message) error {
+func (a *applyTx) storeSigned(key []byte, m proto.Message) error {
 	row, err := deterministic.Marshal(m)
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ type Store struct {
 	// broken is the error of an entry that could not be applied. Only apply uses it, and
 	// application.
 	broken      error
-	application application
+	application applyTx
 	changes     changes // of the heads of runs
 
 	applied atomic.Pointer[Applied]

@@ -11,27 +11,27 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// Stretch is a part of the commit order: positions from First on and before End.
-type Stretch struct {
+// PositionRange is a part of the commit order: positions from First on and before End.
+type PositionRange struct {
 	First, End Position
 }
 
-// Stretch returns what was stamped from one time on and before another, in nanoseconds since 1970,
+// PositionRange returns what was stamped from one time on and before another, in nanoseconds since 1970,
 // as far as the log is applied, and how far that is: no event will be stamped at or before
 // completeThrough any more, since every stamp is later than those before (APP-5). Where
-// completeThrough is to or later, the stretch is the same for ever and on every node (READ-4).
+// completeThrough is to or later, the positions is the same for ever and on every node (READ-4).
 // Times are those of proposals; what was imported counts from when it came.
-func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err error) {
+func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
 	h, err := s.acquire()
 	if err != nil {
-		return Stretch{}, 0, err
+		return PositionRange{}, 0, err
 	}
 	defer s.release(h)
 	snap := h.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendStamp(nil, 0), UpperBound: keys.StampsEnd})
 	if err != nil {
-		return Stretch{}, 0, fmt.Errorf("storage: read stamps: %w", err)
+		return PositionRange{}, 0, fmt.Errorf("storage: read stamps: %w", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	// The last of all, in the same state of the database. Each error is asked for at once: the next
@@ -42,7 +42,7 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 		err = it.Error()
 	}
 	if err != nil {
-		return Stretch{}, 0, err
+		return PositionRange{}, 0, err
 	}
 	// Both ends lie behind the last proposal before a time, which stays the same once the time is
 	// past.
@@ -52,13 +52,13 @@ func (s *Store) Stretch(from, to int64) (st Stretch, completeThrough int64, err 
 	}{{from, &st.First}, {to, &st.End}} {
 		if !it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
 			if err := it.Error(); err != nil {
-				return Stretch{}, 0, err
+				return PositionRange{}, 0, err
 			}
 			continue
 		}
 		_, last, err := stampRow(it)
 		if err != nil {
-			return Stretch{}, 0, err
+			return PositionRange{}, 0, err
 		}
 		*end.to = last + 1
 	}
@@ -102,7 +102,7 @@ func (f *WindowFilter) event(r *Record) bool {
 }
 
 // WindowCursor is a place in the commit order: before an event. The zero cursor is the begin of any
-// stretch.
+// positions.
 type WindowCursor struct {
 	Position Position
 	Chunk    uint32 // of the proposal
@@ -115,7 +115,7 @@ func (c *WindowCursor) before(position Position, chunk uint32) bool {
 	return c.Position < position || c.Position == position && c.Chunk < chunk
 }
 
-// WindowReader reads the events of a stretch that a filter lets through, in commit order. What the
+// WindowReader reads the events of a positions that a filter lets through, in commit order. What the
 // filter can tell from tenant or run is read through their indexes. One goroutine uses it; it holds
 // on to a state of the database until it is closed.
 type WindowReader struct {
@@ -123,7 +123,7 @@ type WindowReader struct {
 	h      *handle
 	snap   *pebble.Snapshot
 	filter WindowFilter
-	rows   finder
+	rows   rows
 	runs   runCache
 	source chunkSource
 	end    Position
@@ -146,8 +146,8 @@ const (
 	readForEvents = 20_000
 )
 
-// OpenWindow begins to read a stretch at a cursor. It must be closed.
-func (s *Store) OpenWindow(st Stretch, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
+// OpenWindow begins to read a positions at a cursor. It must be closed.
+func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
 	h, err := s.acquire()
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (s *Store) OpenWindow(st Stretch, filter WindowFilter, at WindowCursor) (_ 
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
-	// an empty stretch, where the one time is not before the other
+	// an empty positions, where the one time is not before the other
 	st.End = max(st.End, r.cursor.Position)
 	r.end = st.End
 	r.source, err = openSource(r.snap, &r.rows, &filter, r.cursor, st.End)
@@ -187,7 +187,7 @@ func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
 
 // Next returns at most so many events that come next; they are the caller's to keep. None are
 // returned, and more is true, when it has looked at much and found nothing. more is false at the
-// end of the stretch.
+// end of the positions.
 func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {

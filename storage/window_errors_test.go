@@ -52,7 +52,7 @@ func TestWindowReadErrorsREAD4(t *testing.T) {
 	tenant := all[0].TenantID
 	from, to := stamps[10], stamps[30]
 	read := func(f storage.WindowFilter) (n int, through int64, first storage.Position, err error) {
-		st, through, err := l.Store.Stretch(from, to)
+		st, through, err := l.Store.PositionRange(from, to)
 		if err != nil {
 			return 0, 0, 0, err
 		}
@@ -129,7 +129,7 @@ func TestWindowBrokenPlace(t *testing.T) {
 	if err := l.Store.BreakPlace(1, 1); err != nil {
 		t.Fatal(err)
 	}
-	st, _, err := l.Store.Stretch(0, math.MaxInt64)
+	st, _, err := l.Store.PositionRange(0, math.MaxInt64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +143,8 @@ func TestWindowBrokenPlace(t *testing.T) {
 	}
 }
 
-// TestStretchReadErrorsREAD4: the same for the ends of a window.
-func TestStretchReadErrorsREAD4(t *testing.T) {
+// TestPositionRangeReadErrorsREAD4: the same for the ends of a window.
+func TestPositionRangeReadErrorsREAD4(t *testing.T) {
 	var disk tap
 	l := open(t, storage.Options{FS: disk.disk(vfs.NewMem()), MemTableBytes: 4 << 20, CacheBytes: 1})
 	for p := range 3000 {
@@ -155,7 +155,7 @@ func TestStretchReadErrorsREAD4(t *testing.T) {
 	if err := l.Store.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	want, through, err := l.Store.Stretch(1000e9, 2000e9)
+	want, through, err := l.Store.PositionRange(1000e9, 2000e9)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestStretchReadErrorsREAD4(t *testing.T) {
 			}
 			return nil
 		})
-		got, th, err := l.Store.Stretch(1000e9, 2000e9)
+		got, th, err := l.Store.PositionRange(1000e9, 2000e9)
 		disk.set(nil)
 		if !hit {
 			break

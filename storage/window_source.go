@@ -9,7 +9,7 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// chunkSource finds the chunks of a stretch in which a window may have events, in commit order.
+// chunkSource finds the chunks of a positions in which a window may have events, in commit order.
 type chunkSource interface {
 	// next returns the next one, good until the call after; nil: there is none.
 	next() (*foundChunk, error)
@@ -17,7 +17,7 @@ type chunkSource interface {
 }
 
 // openSource opens the one with the best index for a filter; nil where there is an error.
-func openSource(r pebble.Reader, rows *finder, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
+func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
 	switch {
 	case f.RunID != "":
 		s, err := openRunSource(r, rows, f.RunID, at, end)
@@ -245,7 +245,7 @@ type runSource struct {
 	isAhead bool
 }
 
-func openRunSource(r pebble.Reader, rows *finder, runID string, at WindowCursor, end Position) (*runSource, error) {
+func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, end Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
 	no, found, err := rows.runNo(runID)
 	if err != nil {
@@ -267,7 +267,7 @@ func openRunSource(r pebble.Reader, rows *finder, runID string, at WindowCursor,
 	return s, nil
 }
 
-// find goes to the place before the first one in the stretch, and returns false where that is the
+// find goes to the place before the first one in the positions, and returns false where that is the
 // first of all. Places are in the order of runSeq, and so of positions: halving finds the first in
 // as many steps as the number has digits.
 func (s *runSource) find(no uint64) (bool, error) {
@@ -279,7 +279,7 @@ func (s *runSource) find(no uint64) (bool, error) {
 		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
 	}
 	// Of the seqs in [low, high) it is not known whether the block at or behind them is before the
-	// stretch.
+	// positions.
 	low, high := uint64(0), last+1
 	for low < high {
 		mid := low + (high-low)/2
@@ -327,7 +327,7 @@ func (s *runSource) next() (*foundChunk, error) {
 	}
 }
 
-// step returns the next place in the stretch.
+// step returns the next place in the positions.
 func (s *runSource) step() (p place, ok bool, err error) {
 	if s.isAhead {
 		s.isAhead = false

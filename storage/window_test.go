@@ -83,8 +83,8 @@ func drawTime(t *rapid.T, all []stamped) int64 {
 	return rapid.SampledFrom([]int64{at, at, at + 1, at - 1, 0, math.MaxInt64}).Draw(t, "time")
 }
 
-// readWindow reads a stretch in pieces, each with another reader where the one before ended.
-func readWindow(t rapid.TB, s *storage.Store, st storage.Stretch, f storage.WindowFilter, piece func() int) (got []storage.Record) {
+// readWindow reads a positions in pieces, each with another reader where the one before ended.
+func readWindow(t rapid.TB, s *storage.Store, st storage.PositionRange, f storage.WindowFilter, piece func() int) (got []storage.Record) {
 	t.Helper()
 	var at storage.WindowCursor
 	for {
@@ -149,7 +149,7 @@ func TestWindowsREAD3(t *testing.T) {
 		for range 5 {
 			f := drawFilter(t, all)
 			from, to := drawTime(t, all), drawTime(t, all)
-			st, through, err := l.Store.Stretch(from, to)
+			st, through, err := l.Store.PositionRange(from, to)
 			if err != nil || through != l.Store.Applied().PersistedAt {
 				t.Fatalf("complete through %d, want %d; %v", through, l.Store.Applied().PersistedAt, err)
 			}
@@ -175,9 +175,9 @@ func TestWindowsREAD3(t *testing.T) {
 	})
 }
 
-// TestClosedStretchesStayREAD4: once a stretch ends at or before what is complete, it is the same
+// TestClosedRangesStayREAD4: once a positions ends at or before what is complete, it is the same
 // for ever.
-func TestClosedStretchesStayREAD4(t *testing.T) {
+func TestClosedRangesStayREAD4(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer l.Close()
 	type window struct{ from, to int64 }
@@ -195,7 +195,7 @@ func TestClosedStretchesStayREAD4(t *testing.T) {
 			}
 		}
 		for _, w := range []window{{0, 500}, {1_000, 1_100}, {1_050, 1_300}, {0, 1_601}} {
-			st, through, err := l.Store.Stretch(w.from, w.to)
+			st, through, err := l.Store.PositionRange(w.from, w.to)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +238,7 @@ func TestTenantPaysForItselfREAD3(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	st, _, err := l.Store.Stretch(0, math.MaxInt64)
+	st, _, err := l.Store.PositionRange(0, math.MaxInt64)
 	if err != nil {
 		t.Fatal(err)
 	}

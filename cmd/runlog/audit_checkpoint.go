@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

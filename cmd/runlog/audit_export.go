@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/audit/export"
+	"runlog/audit/proof"
 	"runlog/client"
-	"runlog/export"
-	"runlog/proof"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )

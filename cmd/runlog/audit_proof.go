@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/audit/proof"
 	"runlog/client"
-	"runlog/proof"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

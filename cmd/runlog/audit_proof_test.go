@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/server"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/export"
-	"runlog/proof"
+	"runlog/audit/export"
+	"runlog/audit/proof"
 )
 
 func (a *app) auditVerifyCommand() *cobra.Command {

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
-	"runlog/backup"
+	"runlog/audit/proof"
 	"runlog/client"
-	"runlog/proof"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/backup"
 )
 
 // Flow control of the connection that a backup comes over, in bytes: gRPC finds out by itself how

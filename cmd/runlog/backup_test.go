@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

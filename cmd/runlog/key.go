@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/proof"
+	"runlog/audit/proof"
 )
 
 func keyFlag(cmd *cobra.Command, keys *[]string) {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/backup"
-	"runlog/proof"
+	"runlog/audit/proof"
 	"runlog/server"
 	"runlog/server/cluster"
 	"runlog/storage"
+	"runlog/storage/backup"
 )
 
 func (a *app) restoreCommand() *cobra.Command {

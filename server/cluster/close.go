@@ -21,7 +21,7 @@ const maxAhead = time.Second
 // (READ-4, D7), and returns the position that this node must have applied to know. Times are
 // nanoseconds since 1970; 0 is the stamp that an event would get now, and comes back. A time ahead
 // of that is not reached; the position is then that of a linearizable read.
-func (c *Cluster) CloseThrough(ctx context.Context, r *Reign, at int64) (storage.Position, int64, error) {
+func (c *Cluster) CloseThrough(ctx context.Context, r *Leadership, at int64) (storage.Position, int64, error) {
 	if r.Link == nil {
 		return c.closeHere(ctx, at)
 	}

@@ -16,7 +16,7 @@ import (
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
 	"runlog/server/peer"
-	"runlog/server/seed"
+	"runlog/server/transfer"
 	"runlog/storage"
 )
 
@@ -135,7 +135,7 @@ const drainTimeout = time.Second
 type running struct {
 	node   *raft.Node
 	store  *storage.Store
-	source *seed.Source
+	source *transfer.Source
 }
 
 // seeding is how much of the cluster's state has come, in bytes.
@@ -259,7 +259,7 @@ func (c *Cluster) Starting() error {
 
 // Attach says that the node takes part.
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
-	c.running.Store(&running{node: node, store: store, source: seed.NewSource(seed.SourceOptions{
+	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
 		Hold: func(change int) { node.HoldLog(change > 0) },
 	})})

@@ -15,8 +15,8 @@ import (
 // ErrNoLeader means that this node knows of nobody who leads.
 var ErrNoLeader = errors.New("cluster: nobody leads")
 
-// Reign is the time in which one node leads, as far as this node knows.
-type Reign struct {
+// Leadership is the time in which one node leads, as far as this node knows.
+type Leadership struct {
 	// Link to the leader; nil: this node leads.
 	Link *Link
 
@@ -25,9 +25,9 @@ type Reign struct {
 	end         context.CancelFunc
 }
 
-// Bound returns a context that ends with the call's or with the reign, so that nobody waits for an
+// Bound returns a context that ends with the call's or with the leadership, so that nobody waits for an
 // answer of a node that is gone.
-func (r *Reign) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(r.over, func() { cancel(ErrNoLeader) })
 	return ctx, func() {
@@ -39,11 +39,11 @@ func (r *Reign) Bound(ctx context.Context) (context.Context, context.CancelFunc)
 // reigns has the one that is.
 type reigns struct {
 	mu  sync.Mutex
-	now *Reign
+	now *Leadership
 }
 
-// Leader returns whose reign it is, or ErrNoLeader. The same reign is the same pointer.
-func (c *Cluster) Leader() (*Reign, error) {
+// Leader returns whose leadership it is, or ErrNoLeader. The same leadership is the same pointer.
+func (c *Cluster) Leader() (*Leadership, error) {
 	r := c.running.Load()
 	if r == nil {
 		return nil, ErrNoLeader
@@ -56,7 +56,7 @@ func (c *Cluster) Leader() (*Reign, error) {
 		if now != nil {
 			now.end()
 		}
-		now = &Reign{id: id, address: address}
+		now = &Leadership{id: id, address: address}
 		now.over, now.end = context.WithCancel(c.stopping)
 		if id != "" && id != c.selfID() {
 			var err error
@@ -94,9 +94,9 @@ func (c *Cluster) LeaderAddress() string {
 // after it was elected.
 const leaderStep = 5 * time.Millisecond
 
-// AwaitLeader returns in another reign than one that has refused or not answered, or when the
+// AwaitLeader returns in another leadership than one that has refused or not answered, or when the
 // context ends.
-func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
+func (c *Cluster) AwaitLeader(ctx context.Context, than *Leadership) error {
 	r := c.running.Load()
 	if r == nil {
 		return ErrNoLeader
@@ -130,7 +130,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Reign) error {
 
 // ReadPosition asks the leader for the position that this node must have applied before it answers
 // a linearizable read.
-func (c *Cluster) ReadPosition(ctx context.Context, r *Reign) (storage.Position, error) {
+func (c *Cluster) ReadPosition(ctx context.Context, r *Leadership) (storage.Position, error) {
 	ctx, done := r.Bound(ctx)
 	defer done()
 	resp, err := r.Link.node.ReadPosition(ctx, &nodev1.ReadPositionRequest{})

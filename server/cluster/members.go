@@ -45,17 +45,17 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	if err := c.mayAskToJoin(who, req); err != nil {
 		return nil, err
 	}
-	reign, err := c.Leader()
+	leadership, err := c.Leader()
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, "the cluster has no leader now: a majority of its voters must be up before a node can join")
 	}
-	if reign.Link != nil {
+	if leadership.Link != nil {
 		if req.Forwarded {
 			return nil, status.Error(codes.Unavailable, "the node does not lead")
 		}
-		ctx, done := reign.Bound(ctx)
+		ctx, done := leadership.Bound(ctx)
 		defer done()
-		return reign.Link.node.Join(ctx, &nodev1.JoinRequest{NodeId: req.NodeId, RaftId: req.RaftId, RaftAddress: req.RaftAddress,
+		return leadership.Link.node.Join(ctx, &nodev1.JoinRequest{NodeId: req.NodeId, RaftId: req.RaftId, RaftAddress: req.RaftAddress,
 			Check: req.Check, WasMember: req.WasMember, Forwarded: true})
 	}
 	resp, err := c.join(ctx, req)

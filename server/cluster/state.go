@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	nodev1 "runlog/proto/node/v1"
-	"runlog/server/seed"
+	"runlog/server/transfer"
 	"runlog/storage"
 )
 
@@ -57,7 +57,7 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	defer watched.Wait()
 	defer cancel(nil)
 	var told time.Time
-	received, err := seed.Pull(ctx, from.node, store, func(have, total uint64) {
+	received, err := transfer.Pull(ctx, from.node, store, func(have, total uint64) {
 		s.have.Store(have)
 		s.total.Store(total)
 		if time.Since(told) > tellStep {

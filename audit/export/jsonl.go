@@ -1,0 +1,125 @@
+package export
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"strconv"
+
+	"runlog/audit/proof"
+)
+
+// manifestMember begins the last line of a file of JSON lines.
+const manifestMember = `{"manifest":`
+
+// jsonWriter writes a record a line, as the API has it in proto-JSON, with the payload as the
+// object that was stored.
+type jsonWriter struct {
+	out io.Writer
+	buf []byte
+}
+
+func (w *jsonWriter) Write(r *Record) error {
+	w.buf = appendLine(w.buf, r)
+	return w.spill(bufferBytes)
+}
+
+func (w *jsonWriter) Close(manifest string) error {
+	w.buf = append(append(append(w.buf, manifestMember...), proof.Quote(manifest)...), "}\n"...)
+	return w.spill(0)
+}
+
+// spill writes what is gathered when it is more than so many bytes.
+func (w *jsonWriter) spill(most int) error {
+	if len(w.buf) <= most {
+		return nil
+	}
+	_, err := w.out.Write(w.buf)
+	w.buf = w.buf[:0]
+	return err
+}
+
+// appendLine appends a record's line with its line feed.
+func appendLine(b []byte, r *Record) []byte {
+	b = appendUUID(append(b, `{"eventId":"`...), r.EventID)
+	b = appendString(append(b, `","eventType":`...), r.Type)
+	b = appendString(append(b, `,"runId":`...), r.RunID)
+	b = appendString(append(b, `,"tenantId":`...), r.TenantID)
+	b = appendString(append(b, `,"projectId":`...), r.ProjectID)
+	b = appendString(append(b, `,"environmentId":`...), r.EnvironmentID)
+	b = appendString(append(b, `,"planId":`...), r.PlanID)
+	b = appendString(append(b, `,"planVersion":`...), r.PlanVersion)
+	b = appendOptional(b, `,"stepId":`, r.StepID)
+	b = strconv.AppendUint(append(b, `,"logicalAttemptId":`...), uint64(r.LogicalAttemptID), 10)
+	b = strconv.AppendUint(append(b, `,"engineAttemptId":`...), uint64(r.EngineAttemptID), 10)
+	b = appendString(append(b, `,"idempotencyKey":`...), r.IdempotencyKey)
+	b = appendTime(append(b, `,"emittedAt":"`...), r.EmittedAt)
+	b = appendOptional(append(b, '"'), `,"emittedBy":`, r.EmittedBy)
+	b = appendOptional(b, `,"causedBySignalId":`, r.CausedBySignalID)
+	b = appendOptional(b, `,"parentEventId":`, r.ParentEventID)
+	b = append(append(b, `,"contractVersion":"`...), r.Contract.String()...)
+	b = strconv.AppendUint(append(b, `","runSeq":"`...), r.RunSeq, 10)
+	b = appendTime(append(b, `","persistedAt":"`...), r.PersistedAt)
+	b = appendHex(append(b, `","payloadDigest":"`...), r.PayloadDigest[:])
+	b = appendHex(append(b, `","recordDigest":"`...), r.RecordDigest[:])
+	b = appendHex(append(b, `","chainDigest":"`...), r.ChainDigest[:])
+	b = appendNames(append(b, `","inherited":[`...), r.Absent, `"`, `,`)
+	b = append(b, ']')
+	if r.ImportedAt != 0 {
+		b = append(appendTime(append(b, `,"importedAt":"`...), r.ImportedAt), '"')
+	}
+	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
+		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
+		// A line cannot hold it as it is, and without its line breaks, or the blanks around it, it
+		// would have another digest.
+		b = base64.StdEncoding.AppendEncode(append(b, `,"payloadJson":"`...), r.Payload)
+		return append(b, "\"}\n"...)
+	}
+	return append(append(append(b, `,"payload":`...), r.Payload...), "}\n"...)
+}
+
+func appendOptional(b []byte, member, text string) []byte {
+	if text == "" {
+		return b
+	}
+	return appendString(append(b, member...), text)
+}
+
+// escaped marks the bytes that a JSON string holds as escapes.
+var escaped = func() (t [256]bool) {
+	for c := range 0x20 {
+		t[c] = true
+	}
+	t['"'], t['\\'] = true, true
+	return t
+}()
+
+// appendString appends a JSON string, as proto-JSON spells it.
+func appendString(b []byte, text string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := range len(text) {
+		if !escaped[text[i]] {
+			continue
+		}
+		b = append(b, text[from:i]...)
+		from = i + 1
+		switch c := text[i]; c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\b':
+			b = append(b, '\\', 'b')
+		case '\f':
+			b = append(b, '\\', 'f')
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(append(b, text[from:]...), '"')
+}

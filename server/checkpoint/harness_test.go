@@ -1,0 +1,251 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/tlog"
+	"pgregory.net/rapid"
+
+	"runlog/audit/proof"
+	"runlog/storage"
+	"runlog/storage/storagetest"
+)
+
+// group are nodes with one log, each of which may believe that it leads.
+type group struct {
+	t     rapid.TB
+	mu    sync.Mutex
+	lives sync.RWMutex
+	index uint64
+	nodes []*member
+	// before is called with each command that a Sealer proposes; an error is answered instead of
+	// proposing it.
+	before func(storage.Command) error
+	// removed are the numbers of nodes that are no members any more.
+	removed map[int]bool
+	// given is called when a key was given.
+	given func()
+	// lose makes answers get lost: the command is applied all the same.
+	lose atomic.Bool
+}
+
+type member struct {
+	g       *group
+	id      string
+	store   *storagetest.Local
+	opts    Options
+	leads   atomic.Bool
+	missing atomic.Bool
+	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
+	silent  atomic.Bool              // it keeps nothing that others give it
+	sealer  *Sealer                  // others read it under lives
+}
+
+var errLost = errors.New("the answer was lost")
+
+// newGroup starts nodes of which the first leads, with their key files in a directory, or in
+// memory. Nothing is signed before it is asked for.
+func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
+	g := &group{t: t}
+	for i := range n {
+		store, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nd := &member{g: g, id: fmt.Sprint("n", i), store: store}
+		nd.opts = Options{
+			FS: vfs.Default, Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
+			Leading: nd.leads.Load, Propose: g.propose, Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
+		}
+		if dir == "" {
+			nd.opts.FS = vfs.NewMem()
+		}
+		for _, c := range change {
+			c(&nd.opts)
+		}
+		g.nodes = append(g.nodes, nd)
+	}
+	g.nodes[0].leads.Store(true)
+	for _, nd := range g.nodes {
+		nd.live(New(nd.opts))
+	}
+	return g
+}
+
+func (g *group) close() {
+	var errs []error
+	for _, nd := range g.nodes {
+		errs = append(errs, nd.sealer.Close()) // which may ask the others
+	}
+	for _, nd := range g.nodes {
+		errs = append(errs, nd.store.Close(), nd.store.Failed())
+	}
+	if err := errors.Join(errs...); err != nil {
+		g.t.Error(err)
+	}
+}
+
+func (g *group) members() (ids []string) {
+	for i, n := range g.nodes {
+		if !g.removed[i] {
+			ids = append(ids, n.id)
+		}
+	}
+	return ids
+}
+
+func (n *member) give(_ context.Context, number uint64, seed []byte, members []string) error {
+	keep := 0
+	for _, other := range n.g.nodes {
+		if other == n {
+			keep++
+		} else if slices.Contains(members, other.id) && !other.silent.Load() {
+			if s := other.asked(); s != nil && s.Keep(number, seed) == nil {
+				keep++
+			}
+		}
+	}
+	if n.g.given != nil {
+		n.g.given()
+	}
+	if keep <= len(members)/2 {
+		return ErrNotGiven
+	}
+	return nil
+}
+
+// asked is what other nodes can ask; nil: nothing.
+func (n *member) asked() *Sealer {
+	n.g.lives.RLock()
+	defer n.g.lives.RUnlock()
+	return n.sealer
+}
+
+// live has others ask another Sealer from now on.
+func (n *member) live(s *Sealer) {
+	n.g.lives.Lock()
+	defer n.g.lives.Unlock()
+	n.sealer = s
+}
+
+func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
+	if seeds := n.seeds.Load(); seeds != nil {
+		for _, seed := range *seeds {
+			if take(seed) {
+				return
+			}
+		}
+		return
+	}
+	for _, other := range n.g.nodes {
+		if other == n {
+			continue
+		}
+		if s := other.asked(); s != nil {
+			if seed, ok := s.Seed(number); ok && take(seed) {
+				return
+			}
+		}
+	}
+}
+
+func (g *group) propose(_ context.Context, c storage.Command) (storage.Outcome, error) {
+	if g.before != nil {
+		if err := g.before(c); err != nil {
+			return storage.Outcome{}, err
+		}
+	}
+	o := g.apply(c)
+	if g.lose.Load() {
+		return storage.Outcome{}, errLost
+	}
+	return o, nil
+}
+
+// apply applies a command everywhere.
+func (g *group) apply(c storage.Command) storage.Outcome {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.index++
+	p := storage.NewProposal(storagetest.Cluster, c.Size())
+	p.Add(c)
+	data := p.Seal(int64(g.index) * int64(time.Second))
+	var out storage.Outcome
+	for _, n := range g.nodes {
+		outcomes, err := n.opts.Store.Apply(g.index, 1, data)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if len(outcomes) > 0 {
+			out = outcomes[0]
+		}
+	}
+	return out
+}
+
+func (g *group) append(runID string, first, n int) {
+	c, err := storage.EncodeAppend(&storage.Append{RunID: runID, Events: storagetest.Events(runID, first, n)})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if o := g.apply(c); o.Err != nil {
+		g.t.Fatal(o.Err)
+	}
+}
+
+// prove proves a run, and verifies what comes.
+func (n *member) prove(runID string, fresh bool) (*Proof, *proof.Checkpoint) {
+	t := n.g.t
+	p, err := n.sealer.Prove(context.Background(), runID, fresh)
+	if err != nil {
+		t.Fatalf("prove %q: %v", runID, err)
+	}
+	c, _, err := proof.OpenCheckpoint(p.Note, p.Keys[len(p.Keys)-1].PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tlog.CheckRecord(p.Path, int64(c.Runs), c.Root, int64(p.Index), p.Leaf.Leaf()); err != nil {
+		t.Fatal(err)
+	}
+	return p, c
+}
+
+// rootNow is the root over runs as the store shows them one by one.
+func rootNow(t rapid.TB, s *storage.Store, runs []string) tlog.Hash {
+	var leaves []tlog.Hash
+	for _, id := range runs {
+		r, err := s.Run(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, headOf(r).Leaf())
+	}
+	return rootOf(leaves)
+}
+
+func streamOf(t *testing.T, s *storage.Store) io.Reader {
+	t.Helper()
+	c, err := s.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(c.Stream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}

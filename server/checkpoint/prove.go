@@ -1,0 +1,85 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"runlog/audit/proof"
+	"runlog/storage"
+)
+
+// Proof ties a run to a signed checkpoint.
+type Proof struct {
+	Leaf  proof.RunHead
+	Index uint64 // of the leaf, from 0
+	Path  []tlog.Hash
+	// Note is the signed checkpoint.
+	Note string
+	// Keys of the cluster, oldest first.
+	Keys []storage.SigningKey
+}
+
+// Prove returns the proof of a run, at the leader. With fresh, it has the run as it is now, or
+// later. The error is *storage.RunNotFoundError, ErrKeyMissing, or what Propose says.
+func (s *Sealer) Prove(ctx context.Context, runID string, fresh bool) (*Proof, error) {
+	for {
+		p, err := s.proveNow(runID, fresh)
+		if err != nil || p != nil {
+			return p, err
+		}
+		if err := s.await(ctx); err != nil {
+			return nil, err
+		}
+		fresh = false // what was made since has the run as it was when this was called, or later
+	}
+}
+
+// proveNow proves a run by the newest checkpoint; nil: another is to be made.
+func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
+	s.newest.Lock()
+	defer s.newest.Unlock()
+	now, err := s.opts.Store.Run(runID)
+	if err != nil {
+		return nil, err
+	}
+	newest := s.newest.sealed
+	if newest == nil {
+		return nil, nil
+	}
+	if fresh {
+		// Who is given the key that signs from now on has no other.
+		if last, err := s.opts.Store.LastSigningKey(); err != nil || last.PublicKey != newest.key {
+			return nil, err
+		}
+	}
+	run, no, err := newest.heads.Run(runID)
+	var missing *storage.RunNotFoundError
+	switch {
+	case errors.As(err, &missing), err == nil && fresh && run.LastSeq != now.LastSeq:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	p := &Proof{Leaf: *headOf(run), Index: no - 1, Note: newest.note}
+	if p.Path, err = s.pathLocked(no - 1); err != nil {
+		return nil, err
+	}
+	if err := tlog.CheckRecord(p.Path, int64(newest.heads.Runs), s.newest.tree.root(), int64(p.Index), p.Leaf.Leaf()); err != nil {
+		return nil, fmt.Errorf("seal: the tree does not fit the store: %w", err)
+	}
+	p.Keys, err = s.opts.Store.SigningKeys()
+	return p, err
+}
+
+func (s *Sealer) pathLocked(leaf uint64) ([]tlog.Hash, error) {
+	for runs, err := range s.newest.sealed.heads.Groups([]uint64{leaf / storage.RunGroup}) {
+		if err != nil {
+			return nil, err
+		}
+		return s.newest.tree.path(leaf, leavesOf(runs)), nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,110 @@
+package decode
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"runlog/proto/contract"
+)
+
+// flatten turns the flat 1.1 events of a body, which is well-formed JSON, into envelopes and leaves
+// all else byte for byte as it is. When one of them cannot be, the error has what is wrong with any
+// part of the body.
+func flatten(body []byte, md protoreflect.MessageDescriptor) ([]byte, *contract.Error) {
+	// Only a body that says so somewhere can hold a flat event.
+	if !bytes.Contains(body, []byte(`"1.1"`)) {
+		return body, nil
+	}
+	f := flattener{}
+	switch trimmed := bytes.TrimSpace(body); md.FullName() {
+	case "runlog.v1.AppendEventsRequest", "runlog.v1.CreateRunRequest":
+		f.events(trimmed, "")
+	case "runlog.v1.BatchAppendRequest":
+		f.array(trimmed, "requests", "", f.events)
+	default:
+		return body, nil
+	}
+	if len(f.bad) == 0 {
+		return f.out, nil
+	}
+	if e := explainJSON(f.out, md); e != nil {
+		f.bad = append(f.bad, e.Violations...)
+	}
+	return nil, contract.NewError(f.bad)
+}
+
+// flattener copies a body to out.
+type flattener struct {
+	faults
+	out []byte
+}
+
+// events copies a request and the events in it.
+func (f *flattener) events(request []byte, path string) {
+	f.array(request, "events", path, f.event)
+}
+
+// array copies an object, and of the array in the member called name each element by copyElement.
+func (f *flattener) array(object []byte, name, path string, copyElement func(element []byte, path string)) {
+	if object[0] != '{' {
+		f.out = append(f.out, object...)
+		return
+	}
+	open := byte('{')
+	for quoted, value := range members(object) {
+		f.out = append(append(append(f.out, open), quoted...), ':')
+		open = ','
+		if value[0] != '[' || unquote(quoted) != name {
+			f.out = append(f.out, value...)
+			continue
+		}
+		f.out = append(f.out, '[')
+		for i, element := range elements(value) {
+			if i > 0 {
+				f.out = append(f.out, ',')
+			}
+			copyElement(element, join(path, name)+"["+strconv.Itoa(i)+"]")
+		}
+		f.out = append(f.out, ']')
+	}
+	if open == '{' {
+		f.out = append(f.out, open)
+	}
+	f.out = append(f.out, '}')
+}
+
+// event copies an event as an envelope. A 2.x event that is at fault goes on as it is: the decoder
+// refuses it too, with all other faults.
+func (f *flattener) event(event []byte, path string) {
+	out, err := contract.NormalizeFlat(event)
+	var own *contract.Error
+	switch {
+	case err == nil:
+		f.out = append(f.out, out...)
+	case !errors.As(err, &own) || event[0] != '{' || !isFlat(event):
+		f.out = append(f.out, event...)
+	default:
+		for _, v := range own.Violations {
+			v.Field = join(path, v.Field)
+			if !f.full() {
+				f.bad = append(f.bad, v)
+			}
+		}
+		f.out = append(f.out, "{}"...)
+	}
+}
+
+// isFlat reports whether an event says that it is of line 1.1, in whose flat form any member is
+// legal.
+func isFlat(event []byte) bool {
+	for quoted, value := range members(event) {
+		name := unquote(quoted)
+		if (name == "contractVersion" || name == "contract_version") && string(value) != "" && unquote(value) == "1.1" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,216 @@
+package decode
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+)
+
+// Guard holds the messages of gRPC services to the limits and gives every one that cannot be taken
+// the contract's words. gRPC by itself answers INTERNAL for what it cannot decode, and has written
+// that answer before an interceptor sees it. So the codec reports no error: the guard puts a frame
+// around the message, where the codec leaves the fault, and answers with it in the service's place.
+type Guard struct {
+	limits Limits
+	encode func(error) error
+	calls  sync.Pool // of *call
+}
+
+// NewGuard makes a guard. encode turns a *contract.Error into a gRPC status.
+func NewGuard(limits Limits, encode func(error) error) *Guard {
+	g := &Guard{limits: limits, encode: encode}
+	g.calls.New = func() any {
+		c := &call{guard: g}
+		// Made once: each would be an allocation of every call.
+		c.decode, c.intercept, c.refuse = c.decodeMessage, c.interceptCall, c.refuseCall
+		return c
+	}
+	return g
+}
+
+// ServerOptions set a gRPC server up for guarded services.
+func (g *Guard) ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)}),
+		grpc.MaxRecvMsgSize(g.limits.Transport()),
+	}
+}
+
+// Register returns the registrar for services that the guard shall stand before. The server behind
+// it must have been made with ServerOptions.
+func (g *Guard) Register(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
+	return registrar{g, server}
+}
+
+type registrar struct {
+	guard  *Guard
+	server grpc.ServiceRegistrar
+}
+
+func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	d := *desc
+	d.Methods, d.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
+	for i := range d.Methods {
+		d.Methods[i].Handler = r.guard.unary(d.Methods[i].Handler)
+	}
+	for i := range d.Streams {
+		d.Streams[i].Handler = r.guard.stream(d.Streams[i].Handler)
+	}
+	r.server.RegisterService(&d, impl)
+}
+
+// frame is what gRPC receives into: a message, the limits that it is held to, and what is wrong
+// with it.
+type frame struct {
+	msg    proto.Message
+	limits Limits
+	most   int // bytes
+	fault  *contract.Error
+	// counted is a fault of what a message holds, and requestID the message's. All others are of
+	// the message.
+	counted   bool
+	requestID string
+}
+
+// frame makes the frame of a call.
+func (g *Guard) frame(ctx context.Context) frame {
+	f := frame{limits: g.limits, most: g.limits.Bytes}
+	// An HTTP body was held to the limit as JSON, and may be larger as proto.
+	if p, ok := peer.FromContext(ctx); ok && p.Addr.Network() == gatewayNetwork {
+		f.most = g.limits.Transport()
+	}
+	return f
+}
+
+// gatewayNetwork is that of the in-memory connection (bufconn) between the HTTP gateway and the
+// gRPC server.
+const gatewayNetwork = "bufconn"
+
+// codec is gRPC's own codec, but for framed messages.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal leaves what is wrong with a framed message in the frame.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if data.Len() > f.most {
+		f.fault = f.limits.TooLarge()
+		return nil
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	f.unmarshal(buf.ReadOnlyData())
+	return nil
+}
+
+func (f *frame) unmarshal(wire []byte) {
+	if f.requestID, f.fault = checkWire(f.msg, wire); f.fault != nil {
+		f.counted = true
+		return
+	}
+	if proto.Unmarshal(wire, f.msg) != nil {
+		f.fault = explainWire(wire, f.msg.ProtoReflect().Descriptor())
+	}
+}
+
+// call is a unary call on its way through the generated handler.
+type call struct {
+	guard *Guard
+	frame frame
+	// receive and interceptor are gRPC's.
+	receive     func(any) error
+	interceptor grpc.UnaryServerInterceptor
+
+	decode    func(any) error
+	intercept grpc.UnaryServerInterceptor
+	refuse    grpc.UnaryHandler
+}
+
+func (g *Guard) unary(handler grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		c := g.calls.Get().(*call)
+		c.receive, c.interceptor = receive, interceptor
+		c.frame = g.frame(ctx)
+		resp, err := handler(srv, ctx, c.decode, c.intercept)
+		c.frame, c.receive, c.interceptor = frame{}, nil, nil
+		g.calls.Put(c)
+		return resp, err
+	}
+}
+
+func (c *call) decodeMessage(m any) error {
+	c.frame.msg = m.(proto.Message)
+	return c.receive(&c.frame)
+}
+
+// interceptCall puts the refusal in the method's place. Interceptors see it as they see any other.
+func (c *call) interceptCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if c.frame.fault != nil {
+		next = c.refuse
+	}
+	if c.interceptor == nil {
+		return next(ctx, req)
+	}
+	return c.interceptor(ctx, req, info, next)
+}
+
+func (c *call) refuseCall(context.Context, any) (any, error) {
+	return nil, c.guard.encode(c.frame.fault)
+}
+
+func (g *Guard) stream(handler grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, ss grpc.ServerStream) error {
+		return handler(srv, &guardedStream{ServerStream: ss, guard: g, frame: g.frame(ss.Context())})
+	}
+}
+
+// guardedStream has one frame for all its messages, of which gRPC receives one at a time.
+type guardedStream struct {
+	grpc.ServerStream
+	guard *Guard
+	frame frame
+}
+
+// RecvMsg returns a *Refusal for a message that cannot be taken. The stream may go on after it.
+func (s *guardedStream) RecvMsg(m any) error {
+	s.frame.msg, s.frame.fault, s.frame.counted, s.frame.requestID = m.(proto.Message), nil, false, ""
+	if err := s.ServerStream.RecvMsg(&s.frame); err != nil {
+		return err
+	}
+	if s.frame.fault == nil {
+		return nil
+	}
+	return &Refusal{Readable: s.frame.counted, RequestID: s.frame.requestID, Err: s.frame.fault, encode: s.guard.encode}
+}
+
+// Refusal is a message of a stream that could not be taken.
+type Refusal struct {
+	Err *contract.Error
+	// Readable is true of a message that was only not decoded because of what it holds, as a
+	// validator would have found. It can be answered like any other, with its RequestID.
+	Readable  bool
+	RequestID string
+
+	encode func(error) error
+}
+
+// Error says what is wrong with the message.
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+// Unwrap returns the fault in the contract's terms.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// GRPCStatus is what gRPC answers when a service returns the refusal as its error.
+func (r *Refusal) GRPCStatus() *status.Status { return status.Convert(r.encode(r.Err)) }

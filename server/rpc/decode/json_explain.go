@@ -1,0 +1,258 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"runlog/proto/contract"
+)
+
+// bodyDepth is how deep messages and payload values may lie in each other in a body: the 64 levels
+// of the contract, and what is around them. Proto takes three levels for one of JSON, so that a
+// deeper one could not be sent on.
+const bodyDepth = 80
+
+// decoder is the one whose refusals are explained.
+var decoder = protojson.UnmarshalOptions{RecursionLimit: bodyDepth}
+
+// JSON decodes a body, which is one JSON object and nothing else, with flat 1.1 events in it
+// or not. What cannot be decoded has every fault named.
+func JSON(body []byte, to proto.Message) *contract.Error {
+	md := to.ProtoReflect().Descriptor()
+	if fault := checkJSON(body, md.FullName()); fault != nil {
+		return fault
+	}
+	// The decoder's own parser takes what is no JSON, such as the number 1e.
+	if !json.Valid(body) {
+		return explainSyntax(body)
+	}
+	text, fault := flatten(body, md)
+	if fault != nil {
+		return fault
+	}
+	err := decoder.Unmarshal(text, to)
+	if err == nil {
+		return nil
+	}
+	if fault := explainJSON(text, md); fault != nil {
+		return fault
+	}
+	return refuse("", "the body is not the JSON of this request: %v", err)
+}
+
+// explainJSON says everything that is wrong with a body that is well-formed and that the decoder
+// has refused. nil: nothing found.
+func explainJSON(body []byte, md protoreflect.MessageDescriptor) *contract.Error {
+	x := jsonExplainer{}
+	x.message(bytes.TrimSpace(body), md, "")
+	if len(x.bad) == 0 {
+		return nil
+	}
+	return contract.NewError(x.bad)
+}
+
+type jsonExplainer struct{ faults }
+
+func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, path string) {
+	if text[0] != '{' {
+		x.fault(path, "wants an object, got %s%s", show(text), arrayHelp(text, md, path))
+		return
+	}
+	// By field, and for a oneof by the field that has it.
+	seen := map[protoreflect.Name]string{}
+	for quoted, value := range members(text) {
+		if x.full() {
+			return
+		}
+		name := unquote(quoted)
+		fd := findField(md, name)
+		if fd == nil {
+			x.unknown(name, md, path)
+			continue
+		}
+		at := join(path, fd.JSONName())
+		if _, twice := seen[fd.Name()]; twice {
+			x.fault(at, "is given twice, which leaves open what is meant: keep one")
+			continue
+		}
+		seen[fd.Name()] = ""
+		if isNull(value) {
+			continue // as if it were absent
+		}
+		if of := fd.ContainingOneof(); of != nil && !of.IsSynthetic() {
+			if other := seen[of.Name()]; other != "" {
+				x.fault(at, "is given beside %s: keep one", other)
+				continue
+			}
+			seen[of.Name()] = fd.JSONName()
+		}
+		x.field(value, fd, at)
+	}
+}
+
+// arrayHelp tells who sends events alone where they go.
+func arrayHelp(text []byte, md protoreflect.MessageDescriptor, path string) string {
+	if path == "" && text[0] == '[' && md.Fields().ByName("events") != nil {
+		return `: put the events into {"events": [...]}`
+	}
+	return ""
+}
+
+// findField takes both spellings that the decoder takes.
+func findField(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if fd := md.Fields().ByJSONName(name); fd != nil {
+		return fd
+	}
+	return md.Fields().ByTextName(name)
+}
+
+// unknown reports a member that is no field.
+func (x *jsonExplainer) unknown(name string, md protoreflect.MessageDescriptor, path string) {
+	at := join(path, showName(name))
+	if near := nearest(name, md.Fields()); near != nil {
+		x.fault(at, "is not a field: did you mean %s?", spellings(near))
+		return
+	}
+	if md.FullName() == "runlog.v1.EventWrite" {
+		x.fault(at, "%s", contract.StrangerHelp(name))
+		return
+	}
+	var known []string
+	for i := range md.Fields().Len() {
+		known = append(known, md.Fields().Get(i).JSONName())
+	}
+	x.fault(at, "is not a field; there are %s (lowerCamel or, as in the .proto files, snake_case)", strings.Join(known, ", "))
+}
+
+// field explains the value of a field; at is its path.
+func (x *jsonExplainer) field(value []byte, fd protoreflect.FieldDescriptor, at string) {
+	switch {
+	case fd.IsList():
+		if value[0] != '[' {
+			x.fault(at, "wants an array, got %s", show(value))
+			return
+		}
+		for i, element := range elements(value) {
+			if x.full() {
+				return
+			}
+			x.single(element, fd, at+"["+strconv.Itoa(i)+"]")
+		}
+	case fd.IsMap():
+		if value[0] != '{' {
+			x.fault(at, "wants an object, got %s", show(value))
+			return
+		}
+		seen := map[string]bool{}
+		for quoted, element := range members(value) {
+			if x.full() {
+				return
+			}
+			name := unquote(quoted)
+			if seen[name] {
+				x.fault(join(at, showName(name)), "is given twice: keep one")
+			}
+			seen[name] = true
+			x.single(element, fd, join(at, showName(name)))
+		}
+	default:
+		x.single(value, fd, at)
+	}
+}
+
+// single explains one value: a message by its members, anything else as a whole. fd may be a list
+// or a map whose element it is.
+func (x *jsonExplainer) single(value []byte, fd protoreflect.FieldDescriptor, at string) {
+	md := leafOf(fd).Message()
+	switch {
+	case md != nil && !isWellKnown(md):
+		x.message(value, md, at)
+	case md != nil && md.FullName() == "google.protobuf.Struct" && value[0] == '{':
+		x.object(value, at, 1)
+	case !accepts(value, fd):
+		x.fault(at, "%s", valueHelp(value, leafOf(fd)))
+	}
+}
+
+// leafOf is the field that tells the type of one value.
+func leafOf(fd protoreflect.FieldDescriptor) protoreflect.FieldDescriptor {
+	if fd.IsMap() {
+		return fd.MapValue()
+	}
+	return fd
+}
+
+// accepts asks the decoder about one value.
+func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
+	open, end := `{"`+fd.JSONName()+`":`, "}"
+	switch {
+	case fd.IsList():
+		open, end = open+"[", "]}"
+	case fd.IsMap():
+		open, end = open+`{"":`, "}}"
+	}
+	text := append(append([]byte(open), value...), end...)
+	return decoder.Unmarshal(text, newMessage(fd.ContainingMessage())) == nil
+}
+
+// object explains what a payload holds. Its paths are JSON Pointers, as the validator's.
+func (x *jsonExplainer) object(value []byte, at string, depth int) {
+	seen := map[string]bool{}
+	for quoted, member := range members(value) {
+		if x.full() {
+			return
+		}
+		name := unquote(quoted)
+		to := inner(at, pointerEscapes.Replace(showName(name)))
+		if !isText(quoted) {
+			x.fault(to, "has a name that %s", textHelp(quoted))
+		}
+		if seen[name] {
+			x.fault(to, "is given twice, which leaves open what is meant: keep one")
+		}
+		seen[name] = true
+		x.value(member, to, depth)
+	}
+}
+
+func (x *jsonExplainer) value(value []byte, at string, depth int) {
+	switch c := value[0]; {
+	case x.full():
+	case (c == '{' || c == '[') && depth == contract.MaxDepth:
+		x.fault(at, "is nested deeper than %d levels", contract.MaxDepth)
+	case c == '{':
+		x.object(value, at, depth+1)
+	case c == '[':
+		for i, element := range elements(value) {
+			x.value(element, inner(at, strconv.Itoa(i)), depth+1)
+		}
+	case c == '"':
+		if !isText(value) {
+			x.fault(at, "%s", textHelp(value))
+		}
+	case c == '-' || '0' <= c && c <= '9':
+		if _, err := strconv.ParseFloat(string(value), 64); err != nil {
+			x.fault(at, "%s is beyond what a double holds: send it as a string", show(value))
+		}
+	}
+}
+
+// inner goes a step into a payload. Steps that would make a path of no use are left out.
+func inner(at, step string) string {
+	const most = 256
+	if len(at)+len(step) > most {
+		return at
+	}
+	return at + "/" + step
+}
+
+// pointerEscapes turns a member's name into a step of a JSON Pointer (RFC 6901).
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+func isNull(value []byte) bool { return string(value) == "null" }

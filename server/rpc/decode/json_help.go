@@ -1,0 +1,192 @@
+package decode
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"runlog/proto/contract"
+)
+
+// shownBytes is how much of a value a message repeats.
+const shownBytes = 40
+
+// valueHelp says what a field wants instead of a value.
+func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		if value[0] == '"' {
+			return textHelp(value)
+		}
+		return "wants a string, got " + show(value)
+	case protoreflect.BytesKind:
+		help := "wants bytes in base64, got " + show(value)
+		if fd.Name() == "payload_json" {
+			help += "; over HTTP write the payload as a JSON object under payload"
+		}
+		return help
+	case protoreflect.MessageKind:
+		switch fd.Message().FullName() {
+		case "google.protobuf.Timestamp":
+			text := ""
+			if value[0] == '"' {
+				text = unquote(value)
+			}
+			return timeHelp(text) + "; got " + show(value)
+		case "google.protobuf.Struct":
+			return "must be a JSON object, got " + show(value)
+		}
+	}
+	return scalarHelp(fd) + ", got " + show(value)
+}
+
+// scalarHelp says what a field of a scalar kind wants.
+func scalarHelp(fd protoreflect.FieldDescriptor) string {
+	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		return "wants true or false"
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		return "wants an integer from -2147483648 to 2147483647"
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		return "wants an integer from -9223372036854775808 to 9223372036854775807"
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		return "wants an integer from 0 to 4294967295"
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return "wants an integer from 0 to 18446744073709551615"
+	case protoreflect.EnumKind:
+		return "wants one of " + strings.Join(enumNames(fd.Enum()), ", ")
+	default:
+		return fmt.Sprintf("wants a %s", fd.Kind())
+	}
+}
+
+// enumNames leaves out the value that stands for none.
+func enumNames(ed protoreflect.EnumDescriptor) []string {
+	var names []string
+	for i := range ed.Values().Len() {
+		if name := string(ed.Values().Get(i).Name()); !strings.HasSuffix(name, "_UNSPECIFIED") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var (
+	dateTime   = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?$`)
+	leapTime   = regexp.MustCompile(`^[^:]*:\d\d:60`)
+	tooPrecise = regexp.MustCompile(`\.\d{10,}`)
+)
+
+// timeHelp says what is wrong with a text that should be a time.
+func timeHelp(text string) string {
+	const form = "wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z"
+	hint := ""
+	switch {
+	case !dateTime.MatchString(text):
+	case leapTime.MatchString(text):
+		hint = "; a leap second has no place in it: send the second before or after"
+	case tooPrecise.MatchString(text):
+		hint = ", with at most nine digits after the point"
+	case strings.ContainsAny(text, "tz "):
+		hint = ", with a capital T and Z"
+	case strings.HasSuffix(text, "Z") || strings.ContainsAny(text[len("2026-02-11T10:30:00"):], "+-"):
+		hint = ", on a day and at a time that there are, from year 1 to 9999"
+	default:
+		hint = ", with Z or an offset from UTC"
+	}
+	return form + hint
+}
+
+// isText asks the decoder whether a quoted string is Unicode text.
+func isText(quoted []byte) bool {
+	return decoder.Unmarshal(quoted, new(wrapperspb.StringValue)) == nil
+}
+
+// textHelp says what is wrong with a quoted string.
+func textHelp(quoted []byte) string {
+	if !utf8.Valid(quoted) {
+		return "is not valid UTF-8"
+	}
+	return "escapes half of a surrogate pair, which is not Unicode text"
+}
+
+// show repeats a value in short.
+func show(value []byte) string {
+	switch value[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return contract.Quote(unquote(value))
+	}
+	if len(value) > shownBytes {
+		return string(value[:shownBytes]) + "…"
+	}
+	return string(value)
+}
+
+// showName makes a step of a path of a member's name, whatever that is.
+func showName(name string) string {
+	if len(name) > shownBytes || contract.TextFault(name) != "" {
+		return contract.Quote(name)
+	}
+	return name
+}
+
+// spellings tells both ways to write a field.
+func spellings(fd protoreflect.FieldDescriptor) string {
+	if fd.JSONName() == string(fd.Name()) {
+		return strconv.Quote(fd.JSONName())
+	}
+	return fmt.Sprintf("%q (or %q)", fd.JSONName(), fd.Name())
+}
+
+// nearest returns the field that a name seems to mean: the same but for letter case, separators and
+// two typing errors.
+func nearest(name string, fields protoreflect.FieldDescriptors) protoreflect.FieldDescriptor {
+	const most = 2
+	var found protoreflect.FieldDescriptor
+	best := most + 1
+	name = plainName(name)
+	if len(name) > 64 { // longer than any field, by more than typing errors
+		return nil
+	}
+	for i := range fields.Len() {
+		field := plainName(fields.Get(i).JSONName())
+		// Of a short name two errors leave nothing that could be recognised.
+		if d := distance(name, field); d < best && 3*d <= len(field) {
+			found, best = fields.Get(i), d
+		}
+	}
+	return found
+}
+
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
+
+func plainName(name string) string { return strings.ToLower(separators.Replace(name)) }
+
+// distance is Levenshtein's: how many bytes to add, drop or change make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

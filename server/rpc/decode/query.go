@@ -1,0 +1,136 @@
+package decode
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"runlog/proto/contract"
+)
+
+// Query is grpc-gateway's parser of query parameters, but for one thing: it refuses those that a
+// request does not have, or has in its path. Ignored, a mistyped filter would answer with more than
+// was asked for.
+type Query struct{ known runtime.DefaultQueryParser }
+
+var _ runtime.QueryParameterParser = Query{}
+
+// Parse sets the fields of m.
+func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleArray) error {
+	for name := range values {
+		field := parameter(m.ProtoReflect().Descriptor(), name)
+		if field == nil || path.HasCommonPrefix([]string{string(field.Name())}) {
+			return fmt.Errorf("%q is no parameter of this call; GET /openapi.json lists them", name)
+		}
+		if spelledTwice(name, field, values) {
+			return fmt.Errorf("%q is given in two spellings", name)
+		}
+	}
+	return q.known.Parse(m, values, path)
+}
+
+// parameter returns the field that a parameter sets, which is one of the request itself; nil when
+// there is none.
+func parameter(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	fd := findField(md, name)
+	if fd == nil || fd.IsMap() || fd.Message() != nil && !isWellKnown(fd.Message()) {
+		return nil
+	}
+	return fd
+}
+
+// spelledTwice reports whether a field is set by two parameters, of which the parser would take
+// either.
+func spelledTwice(name string, field protoreflect.FieldDescriptor, values url.Values) bool {
+	other := string(field.Name())
+	return name != other && values.Has(other)
+}
+
+// ExplainQuery says everything that is wrong with a query that the parser has refused. pattern is
+// the route, such as "/v1/runs/{run_id}". nil: nothing found.
+func ExplainQuery(rawQuery string, md protoreflect.MessageDescriptor, pattern string) *contract.Error {
+	x := faults{}
+	values := x.split(rawQuery)
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if fd := parameter(md, name); fd != nil && spelledTwice(name, fd, values) {
+			x.fault(fd.JSONName(), "is given as %q too: keep one", fd.Name())
+			continue
+		}
+		x.parameter(name, values[name], md, pattern)
+	}
+	if len(x.bad) == 0 {
+		return nil
+	}
+	return contract.NewError(x.bad)
+}
+
+// RefuseQuery refuses parameters where a call reads none; nil when there are none.
+func RefuseQuery(rawQuery string) *contract.Error {
+	if rawQuery == "" {
+		return nil
+	}
+	x := faults{}
+	for part := range strings.SplitSeq(rawQuery, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		x.fault(showName(name), "is a query parameter, which this call does not read: put it into the JSON body")
+	}
+	return contract.NewError(x.bad)
+}
+
+// split takes a query apart, one parameter after the other.
+func (f *faults) split(rawQuery string) url.Values {
+	values := url.Values{}
+	for part := range strings.SplitSeq(rawQuery, "&") {
+		one, err := url.ParseQuery(part)
+		if err != nil {
+			f.fault(showName(part), "is not a well-formed parameter: %s", strings.TrimPrefix(err.Error(), "invalid "))
+			continue
+		}
+		for name, texts := range one {
+			values[name] = append(values[name], texts...)
+		}
+	}
+	return values
+}
+
+func (f *faults) parameter(name string, texts []string, md protoreflect.MessageDescriptor, pattern string) {
+	fd := parameter(md, name)
+	switch {
+	case fd == nil:
+		help := "GET /openapi.json lists them"
+		if near := nearest(name, md.Fields()); near != nil && parameter(md, near.JSONName()) != nil {
+			help = "did you mean " + spellings(near) + "?"
+		}
+		f.fault(showName(name), "is no parameter of this call; %s", help)
+	case strings.Contains(pattern, "{"+string(fd.Name())+"}"):
+		f.fault(fd.JSONName(), "is part of the path: remove the parameter")
+	case !fd.IsList() && len(texts) > 1:
+		f.fault(fd.JSONName(), "is given %d times, which leaves open what is meant: keep one", len(texts))
+	default:
+		for _, text := range texts {
+			one := url.Values{string(fd.Name()): {text}}
+			if new(runtime.DefaultQueryParser).Parse(newMessage(md), one, utilities.NewDoubleArray(nil)) != nil {
+				f.fault(fd.JSONName(), "%s", parameterHelp(text, fd))
+			}
+		}
+	}
+}
+
+// parameterHelp says what a parameter wants instead of a text.
+func parameterHelp(text string, fd protoreflect.FieldDescriptor) string {
+	if fd.Message() != nil && fd.Message().FullName() == "google.protobuf.Timestamp" {
+		return timeHelp(text) + "; got " + contract.Quote(text)
+	}
+	return scalarHelp(fd) + ", got " + contract.Quote(text)
+}

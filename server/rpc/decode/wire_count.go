@@ -1,0 +1,172 @@
+package decode
+
+import (
+	"iter"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Field numbers of what repeats. A test holds them to the descriptors.
+const (
+	fieldEvents    = 2 // of AppendEventsRequest and of CreateRunRequest
+	fieldRequestID = 4 // of AppendEventsRequest
+	fieldRequests  = 1 // of BatchAppendRequest
+	fieldPayload   = 19
+
+	fieldStructFields = 1
+	fieldEntryValue   = 2
+	fieldValueStruct  = 5
+	fieldValueList    = 6
+	fieldListValues   = 1
+)
+
+// deepest is how far the values of a Struct are followed. The contract takes 64 levels; what is
+// further down than this is refused unseen.
+const deepest = 100
+
+// smallWire is what a message may have without being counted: decoded, it takes 10 MB at most, and
+// the validator counts it then.
+const smallWire = 64 << 10
+
+// checkWire counts what a message would make before it is decoded. Of a request that has too many
+// events the requestID comes along, so that a stream can answer for it.
+func checkWire(m proto.Message, wire []byte) (requestID string, fault *contract.Error) {
+	if len(wire) <= smallWire {
+		return "", nil
+	}
+	t := tally{values: -1}
+	if len(wire) > 2*maxValues {
+		t.values = 0
+	}
+	switch m.(type) {
+	case *runlogv1.AppendEventsRequest, *runlogv1.CreateRunRequest:
+		t.request(wire)
+		if t.events > contract.MaxEvents {
+			fault = contract.WrongCount(t.events)
+		}
+	case *runlogv1.BatchAppendRequest:
+		for field, request := range lengthened(wire) {
+			if field == fieldRequests {
+				t.requests++
+				t.request(request)
+			}
+		}
+		if t.requests > 0 {
+			fault = CheckBatch(t.requests, t.events)
+		}
+		t.requestID = nil
+	default:
+		return "", nil
+	}
+	if fault == nil && t.values > maxValues {
+		fault = tooManyValues()
+	}
+	if fault != nil && contract.TextFault(string(t.requestID)) == "" {
+		requestID = string(t.requestID)
+	}
+	return requestID, fault
+}
+
+// tally counts. What is malformed ends a count; the decoder finds it too, and no later.
+type tally struct {
+	requests, events int
+	values           int // -1: not counted
+	requestID        []byte
+}
+
+func (t *tally) request(wire []byte) {
+	for field, content := range lengthened(wire) {
+		switch field {
+		case fieldEvents:
+			t.events++
+			if t.values >= 0 {
+				t.event(content)
+			}
+		case fieldRequestID:
+			t.requestID = content
+		}
+	}
+}
+
+func (t *tally) event(wire []byte) {
+	for field, payload := range lengthened(wire) {
+		if field == fieldPayload {
+			t.structure(payload, 1)
+		}
+	}
+}
+
+func (t *tally) structure(wire []byte, depth int) {
+	for field, entry := range lengthened(wire) {
+		if field != fieldStructFields {
+			continue
+		}
+		t.values++
+		for field, value := range lengthened(entry) {
+			if field == fieldEntryValue {
+				t.value(value, depth)
+			}
+		}
+	}
+}
+
+func (t *tally) value(wire []byte, depth int) {
+	for field, content := range lengthened(wire) {
+		switch {
+		case field != fieldValueStruct && field != fieldValueList:
+		case depth == deepest:
+			t.values += len(content) // no fewer than there can be
+		case field == fieldValueStruct:
+			t.structure(content, depth+1)
+		default:
+			t.list(content, depth+1)
+		}
+	}
+}
+
+func (t *tally) list(wire []byte, depth int) {
+	for field, element := range lengthened(wire) {
+		if field == fieldListValues {
+			t.values++
+			t.value(element, depth)
+		}
+	}
+}
+
+// lengthened yields the fields that have a length, in order, until the message ends or is
+// malformed.
+func lengthened(wire []byte) iter.Seq2[protowire.Number, []byte] {
+	return func(yield func(field protowire.Number, content []byte) bool) {
+		for len(wire) > 0 {
+			// Most fields have a tag and a length of one byte each. protowire takes twice as long
+			// for these.
+			if len(wire) > 1 && wire[0] < 0x80 && wire[0]&7 == byte(protowire.BytesType) && int(wire[1]) <= min(0x7f, len(wire)-2) && wire[0] > 7 {
+				end := 2 + int(wire[1])
+				if !yield(protowire.Number(wire[0]>>3), wire[2:end]) {
+					return
+				}
+				wire = wire[end:]
+				continue
+			}
+			field, kind, n := protowire.ConsumeTag(wire)
+			if n < 0 {
+				return
+			}
+			length := protowire.ConsumeFieldValue(field, kind, wire[n:])
+			if length < 0 {
+				return
+			}
+			if kind == protowire.BytesType {
+				content, _ := protowire.ConsumeBytes(wire[n:])
+				if !yield(field, content) {
+					return
+				}
+			}
+			wire = wire[n+length:]
+		}
+	}
+}

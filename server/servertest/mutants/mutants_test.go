@@ -1,0 +1,236 @@
+package mutants
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"runlog/server/servertest/sim"
+)
+
+var (
+	which   = flag.String("mutants", "no-fsync,batch-half-stored", "which mutants must be found, by name; all: all of them")
+	timeout = flag.Duration("mutants.time", time.Minute, "how much processor time each may take to be found")
+	table   = flag.String("mutants.table", "", "a file for the table of what found what")
+)
+
+func moduleDirs(t *testing.T) Dirs {
+	t.Helper()
+	dirs := Dirs{"": "../../.."}
+	var err error
+	if dirs[""], err = filepath.Abs(dirs[""]); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Modules() {
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", m).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs[m] = strings.TrimSpace(string(out))
+	}
+	return dirs
+}
+
+// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be
+// Go.
+func TestTable(t *testing.T) {
+	dirs := moduleDirs(t)
+	names := map[string]bool{}
+	for _, m := range All() {
+		if m.Name == "" || m.Breaks == "" || m.What == "" || len(m.Edits) == 0 || names[m.Name] {
+			t.Errorf("mutant %q says too little, or there are two of that name", m.Name)
+		}
+		names[m.Name] = true
+		for _, kind := range m.Faults {
+			if !slices.Contains(sim.Kinds(), sim.Kind(kind)) {
+				t.Errorf("%s: there are no faults of kind %q", m.Name, kind)
+			}
+		}
+		for _, edits := range [][]Edit{m.Edits, m.Control} {
+			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
+				t.Errorf("%s: %v", m.Name, err)
+			}
+		}
+	}
+	if len(names) < 18 {
+		t.Errorf("%d mutants, want 18 at least", len(names))
+	}
+}
+
+// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and
+// wants nothing to be found.
+func TestFound(t *testing.T) {
+	dirs := moduleDirs(t)
+	var rows []row
+	for _, m := range All() {
+		if *which != "all" && !slices.Contains(strings.Split(*which, ","), m.Name) {
+			continue
+		}
+		t.Run(m.Name, func(t *testing.T) {
+			r := run(t, build(t, dirs, m.Edits), &m, *timeout)
+			rows = append(rows, row{m.Name, r})
+			if r.Found == "" {
+				t.Errorf("not found: %s", r)
+			}
+			t.Log(r)
+			if len(m.Control) > 0 && r.Found != "" {
+				// Where processes are held up, writes may take long (I10).
+				if c := run(t, build(t, dirs, m.Control), &m, r.took()); c.Found != "" && c.Found != "I10" {
+					t.Errorf("without the bug: %s", c)
+				}
+			}
+		})
+	}
+	t.Run("control", func(t *testing.T) {
+		longest := 10 * time.Second
+		if *which == "all" {
+			longest = *timeout
+		}
+		for _, r := range rows {
+			longest = max(longest, r.took())
+		}
+		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
+		rows = append(rows, row{"none", c})
+		if c.Found != "" {
+			t.Errorf("found something where there is no mutant: %s", c)
+		}
+	})
+	write(t, rows)
+}
+
+// build builds this package's tests, TestTrial among them, with edits.
+func build(t *testing.T, dirs Dirs, edits []Edit) string {
+	t.Helper()
+	dir := t.TempDir()
+	args, err := Arguments(dir, dirs, edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "trial.test")
+	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, args...)
+	cmd := exec.Command("go", append(args, ".")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// run lets a binary live seed after seed until something is found, or its time is over.
+func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
+	t.Helper()
+	sum := &trial{Seen: map[string]int{}}
+	for _, seed := range slices.Concat(m.Seeds, m.Seeds) {
+		if sum.take(process(t, binary, m, seed, 0)); sum.Found != "" {
+			return sum
+		}
+	}
+	for sum.Seed = 0; sum.Found == "" && sum.took() < atMost; {
+		sum.take(process(t, binary, m, sum.Seed+1, atMost-sum.took()))
+	}
+	return sum
+}
+
+// take takes in what came of later seeds.
+func (r *trial) take(later *trial) {
+	r.Seed, r.Found, r.Detail = later.Seed, later.Found, later.Detail
+	r.Seconds, r.PowerLosses = r.Seconds+later.Seconds, r.PowerLosses+later.PowerLosses
+	for what, n := range later.Seen {
+		r.Seen[what] += n
+	}
+}
+
+// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end
+// before, for no reason of the world's.
+func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
+		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
+		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
+	// as make sim does
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	r := &trial{Seed: seed - 1}
+	for line := range strings.Lines(stdout.String()) {
+		if _, text, ok := strings.Cut(line, trialPrefix); ok {
+			if err := json.Unmarshal([]byte(text), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	if err == nil && r.Seen == nil {
+		t.Fatal("a trial has said nothing")
+	}
+	if err == nil || r.Found != "" {
+		return r
+	}
+	// It died in the seed behind the last that it told of, or while that bubble ended.
+	if said := stdout.String() + stderr.String(); !leaked(said) {
+		r.Found, r.Detail = "panic", firstPanic(said)
+		r.Seed++
+	}
+	return r
+}
+
+// leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot
+// when it shut down, and nothing else: a process would have ended with them.
+func leaked(out string) bool {
+	_, stacks, ended := strings.Cut(out, "main bubble goroutine has exited but blocked goroutines remain")
+	if !ended {
+		return false
+	}
+	for stack := range strings.SplitSeq(stacks, "\n\n") {
+		if head, _, _ := strings.Cut(stack, "\n"); strings.Contains(head, "synctest bubble") &&
+			!strings.Contains(stack, "raft.(*deferError).Error") {
+			return false
+		}
+	}
+	return true
+}
+
+func firstPanic(out string) string {
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return out
+}
+
+type row struct {
+	name string
+	*trial
+}
+
+// write writes the table of what found what.
+func write(t *testing.T, rows []row) {
+	t.Helper()
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "mutant\tfound by\tseed\tseconds\tpower losses\tdetail")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%.1f\t%d\t%s\n", r.name, r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+	if *table != "" {
+		if err := os.WriteFile(*table, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,320 @@
+//go:build unix
+
+package procs
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/history"
+	"runlog/server/servertest/workload"
+)
+
+// Patience is how long a test waits for what must happen: a machine may do much else.
+const Patience = 90 * time.Second
+
+// Election is the election timeout of the nodes.
+const Election = 300 * time.Millisecond
+
+// Options of a cluster.
+type Options struct {
+	// Binary is the command runlog, of which the nodes are processes.
+	Binary string
+	// Nodes in it. Default: 3.
+	Nodes int
+	// Seed of what the clients draw.
+	Seed uint64
+	// Network has the nodes' namespaces; nil: all are on loopback.
+	Network *Network
+	// RunLives is how long a run is appended to. Default: 5 s.
+	RunLives time.Duration
+	// Pad is the most that an event's payload is padded by, in bytes; 0: the workload's own.
+	Pad int
+	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look
+	// for it before they are started.
+	Before *history.History
+	// Flags are given to every node.
+	Flags []string
+	// Keep the data of a cluster whose test has failed, beside logs and history.
+	Keep bool
+}
+
+// Cluster is a cluster of processes, and the clients that use it.
+type Cluster struct {
+	t       testing.TB
+	opts    Options
+	dir     string
+	nodes   []*Node
+	clients *workload.Clients
+	stop    func() // ends the clients' work; nil: they have stopped
+	// finals are what the nodes had when they were asked last.
+	finals []*history.Final
+}
+
+// New makes a cluster that is not started. When the test ends, so do its processes; when it has
+// failed, it shows what they said, and keeps what is needed to see why.
+func New(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if opts.Nodes == 0 {
+		opts.Nodes = 3
+	}
+	if opts.RunLives == 0 {
+		opts.RunLives = 5 * time.Second
+	}
+	dir, err := os.MkdirTemp("", "runlog-procs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{t: t, opts: opts, dir: dir}
+	t.Cleanup(c.end)
+	var names, join []string
+	for i := range opts.Nodes {
+		n := c.newNode(i)
+		c.nodes = append(c.nodes, n)
+		names, join = append(names, n.Name), append(join, n.raft)
+	}
+	for _, n := range c.nodes {
+		n.flags = opts.Flags
+		if opts.Nodes > 1 {
+			n.flags = append([]string{"--bootstrap-expect", fmt.Sprint(opts.Nodes), "--join", strings.Join(join, ",")}, opts.Flags...)
+		}
+	}
+	c.clients = workload.New(workload.Options{
+		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: opts.RunLives, Pad: opts.Pad, Broken: t.Errorf,
+		Dial: c.dial, Before: opts.Before,
+	})
+	return c
+}
+
+// newNode gives a node its addresses, which stay when it is started again.
+func (c *Cluster) newNode(i int) *Node {
+	c.t.Helper()
+	n := &Node{c: c, Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), Binary: c.opts.Binary}
+	if net := c.opts.Network; net != nil {
+		at := net.clientIP(i)
+		n.space = net.space(i)
+		n.grpc, n.http, n.admin, n.raft = at+":7410", at+":7411", at+":7412", net.peerIP(i)+":7413"
+		return n
+	}
+	at := freePorts(c.t, 4)
+	n.grpc, n.http, n.admin, n.raft = at[0], at[1], at[2], at[3]
+	return n
+}
+
+// Start starts all nodes and waits until they serve.
+func (c *Cluster) Start() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.Start()
+	}
+	c.Ready()
+}
+
+// Ready waits until all nodes serve, and have what the leader has.
+func (c *Cluster) Ready() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.Ready()
+	}
+}
+
+// Nodes returns the nodes, in their order.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Work puts clients to work until Settle.
+func (c *Cluster) Work(clients int) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	wait, err := c.clients.Hire(ctx, clients)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	before := c.stop
+	c.stop = func() {
+		cancel()
+		wait()
+		if before != nil {
+			before()
+		}
+	}
+}
+
+// AwaitAck waits until n more appends have been acknowledged.
+func (c *Cluster) AwaitAck(n int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for range n {
+		if err := c.clients.AwaitAck(ctx); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// Settle demands that an append succeeds now that everything is mended, stops the clients, waits
+// until all nodes have everything, and holds what the clients saw to it.
+func (c *Cluster) Settle() *history.Report {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	if err := c.clients.Probe(ctx); err != nil {
+		c.t.Fatalf("%s: %v", history.Progress, err)
+	}
+	c.rest()
+	c.Ready()
+	r, err := c.check(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// check holds what the clients saw to what the nodes have. Clients must have stopped.
+func (c *Cluster) check(ctx context.Context) (*history.Report, error) {
+	c.t.Helper()
+	finals, err := c.clients.Finals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.finals = finals
+	r := c.clients.Check(finals)
+	if !r.OK() {
+		c.keepHistory()
+		c.t.Errorf("%s", r)
+	}
+	if r.Counts["events acknowledged"] == 0 {
+		c.t.Error("no event was acknowledged: the test proved nothing")
+	}
+	return r, nil
+}
+
+// rest stops the clients.
+func (c *Cluster) rest() {
+	if c.stop != nil {
+		c.stop()
+		c.stop = nil
+	}
+}
+
+// Leader waits until one of the nodes leads, other than those that are left out.
+func (c *Cluster) Leader(without ...*Node) *Node {
+	c.t.Helper()
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if n := c.leads(without...); n != nil {
+			return n
+		}
+	}
+	c.t.Fatal("nobody leads")
+	return nil
+}
+
+// leads returns who says now that it leads; nil: nobody.
+func (c *Cluster) leads(without ...*Node) *Node {
+	for _, n := range c.nodes {
+		left := false
+		for _, w := range without {
+			left = left || w == n
+		}
+		if !left && n.leads() {
+			return n
+		}
+	}
+	return nil
+}
+
+// Transfer asks the leader to hand the leadership over; to nil: to whomever it likes.
+func (c *Cluster) Transfer(to *Node) error {
+	conn, err := c.dial("operator", c.index(c.Leader()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	req := &runlogv1.TransferLeadershipRequest{}
+	if to != nil {
+		req.NodeId = to.Name
+	}
+	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, req)
+	return err
+}
+
+func (c *Cluster) index(n *Node) int {
+	for i := range c.nodes {
+		if c.nodes[i] == n {
+			return i
+		}
+	}
+	return -1
+}
+
+// end ends all processes, and tells of a failure what there is to tell.
+func (c *Cluster) end() {
+	c.rest()
+	for _, n := range c.nodes {
+		n.Kill()
+	}
+	if !c.t.Failed() {
+		_ = os.RemoveAll(c.dir)
+		return
+	}
+	for _, n := range c.nodes {
+		const shown = 3000
+		text, _ := os.ReadFile(n.logFile())
+		c.t.Logf("%s said last:\n%s", n.Name, text[max(0, len(text)-shown):])
+	}
+	if !c.opts.Keep {
+		for _, n := range c.nodes {
+			_ = os.RemoveAll(n.Dir)
+		}
+	}
+	c.t.Logf("logs are in %s", c.dir)
+}
+
+// keepHistory writes what the clients saw, and what the nodes have, beside the logs.
+func (c *Cluster) keepHistory() {
+	f, err := os.Create(filepath.Join(c.dir, "history.jsonl"))
+	if err == nil {
+		err = history.Encode(f, c.clients.History(), c.finals...)
+		_ = f.Close()
+	}
+	if err != nil {
+		c.t.Errorf("the history is not kept: %v", err)
+	}
+}
+
+// portsTaken are those that nodes of this process's tests have.
+var portsTaken sync.Map
+
+// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel
+// gives to connections: a node that is started again must get its own back.
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var addresses []string
+	for tries := 0; len(addresses) < n; tries++ {
+		address := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
+		if _, taken := portsTaken.LoadOrStore(address, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			err = l.Close()
+		}
+		switch {
+		case err == nil:
+			addresses = append(addresses, address)
+		case tries > 1000:
+			t.Fatal(err)
+		}
+	}
+	return addresses
+}

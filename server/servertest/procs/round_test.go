@@ -1,0 +1,199 @@
+//go:build unix
+
+package procs
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/server/servertest/history"
+)
+
+var (
+	binaryFlag = flag.String("procs.binary", "", "the command runlog; empty: it is built")
+	seedFlag   = flag.Uint64("procs.seed", 1, "the first seed of TestRounds")
+	seedsFlag  = flag.Int("procs.seeds", 1, "how many seeds TestRounds plays")
+	timeFlag   = flag.Duration("procs.time", 0, "TestRounds begins no round after so long; 0: it plays all seeds")
+	faultsFlag = flag.Int("procs.faults", 0, "faults of a round; 0: each kind once")
+	everyFlag  = flag.Duration("procs.every", 400*time.Millisecond, "mean time between two faults")
+	keepFlag   = flag.Bool("procs.keep", false, "keep the data of a cluster whose test has failed")
+)
+
+// source is the module that is tested.
+const source = "../../.."
+
+// built holds what was built for this run of the tests.
+var built struct {
+	sync.Mutex
+	dir  string
+	path map[string]string // by version
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// binaryOf returns the command runlog of a source that says that it is version, built once.
+func binaryOf(t *testing.T, source, version string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "runlog-procs-bin-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.dir, built.path = dir, map[string]string{}
+	}
+	if path := built.path[version]; path != "" {
+		return path
+	}
+	path := filepath.Join(built.dir, "runlog-"+version)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := Build(ctx, source, path, version); err != nil {
+		t.Fatal(err)
+	}
+	built.path[version] = path
+	return path
+}
+
+// binary returns the command that is tested.
+func binary(t *testing.T) string {
+	t.Helper()
+	if *binaryFlag != "" {
+		return *binaryFlag
+	}
+	return binaryOf(t, source, "tested")
+}
+
+// newCluster makes a cluster of the command that is tested, and starts it.
+func newCluster(t *testing.T, opts Options) *Cluster {
+	t.Helper()
+	opts.Binary, opts.Keep = binary(t), *keepFlag
+	c := New(t, opts)
+	c.Start()
+	return c
+}
+
+// totals are what rounds came to.
+type totals struct {
+	happened map[Kind]int
+	counts   map[string]int
+	rounds   int
+}
+
+func (s *totals) add(happened map[Kind]int, r *history.Report) {
+	s.rounds++
+	for k, n := range happened {
+		s.happened[k] += n
+	}
+	for k, n := range r.Counts {
+		s.counts[k] += n
+	}
+}
+
+func (s *totals) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d rounds; faults:", s.rounds)
+	for _, k := range slices.Sorted(maps.Keys(s.happened)) {
+		fmt.Fprintf(&b, " %d %s", s.happened[k], k)
+	}
+	b.WriteString("; checked:")
+	for _, k := range slices.Sorted(maps.Keys(s.counts)) {
+		fmt.Fprintf(&b, " %d %s,", s.counts[k], k)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and
+// PRJ-1 against processes that are killed, paused and restarted, and, where the machine lets it,
+// networks that are cut, while clients use them in all ways.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	sum := &totals{happened: map[Kind]int{}, counts: map[string]int{}}
+	violations := 0
+	for i := range *seedsFlag {
+		if *timeFlag > 0 && time.Since(began) > *timeFlag {
+			break
+		}
+		seed := *seedFlag + uint64(i)
+		for _, network := range []bool{false, true} {
+			name := "processes"
+			if network {
+				name = "networks"
+			}
+			if !t.Run(fmt.Sprintf("%s/seed=%d", name, seed), func(t *testing.T) { violations += round(t, sum, seed, network) }) {
+				t.Logf("repeat it with: go test ./server/servertest/procs -count=1 -v -run 'TestRounds/%s' -procs.seed=%d -procs.faults=%d", name, seed, *faultsFlag)
+			}
+		}
+	}
+	t.Logf("%s; violations: %d; in %s", sum, violations, time.Since(began).Round(time.Second))
+}
+
+// round plays one seed, and returns the number of violations.
+func round(t *testing.T, sum *totals, seed uint64, network bool) int {
+	opts, kinds := Options{Seed: seed}, ProcessKinds
+	if network {
+		if why := WhyNoNetwork(); why != "" {
+			t.Skip(why)
+		}
+		opts.Network, kinds = NewNetwork(t, 3), slices.Concat(NetworkKinds, NetworkKinds, []Kind{Kill, Pause})
+	}
+	n := *faultsFlag
+	if n == 0 {
+		n = len(kinds)
+	}
+	plan := Plan(seed, 3, n, *everyFlag, kinds)
+	c := newCluster(t, opts)
+	c.Work(8)
+	c.AwaitAck(1)
+	happened := c.Play(plan)
+	for _, k := range kinds {
+		// which may meet a cluster without a leader
+		if happened[k] == 0 && n >= len(kinds) && k != Transfer {
+			t.Errorf("%s: %s did not happen", history.FaultsHappened, k)
+		}
+	}
+	r := c.Settle()
+	if t.Failed() {
+		for _, f := range plan {
+			t.Log(f)
+		}
+	}
+	sum.add(happened, r)
+	t.Logf("%v; %s", happened, r)
+	return len(r.Violations) + r.More
+}
+
+// TestCrossCheck has a search that knows nothing of the nodes' logs look at a history that is small
+// enough for it (I8): few clients, runs that are soon over, and a leader that is lost.
+func TestCrossCheck(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, Options{Seed: *seedFlag, RunLives: 200 * time.Millisecond})
+	c.Work(3)
+	c.AwaitAck(20)
+	leader := c.Leader()
+	leader.Kill()
+	c.AwaitAck(20)
+	leader.Start()
+	t.Log(c.Settle())
+	if err := history.CrossCheck(c.clients.History(), c.finals...); err != nil {
+		c.keepHistory()
+		t.Error(err)
+	}
+}

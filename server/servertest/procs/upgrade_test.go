@@ -1,0 +1,104 @@
+//go:build unix
+
+package procs
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// previous returns the command runlog of the tag before this source, and what it is called. As long
+// as there is no tag, it is this source under another name.
+func previous(t *testing.T) (binary, version string) {
+	t.Helper()
+	out, err := exec.Command("git", "-C", source, "describe", "--tags", "--abbrev=0", "HEAD^").Output()
+	tag := strings.TrimSpace(string(out))
+	if err != nil || tag == "" {
+		t.Log("there is no tag before this one: the previous version is this source under another name")
+		return binaryOf(t, source, "previous"), "previous"
+	}
+	tree := t.TempDir()
+	archive := filepath.Join(t.TempDir(), "archive")
+	for _, cmd := range []*exec.Cmd{
+		exec.Command("git", "-C", source, "archive", "--format=tar", "-o", archive, tag), exec.Command("tar", "-C", tree, "-xf", archive),
+	} {
+		if err := output(cmd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return binaryOf(t, tree, tag), tag
+}
+
+// TestRollingUpgrade: the nodes of a cluster under load are upgraded from the version before this
+// one, one at a time, the leader last, as docs/operations.md tells; and back, as far as the older
+// version reads what the newer one has written, which it says where it does not. Nothing that was
+// acknowledged is lost (APP-2, IDM-6).
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	older, version := previous(t)
+	newer := binary(t)
+	c := New(t, Options{Binary: older, Seed: *seedFlag, Keep: *keepFlag})
+	c.Start()
+	c.Work(6)
+	c.AwaitAck(20)
+	roll(t, c, newer)
+	t.Logf("%s, upgraded: %d appends", version, c.clients.Acknowledged())
+	back := c.Nodes()[0]
+	for _, n := range c.Nodes() { // the one that leads stays
+		if n != c.Leader() {
+			back = n
+		}
+	}
+	back.Stop()
+	back.Binary = older
+	back.Start()
+	if back.ExpectEnd(); back.refuses(t) {
+		back.Binary = newer
+		back.Start()
+		c.Ready()
+	} else {
+		roll(t, c, older)
+	}
+	t.Logf("and back: %s", c.Settle())
+}
+
+// roll restarts all nodes that are of another version, the leader last.
+func roll(t *testing.T, c *Cluster, binary string) {
+	t.Helper()
+	for range c.Nodes() {
+		leader := c.Leader()
+		next := leader
+		for _, n := range c.Nodes() {
+			if n != leader && n.Binary != binary {
+				next = n
+			}
+		}
+		if next.Binary == binary {
+			continue
+		}
+		next.Stop()
+		next.Binary = binary
+		next.Start()
+		next.Ready()
+		c.AwaitAck(10)
+	}
+	for _, n := range c.Nodes() {
+		if n.Binary != binary {
+			t.Errorf("%s was left out", n.Name)
+		}
+	}
+}
+
+// refuses waits until the node is ready, or has ended because of the format of what it found.
+func (n *Node) refuses(t *testing.T) bool {
+	t.Helper()
+	if n.readyOrEnded(); n.Up() {
+		return false
+	}
+	if last := n.last().lastLine(); !strings.Contains(last, "format") {
+		t.Errorf("%s, back at its old version, has ended: %s", n.Name, last)
+	}
+	return true
+}

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// crashFS is a file system as one life of a node sees it. A process that is killed leaves what it
+// has written and not synced in the memory of its machine, where the next one finds it, and where a
+// loss of power after that still takes it. So the next life goes on with the same files; and what
+// is left of this one goes on with a copy.
+type crashFS struct {
+	alive *vfs.MemFS
+	clean *clean
+	after atomic.Pointer[vfs.MemFS] // the copy; nil until the process is killed
+}
+
+var _ vfs.FS = (*crashFS)(nil)
+
+func newMortal(mem *vfs.MemFS, c *clean) *crashFS { return &crashFS{alive: mem, clean: c} }
+
+// die takes the files away.
+func (m *crashFS) die() {
+	m.after.Store(m.alive.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}))
+}
+
+// now returns the files that there are, or the copies.
+func (m *crashFS) now() *vfs.MemFS {
+	if after := m.after.Load(); after != nil {
+		return after
+	}
+	return m.alive
+}
+
+// file returns what was opened in one of them.
+func (m *crashFS) file(in *vfs.MemFS, path string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &crashFile{File: f, m: m, path: path, late: in != m.alive}, nil
+}
+
+func (m *crashFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	in := m.now()
+	if in == m.alive {
+		m.clean.removed(path)
+	}
+	f, err := in.Create(path, c)
+	return m.file(in, path, f, err)
+}
+
+func (m *crashFS) Open(path string, opts ...vfs.OpenOption) (vfs.File, error) {
+	in := m.now()
+	f, err := in.Open(path, opts...)
+	return m.file(in, path, f, err)
+}
+
+func (m *crashFS) OpenReadWrite(path string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	in := m.now()
+	f, err := in.OpenReadWrite(path, c, opts...)
+	return m.file(in, path, f, err)
+}
+
+func (m *crashFS) OpenDir(path string) (vfs.File, error) {
+	in := m.now()
+	f, err := in.OpenDir(path)
+	return m.file(in, path, f, err)
+}
+
+func (m *crashFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	in := m.now()
+	f, err := in.ReuseForWrite(from, to, c)
+	return m.file(in, to, f, err)
+}
+
+// Lock is given: the one before, which is dead, has not given it back.
+func (m *crashFS) Lock(path string) (io.Closer, error) {
+	return m.now().Create(path, vfs.WriteCategoryUnspecified)
+}
+
+func (m *crashFS) Remove(path string) error {
+	in := m.now()
+	if in == m.alive {
+		m.clean.removed(path)
+	}
+	return in.Remove(path)
+}
+
+func (m *crashFS) Link(from, to string) error                   { return m.now().Link(from, to) }
+func (m *crashFS) RemoveAll(path string) error                  { return m.now().RemoveAll(path) }
+func (m *crashFS) Rename(from, to string) error                 { return m.now().Rename(from, to) }
+func (m *crashFS) MkdirAll(path string, p os.FileMode) error    { return m.now().MkdirAll(path, p) }
+func (m *crashFS) List(path string) ([]string, error)           { return m.now().List(path) }
+func (m *crashFS) Stat(path string) (vfs.FileInfo, error)       { return m.now().Stat(path) }
+func (m *crashFS) PathBase(path string) string                  { return m.now().PathBase(path) }
+func (m *crashFS) PathJoin(elem ...string) string               { return m.now().PathJoin(elem...) }
+func (m *crashFS) PathDir(path string) string                   { return m.now().PathDir(path) }
+func (m *crashFS) Unwrap() vfs.FS                               { return m.now() }
+func (m *crashFS) GetDiskUsage(p string) (vfs.DiskUsage, error) { return m.now().GetDiskUsage(p) }
+
+// crashFile is an open file. Once the process is dead, it is the one of the same name among the
+// copies.
+type crashFile struct {
+	vfs.File
+	m    *crashFS
+	path string
+	late bool // opened after death, and a copy already
+
+	mu    sync.Mutex
+	after vfs.File
+}
+
+// now returns the file to use, and whether it is another than the one that was opened: then writes
+// go behind its end.
+func (f *crashFile) now() (file vfs.File, moved bool) {
+	if f.late || f.m.after.Load() == nil {
+		return f.File, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.after == nil {
+		var err error
+		if f.after, err = f.m.after.Load().OpenReadWrite(f.path, vfs.WriteCategoryUnspecified); err != nil {
+			f.after = vfs.NewMemFile(nil) // it has no name any more
+		}
+	}
+	return f.after, true
+}
+
+func (f *crashFile) Write(p []byte) (int, error) {
+	file, moved := f.now()
+	if !moved {
+		return file.Write(p)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return f.lost(p, info.Size(), file)
+}
+
+func (f *crashFile) WriteAt(p []byte, at int64) (int, error) {
+	file, moved := f.now()
+	if !moved {
+		if !f.late {
+			f.m.clean.written(f.path, at, len(p))
+		}
+		return file.WriteAt(p, at)
+	}
+	return f.lost(p, at, file)
+}
+
+// lost writes what nobody will see but the dead.
+func (f *crashFile) lost(p []byte, at int64, file vfs.File) (int, error) {
+	_, _ = file.WriteAt(p, at)
+	return len(p), nil
+}
+
+func (f *crashFile) ReadAt(p []byte, at int64) (int, error) {
+	file, _ := f.now()
+	return file.ReadAt(p, at)
+}
+
+func (f *crashFile) Sync() error {
+	file, _ := f.now()
+	return file.Sync()
+}
+
+func (f *crashFile) SyncData() error { return f.Sync() }
+
+func (f *crashFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.after != nil {
+		_ = f.after.Close()
+	}
+	return f.File.Close()
+}

@@ -1,0 +1,279 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"runlog/server"
+	"runlog/server/servertest/history"
+	"runlog/server/servertest/workload"
+)
+
+// Options of a world.
+type Options struct {
+	// Seed of everything that is drawn.
+	Seed uint64
+	// Nodes and Clients in it. Default: 3 and 4. Negative: no clients.
+	Nodes, Clients int
+	// Length of the plan. Default: a minute.
+	Length time.Duration
+	// Every is the mean time between two faults. Default: a second. Negative: none.
+	Every time.Duration
+	// Kinds of faults, with their weights. Default: all of them.
+	Kinds map[Kind]int
+	// Cross has the history checked once more in another way, which wants a small one.
+	Cross bool
+	// Keep are the places of the faults of the plan that happen. Default: all of them.
+	Keep []int
+	// Log gets the nodes' logs and the faults. Default: nobody.
+	Log io.Writer
+}
+
+// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one,
+// or five; sometimes a small one that can be checked in another way; and sometimes one in which
+// only a few kinds of faults happen.
+func Shape(seed uint64, length, every time.Duration, clients int) Options {
+	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
+	switch seed % 10 {
+	case 3:
+		o.Nodes = 1
+	case 5:
+		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
+	case 7:
+		o.Nodes = 5
+	case 1, 8, 9:
+		o.Kinds = fewKinds(seed)
+	default:
+	}
+	return o
+}
+
+func (o *Options) ensureDefaults() {
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Clients == 0 {
+		o.Clients = 4
+	}
+	if o.Length == 0 {
+		o.Length = time.Minute
+	}
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+}
+
+// world is a cluster with its disks, clocks, network and clients, in one bubble of fake time.
+type world struct {
+	opts   Options
+	began  time.Time
+	net    *network
+	nodes  []*node
+	plan   []Fault
+	log    *slog.Logger
+	healed chan struct{}  // closed when nothing is to go wrong any more
+	over   chan struct{}  // closed when nothing is to begin any more
+	ghosts sync.WaitGroup // lives that have ended and are being taken down
+
+	operator operator
+	clients  *workload.Clients // the clients
+	seen     seen
+
+	rotting turn // of one disk at a time
+
+	mu       sync.Mutex
+	happened map[Kind]int
+	broken   []string // what must not happen, and no checker of histories sees
+	hashes   map[string][]history.AppliedHash
+}
+
+// ghostPatience is how long what is left of nodes may take to go down, in fake time.
+const ghostPatience = time.Hour
+
+// turn is a mutex that is held while time passes.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+func newWorld(opts Options) *world {
+	opts.ensureDefaults()
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1)}
+	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w.seen.counts = map[string]int{}
+	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
+	for i := range opts.Nodes {
+		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
+		w.nodes = append(w.nodes, &node{
+			world: w, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
+		})
+	}
+	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
+	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
+	if opts.Every > 0 {
+		w.plan = Plan(opts.Seed, PlanOptions{Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds})
+	}
+	return w
+}
+
+// since writes times as what has passed in the world.
+func (w *world) since(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Duration("at", time.Since(w.began))
+	}
+	return a
+}
+
+func (w *world) logger(host string) *slog.Logger { return w.log.With("node", host) }
+
+func (w *world) note(host, text string, args ...any) { w.logger(host).Info(text, args...) }
+
+func (w *world) hosts() []string {
+	hosts := make([]string, w.opts.Nodes)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("node-%d", i)
+	}
+	return hosts
+}
+
+func (w *world) count(k Kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.happened[k]++
+}
+
+// failed is told that a node has stopped itself: its process is dead. A disk that fails explains
+// it, and nothing else does.
+func (w *world) failed(l *life, err error) {
+	n := l.node
+	n.mu.Lock()
+	if n.life != l {
+		n.mu.Unlock()
+		return // it had no power any more
+	}
+	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
+	n.mu.Unlock()
+	// A node whose log was overruled by a snapshot asks to be started again: hashicorp/raft cannot
+	// be told.
+	explained = explained || strings.Contains(err.Error(), "start the node again")
+	w.note(n.host, "stopped itself", "err", err, "explained", explained)
+	again := time.Second
+	if !explained {
+		w.fault("%s stopped itself: %v", n.host, err)
+		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
+	}
+	w.ghosts.Go(func() {
+		rng := rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began))))
+		left := []int{0, killed}[rng.IntN(2)]
+		n.powerOff(l, rng, left)
+		select {
+		case <-time.After(again):
+			n.powerOn()
+		case <-w.over:
+			return
+		}
+		if explained && left == killed {
+			w.powerAfter(n, rng)
+		}
+	})
+}
+
+// fault notes what must not happen.
+func (w *world) fault(format string, args ...any) {
+	text := fmt.Sprintf("at %s: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
+	w.log.Error(text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = append(w.broken, text)
+}
+
+// form starts all nodes and waits until all of them serve.
+func (w *world) form(ctx context.Context) error {
+	for _, n := range w.nodes {
+		n.powerOn()
+	}
+	return w.ready(ctx)
+}
+
+// ready waits until every node serves and is ready.
+func (w *world) ready(ctx context.Context) error {
+	for _, n := range w.nodes {
+		var s *server.Server
+		for s = n.serving(); s == nil; s = n.serving() {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s does not serve: %w", n.host, ctx.Err())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if err := s.WaitReady(ctx); err != nil {
+			return fmt.Errorf("%s is not ready: %w", n.host, err)
+		}
+	}
+	return nil
+}
+
+// end turns everything off, and returns once nothing is left.
+func (w *world) end() {
+	close(w.over)
+	rng := rand.New(rand.NewPCG(w.opts.Seed, 0))
+	for _, n := range w.nodes {
+		n.powerOff(nil, rng, 100)
+	}
+	ended := make(chan struct{})
+	go func() {
+		w.ghosts.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(ghostPatience):
+		// the bubble would never be empty
+		panic("lives that have ended are not taken down:\n" + stacksOf("sim.(*life)"))
+	}
+}
+
+// stacksOf returns the stacks of the goroutines that are in a function, and of those that these
+// have begun.
+func stacksOf(function string) string {
+	all := make([]byte, 64<<20)
+	stacks := strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")
+	var b strings.Builder
+	var begun []string
+	for _, stack := range stacks {
+		if strings.Contains(stack, function) {
+			id, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+			begun = append(begun, " in goroutine "+id+"\n")
+			b.WriteString(stack + "\n\n")
+		}
+	}
+	for _, stack := range stacks {
+		if slices.ContainsFunc(begun, func(by string) bool { return strings.Contains(stack, by) }) {
+			b.WriteString(stack + "\n\n")
+		}
+	}
+	return b.String()
+}
+
+// wanted tells whether a fault of the plan is to happen.
+func (w *world) wanted(i int) bool { return w.opts.Keep == nil || slices.Contains(w.opts.Keep, i) }
+
+func (w *world) ended() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
+}

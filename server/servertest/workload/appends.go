@@ -1,0 +1,198 @@
+package workload
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/history"
+)
+
+const (
+	// Runs that are appended to at a time; from time to time, one gives way to another.
+	openRuns = 4
+	// minPatience is the least that a call may take.
+	minPatience = 100 * time.Millisecond
+	// Clients mostly think between two calls, and sometimes make some without.
+	burstCalls  = 20
+	streamDepth = 6
+)
+
+// work does one thing after another until ctx ends.
+func (w *worker) work(ctx context.Context) {
+	w.hired = ctx
+	things := []struct {
+		weight int
+		do     func(context.Context, int)
+	}{
+		{45, w.append}, {8, w.batch}, {2, w.stream}, {25, w.read}, {10, w.snapshot}, {2, w.window},
+	}
+	total := 0
+	for _, t := range things {
+		total += t.weight
+	}
+	for burst := 0; ctx.Err() == nil; burst-- {
+		n := w.rng.IntN(total)
+		for _, t := range things {
+			if n -= t.weight; n < 0 {
+				called, cancel := context.WithTimeout(ctx, w.patience())
+				t.do(called, w.rng.IntN(len(w.conns)))
+				cancel()
+				break
+			}
+		}
+		if burst <= 0 && w.rng.IntN(10*burstCalls) == 0 {
+			burst = burstCalls
+		}
+		if burst <= 0 {
+			pause(ctx, time.Duration(w.rng.ExpFloat64()*float64(w.clients.opts.Think)))
+		}
+	}
+}
+
+// patience draws how long a call may take.
+func (w *worker) patience() time.Duration {
+	return minPatience + time.Duration(w.rng.Int64N(int64(w.clients.opts.Patience)))
+}
+
+// run draws one of the runs of this time.
+func (w *worker) run() string {
+	n := int(time.Since(w.clients.began)/w.clients.opts.RunLives) + w.rng.IntN(openRuns)
+	return "run-" + strconv.Itoa(n)
+}
+
+func (w *worker) call(node int, op history.Op) (history.Op, history.Ticket) {
+	op.Client, op.Node = w.host, w.clients.opts.Nodes[node]
+	return op, w.clients.recorder.Call(op)
+}
+
+// request draws an append, which is often one that expects what the run has.
+func (w *worker) request() (*runlogv1.AppendEventsRequest, history.Append) {
+	run := w.run()
+	req := &runlogv1.AppendEventsRequest{RunId: run, Events: w.clients.drawEvents(run, w.rng)}
+	a := history.Append{Run: run}
+	if w.rng.IntN(5) == 0 {
+		last := w.last[run] + []uint64{0, 0, 0, 1}[w.rng.IntN(4)]
+		req.ExpectedLastSeq, a.Expected = &last, &last
+	}
+	for _, e := range req.GetEvents() {
+		a.Events = append(a.Events, asSent(e))
+	}
+	return req, a
+}
+
+// answered fills in what an append was answered.
+func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, last uint64, err error) {
+	if err != nil {
+		a.Outcome = outcome(err)
+		if a.Reason == contract.ReasonSequenceConflict {
+			e := client.ErrorOf(status.Convert(err))
+			a.LastSeq, _ = strconv.ParseUint(e.Metadata["last_seq"], 10, 64)
+			w.last[a.Run] = a.LastSeq
+		}
+		return
+	}
+	w.clients.acked.Add(1)
+	a.Outcome, a.LastSeq = history.Outcome{Status: history.Acknowledged}, last
+	w.last[a.Run] = last
+	for _, r := range results {
+		a.Results = append(a.Results, history.Result{
+			EventID: r.GetEventId(), RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(),
+			Idempotent: r.GetIdempotent(), Diverged: r.GetDiverged(),
+		})
+	}
+}
+
+// append appends, and often does so again when it does not know what became of it.
+func (w *worker) append(ctx context.Context, node int) {
+	req, a := w.request()
+	for {
+		op, ticket := w.call(node, history.Op{Appends: []history.Append{a}})
+		resp, err := w.events(node).AppendEvents(ctx, req)
+		w.answered(&op.Appends[0], resp.GetResults(), resp.GetLastSeq(), err)
+		w.clients.recorder.Return(ticket, op)
+		if op.Appends[0].Status != history.Unknown || w.rng.IntN(4) == 0 || w.hired.Err() != nil {
+			return
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(w.hired, w.patience())
+		defer cancel()
+		pause(ctx, time.Duration(w.rng.Int64N(int64(200*time.Millisecond))))
+		if ctx.Err() != nil {
+			return
+		}
+		node = w.rng.IntN(len(w.conns))
+	}
+}
+
+// batch appends to several runs at once.
+func (w *worker) batch(ctx context.Context, node int) {
+	req := &runlogv1.BatchAppendRequest{}
+	var appends []history.Append
+	for range 1 + w.rng.IntN(4) {
+		r, a := w.request()
+		req.Requests, appends = append(req.Requests, r), append(appends, a)
+	}
+	op, ticket := w.call(node, history.Op{Appends: appends})
+	resp, err := w.events(node).BatchAppend(ctx, req)
+	for i := range op.Appends {
+		if err != nil {
+			w.answered(&op.Appends[i], nil, 0, err)
+			continue
+		}
+		o := resp.GetOutcomes()[i]
+		w.answered(&op.Appends[i], o.GetResults(), o.GetLastSeq(), status.ErrorProto(o.GetStatus()))
+	}
+	w.clients.recorder.Return(ticket, op)
+}
+
+// stream appends over a stream, several requests at a time, which are answered in order.
+func (w *worker) stream(ctx context.Context, node int) {
+	s, err := w.events(node).AppendStream(ctx)
+	if err != nil {
+		return
+	}
+	type call struct {
+		req    *runlogv1.AppendEventsRequest
+		op     history.Op
+		ticket history.Ticket
+	}
+	var calls []call
+	for i := range 3 + w.rng.IntN(12) {
+		req, a := w.request()
+		req.RequestId = strconv.Itoa(i)
+		calls = append(calls, call{req: req, op: history.Op{Appends: []history.Append{a}}})
+	}
+	under := make(chan call, streamDepth)
+	go func() {
+		defer close(under)
+		for _, one := range calls {
+			one.op, one.ticket = w.call(node, one.op)
+			select {
+			case under <- one:
+			case <-s.Context().Done():
+				return
+			}
+			if s.Send(one.req) != nil {
+				return
+			}
+		}
+		_ = s.CloseSend()
+	}()
+	for call := range under {
+		if err != nil {
+			continue // unknown
+		}
+		var resp *runlogv1.AppendStreamResponse
+		if resp, err = s.Recv(); err != nil {
+			continue
+		}
+		w.answered(&call.op.Appends[0], resp.GetResults(), resp.GetLastSeq(), status.ErrorProto(resp.GetStatus()))
+		w.clients.recorder.Return(call.ticket, call.op)
+	}
+}

@@ -1,0 +1,259 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/history"
+)
+
+// Options of a clients.
+type Options struct {
+	// Seed of everything that is drawn.
+	Seed uint64
+	// Nodes are the names of the nodes, in the order in which Dial counts them.
+	Nodes []string
+	// Dial makes a client's connection to a node. The clients closes it.
+	Dial func(client string, node int) (*grpc.ClientConn, error)
+	// Broken is told what must not happen, and no history shows.
+	Broken func(format string, args ...any)
+	// Think is the mean time between two calls of a client. Default: 150 ms.
+	Think time.Duration
+	// Patience is the most that a call may take. Default: 4 s.
+	Patience time.Duration
+	// RunLives is how long a run is appended to. Default: 20 s.
+	RunLives time.Duration
+	// Before is what others saw of the same cluster earlier; nil: nothing. Finals and Check take it
+	// in.
+	Before *history.History
+	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
+	Pad int
+}
+
+func (o *Options) ensureDefaults() {
+	if o.Think == 0 {
+		o.Think = 150 * time.Millisecond
+	}
+	if o.Patience == 0 {
+		o.Patience = 4 * time.Second
+	}
+	if o.RunLives == 0 {
+		o.RunLives = 20 * time.Second
+	}
+	if o.Pad == 0 {
+		o.Pad = 200
+	}
+}
+
+// Clients are the clients of one cluster.
+type Clients struct {
+	opts     Options
+	began    time.Time
+	recorder *history.Recorder
+	acked    atomic.Int64 // appends
+	hired    int
+	firstKey string // of the cluster, as the first node tells it whose final is taken
+
+	mu      sync.Mutex
+	sent    map[string][]*runlogv1.EventWrite // by run
+	number  int
+	guests  int
+	windows []asked // that were closed
+}
+
+// New makes a clients that has nobody in it yet.
+func New(opts Options) *Clients {
+	opts.ensureDefaults()
+	c := &Clients{opts: opts, began: time.Now(), sent: map[string][]*runlogv1.EventWrite{}}
+	// The monotonic clock: the machine's own may be set back.
+	base := c.began.UnixNano()
+	c.recorder = history.NewRecorder(func() int64 { return base + int64(time.Since(c.began)) })
+	if opts.Before != nil {
+		c.takeOver(opts.Before)
+	}
+	return c
+}
+
+// takeOver learns which runs there are, and which windows were closed.
+func (c *Clients) takeOver(h *history.History) {
+	for i := range h.Ops {
+		for _, a := range h.Ops[i].Appends {
+			c.sent[a.Run] = nil
+		}
+		if w := h.Ops[i].Window; w != nil && w.Closed {
+			c.windows = append(c.windows, asked{time.Unix(0, w.From), time.Unix(0, w.To)})
+		}
+	}
+}
+
+// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when
+// all have stopped. The first client of a clients is called client-0, and its watcher too.
+func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
+	var all sync.WaitGroup
+	for range n {
+		host := fmt.Sprintf("client-%d", c.hired)
+		w, err := c.newWorker(host, uint64(1000+c.hired))
+		if err != nil {
+			return nil, err
+		}
+		watcher, err := c.newWorker(host, uint64(2000+c.hired))
+		if err != nil {
+			return nil, err
+		}
+		watch := watcher.watchRun
+		if c.hired%2 == 1 {
+			watch = watcher.watchRuns
+		}
+		c.hired++
+		all.Go(func() { defer w.close(); w.work(ctx) })
+		all.Go(func() { defer watcher.close(); watch(ctx) })
+	}
+	return all.Wait, nil
+}
+
+// Acknowledged tells how many appends were acknowledged so far.
+func (c *Clients) Acknowledged() int { return int(c.acked.Load()) }
+
+// AwaitAck returns when one more append has been acknowledged than now.
+func (c *Clients) AwaitAck(ctx context.Context) error {
+	for was := c.acked.Load(); c.acked.Load() == was; pause(ctx, 5*time.Millisecond) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("workload: no append is acknowledged: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// History is what was seen so far.
+func (c *Clients) History() *history.History {
+	h := c.recorder.History()
+	if before := c.opts.Before; before != nil {
+		h.Ops = append(slices.Clone(before.Ops), h.Ops...)
+	}
+	return h
+}
+
+// Check holds what was seen to what the nodes have in the end.
+func (c *Clients) Check(finals []*history.Final) *history.Report {
+	return history.Check(c.History(), Fold, finals...)
+}
+
+func (c *Clients) addSent(run string, e *runlogv1.EventWrite) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent[run] = append(c.sent[run], e)
+}
+
+// again returns an event that was sent to a run; nil when none was.
+func (c *Clients) again(run string, rng *rand.Rand) *runlogv1.EventWrite {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all := c.sent[run]; len(all) > 0 {
+		return all[rng.IntN(len(all))]
+	}
+	return nil
+}
+
+// next returns a number that nobody else has.
+func (c *Clients) next() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.number++
+	return c.number
+}
+
+// asked is a window that was closed, for those who ask again.
+type asked struct{ from, to time.Time }
+
+func (c *Clients) remember(a asked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.windows = append(c.windows, a)
+}
+
+func (c *Clients) askedBefore(rng *rand.Rand) (asked, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.windows) == 0 {
+		return asked{}, false
+	}
+	return c.windows[rng.IntN(len(c.windows))], true
+}
+
+// worker is a client that does one thing after another.
+type worker struct {
+	clients *Clients
+	host    string
+	conns   []*grpc.ClientConn
+	rng     *rand.Rand
+	last    map[string]uint64 // runSeq that it was told last, by run
+	hired   context.Context   // ends when it is to begin nothing new
+}
+
+// newWorker makes a client with a draw of its own.
+func (c *Clients) newWorker(host string, stream uint64) (*worker, error) {
+	w := &worker{clients: c, host: host, rng: rand.New(rand.NewPCG(c.opts.Seed, stream)), last: map[string]uint64{}, hired: context.Background()}
+	for i := range c.opts.Nodes {
+		conn, err := c.opts.Dial(host, i)
+		if err != nil {
+			w.close()
+			return nil, fmt.Errorf("workload: %w", err)
+		}
+		w.conns = append(w.conns, conn)
+	}
+	return w, nil
+}
+
+// newGuest makes one that comes for a while. Each draws for itself: no two may make the same event.
+func (c *Clients) newGuest(host string) (*worker, error) {
+	c.mu.Lock()
+	c.guests++
+	stream := uint64(3000 + c.guests)
+	c.mu.Unlock()
+	return c.newWorker(host, stream)
+}
+
+func (w *worker) close() {
+	for _, conn := range w.conns {
+		_ = conn.Close()
+	}
+}
+
+func (w *worker) events(node int) runlogv1.EventServiceClient {
+	return runlogv1.NewEventServiceClient(w.conns[node])
+}
+
+func (w *worker) projections(node int) runlogv1.ProjectionServiceClient {
+	return runlogv1.NewProjectionServiceClient(w.conns[node])
+}
+
+func (w *worker) audits(node int) runlogv1.AuditServiceClient {
+	return runlogv1.NewAuditServiceClient(w.conns[node])
+}
+
+// outcome is what a client may conclude from an error. One that no server has given says nothing.
+func outcome(err error) history.Outcome {
+	e := client.ErrorOf(status.Convert(err))
+	if e.Reason == "" {
+		return history.Outcome{}
+	}
+	return history.Failed(contract.Reason(e.Reason))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,158 @@
+package workload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/history"
+	"runlog/storage"
+)
+
+// Tenants, of which windows are asked for.
+const tenants = 3
+
+func tenantOf(run string) string { return fmt.Sprintf("tenant-%d", run[len(run)-1]%tenants) }
+
+// newEvent draws an event that nobody has sent.
+func (c *Clients) newEvent(run string, rng *rand.Rand) *runlogv1.EventWrite {
+	number := c.next()
+	e := &runlogv1.EventWrite{
+		RunId: run, TenantId: tenantOf(run), ProjectId: "project", EnvironmentId: "prod", PlanId: "plan", PlanVersion: "1",
+		LogicalAttemptId: uint32(number), EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"n":%d,"pad":%q}`, number, strings.Repeat("x", rng.IntN(c.opts.Pad)))},
+	}
+	switch kind := rng.IntN(10); {
+	case kind < 4:
+		e.EventType, e.StepId = "StepStarted", fmt.Sprintf("step-%d", rng.IntN(4))
+	case kind < 6:
+		e.EventType, e.StepId = "StepCompleted", fmt.Sprintf("step-%d", rng.IntN(4))
+	case kind < 7:
+		e.EventType = []string{"RunStarted", "RunPaused", "RunResumed"}[rng.IntN(3)]
+		e.PayloadForm = nil
+	default:
+		e.EventType = "Noted"
+	}
+	if rng.IntN(4) == 0 {
+		e.EventId = newID(rng)
+	}
+	c.addSent(run, e)
+	return e
+}
+
+// newID draws a random UUID.
+func newID(rng *rand.Rand) string {
+	var id [16]byte
+	for i := range id {
+		id[i] = byte(rng.Uint32())
+	}
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	h := hex.EncodeToString(id[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// drawEvents draws the events of one request: new ones, such as were sent before, and such that
+// only say that they were.
+func (c *Clients) drawEvents(run string, rng *rand.Rand) []*runlogv1.EventWrite {
+	var events []*runlogv1.EventWrite
+	for range 1 + rng.IntN(4)*rng.IntN(2) {
+		e := c.again(run, rng)
+		switch draw := rng.IntN(20); {
+		case e == nil || draw < 15:
+			e = c.newEvent(run, rng)
+		case draw == 19:
+			e = proto.CloneOf(e)
+			e.EventId, e.PayloadForm = newID(rng), &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"diverged":true}`)}
+		default: // as it was
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// asSent describes an event for the history.
+func asSent(e *runlogv1.EventWrite) history.Event {
+	return history.Event{Key: keyOf(e), EventID: e.GetEventId(), Content: contentOf(e.GetStepId(), e.GetEventType(), e.GetLogicalAttemptId(), e.GetPayloadJson())}
+}
+
+func keyOf(e *runlogv1.EventWrite) string {
+	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
+}
+
+// contentOf digests what differs between two events of one run with one key, and what makes the
+// key.
+func contentOf(step, kind string, attempt uint32, payload []byte) history.Digest {
+	if len(payload) == 0 {
+		payload = []byte("{}")
+	}
+	text, _ := json.Marshal([]any{step, kind, attempt, json.RawMessage(payload)}) // of valid JSON
+	return sha256.Sum256(text)
+}
+
+// recordOf describes a record that a node has given, for the checker, and for the reducer.
+func recordOf(r *runlogv1.EventRecord) (history.Record, error) {
+	h := history.Record{
+		Run: r.GetRunId(), RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(), EventID: r.GetEventId(),
+		Key: r.GetIdempotencyKey(), Content: contentOf(r.GetStepId(), r.GetEventType(), r.GetLogicalAttemptId(), r.GetPayloadJson()),
+		TenantID: r.GetTenantId(), ProjectID: r.GetProjectId(), EnvironmentID: r.GetEnvironmentId(), PlanID: r.GetPlanId(),
+		PlanVersion: r.GetPlanVersion(), StepID: r.GetStepId(), Type: r.GetEventType(),
+	}
+	if err := unhex(&h.RecordDigest, r.GetRecordDigest()); err != nil {
+		return h, err
+	}
+	if err := unhex(&h.ChainDigest, r.GetChainDigest()); err != nil {
+		return h, err
+	}
+	body, err := proto.Marshal(r)
+	h.Body = body
+	return h, err
+}
+
+func unhex(to *history.Digest, text string) error { return to.UnmarshalText([]byte(text)) }
+
+// Fold is the reducer, as the checker takes it.
+func Fold(records []*history.Record, at []uint64) ([]history.Folded, error) {
+	var folded []history.Folded
+	var s *projector.Snapshot
+	for _, h := range records {
+		var r runlogv1.EventRecord
+		if err := proto.Unmarshal(h.Body, &r); err != nil {
+			return nil, err
+		}
+		next, err := stored(&r)
+		if err != nil {
+			return nil, err
+		}
+		s = projector.Reduce(s, &next)
+		if len(at) > 0 && h.RunSeq == at[0] {
+			folded, at = append(folded, history.Folded{Digest: s.Digest()}), at[1:]
+		}
+	}
+	return folded, nil
+}
+
+// stored is a record as the reducer takes it.
+func stored(r *runlogv1.EventRecord) (storage.Record, error) {
+	var id contract.EventID
+	if _, err := hex.Decode(id[:], []byte(strings.ReplaceAll(r.GetEventId(), "-", ""))); err != nil {
+		return storage.Record{}, err
+	}
+	return storage.Record{
+		Event: contract.Event{
+			EventID: id, Type: r.GetEventType(), RunID: r.GetRunId(), TenantID: r.GetTenantId(), ProjectID: r.GetProjectId(),
+			EnvironmentID: r.GetEnvironmentId(), PlanID: r.GetPlanId(), PlanVersion: r.GetPlanVersion(), StepID: r.GetStepId(),
+			LogicalAttemptID: r.GetLogicalAttemptId(), EngineAttemptID: r.GetEngineAttemptId(), IdempotencyKey: r.GetIdempotencyKey(),
+			EmittedAt: r.GetEmittedAt().AsTime().UnixNano(), EmittedBy: r.GetEmittedBy(), Payload: r.GetPayloadJson(),
+		},
+		RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(),
+	}, nil
+}

@@ -1,0 +1,59 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"runlog/audit/proof"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// proofs sees that a node signs what it states, and has a run proved, to who knows nothing but the
+// first key of the cluster.
+func (w *worker) proofs(ctx context.Context, node int, statement string, ends map[string]uint64) error {
+	name := w.clients.opts.Nodes[node]
+	told, err := w.audits(node).ListSigningKeys(ctx, &runlogv1.ListSigningKeysRequest{})
+	if err != nil {
+		return fmt.Errorf("signing keys: %w", err)
+	}
+	var keys []proof.Key
+	for _, k := range told.GetKeys() {
+		keys = append(keys, proof.Key{PublicKey: k.GetPublicKey(), Endorsement: k.GetEndorsement()})
+	}
+	if len(keys) == 0 {
+		w.clients.opts.Broken("proof: %s knows no signing key", name)
+		return nil
+	}
+	if w.clients.firstKey == "" {
+		w.clients.firstKey = keys[0].PublicKey
+	}
+	trusted, err := proof.Trusted(keys, w.clients.firstKey)
+	if err == nil {
+		_, _, err = proof.Open(statement, trusted...)
+	}
+	if err != nil {
+		w.clients.opts.Broken("proof: what %s states of its events: %v", name, err)
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	runs := slices.Sorted(maps.Keys(ends))
+	run := runs[w.rng.IntN(len(runs))]
+	resp, err := w.audits(node).ProveRun(ctx, &runlogv1.ProveRunRequest{RunId: run, Fresh: true})
+	if err != nil {
+		return fmt.Errorf("proof of %s: %w", run, err)
+	}
+	p, err := proof.RunProofOf(resp)
+	if err == nil {
+		_, _, err = p.Verify(w.clients.firstKey)
+	}
+	if err == nil && p.Leaf.LastSeq < ends[run] {
+		err = fmt.Errorf("it ends at runSeq %d, the run at %d", p.Leaf.LastSeq, ends[run])
+	}
+	if err != nil {
+		w.clients.opts.Broken("proof: of %s by %s: %v", run, name, err)
+	}
+	return nil
+}
