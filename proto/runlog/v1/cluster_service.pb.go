@@ -1274,7 +1274,7 @@ var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n" +
+	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17runlog/v1/options.proto\"=\n" +
 	"\rBackupRequest\x12,\n" +
 	"\x05known\x18\x01 \x03(\v2\x16.runlog.v1.BackupKnownR\x05known\"R\n" +
 	"\vBackupKnown\x12\x16\n" +
@@ -1369,13 +1369,18 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\x9d\x04\n" +
-	"\x0eClusterService\x12[\n" +
-	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12h\n" +
-	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12t\n" +
-	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x8c\x01\n" +
-	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12?\n" +
-	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse0\x01B\x8a\x01\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\xd6\x04\n" +
+	"\x0eClusterService\x12f\n" +
+	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x1e\x8a\xb5\x18\a\n" +
+	"\x01\x03(\x01 \x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
+	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x02 \x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
+	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x97\x01\n" +
+	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"4\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12L\n" +
+	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\v\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x01 \x010\x01B\x8a\x01\n" +
 	"\rcom.runlog.v1B\x13ClusterServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1451,6 +1456,7 @@ func file_runlog_v1_cluster_service_proto_init() {
 	if File_runlog_v1_cluster_service_proto != nil {
 		return
 	}
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_cluster_service_proto_msgTypes[3].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_File)(nil),

@@ -694,7 +694,7 @@ var File_runlog_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\"\xc1\x01\n" +
+	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xc1\x01\n" +
 	"\x13AppendEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
@@ -743,15 +743,20 @@ const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"_\n" +
 	"\x12ReadEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12\x19\n" +
-	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\xb2\x04\n" +
-	"\fEventService\x12{\n" +
-	"\fAppendEvents\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendEventsResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/events:append\x12o\n" +
-	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12S\n" +
-	"\fAppendStream\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendStreamResponse(\x010\x01\x12k\n" +
+	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\x97\x05\n" +
+	"\fEventService\x12\x8c\x01\n" +
+	"\fAppendEvents\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendEventsResponse\";\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/events:append\x12\x89\x01\n" +
+	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\";\x8a\xb5\x18\x16\n" +
+	"\x01\x01(\x01\x1a\x0frequests.run_id\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12f\n" +
+	"\fAppendStream\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendStreamResponse\"\x11\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x01\x1a\x06run_id(\x010\x01\x12}\n" +
 	"\n" +
-	"ListEvents\x12\x1c.runlog.v1.ListEventsRequest\x1a\x1d.runlog.v1.ListEventsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/runs/{run_id}/events\x12r\n" +
+	"ListEvents\x12\x1c.runlog.v1.ListEventsRequest\x1a\x1d.runlog.v1.ListEventsResponse\"2\x8a\xb5\x18\x0e\n" +
+	"\x02\x02\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/runs/{run_id}/events\x12\x84\x01\n" +
 	"\n" +
-	"ReadEvents\x12\x1c.runlog.v1.ReadEventsRequest\x1a\x1d.runlog.v1.ReadEventsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/runs/{run_id}/events:read0\x01B\x88\x01\n" +
+	"ReadEvents\x12\x1c.runlog.v1.ReadEventsRequest\x1a\x1d.runlog.v1.ReadEventsResponse\"7\x8a\xb5\x18\x0e\n" +
+	"\x02\x02\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/runs/{run_id}/events:read0\x01B\x88\x01\n" +
 	"\rcom.runlog.v1B\x11EventServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -826,6 +831,7 @@ func file_runlog_v1_event_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_event_service_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

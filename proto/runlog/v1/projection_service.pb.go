@@ -1026,7 +1026,7 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
@@ -1097,13 +1097,17 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\xbd\x03\n" +
-	"\x11ProjectionService\x12p\n" +
-	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12l\n" +
+	"\x04kind2\x85\x04\n" +
+	"\x11ProjectionService\x12\x81\x01\n" +
+	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"3\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12}\n" +
 	"\n" +
-	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12f\n" +
-	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12`\n" +
-	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/runs:watch0\x01B\x8d\x01\n" +
+	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"2\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12w\n" +
+	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"0\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12t\n" +
+	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"*\x8a\xb5\x18\x10\n" +
+	"\x01\x02(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/runs:watch0\x01B\x8d\x01\n" +
 	"\rcom.runlog.v1B\x16ProjectionServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1189,6 +1193,7 @@ func file_runlog_v1_projection_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_projection_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}

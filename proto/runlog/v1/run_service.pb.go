@@ -656,7 +656,7 @@ var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -716,14 +716,18 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\";\n" +
 	"\x17SetEngineRunRefResponse\x12 \n" +
-	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run2\xa3\x03\n" +
+	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run2\xf1\x03\n" +
 	"\n" +
-	"RunService\x12[\n" +
-	"\tCreateRun\x12\x1b.runlog.v1.CreateRunRequest\x1a\x1c.runlog.v1.CreateRunResponse\"\x13\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/runs\x12X\n" +
-	"\x06GetRun\x12\x18.runlog.v1.GetRunRequest\x1a\x19.runlog.v1.GetRunResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/runs/{run_id}\x12U\n" +
-	"\bListRuns\x12\x1a.runlog.v1.ListRunsRequest\x1a\x1b.runlog.v1.ListRunsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/runs\x12\x86\x01\n" +
-	"\x0fSetEngineRunRef\x12!.runlog.v1.SetEngineRunRefRequest\x1a\".runlog.v1.SetEngineRunRefResponse\",\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/runs/{run_id}:setEngineRunRefB\x86\x01\n" +
+	"RunService\x12s\n" +
+	"\tCreateRun\x12\x1b.runlog.v1.CreateRunRequest\x1a\x1c.runlog.v1.CreateRunResponse\"+\x8a\xb5\x18\x14\n" +
+	"\x01\x01(\x02\x12\rrun.tenant_id\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/runs\x12i\n" +
+	"\x06GetRun\x12\x18.runlog.v1.GetRunRequest\x1a\x19.runlog.v1.GetRunResponse\"*\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/runs/{run_id}\x12i\n" +
+	"\bListRuns\x12\x1a.runlog.v1.ListRunsRequest\x1a\x1b.runlog.v1.ListRunsResponse\"$\x8a\xb5\x18\x10\n" +
+	"\x01\x02(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/runs\x12\x97\x01\n" +
+	"\x0fSetEngineRunRef\x12!.runlog.v1.SetEngineRunRefRequest\x1a\".runlog.v1.SetEngineRunRefResponse\"=\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/runs/{run_id}:setEngineRunRefB\x86\x01\n" +
 	"\rcom.runlog.v1B\x0fRunServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -795,6 +799,7 @@ func file_runlog_v1_run_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_run_service_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
