@@ -42,7 +42,7 @@ generate: $(BUF) $(PLUGINS) $(PROTOS) ## write the code generated from proto/
 	tools/generate.sh
 
 .PHONY: check
-check: check-generated check-format check-lint check-imports ## everything short of the tests: generated code, format, vet, lint, imports
+check: check-generated check-format check-lint check-imports check-prose ## everything short of the tests: generated code, format, vet, lint, imports, prose
 
 .PHONY: check-generated
 check-generated: $(BUF) $(PLUGINS) $(PROTOS)
@@ -64,6 +64,10 @@ check-lint: $(LINT)
 .PHONY: check-imports
 check-imports:
 	go test -count=1 -run TestImportTable .
+
+.PHONY: check-prose
+check-prose:
+	go test -count=1 -run TestProse .
 
 .PHONY: breaking
 breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for changes that break its users
