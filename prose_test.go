@@ -86,11 +86,11 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// proseFiles lists the files that have prose: Go and protobuf files, and documents.
+// proseFiles lists the files that have prose: code, scripts and documents.
 func proseFiles(t *testing.T) []string {
 	t.Helper()
 	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--",
-		"*.go", "*.proto", "*.md").Output()
+		"*.go", "*.proto", "*.md", "*.sh", "Makefile", ".golangci.yml", ".ci/run").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +104,11 @@ func readProse(name string, text []byte) (prose, error) {
 	case strings.HasSuffix(name, ".go"):
 		return goProse(name, text)
 	case strings.HasSuffix(name, ".proto"):
-		return protoProse(name, text), nil
+		return lineProse(name, text, "//"), nil
+	case strings.HasSuffix(name, ".md"):
+		return markdownProse(name, text), nil
 	}
-	return markdownProse(name, text), nil
+	return lineProse(name, text, "#"), nil
 }
 
 // goProse takes the comments, the log messages and the errors' texts out of a Go file.
@@ -196,11 +198,11 @@ func literalText(e ast.Expr) string {
 	return text.String()
 }
 
-// protoProse takes the comments out of a protobuf file.
-func protoProse(name string, text []byte) prose {
+// lineProse takes the lines that are comments alone out of a file. They begin with marker.
+func lineProse(name string, text []byte, marker string) prose {
 	p := prose{file: name}
 	for i, line := range strings.Split(string(text), "\n") {
-		if comment, ok := strings.CutPrefix(strings.TrimSpace(line), "//"); ok {
+		if comment, ok := strings.CutPrefix(strings.TrimSpace(line), marker); ok {
 			p.lines = append(p.lines, span{i + 1, line})
 			p.text = append(p.text, span{i + 1, strings.TrimSpace(comment)})
 		}
