@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// ranks is the table of rooms (CONTRIBUTING.md shows it too). A package that is not listed belongs
-// to the room of its nearest listed parent and has its rank.
+// ranks is the table of rooms: listed packages with what lies below them. A package that is not
+// listed belongs to the room of its nearest listed parent and has its rank.
 var ranks = map[string]int{
 	"proto/runlog/v1":       0,
 	"proto/record/v1":       0,
@@ -87,8 +87,8 @@ type goImport struct {
 
 func (f goFile) isTest() bool { return strings.HasSuffix(f.name, "_test.go") }
 
-// TestImportTable holds the module to the rules of CONTRIBUTING.md: who may import whom, and what
-// packages are called.
+// TestImportTable holds the module to the rules of CONTRIBUTING.md: which package may import which,
+// and what packages are called.
 func TestImportTable(t *testing.T) {
 	pkgs, err := listPackages()
 	if err != nil {
@@ -130,7 +130,7 @@ func checkRank(p goPackage) []string {
 	}
 	home, rank, ok := room(p.path)
 	if !ok {
-		return []string{"has no rank: add it to the table in arch_test.go and CONTRIBUTING.md"}
+		return []string{"has no rank: add it to the table in arch_test.go"}
 	}
 	var out []string
 	for _, to := range productionImports(p) {
