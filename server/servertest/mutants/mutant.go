@@ -25,12 +25,9 @@ type Mutant struct {
 	// Control are those of the edits that are no bug: they make time pass where a process may be
 	// held up anyway. With them alone nothing must be found.
 	Control []Edit
-	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it
-	// comes.
+	// Faults are the kinds of faults, and the scenarios, that the trial looks for it with. Default:
+	// all kinds of faults; how often they happen then depends on the seed.
 	Faults []string
-	// Seeds are tried first: it was found in them before, though not each time. Those from 1 on
-	// follow.
-	Seeds []uint64
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
 }

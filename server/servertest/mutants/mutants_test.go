@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 var (
 	which   = flag.String("mutants", "no-fsync,batch-half-stored", "which mutants must be found, by name; all: all of them")
 	timeout = flag.Duration("mutants.time", time.Minute, "how much processor time each may take to be found")
+	runs    = flag.Int("mutants.runs", 1, "how often each must be found, each time from a fresh seed")
+	first   = flag.Uint64("mutants.seed", 0, "the seed that a run starts from; 0: a fresh one each run")
 	table   = flag.String("mutants.table", "", "a file for the table of what found what")
 )
 
@@ -68,45 +71,57 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and
-// wants nothing to be found.
+// TestFound builds the simulator with each mutant, and requires that it finds the mutant. Without
+// a mutant it must find nothing.
 func TestFound(t *testing.T) {
 	dirs := moduleDirs(t)
 	var rows []row
+	longest := 10 * time.Second
+	if *which == "all" {
+		longest = *timeout
+	}
 	for _, m := range All() {
 		if *which != "all" && !slices.Contains(strings.Split(*which, ","), m.Name) {
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
-			r := run(t, build(t, dirs, m.Edits), &m, *timeout)
-			rows = append(rows, row{m.Name, r})
-			if r.Found == "" {
-				t.Errorf("not found: %s", r)
-			}
-			t.Log(r)
-			if len(m.Control) > 0 && r.Found != "" {
-				// Where processes are held up, writes may take long (I10).
-				if c := run(t, build(t, dirs, m.Control), &m, r.took()); c.Found != "" && c.Found != "I10" {
-					t.Errorf("without the bug: %s", c)
-				}
-			}
+			r := row{name: m.Name, trials: find(t, dirs, &m)}
+			rows, longest = append(rows, r), max(longest, r.worst())
 		})
 	}
 	t.Run("control", func(t *testing.T) {
-		longest := 10 * time.Second
-		if *which == "all" {
-			longest = *timeout
-		}
-		for _, r := range rows {
-			longest = max(longest, r.took())
-		}
 		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
-		rows = append(rows, row{"none", c})
+		rows = append(rows, row{name: "none", trials: []*trial{c}})
 		if c.Found != "" {
 			t.Errorf("found something where there is no mutant: %s", c)
 		}
 	})
 	write(t, rows)
+}
+
+// find requires each of the runs to find a mutant, and the same faults to find nothing in the edits
+// that are no bug.
+func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
+	t.Helper()
+	binary := build(t, dirs, m.Edits)
+	var trials []*trial
+	for range *runs {
+		r := run(t, binary, m, *timeout)
+		trials = append(trials, r)
+		if r.Found == "" {
+			t.Errorf("not found: %s", r)
+		}
+		t.Log(r)
+	}
+	if len(m.Control) > 0 && !t.Failed() {
+		// Where processes are held up, writes may take long (I10).
+		c := run(t, build(t, dirs, m.Control), m, max(row{trials: trials}.worst(), 10*time.Second))
+		if c.Found != "" && c.Found != "I10" {
+			t.Errorf("without the bug: %s", c)
+		}
+		t.Logf("without the bug: %s", c)
+	}
+	return trials
 }
 
 // build builds this package's tests, TestTrial among them, with edits.
@@ -126,22 +141,19 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	return binary
 }
 
-// run lets a binary live seed after seed until something is found, or its time is over.
+// run runs a binary seed after seed from a fresh one on, until it finds something or its time is
+// over.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
-	sum := &trial{Seen: map[string]int{}}
-	for _, seed := range slices.Concat(m.Seeds, m.Seeds) {
-		if sum.take(process(t, binary, m, seed, 0)); sum.Found != "" {
-			return sum
-		}
-	}
-	for sum.Seed = 0; sum.Found == "" && sum.took() < atMost; {
+	seed := cmp.Or(*first, rand.Uint64()>>16)
+	sum := &trial{First: seed, Seed: seed - 1, Seen: map[string]int{}}
+	for sum.Found == "" && sum.took() < atMost {
 		sum.take(process(t, binary, m, sum.Seed+1, atMost-sum.took()))
 	}
 	return sum
 }
 
-// take takes in what came of later seeds.
+// take adds the result of later seeds.
 func (r *trial) take(later *trial) {
 	r.Seed, r.Found, r.Detail = later.Seed, later.Found, later.Detail
 	r.Seconds, r.PowerLosses = r.Seconds+later.Seconds, r.PowerLosses+later.PowerLosses
@@ -150,8 +162,8 @@ func (r *trial) take(later *trial) {
 	}
 }
 
-// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end
-// before, for no reason of the world's.
+// process runs a binary in a process of its own, seed after seed, for so much processor time. The
+// process may end before that, for no reason of the world's.
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -210,9 +222,35 @@ func firstPanic(out string) string {
 	return out
 }
 
+// row is a line of the table: the runs of one mutant.
 type row struct {
-	name string
-	*trial
+	name   string
+	trials []*trial
+}
+
+// sorted are the processor times of the runs.
+func (r row) sorted() []time.Duration {
+	var all []time.Duration
+	for _, one := range r.trials {
+		all = append(all, one.took())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (r row) worst() time.Duration { return slices.Max(append(r.sorted(), 0)) }
+
+// found lists which invariants found the mutant, in at least one run.
+func (r row) found() (times int, by []string) {
+	for _, one := range r.trials {
+		if one.Found == "" {
+			continue
+		}
+		times++
+		by = append(by, strings.Split(one.Found, ", ")...)
+	}
+	slices.Sort(by)
+	return times, slices.Compact(by)
 }
 
 // write writes the table of what found what.
@@ -220,9 +258,18 @@ func write(t *testing.T, rows []row) {
 	t.Helper()
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "mutant\tfound by\tseed\tseconds\tpower losses\tdetail")
+	fmt.Fprintln(w, "mutant\tfound\tmedian s\tworst s\tseeds in all\tfound by")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%.1f\t%d\t%s\n", r.name, r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+		if len(r.trials) == 0 {
+			continue
+		}
+		times, by := r.found()
+		seeds := uint64(0)
+		for _, one := range r.trials {
+			seeds += one.Seed - one.First + 1
+		}
+		fmt.Fprintf(w, "%s\t%d of %d\t%.1f\t%.1f\t%d\t%s\n", r.name, times, len(r.trials),
+			r.sorted()[len(r.trials)/2].Seconds(), r.worst().Seconds(), seeds, strings.Join(by, ", "))
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)

@@ -36,8 +36,8 @@ type trial struct {
 	Found string
 	// Detail is the first thing that shows it.
 	Detail string
-	// Seed is the last one.
-	Seed uint64
+	// First is the seed that the trial started from, and Seed the last one.
+	First, Seed uint64
 	// Seconds of processor time: others use the machine too.
 	Seconds     float64
 	PowerLosses int
@@ -48,7 +48,7 @@ type trial struct {
 func (r *trial) took() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 
 func (r *trial) String() string {
-	return fmt.Sprintf("%q with seed %d after %.1f s and %d power losses: %s", r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+	return fmt.Sprintf("%q with seed %d (-mutants.seed=%d) after %.1f s and %d power losses: %s", r.Found, r.Seed, r.First, r.Seconds, r.PowerLosses, r.Detail)
 }
 
 // TestTrial runs the simulator as it is built, seed after seed, and stops at the first that finds
