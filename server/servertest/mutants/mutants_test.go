@@ -56,8 +56,8 @@ func TestTable(t *testing.T) {
 		}
 		names[m.Name] = true
 		for _, kind := range m.Faults {
-			if !slices.Contains(sim.Kinds(), sim.Kind(kind)) {
-				t.Errorf("%s: there are no faults of kind %q", m.Name, kind)
+			if !slices.Contains(slices.Concat(sim.Kinds(), sim.Scenarios()), sim.Kind(kind)) {
+				t.Errorf("%s: there are no faults and no scenario of kind %q", m.Name, kind)
 			}
 		}
 		for _, edits := range [][]Edit{m.Edits, m.Control} {

@@ -95,7 +95,7 @@ func consensus() []Mutant {
 			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
 		}, lateRetry(5)},
 		Control: []Edit{lateRetry(5)},
-		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
+		Faults:  []string{"deposed"}, Every: time.Second,
 	}, {
 		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
 		Edits: []Edit{{
@@ -104,7 +104,7 @@ func consensus() []Mutant {
 			New:  "req.LeaderCommitIndex",
 		}, lateRetry(20), lateEntry},
 		Control: []Edit{lateRetry(20), lateEntry},
-		Faults:  []string{"power-loss", "kill"}, Every: time.Second,
+		Faults:  []string{"stale-tail"}, Every: time.Second,
 	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
 		Edits: []Edit{{

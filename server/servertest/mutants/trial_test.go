@@ -22,8 +22,8 @@ import (
 var (
 	trialSeed  = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
 	trialTime  = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
-	trialKinds = flag.String("trial.kinds", "", "the only kinds of faults that happen, with commas between them; empty: all")
-	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults of trial.kinds")
+	trialKinds = flag.String("trial.kinds", "", "the only kinds of faults that happen, and the scenarios, with commas between them; empty: all kinds")
+	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults, or scenarios, of trial.kinds")
 	trialTrace = flag.Bool("trial.log", false, "write what happens to standard error")
 )
 
@@ -97,11 +97,19 @@ func worldOf(seed uint64) sim.Options {
 		Seed: seed, Length: 30 * time.Second, Log: trialLog(),
 		Every: []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3],
 	}
-	if *trialKinds != "" {
-		opts.Every, opts.Kinds = *trialEvery, map[sim.Kind]int{}
-		for kind := range strings.SplitSeq(*trialKinds, ",") {
-			opts.Kinds[sim.Kind(kind)]++
+	if *trialKinds == "" {
+		return opts
+	}
+	opts.Kinds, opts.Scenarios = map[sim.Kind]int{}, map[sim.Kind]int{}
+	for name := range strings.SplitSeq(*trialKinds, ",") {
+		if kind := sim.Kind(name); slices.Contains(sim.Scenarios(), kind) {
+			opts.Scenarios[kind]++
+		} else {
+			opts.Kinds[kind]++
 		}
+	}
+	if opts.Every, opts.Gap = *trialEvery, *trialEvery; len(opts.Kinds) == 0 {
+		opts.Every = -1
 	}
 	return opts
 }

@@ -63,6 +63,8 @@ func (w *world) do(f Fault) {
 		w.operator.rotateKey(f)
 	case Replace:
 		w.replace(f)
+	case Deposed, StaleTail:
+		w.stage(f, rng)
 	}
 }
 
@@ -174,7 +176,7 @@ func (w *world) hurtDisk(f Fault) {
 	}
 }
 
-// transfer asks a node to hand the leadership over.
+// allServe tells whether every node serves.
 func (w *world) allServe() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.serving() == nil })
 }

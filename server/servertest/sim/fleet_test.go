@@ -168,7 +168,7 @@ func TestFleet(t *testing.T) {
 		t.Error(text)
 	}
 	if f.worlds >= 50 {
-		for _, k := range Kinds() {
+		for _, k := range slices.Concat(Kinds(), Scenarios()) {
 			if f.happened[k] == 0 {
 				t.Errorf("I11: %s never happened", k)
 			}

@@ -25,7 +25,9 @@ type network struct {
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
 	cut       map[link]int           // how many faults cut a way
+	refused   map[link]int           // how many faults refuse connections of one host to another
 	slow      map[link]time.Duration // is added to every piece on a way
+	dialled   map[link]int           // attempts to connect that were refused or accepted
 	changed   chan struct{}          // closed when a way opens
 	counts    map[string]int         // of what happened, by kind
 }
@@ -46,7 +48,7 @@ const (
 func newNetwork(seed uint64) *network {
 	return &network{
 		rng: rand.New(rand.NewPCG(seed, 0x6e6574)), listeners: map[string]*listener{}, conns: map[*conn]struct{}{},
-		cut: map[link]int{}, slow: map[link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
+		cut: map[link]int{}, refused: map[link]int{}, dialled: map[link]int{}, slow: map[link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
 	}
 }
 
@@ -156,8 +158,9 @@ func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: deadlineError(err)}
 	}
+	n.dialled[link{from, hostOf(to)}]++
 	l := n.listeners[to]
-	if l == nil {
+	if l == nil || n.refused[link{from, hostOf(to)}] > 0 {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
 	}
 	there, back := n.newPipe(link{from, hostOf(to)}), n.newPipe(link{hostOf(to), from})
@@ -192,6 +195,30 @@ func (n *network) open(l link) {
 		close(n.changed)
 		n.changed = make(chan struct{})
 	}
+}
+
+// refuse resets the connections between two hosts, and lets neither connect to the other until
+// admit: attempts fail at once, as where a firewall rejects them.
+func (n *network) refuse(a, b string) {
+	n.mu.Lock()
+	n.refused[link{a, b}]++
+	n.refused[link{b, a}]++
+	n.mu.Unlock()
+	n.resetBetween(a, b, false)
+}
+
+func (n *network) admit(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[link{a, b}]--
+	n.refused[link{b, a}]--
+}
+
+// attempts tells how often one host tried to connect to another.
+func (n *network) attempts(from, to string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dialled[link{from, to}]
 }
 
 // delay adds to the latency of a way.

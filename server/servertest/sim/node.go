@@ -20,6 +20,7 @@ import (
 // node is one member of the cluster, over all its lives.
 type node struct {
 	world *world
+	index int // among the world's nodes
 	host  string
 	clock *clock
 	stops atomic.Int32 // of itself, that nothing explained

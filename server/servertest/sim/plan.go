@@ -39,7 +39,7 @@ const (
 	RotateKey  Kind = "rotate-key"   // with which the cluster signs, by an operator
 )
 
-// Kinds lists all of them.
+// Kinds lists all kinds of faults but the scenarios.
 func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
@@ -83,10 +83,14 @@ func (f Fault) String() string {
 type PlanOptions struct {
 	Nodes, Clients int
 	Length         time.Duration
-	// Every is the mean time between two faults.
+	// Every is the mean time between two faults. Negative: none.
 	Every time.Duration
 	// Kinds that may happen, each with its weight. Default: all of them.
 	Kinds map[Kind]int
+	// Scenarios that may be played, each with its weight. Default: none.
+	Scenarios map[Kind]int
+	// Gap is the mean time between two scenarios.
+	Gap time.Duration
 }
 
 // weights make losses of power the most frequent fault: they are what acknowledged events must
@@ -112,11 +116,24 @@ func fewKinds(seed uint64) map[Kind]int {
 	return few
 }
 
+// fewScenarios draws some of the scenarios, or none.
+func fewScenarios(seed uint64) map[Kind]int {
+	rng := rand.New(rand.NewPCG(seed, 0x73636e73))
+	few := map[Kind]int{}
+	for _, k := range Scenarios() {
+		if rng.IntN(2) == 0 {
+			few[k] = 1
+		}
+	}
+	return few
+}
+
 // ofTwo are the kinds that take two nodes or more.
 var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace}
 
 // Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens
-// in a run.
+// in a run. Scenarios are drawn apart from faults, so that those of a seed are the same with them
+// and without.
 func Plan(seed uint64, opts PlanOptions) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
 	weights := weights
@@ -124,29 +141,54 @@ func Plan(seed uint64, opts PlanOptions) []Fault {
 		weights = opts.Kinds
 	}
 	var plan []Fault
-	for at := time.Duration(0); ; {
+	for at := time.Duration(0); opts.Every > 0; {
 		at += time.Duration(rng.ExpFloat64() * float64(opts.Every))
 		if at >= opts.Length {
 			break
 		}
 		plan = append(plan, draw(rng, at, weights, &opts))
 	}
+	plan = append(plan, drawScenarios(seed, &opts)...)
 	slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return plan
 }
 
-func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOptions) Fault {
+// drawScenarios draws the scenarios of a plan, one after the other.
+func drawScenarios(seed uint64, opts *PlanOptions) []Fault {
+	if opts.Nodes < 3 || len(opts.Scenarios) == 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x7363656e65))
+	var plan []Fault
+	for at := time.Duration(0); ; at += scenarioTime {
+		at += time.Duration(rng.ExpFloat64() * float64(opts.Gap))
+		if at >= opts.Length {
+			return plan
+		}
+		plan = append(plan, Fault{
+			Kind: drawKind(rng, Scenarios(), opts.Scenarios), At: at, For: scenarioTime, Nodes: rng.Perm(opts.Nodes), Seed: rng.Uint64(),
+		})
+	}
+}
+
+// drawKind draws one of the kinds by their weights.
+func drawKind(rng *rand.Rand, kinds []Kind, weights map[Kind]int) Kind {
 	total := 0
-	for _, k := range Kinds() {
+	for _, k := range kinds {
 		total += weights[k]
 	}
-	f := Fault{At: at, Seed: rng.Uint64(), Client: rng.IntN(opts.Clients), Nodes: rng.Perm(opts.Nodes)[:min(2, opts.Nodes)]}
-	for n, i := rng.IntN(total), 0; ; i++ {
-		f.Kind = Kinds()[i]
-		if n -= weights[f.Kind]; n < 0 {
-			break
+	n := rng.IntN(total)
+	for _, k := range kinds {
+		if n -= weights[k]; n < 0 {
+			return k
 		}
 	}
+	panic("sim: a draw beyond the sum of the weights")
+}
+
+func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOptions) Fault {
+	f := Fault{At: at, Seed: rng.Uint64(), Client: rng.IntN(opts.Clients), Nodes: rng.Perm(opts.Nodes)[:min(2, opts.Nodes)]}
+	f.Kind = drawKind(rng, Kinds(), weights)
 	if opts.Nodes == 1 && slices.Contains(ofTwo, f.Kind) {
 		f.Kind = PowerLoss
 	}

@@ -22,34 +22,62 @@ var seenIn = map[string]string{
 	"what a failed sync left is lost": LostAfter,
 }
 
-// seen counts what nodes do.
+// seen counts what nodes do, and knows which of them leads.
 type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
+	leads  string // the host that became the leader last; empty: it follows again
+}
+
+// leader returns the host that leads; empty where none does.
+func (s *seen) leader() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leads
+}
+
+// note takes in a record of a host's log. What hashicorp/raft says of its state comes before any
+// call can be answered in that state.
+func (s *seen) note(host string, r slog.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case r.Message == "entering leader state":
+		s.leads = host
+	case s.leads == host && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
+		s.leads = ""
+	}
+	if what := seenIn[r.Message]; what != "" && begins(r) {
+		s.counts[what]++
+	}
 }
 
 // watching is a handler of logs that counts, and passes on to another one.
 type watching struct {
 	slog.Handler
 	seen *seen
+	host string // whose log it is; empty: the world's
 }
 
 func (h watching) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h watching) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return watching{h.Handler.WithAttrs(attrs), h.seen}
+	for _, a := range attrs {
+		if a.Key == "node" {
+			h.host = a.Value.String()
+		}
+	}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
 }
 
 func (h watching) WithGroup(name string) slog.Handler {
-	return watching{h.Handler.WithGroup(name), h.seen}
+	h.Handler = h.Handler.WithGroup(name)
+	return h
 }
 
 func (h watching) Handle(ctx context.Context, r slog.Record) error {
-	if what := seenIn[r.Message]; what != "" && begins(r) {
-		h.seen.mu.Lock()
-		h.seen.counts[what]++
-		h.seen.mu.Unlock()
-	}
+	h.seen.note(h.host, r)
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}

@@ -101,16 +101,59 @@ func corpus(t *testing.T) (all []Options) {
 	return all
 }
 
-// TestPlan: the plan is a function of the seed, and of nothing else; and every kind is drawn.
+// TestPlan requires that a plan is a function of its seed, that it has every kind, and that
+// scenarios leave the faults of a seed as they are.
 func TestPlan(t *testing.T) {
-	opts := PlanOptions{Nodes: 3, Clients: 4, Length: time.Hour, Every: time.Second}
+	opts := PlanOptions{
+		Nodes: 3, Clients: 4, Length: time.Hour, Every: time.Second, Gap: 10 * time.Second,
+		Scenarios: map[Kind]int{Deposed: 1, StaleTail: 1},
+	}
+	same := func(a, b Fault) bool { return a.String() == b.String() && a.Seed == b.Seed }
 	a, b := Plan(7, opts), Plan(7, opts)
-	if !slices.EqualFunc(a, b, func(a, b Fault) bool { return a.String() == b.String() && a.Seed == b.Seed }) {
+	if !slices.EqualFunc(a, b, same) {
 		t.Error("two plans of one seed differ")
 	}
-	for _, k := range Kinds() {
+	for _, k := range slices.Concat(Kinds(), Scenarios()) {
 		if !slices.ContainsFunc(a, func(f Fault) bool { return f.Kind == k }) {
 			t.Errorf("an hour without %s", k)
+		}
+	}
+	opts.Scenarios = nil
+	faults := slices.DeleteFunc(a, func(f Fault) bool { return slices.Contains(Scenarios(), f.Kind) })
+	if !slices.EqualFunc(Plan(7, opts), faults, same) {
+		t.Error("the faults of a seed differ with scenarios")
+	}
+}
+
+// TestShapesHaveScenarios requires that the seeds of ordinary worlds draw each scenario.
+func TestShapesHaveScenarios(t *testing.T) {
+	drawn := map[Kind]int{}
+	for seed := range uint64(200) {
+		for k := range Shape(seed, time.Minute, time.Second, 4).Scenarios {
+			drawn[k]++
+		}
+	}
+	for _, k := range Scenarios() {
+		if drawn[k] < 20 {
+			t.Errorf("%s is drawn in %d worlds of 200", k, drawn[k])
+		}
+	}
+}
+
+// TestScenarios plays each scenario in a world without other faults: it must come to its end, and
+// the product must survive it.
+func TestScenarios(t *testing.T) {
+	for _, k := range Scenarios() {
+		opts := Options{
+			Seed: uint64(time.Now().UnixNano()), Length: 20 * time.Second, Every: -1,
+			Scenarios: map[Kind]int{k: 1}, Gap: time.Second,
+		}
+		r, _ := inBubble(t, opts)
+		if !r.OK() {
+			t.Errorf("%s with seed %d: %v\n%s", k, opts.Seed, r.Invariants(), r)
+		}
+		if r.Happened[k] == 0 {
+			t.Errorf("%s with seed %d: %v", k, opts.Seed, r.Happened)
 		}
 	}
 }

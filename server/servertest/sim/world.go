@@ -29,6 +29,10 @@ type Options struct {
 	Every time.Duration
 	// Kinds of faults, with their weights. Default: all of them.
 	Kinds map[Kind]int
+	// Scenarios that are played, with their weights. Default: none.
+	Scenarios map[Kind]int
+	// Gap is the mean time between two scenarios. Default: four times Every, at least a second.
+	Gap time.Duration
 	// Cross has the history checked once more in another way, which wants a small one.
 	Cross bool
 	// Keep are the places of the faults of the plan that happen. Default: all of them.
@@ -39,7 +43,7 @@ type Options struct {
 
 // Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one,
 // or five; sometimes a small one that can be checked in another way; and sometimes one in which
-// only a few kinds of faults happen.
+// only a few kinds of faults happen. The last two have scenarios.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -48,9 +52,9 @@ func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	case 5:
 		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
 	case 7:
-		o.Nodes = 5
+		o.Nodes, o.Scenarios = 5, fewScenarios(seed)
 	case 1, 8, 9:
-		o.Kinds = fewKinds(seed)
+		o.Kinds, o.Scenarios = fewKinds(seed), fewScenarios(seed)
 	default:
 	}
 	return o
@@ -68,6 +72,9 @@ func (o *Options) ensureDefaults() {
 	}
 	if o.Every == 0 {
 		o.Every = time.Second
+	}
+	if o.Gap == 0 {
+		o.Gap = max(4*o.Every, time.Second)
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -91,6 +98,7 @@ type world struct {
 	seen     seen
 
 	rotting turn // of one disk at a time
+	staging turn // of one scenario at a time
 
 	mu       sync.Mutex
 	happened map[Kind]int
@@ -109,21 +117,22 @@ func (t turn) Unlock() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1)}
-	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1)}
+	w.log = slog.New(watching{Handler: slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), seen: &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
 		w.nodes = append(w.nodes, &node{
-			world: w, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
+			world: w, index: i, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
 		})
 	}
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
-	if opts.Every > 0 {
-		w.plan = Plan(opts.Seed, PlanOptions{Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds})
-	}
+	w.plan = Plan(opts.Seed, PlanOptions{
+		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
+		Scenarios: opts.Scenarios, Gap: opts.Gap,
+	})
 	return w
 }
 
@@ -145,6 +154,17 @@ func (w *world) hosts() []string {
 		hosts[i] = fmt.Sprintf("node-%d", i)
 	}
 	return hosts
+}
+
+// leading returns the serving node that became the leader last, as far as it has not said since
+// that it follows; nil where there is none.
+func (w *world) leading() *node {
+	host := w.seen.leader()
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.host == host && n.serving() != nil })
+	if i < 0 {
+		return nil
+	}
+	return w.nodes[i]
 }
 
 func (w *world) count(k Kind) {
