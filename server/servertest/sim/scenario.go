@@ -1,21 +1,17 @@
 package sim
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
-
-	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Scenarios. A scenario is a short sequence of faults, and each step waits for what the cluster
-// does. It leads to a state that independent faults rarely lead to.
+// Scenarios: short sequences of faults whose steps wait for the cluster.
 const (
 	// Deposed: a leader cannot reach a follower and retries. Another leader takes over and changes
 	// the old leader's log. The next retry reaches the follower, which the new leader cannot reach.
 	Deposed Kind = "deposed"
-	// StaleTail: a leader is cut off and its log gets entries that nobody else has. The others
-	// elect a leader. The new leader reaches the old one when it has committed other entries.
+	// StaleTail: a leader is cut off, and its log gets entries that no other node has. The others
+	// elect a leader, which commits other entries. Then the two leaders reach each other.
 	StaleTail Kind = "stale-tail"
 )
 
@@ -23,28 +19,27 @@ const (
 func Scenarios() []Kind { return []Kind{Deposed, StaleTail} }
 
 const (
-	// scenarioTime is the least time from the begin of one scenario to that of the next.
+	// scenarioTime is the least time between the starts of two scenarios.
 	scenarioTime = 7 * time.Second
 	// scenarioPatience is how long one step waits for the cluster. After that the scenario ends.
 	scenarioPatience = 5 * time.Second
 	scenarioPoll     = 5 * time.Millisecond
-	// retryPatience is how long a scenario waits for a retry, which may never come.
-	retryPatience = 1500 * time.Millisecond
 )
 
-// scenario is one that is played.
+// scenario is the state of one scenario while it runs.
 type scenario struct {
 	world *world
 	rng   *rand.Rand
-	// leader is the node that leads when the scenario begins. The others are in the plan's order.
+	// leader is the node that leads when the scenario begins.
 	leader *node
+	// others are the other nodes, in the plan's order.
 	others []*node
 	// parted are the pairs of nodes that refuse each other's connections.
 	parted map[[2]*node]struct{}
 }
 
-// stage plays a scenario and mends its faults. Only one is played at a time. A scenario that finds
-// no leader, or whose cluster does not do what it waits for, does not count.
+// stage runs a scenario and mends its faults. Scenarios run one at a time. A scenario does not count
+// if it finds no leader, or if a step waits in vain.
 func (w *world) stage(f Fault, rng *rand.Rand) {
 	w.staging.Lock()
 	defer w.staging.Unlock()
@@ -62,7 +57,7 @@ func (w *world) stage(f Fault, rng *rand.Rand) {
 	}
 }
 
-// cast waits for a leader, and gives out the roles.
+// cast waits for a leader and assigns the roles.
 func (s *scenario) cast(order []int) bool {
 	if !s.await(func() bool { s.leader = s.world.leading(); return s.leader != nil }) {
 		return false
@@ -75,11 +70,9 @@ func (s *scenario) cast(order []int) bool {
 	return true
 }
 
-// await waits until something is so. It tells whether it is.
-func (s *scenario) await(so func() bool) bool { return await(scenarioPatience, so) }
-
-func await(patience time.Duration, so func() bool) bool {
-	for end := time.Now().Add(patience); !so(); time.Sleep(scenarioPoll) {
+// await waits for a condition for at most scenarioPatience. It reports whether the condition holds.
+func (s *scenario) await(holds func() bool) bool {
+	for end := time.Now().Add(scenarioPatience); !holds(); time.Sleep(scenarioPoll) {
 		if time.Now().After(end) {
 			return false
 		}
@@ -87,13 +80,7 @@ func await(patience time.Duration, so func() bool) bool {
 	return true
 }
 
-// awaitRetry waits until a node tries to connect to another one, or has not for a while.
-func (s *scenario) awaitRetry(from, to *node) {
-	before := s.world.net.attempts(from.host, to.host)
-	await(retryPatience, func() bool { return s.world.net.attempts(from.host, to.host) > before })
-}
-
-// awaitSuccessor waits until a node leads that did not when the scenario began.
+// awaitSuccessor waits until another node leads than when the scenario began.
 func (s *scenario) awaitSuccessor() (successor *node) {
 	s.await(func() bool {
 		successor = s.world.leading()
@@ -105,13 +92,13 @@ func (s *scenario) awaitSuccessor() (successor *node) {
 	return successor
 }
 
-// pause waits for a time that is drawn.
+// pause sleeps for a drawn time.
 func (s *scenario) pause(least, most time.Duration) {
 	time.Sleep(least + time.Duration(s.rng.Int64N(int64(most-least))))
 }
 
-// part lets a node and each of the others refuse connections of one another until they are joined.
-// A retry then fails at once. On a way that is only cut, the first attempt waits for its timeout.
+// part lets a node and each of the others refuse connections of each other until join. A retry then
+// fails at once; on a way that is cut, an attempt waits for its timeout.
 func (s *scenario) part(n *node, others ...*node) {
 	for _, o := range others {
 		if o != n {
@@ -137,18 +124,9 @@ func (s *scenario) joinAll() {
 	}
 }
 
-// transfer asks the leader to hand the leadership to another node.
-func (s *scenario) transfer(to *node) {
-	o := s.world.operator
-	o.once(Fault{Kind: Transfer, Nodes: []int{s.leader.index}}, func(ctx context.Context, via runlogv1.ClusterServiceClient, _ runlogv1.AuditServiceClient) error {
-		_, err := via.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{NodeId: to.host})
-		return err
-	})
-}
-
-// deposed plays Deposed. A transfer keeps the follower's term as it is: the old leader's vote is
-// enough for the successor. At last the follower loses its power, or its process, before anybody
-// else reaches it.
+// deposed runs Deposed. The old leader hands the leadership over, so that its vote elects the
+// successor and the follower's term stays. In the end the follower is restarted before another node
+// reaches it: the start checks its log against its term.
 func (s *scenario) deposed() bool {
 	if len(s.others) < 2 {
 		return false
@@ -156,11 +134,11 @@ func (s *scenario) deposed() bool {
 	successor, follower := s.others[0], s.others[1]
 	s.part(follower, s.world.nodes...)
 	s.pause(300*time.Millisecond, time.Second)
-	s.transfer(successor)
+	s.world.operator.transfer(Fault{Kind: Transfer, Nodes: []int{s.leader.index}}, successor.host)
 	if s.awaitSuccessor() == nil {
 		return false
 	}
-	// A retry that fails now is followed by another one, which reads the log again.
+	// After a retry that fails now, the next one reads the log again.
 	s.pause(300*time.Millisecond, 700*time.Millisecond)
 	s.join(s.leader, follower)
 	s.pause(400*time.Millisecond, time.Second)
@@ -169,7 +147,7 @@ func (s *scenario) deposed() bool {
 	return true
 }
 
-// staleTail plays StaleTail.
+// staleTail runs StaleTail.
 func (s *scenario) staleTail() bool {
 	if len(s.others) < 2 {
 		return false
@@ -185,7 +163,7 @@ func (s *scenario) staleTail() bool {
 	return true
 }
 
-// kill kills a node's process, or takes the power of its machine, and starts it again.
+// kill kills a node's process, or takes its power, and starts the node again.
 func (s *scenario) kill(n *node) {
 	left := []int{killed, 0, 100}[s.rng.IntN(3)]
 	if n.powerOff(nil, s.rng, left) {

@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// What nodes do of their own accord, and must do in a run that is to mean something.
+// Events of the nodes themselves. A run that has few of them proves little.
 const (
-	Installs    = "installs"    // of a snapshot that came from a leader
-	Truncations = "truncations" // of a log's begin
+	Installs    = "installs"    // of a leader's snapshot
+	Truncations = "truncations" // of the start of a log
 	Overruled   = "overruled"   // ends of logs, by another leader
-	Leaders     = "leaders"     // who have taken over
+	Leaders     = "leaders"     // elections
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
 )
 
-// seenIn tells by what the nodes log that they have done something. "leadership" is logged by who
-// begins and by who ends.
+// seenIn maps messages of the nodes' logs to these events. A node logs "leadership" when it starts
+// and when it stops leading.
 var seenIn = map[string]string{
 	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, "leadership": Leaders,
 	"what a failed sync left is lost": LostAfter,
 }
 
-// seen counts what nodes do, and knows which of them leads.
+// seen reads the nodes' logs: it counts their events, and knows which node leads.
 type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
-	leads  string // the host that became the leader last; empty: it follows again
+	leads  string // the host that became the leader last; empty: it stopped leading
 }
 
 // leader returns the host that leads; empty where none does.
@@ -36,8 +36,7 @@ func (s *seen) leader() string {
 	return s.leads
 }
 
-// note takes in a record of a host's log. What hashicorp/raft says of its state comes before any
-// call can be answered in that state.
+// note reads a record of a host's log. hashicorp/raft logs a new state before it acts in it.
 func (s *seen) note(host string, r slog.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,11 +51,11 @@ func (s *seen) note(host string, r slog.Record) {
 	}
 }
 
-// watching is a handler of logs that counts, and passes on to another one.
+// watching is a slog.Handler that passes records to seen and to another handler.
 type watching struct {
 	slog.Handler
 	seen *seen
-	host string // whose log it is; empty: the world's
+	host string // that the log belongs to; empty: the world's log
 }
 
 func (h watching) Enabled(context.Context, slog.Level) bool { return true }
@@ -84,7 +83,7 @@ func (h watching) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// begins is false for who says that it does not lead any more.
+// begins is false for a record of a node that stops leading.
 func begins(r slog.Record) bool {
 	yes := true
 	r.Attrs(func(a slog.Attr) bool {

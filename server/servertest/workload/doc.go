@@ -1,7 +1,7 @@
 // Package workload has clients that use a cluster in all the ways that there are, and record what
 // they see.
 //
-//	Crew ──► workers: appends, batches, streams, conditional appends, duplicates, diverging content; reads, snapshots, windows
+//	Clients ──► workers: appends, batches, streams, conditional appends, duplicates, diverging content; reads, snapshots, windows
 //	     ──► watchers: of one run, of a tenant's runs, resumed where they were cut
 //	     ──► Recorder ──► History
 //	     ──► Finals: what every node has, once all is quiet
