@@ -21,11 +21,11 @@ import (
 )
 
 var (
-	which   = flag.String("mutants", "no-fsync,batch-half-stored", "which mutants must be found, by name; all: all of them")
-	timeout = flag.Duration("mutants.time", time.Minute, "how much processor time each may take to be found")
-	runs    = flag.Int("mutants.runs", 1, "how often each must be found, each time from a fresh seed")
-	first   = flag.Uint64("mutants.seed", 0, "the seed that a run starts from; 0: a fresh one each run")
-	table   = flag.String("mutants.table", "", "a file for the table of what found what")
+	which   = flag.String("mutants", "no-fsync,batch-half-stored", "names of the mutants to look for; all: all of them")
+	timeout = flag.Duration("mutants.time", time.Minute, "processor time within which each run must find its mutant")
+	runs    = flag.Int("mutants.runs", 1, "runs a mutant, each from a fresh seed")
+	first   = flag.Uint64("mutants.seed", 0, "the first seed of every run; 0: a fresh one a run")
+	table   = flag.String("mutants.table", "", "write the table of the results to this file")
 )
 
 func moduleDirs(t *testing.T) Dirs {
@@ -45,19 +45,19 @@ func moduleDirs(t *testing.T) Dirs {
 	return dirs
 }
 
-// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be
-// Go.
+// TestTable requires that each text that a mutant replaces occurs once, and that the edited files
+// parse.
 func TestTable(t *testing.T) {
 	dirs := moduleDirs(t)
 	names := map[string]bool{}
 	for _, m := range All() {
 		if m.Name == "" || m.Breaks == "" || m.What == "" || len(m.Edits) == 0 || names[m.Name] {
-			t.Errorf("mutant %q says too little, or there are two of that name", m.Name)
+			t.Errorf("mutant %q: a field is missing, or the name is taken", m.Name)
 		}
 		names[m.Name] = true
 		for _, kind := range m.Faults {
 			if !slices.Contains(slices.Concat(sim.Kinds(), sim.Scenarios()), sim.Kind(kind)) {
-				t.Errorf("%s: there are no faults and no scenario of kind %q", m.Name, kind)
+				t.Errorf("%s: no kind of fault and no scenario is called %q", m.Name, kind)
 			}
 		}
 		for _, edits := range [][]Edit{m.Edits, m.Control} {
@@ -93,13 +93,13 @@ func TestFound(t *testing.T) {
 		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
 		rows = append(rows, row{name: "none", trials: []*trial{c}})
 		if c.Found != "" {
-			t.Errorf("found something where there is no mutant: %s", c)
+			t.Errorf("a violation without a mutant: %s", c)
 		}
 	})
 	write(t, rows)
 }
 
-// find requires each of the runs to find a mutant, and the same faults to find nothing in the edits
+// find requires that each run finds a mutant, and that the same faults find nothing in the edits
 // that are no bug.
 func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	t.Helper()
@@ -114,7 +114,7 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 		t.Log(r)
 	}
 	if len(m.Control) > 0 && !t.Failed() {
-		// Where processes are held up, writes may take long (I10).
+		// Delays may make writes slow (I10).
 		c := run(t, build(t, dirs, m.Control), m, max(row{trials: trials}.worst(), 10*time.Second))
 		if c.Found != "" && c.Found != "I10" {
 			t.Errorf("without the bug: %s", c)
@@ -124,7 +124,7 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	return trials
 }
 
-// build builds this package's tests, TestTrial among them, with edits.
+// build builds this package's tests with edits, for TestTrial.
 func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,8 +141,8 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	return binary
 }
 
-// run runs a binary seed after seed from a fresh one on, until it finds something or its time is
-// over.
+// run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used its
+// processor time.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
 	seed := cmp.Or(*first, rand.Uint64()>>16)
@@ -163,14 +163,14 @@ func (r *trial) take(later *trial) {
 }
 
 // process runs a binary in a process of its own, seed after seed, for so much processor time. The
-// process may end before that, for no reason of the world's.
+// process may end earlier, see leaked.
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
 		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
 		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
-	// as make sim does
+	// as make sim sets it
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -184,12 +184,12 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	}
 	r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if err == nil && r.Seen == nil {
-		t.Fatal("a trial has said nothing")
+		t.Fatal("the trial has printed no result")
 	}
 	if err == nil || r.Found != "" {
 		return r
 	}
-	// It died in the seed behind the last that it told of, or while that bubble ended.
+	// It ended in the seed after the last that it printed, or while that seed's bubble ended.
 	if said := stdout.String() + stderr.String(); !leaked(said) {
 		r.Found, r.Detail = "panic", firstPanic(said)
 		r.Seed++
@@ -197,8 +197,8 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	return r
 }
 
-// leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot
-// when it shut down, and nothing else: a process would have ended with them.
+// leaked reports whether a process ended because a bubble was left with no goroutines but those that
+// wait for a future which hashicorp/raft forgot at shutdown. A real process ends with them.
 func leaked(out string) bool {
 	_, stacks, ended := strings.Cut(out, "main bubble goroutine has exited but blocked goroutines remain")
 	if !ended {
@@ -240,7 +240,7 @@ func (r row) sorted() []time.Duration {
 
 func (r row) worst() time.Duration { return slices.Max(append(r.sorted(), 0)) }
 
-// found lists which invariants found the mutant, in at least one run.
+// found returns how many runs found the mutant, and all invariants that they name.
 func (r row) found() (times int, by []string) {
 	for _, one := range r.trials {
 		if one.Found == "" {
@@ -253,7 +253,7 @@ func (r row) found() (times int, by []string) {
 	return times, slices.Compact(by)
 }
 
-// write writes the table of what found what.
+// write writes the table of the results.
 func write(t *testing.T, rows []row) {
 	t.Helper()
 	var b bytes.Buffer
