@@ -14,7 +14,7 @@ func reads() []Mutant {
 		}},
 	}, {
 		Name: "read-lease", Breaks: "READ-2, D8",
-		What:    "a leader does not ask whether it still leads; Raft's loop may be held up where it is to find out",
+		What:    "a leader does not confirm its leadership before a read; its lease check may be delayed",
 		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
 		Control: []Edit{lateLease},
 		Faults:  []string{"split", "one-way", "partial"},
@@ -26,7 +26,7 @@ func reads() []Mutant {
 			New:  "\t\t_, err := r.opts.Cluster.ReadPosition(ctx, leadership)\n\t\treturn err",
 		}},
 	}, {
-		Name: "drop-watermark", Breaks: "WATCH-3", What: "a watch that is taken up again begins where the node is, whatever was told before",
+		Name: "drop-watermark", Breaks: "WATCH-3", What: "a resumed watch starts where the node is, even if that is behind the last watermark",
 		Edits: []Edit{
 			{
 				File: watch,
@@ -57,7 +57,7 @@ func reads() []Mutant {
 // proofs are bugs about what the cluster signs with.
 func proofs() []Mutant {
 	return []Mutant{{
-		Name: "key-not-kept", Breaks: "READ-4", What: "a node that has just been started forgets the signing key that the log names and its store not yet",
+		Name: "key-not-kept", Breaks: "READ-4", What: "a restarted node forgets a signing key that its log names and its store does not have yet",
 		Edits: []Edit{{
 			File: "server/checkpoint/keyring.go",
 			Old:  "func(other heldKey) bool { return other.number <= k.number })",
@@ -65,7 +65,7 @@ func proofs() []Mutant {
 		}},
 		Faults: []string{"rotate-key", "kill"}, Every: 200 * time.Millisecond,
 	}, {
-		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others look what the log has",
+		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others have read the log",
 		Edits: []Edit{{
 			File: "server/checkpoint/key.go",
 			Old:  "if err := s.giveLocked(k); err != nil {",
@@ -100,7 +100,7 @@ func requests() []Mutant {
 `,
 		}},
 	}, {
-		Name: "forward-unknown-as-refused", Breaks: "APP-10, D8", What: "a leader that is lost while it is asked is taken for one that has refused",
+		Name: "forward-unknown-as-refused", Breaks: "APP-10, D8", What: "a forwarded call whose leader is lost counts as refused",
 		Edits: []Edit{{
 			File: "server/rpc/forward.go",
 			Old:  "\tcase !sent:\n",
