@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -128,7 +129,7 @@ func recordField(name string) string {
 func setSeq(dst *uint64, raw []byte) string {
 	text := string(raw)
 	if raw[0] == '"' {
-		text = unquote(raw)
+		text = jsontext.Unquote(raw)
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || n == 0 || n == math.MaxInt64 {
@@ -154,7 +155,7 @@ func setStamp(dst *int64, raw []byte) string {
 // event tells.
 func setBytes(dst *[]byte, raw []byte) string {
 	if raw[0] == '"' {
-		if b, err := base64.StdEncoding.DecodeString(unquote(raw)); err == nil && len(b) > 0 {
+		if b, err := base64.StdEncoding.DecodeString(jsontext.Unquote(raw)); err == nil && len(b) > 0 {
 			*dst = b
 			return ""
 		}

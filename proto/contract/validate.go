@@ -2,11 +2,11 @@ package contract
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -18,6 +18,9 @@ const (
 	LargestMaxPayloadBytes = 1 << 20
 	// MaxEvents is how many events one request may carry (APP-3).
 	MaxEvents = 1000
+	// MaxDepth is how many arrays and objects of a payload may lie within each other, itself
+	// included.
+	MaxDepth = jsontext.MaxDepth
 
 	maxTextBytes = 256 // ENV-3, and the other texts of the envelope
 	maxKeyBytes  = 128 // IDM-5
@@ -310,11 +313,5 @@ func nanoseconds(t *timestamppb.Timestamp) (int64, bool) {
 	return s*1e9 + int64(n), true
 }
 
-// Quote shows the begin of a value in a message: printable, valid UTF-8 and short whatever it is.
-func Quote(s string) string {
-	const most = 64
-	if len(s) > most {
-		return strconv.QuoteToASCII(s[:most]) + "…"
-	}
-	return strconv.QuoteToASCII(s)
-}
+// Quote quotes the beginning of a value in a message: printable ASCII and short.
+func Quote(s string) string { return jsontext.Quote(s) }
