@@ -14,7 +14,7 @@ import (
 
 // Faults of a Struct that has no JSON form.
 const (
-	badStructNumber = "a number is NaN or infinite, which JSON cannot say"
+	badStructNumber = "a number is NaN or infinite, which JSON cannot express"
 	badStructText   = "a string or a member name is not valid UTF-8"
 	badStructValue  = "a value has no kind; send a null instead"
 )

@@ -90,7 +90,7 @@ func setText(dst *string, raw []byte) string {
 	}
 	*dst = jsontext.Unquote(raw)
 	if !utf8.ValidString(*dst) {
-		return "escapes half of a surrogate pair, which is not Unicode text"
+		return "escapes a lone surrogate, which is not Unicode text"
 	}
 	return ""
 }

@@ -56,7 +56,7 @@ func ParseRecord(line []byte) (Record, error) {
 		fault := ""
 		switch {
 		case seen[field]:
-			fault = "is given twice, which leaves open what is meant: keep one"
+			fault = "appears twice: keep one"
 		case field == "runSeq":
 			fault = setSeq(&r.RunSeq, m.value)
 		case field == "persistedAt":
@@ -77,7 +77,7 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	for _, field := range [...]string{"runSeq", "persistedAt"} {
 		if !seen[field] {
-			bad = appendFault(bad, field, "is required: what is imported keeps the one that it has")
+			bad = appendFault(bad, field, "is required: an imported record keeps its own")
 		}
 	}
 	if len(bad) > 0 {
@@ -88,12 +88,12 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	if payload != nil {
 		if r.Event.PayloadForm != nil {
-			return Record{}, NewError(appendFault(nil, "payloadJson", "is given beside payload, or beside members that belong to it: keep one"))
+			return Record{}, NewError(appendFault(nil, "payloadJson", "appears beside payload, or beside the members of a flat event: keep one"))
 		}
 		r.Event.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
 	}
 	if r.Event.EventId == "" {
-		return Record{}, NewError(appendFault(nil, "eventId", "is required: what is imported keeps the one that it has"))
+		return Record{}, NewError(appendFault(nil, "eventId", "is required: an imported record keeps its own"))
 	}
 	if fault := r.leaveOut(inherited); fault != "" {
 		return Record{}, NewError(appendFault(nil, "inherited", "%s", fault))
@@ -166,7 +166,7 @@ func setBytes(dst *[]byte, raw []byte) string {
 // leaveOut takes back what reading filled in from the run (ENV-1).
 func (r *Record) leaveOut(inherited []byte) string {
 	e := r.Event
-	const help = `must be an array of names, of tenantId, projectId, environmentId, planId and planVersion`
+	const help = `must be an array of names from tenantId, projectId, environmentId, planId and planVersion`
 	if len(inherited) == 0 || string(inherited) == "null" {
 		return ""
 	}

@@ -101,7 +101,7 @@ func part(text []byte) (parted, error) {
 			id = m.name
 		}
 		if seen[id] {
-			bad = appendFault(bad, m.field(), "is given twice, which leaves open what is meant: keep one")
+			bad = appendFault(bad, m.field(), "appears twice: keep one")
 			continue
 		}
 		seen[id] = true
@@ -172,7 +172,7 @@ func merge(payload *member, rest []member, bad []Violation) ([]byte, []Violation
 	}
 	for i, m := range rest {
 		if taken[m.name] {
-			bad = appendFault(bad, m.field(), "is given beside the envelope and inside payload: keep one")
+			bad = appendFault(bad, m.field(), "appears beside the envelope and inside payload: keep one")
 		}
 		if i > 0 || len(taken) > 0 {
 			out = append(out, ',')
@@ -205,7 +205,7 @@ func StrangerHelp(name string) string {
 	case isServerAssigned(name):
 		return "is assigned by the server: remove it"
 	}
-	return `is not an envelope field: put it inside payload, or say contractVersion "1.1" if this is a flat 1.1 event`
+	return `is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event`
 }
 
 // field returns the member's name for a violation.
@@ -257,4 +257,4 @@ func NormalizeFlat(event json.RawMessage) (json.RawMessage, error) {
 }
 
 // payloadJSONHelp refuses the field that carries a payload as bytes over gRPC.
-const payloadJSONHelp = "is the field of gRPC clients: write the payload as a JSON object under payload"
+const payloadJSONHelp = "is a field for gRPC clients: write the payload as a JSON object under payload"

@@ -138,7 +138,7 @@ func (c *checker) typeAndStep() {
 	name, step := c.w.GetEventType(), c.w.GetStepId()
 	c.name("eventType", name, &c.e.Type)
 	if c.o.RefuseUnknownTypes && c.e.Type != "" && TypeCode(name) == 0 {
-		c.fail("eventType", "%s is not an event type of the contract, and this server is set to refuse others", Quote(name))
+		c.fail("eventType", "%s is not an event type of the contract; this server refuses other types", Quote(name))
 	}
 	switch ScopeOf(name) {
 	case ScopeStep:
@@ -219,7 +219,7 @@ func (c *checker) attempts() {
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
 	if engine == 0 {
-		c.fail("engineAttemptId", "is required: send 1 where the platform does not tell its attempts")
+		c.fail("engineAttemptId", "is required: send 1 if the platform does not number its attempts")
 	}
 	c.e.LogicalAttemptID, c.e.EngineAttemptID = logical, engine
 }
@@ -252,7 +252,7 @@ func (c *checker) key() {
 		// Only a sparse 1.1 event comes here. What it would inherit is not known yet, so its key
 		// can be neither derived nor recognised as the derived one.
 		if given == "" {
-			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send either of them")
+			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send one of them")
 		}
 		e.IdempotencyKey = given
 		return
