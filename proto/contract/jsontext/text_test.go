@@ -1,10 +1,13 @@
 package jsontext
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 func TestTexts(t *testing.T) {
@@ -50,6 +53,21 @@ func TestPlain(t *testing.T) {
 			t.Errorf("%s: %v %q", quoted, ok, inner)
 		}
 	}
+}
+
+// TestIsCleanEightAtATime compares looking at eight bytes at a time with looking at one.
+func TestIsCleanEightAtATime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(rapid.StringOfN(rapid.RuneFrom([]rune("ab \\\x1f\x00\"é\x7f~")), 0, 40, -1).Draw(t, "text"))
+		if i := rapid.IntRange(-1, len(b)-1).Draw(t, "at"); i >= 0 {
+			b[i] = rapid.Byte().Draw(t, "byte")
+		}
+		want := bytes.IndexFunc(b, func(r rune) bool { return r < ' ' || r == '\\' }) < 0
+		wantASCII := want && bytes.IndexFunc(b, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+		if got, ascii := isClean(b); got != want || ascii != wantASCII {
+			t.Fatalf("%q: %v %v, want %v %v", b, got, ascii, want, wantASCII)
+		}
+	})
 }
 
 func TestAppendQuoted(t *testing.T) {

@@ -1,9 +1,12 @@
 package jsontext
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // A Cursor yields what stands before the first fault that it meets.
@@ -110,4 +113,24 @@ func TestWalkingDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// TestSkipStringEightAtATime compares looking at eight bytes at a time with looking at one.
+func TestSkipStringEightAtATime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(`"` + strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{`\`, `"`, "a", "é", "0123456"}), 0, 30).Draw(t, "parts"), ""))
+		want := -1
+		for i := 1; i < len(b) && want < 0; i++ {
+			switch b[i] {
+			case '\\':
+				i++
+			case '"':
+				want = i + 1
+			}
+		}
+		got, plain := skipString(b, 0)
+		if got != want || plain && bytes.IndexByte(b[:got], '\\') >= 0 {
+			t.Fatalf("%s: %d, plain %v; want %d", b, got, plain, want)
+		}
+	})
 }
