@@ -22,7 +22,6 @@ var largerThanAllowed = map[string]int{
 	"bench/":               7405,
 	"cmd/runlog/":          7799,
 	"projector/":           5376,
-	"proto/contract/":      3731,
 	"raft/":                4011,
 	"raft/node.go":         501,
 	"server/audit_test.go": 502,

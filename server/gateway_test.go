@@ -88,7 +88,7 @@ func TestHTTPRefusals(t *testing.T) {
 		"time":                      {`{"events":[{"emittedAt":"yesterday"}]}`, "yesterday"},
 		"payload no object":         {`{"events":[{` + envelope + `,"payload":[1]}]}`, ""},
 		"payload too large":         {`{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 70_000) + `"}}]}`, ""},
-		"both contracts in one":     {`{"events":[{"contractVersion":"1.1","eventType":"RunPaused","emittedAt":"2026-02-11T10:30:00Z","a":1,"payload":{"a":2}}]}`, "a is given"},
+		"both contracts in one":     {`{"events":[{"contractVersion":"1.1","eventType":"RunPaused","emittedAt":"2026-02-11T10:30:00Z","a":1,"payload":{"a":2}}]}`, "a appears"},
 		"key of another event":      {`{"events":[{` + envelope + `,"idempotencyKey":"mine"}]}`, ""},
 		"events of another run":     {`{"events":[{` + envelope + `,"runId":"other"}]}`, "other"},
 		"no events":                 {`{"events":[]}`, "events"},

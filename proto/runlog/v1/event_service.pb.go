@@ -27,9 +27,10 @@ type AppendEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	RunId  string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Events []*EventWrite          `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// The run's last runSeq as the caller believes it (0: no event yet), else SEQUENCE_CONFLICT (APP-4).
+	// The last runSeq that the caller expects the run to have (0: no event yet). If the run has
+	// another, the request is refused with SEQUENCE_CONFLICT (APP-4).
 	ExpectedLastSeq *uint64 `protobuf:"varint,3,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
-	// On a stream: comes back with the answer. Any text of at most 256 bytes; need not be unique.
+	// On a stream, the answer repeats it. Any text of at most 256 bytes; need not be unique.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -93,8 +94,8 @@ func (x *AppendEventsRequest) GetRequestId() string {
 	return ""
 }
 
-// AppendStreamResponse is what AppendEvents would have answered for one request of the stream: results,
-// or a status that is not OK.
+// AppendStreamResponse is the AppendEvents answer for one request of the stream: results, or a
+// status that is not OK.
 type AppendStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -323,8 +324,8 @@ func (x *BatchAppendResponse) GetOutcomes() []*BatchAppendOutcome {
 	return nil
 }
 
-// BatchAppendOutcome is what AppendEvents would have answered for one of the requests:
-// results, or a status that is not OK.
+// BatchAppendOutcome is the AppendEvents answer for one of the requests: results, or a status that
+// is not OK.
 type BatchAppendOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*AppendResult        `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -403,7 +404,7 @@ type ListEventsRequest struct {
 	// Only these event types; empty means all.
 	Types       []string          `protobuf:"bytes,4,rep,name=types,proto3" json:"types,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,5,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
+	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq        uint64           `protobuf:"varint,6,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	PayloadForm   PayloadForm_Form `protobuf:"varint,7,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -492,7 +493,7 @@ func (x *ListEventsRequest) GetPayloadForm() PayloadForm_Form {
 type ListEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// Pass as after_seq to get the next page; 0 when this page ends the run as of now.
+	// Pass it as after_seq to get the next page. 0: the run has no more events yet.
 	NextAfterSeq uint64 `protobuf:"varint,2,opt,name=next_after_seq,json=nextAfterSeq,proto3" json:"next_after_seq,omitempty"`
 	// The run's highest runSeq when it was read.
 	LastSeq       uint64        `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
@@ -564,7 +565,7 @@ type ReadEventsRequest struct {
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Exclusive.
 	AfterSeq uint64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// At most so many events; 0 means the whole run.
+	// The most events to return; 0 means the whole run.
 	Limit         uint64            `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	Consistency   Consistency_Level `protobuf:"varint,4,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
 	PayloadForm   PayloadForm_Form  `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`

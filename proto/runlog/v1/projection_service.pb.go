@@ -28,11 +28,11 @@ type WatchView_Kind int32
 const (
 	// WATERMARK.
 	WatchView_KIND_UNSPECIFIED WatchView_Kind = 0
-	// How far the run is; a reader that is slow gets the newest.
+	// The run's watermark. A slow reader skips to the newest.
 	WatchView_WATERMARK WatchView_Kind = 1
-	// The run's snapshot; a reader that is slow gets the newest.
+	// The run's snapshot. A slow reader skips to the newest.
 	WatchView_SNAPSHOT WatchView_Kind = 2
-	// Every event, in runSeq order; a reader that is too slow is ended with SLOW_CONSUMER.
+	// Every event, in runSeq order. The watch of a reader that is too slow ends with SLOW_CONSUMER.
 	WatchView_EVENT WatchView_Kind = 3
 )
 
@@ -82,13 +82,14 @@ func (WatchView_Kind) EnumDescriptor() ([]byte, []int) {
 type GetSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
+	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq      uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// The snapshot as it was after the event with this runSeq; 0: before the first one. Excludes as_of_time.
+	// The snapshot as it was after the event with this runSeq; 0: before the first event. Must not be
+	// combined with as_of_time.
 	AsOfSeq *uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
-	// The snapshot as it was at this time: with the events persisted (persistedAt) until then, it included. The time
-	// must be past.
+	// The snapshot as it was at this time: with all events whose persistedAt is not later. The time
+	// must be in the past.
 	AsOfTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -267,10 +268,10 @@ type ProjectRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Folded from the log alone.
 	Snapshot *RunSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	// The snapshot that is served has the same digest. If not, PROJECTION_DIVERGED is raised, and the projection has to
-	// be rebuilt.
+	// The stored snapshot has the same digest. If it has not, the alert PROJECTION_DIVERGED is
+	// raised: rebuild the projection.
 	MatchesStored bool `protobuf:"varint,2,opt,name=matches_stored,json=matchesStored,proto3" json:"matches_stored,omitempty"`
-	// How far the store was.
+	// How far the node had applied the log.
 	Applied       *AppliedState `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -327,7 +328,7 @@ func (x *ProjectRunResponse) GetApplied() *AppliedState {
 	return nil
 }
 
-// WatchView says what a watch yields.
+// WatchView is what a watch sends.
 type WatchView struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -367,12 +368,12 @@ func (*WatchView) Descriptor() ([]byte, []int) {
 type WatchRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Watermarks and snapshots above this runSeq, and events behind it only.
+	// Exclusive: watermarks, snapshots and events above this runSeq only.
 	AfterSeq uint64         `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
 	View     WatchView_Kind `protobuf:"varint,3,opt,name=view,proto3,enum=runlog.v1.WatchView_Kind" json:"view,omitempty"`
-	// From an earlier answer; wins over after_seq.
+	// From an earlier answer. If set, after_seq is ignored.
 	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Of the payloads of events.
+	// The form of event payloads.
 	PayloadForm   PayloadForm_Form `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -443,7 +444,7 @@ func (x *WatchRunRequest) GetPayloadForm() PayloadForm_Form {
 	return PayloadForm_FORM_UNSPECIFIED
 }
 
-// Watermark says how far a run's projection is (WATCH-1).
+// Watermark is how far a run's projection has got (WATCH-1).
 type Watermark struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	RunId        string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -452,11 +453,12 @@ type Watermark struct {
 	Substatus    *string                `protobuf:"bytes,4,opt,name=substatus,proto3,oneof" json:"substatus,omitempty"`
 	// persistedAt of the newest event in the projection.
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
-	// Time from when the newest event came into the log, which is its persistedAt unless it was imported, to the
-	// projection being served, in milliseconds (PRJ-11). 0 in what a watch catches up on.
+	// Milliseconds from the commit of the newest event to the moment when its projection is served
+	// (PRJ-11). The commit time is persistedAt, or importedAt for an imported event. 0 during the
+	// catch-up.
 	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
-	// The projection has found a hole behind last_event_seq and is reading the run's events again (PRJ-12). The watermark
-	// moves on when that is done. Only on watches of one run.
+	// The projection has found a gap after last_event_seq and reads the run's events again (PRJ-12).
+	// Until then the watermark does not move. Only on watches of one run.
 	Stale         bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -541,8 +543,8 @@ func (x *Watermark) GetStale() bool {
 	return false
 }
 
-// CaughtUp marks the end of the catch-up: what follows is live. It tells where the run is, also when
-// that is not above after_seq.
+// CaughtUp marks the end of the catch-up: what follows is live. Its watermark is set even if it is
+// not above after_seq.
 type CaughtUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Watermark     *Watermark             `protobuf:"bytes,1,opt,name=watermark,proto3" json:"watermark,omitempty"`
@@ -632,7 +634,7 @@ func (x *Heartbeat) GetWatermark() *Watermark {
 	return nil
 }
 
-// EventBatch is some events of a run, in runSeq order.
+// EventBatch is a sequence of events of one run, in runSeq order.
 type EventBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
@@ -823,12 +825,13 @@ type WatchRunsRequest struct {
 	ProjectId     string `protobuf:"bytes,2,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanId        string `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	// Runs that come to be in this status, and those that leave it: their watermark has another status. A watch that
-	// resumes may also tell of runs in another status that it did not tell of before.
+	// Only runs that enter this status, and runs that leave it; the watermark of the latter has the
+	// new status. After a resumption, the watch may also send runs in another status for the first
+	// time.
 	Status RunStatus_Value `protobuf:"varint,5,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
-	// From an earlier answer to a request with the same filter. Without one the watch begins now.
+	// From an earlier answer to a request with the same filter. If empty, the watch begins now.
 	ResumeToken string `protobuf:"bytes,6,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Without a resume token: the runs that match now come first, newest first, before caught_up.
+	// Without a resume token, the runs that match now come first, newest first, before caught_up.
 	IncludeExisting bool `protobuf:"varint,7,opt,name=include_existing,json=includeExisting,proto3" json:"include_existing,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -913,8 +916,9 @@ func (x *WatchRunsRequest) GetIncludeExisting() bool {
 	return false
 }
 
-// WatchRunsResponse tells of one run, in the order in which the runs' newest events were committed. A run without events
-// has last_event_seq 0. Neither caught_up nor heartbeat has a watermark.
+// WatchRunsResponse is about one run. Responses come in the commit order of the runs' newest
+// events. A run without events has last_event_seq 0. Neither caught_up nor heartbeat has a
+// watermark.
 type WatchRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Run is what is known about a run beside its events.
+// Run is the metadata of a run, without its events.
 type Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -38,11 +38,12 @@ type Run struct {
 	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only: persistedAt of the proposal that made the run; of an imported run, of its first event.
+	// Output only: persistedAt of the proposal that created the run. For an imported run, that of its
+	// first event.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Output only: as projected.
+	// Output only: the status in the run's projection.
 	Status RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
-	// Output only: the run was imported, and its first events are those of another authority.
+	// Output only: the run was imported. Its first events come from another authority.
 	Imported      bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -391,7 +392,7 @@ type ListRunsRequest struct {
 	// At most 1,000, by default 100.
 	PageSize  uint32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Waits, within the deadline, until the projection has reached this position.
+	// The server waits, within the deadline, until the projection has reached this position.
 	MinPosition   string `protobuf:"bytes,11,opt,name=min_position,json=minPosition,proto3" json:"min_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,4 +1,4 @@
-package contract
+package schema
 
 import (
 	"bytes"
@@ -9,40 +9,39 @@ import (
 	"strings"
 )
 
-// A rule is what one place of a schema says about a JSON value, in the form that runs over raw
-// bytes. A nil rule says nothing: any value will do.
+// Rule is a compiled schema, or a part of one: what it demands of a JSON value, in a form that runs
+// over raw bytes. Inside a Rule, a nil *Rule demands nothing.
 //
-// The keywords are those that the payload schemas use and no others: type, required, properties,
+// The keywords are those that the payload schemas use, and no others: type, required, properties,
 // items, enum and const of strings, minLength 1, minimum 0, the two patterns of forms.go, format
-// date-time, anyOf of required alone, and $ref to $defs. compileSchema refuses all else, so that a
-// schema can never say more than its rule.
-type rule struct {
-	// kinds are the JSON types that the value may have.
+// date-time, anyOf of required alone, and $ref to $defs. Compile refuses all others.
+type Rule struct {
+	// kinds holds the JSON types that the value may have.
 	kinds kinds
 
-	// Of an object. members are sorted by the length of their names; those of length n lie from
-	// byLength[n] up to byLength[n+1]. A set of members has the bit of each one's index.
+	// For an object. members is sorted by the length of the names; those of length n are at
+	// byLength[n] up to byLength[n+1]. A set of members has one bit for each index in members.
 	members  []memberRule
 	byLength [maxMemberName + 2]uint8
 	required uint64
-	either   []uint64 // the value has all members of one of these sets, where there are any
+	either   []uint64 // the value must have all members of one of these sets; empty: no demand
 	order    []int    // the required members in the order of the schema
 
-	items *rule // of an array
+	items *Rule // for the elements of an array
 
-	// Of a string.
+	// For a string.
 	words []string
 	form  *textForm
 	// nonEmpty is minLength 1.
 	nonEmpty bool
 
-	// notNegative is minimum 0, of a number.
+	// notNegative is minimum 0, for a number.
 	notNegative bool
 }
 
 type memberRule struct {
 	name string
-	rule *rule
+	rule *Rule
 }
 
 // kinds is a set of JSON types, as JSON Schema divides them.
@@ -60,39 +59,39 @@ const (
 	anyKind = kindObject | kindArray | kindString | kindNumber | kindInteger | kindBoolean | kindNull
 )
 
-// kindNames are the types by their bit, as a schema and as a violation call them.
-var kindNames = [...]struct{ schema, told string }{
+// kindNames has the name of each type, by its bit, in a schema and in a fault.
+var kindNames = [...]struct{ schema, prose string }{
 	{"object", "an object"}, {"array", "an array"}, {"string", "a string"}, {"number", "a number"},
 	{"integer", "a whole number"}, {"boolean", "true or false"}, {"null", "null"},
 }
 
 // Limits of a schema.
 const (
-	maxMembers      = 64 // members of an object, the bits of a set
-	maxMemberName   = 31 // bytes of a member's name
-	maxSchemaNested = 16 // steps into a schema; one that refers to itself exceeds it
+	maxMembers    = 64 // members of an object, the bits of a set
+	maxMemberName = 31 // bytes of a member's name
+	maxNested     = 16 // steps into a schema; a schema that refers to itself exceeds it
 )
 
-// schemaNode is a schema as it is written. Keywords that have no field here are refused.
-type schemaNode struct {
+// node is a schema as it is written. Keywords that have no field here are refused.
+type node struct {
 	Schema      string `json:"$schema"`
 	ID          string `json:"$id"`
 	Title       string `json:"title"`
 	Description string `json:"description"`
 
-	Ref        string                 `json:"$ref"`
-	Defs       map[string]*schemaNode `json:"$defs"`
-	Type       typeNode               `json:"type"`
-	Properties map[string]*schemaNode `json:"properties"`
-	Required   []string               `json:"required"`
-	AnyOf      []*schemaNode          `json:"anyOf"`
-	Items      *schemaNode            `json:"items"`
-	Enum       []string               `json:"enum"`
-	Const      *string                `json:"const"`
-	MinLength  *int                   `json:"minLength"`
-	Minimum    *int                   `json:"minimum"`
-	Pattern    string                 `json:"pattern"`
-	Format     string                 `json:"format"`
+	Ref        string           `json:"$ref"`
+	Defs       map[string]*node `json:"$defs"`
+	Type       typeNode         `json:"type"`
+	Properties map[string]*node `json:"properties"`
+	Required   []string         `json:"required"`
+	AnyOf      []*node          `json:"anyOf"`
+	Items      *node            `json:"items"`
+	Enum       []string         `json:"enum"`
+	Const      *string          `json:"const"`
+	MinLength  *int             `json:"minLength"`
+	Minimum    *int             `json:"minimum"`
+	Pattern    string           `json:"pattern"`
+	Format     string           `json:"format"`
 }
 
 // typeNode is the keyword type: one name or several.
@@ -106,15 +105,16 @@ func (t *typeNode) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*t)[0])
 }
 
-// compileSchema turns the text of a payload's schema into its rule.
-func compileSchema(text []byte) (*rule, error) {
+// Compile compiles the text of a payload's schema. It fails for a keyword that a Rule cannot
+// express.
+func Compile(text []byte) (*Rule, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	root := &schemaNode{}
+	root := &node{}
 	if err := d.Decode(root); err != nil {
 		return nil, err
 	}
-	c := schemaCompiler{defs: root.Defs}
+	c := compiler{defs: root.Defs}
 	root.Defs = nil
 	r, err := c.compile(root, 0)
 	switch {
@@ -126,35 +126,35 @@ func compileSchema(text []byte) (*rule, error) {
 	return r, nil
 }
 
-type schemaCompiler struct {
-	defs map[string]*schemaNode
+type compiler struct {
+	defs map[string]*node
 }
 
-func (c *schemaCompiler) compile(n *schemaNode, depth int) (*rule, error) {
+func (c *compiler) compile(n *node, depth int) (*Rule, error) {
 	switch {
 	case n == nil:
 		return nil, nil
-	case depth > maxSchemaNested:
+	case depth > maxNested:
 		return nil, errors.New("nested too deep, or without end")
 	case n.Defs != nil:
 		return nil, errors.New("$defs below the top")
 	case n.Ref != "":
 		return c.follow(n, depth)
 	}
-	r := &rule{}
-	for _, step := range []func(*rule, *schemaNode, int) error{c.kinds, c.object, c.array, c.text, c.number} {
+	r := &Rule{}
+	for _, step := range []func(*Rule, *node, int) error{c.kinds, c.object, c.array, c.text, c.number} {
 		if err := step(r, n, depth); err != nil {
 			return nil, err
 		}
 	}
-	if r.saysNothing() {
+	if r.isEmpty() {
 		return nil, nil
 	}
 	return r, nil
 }
 
-// follow compiles what a $ref points at. Only a description may stand beside it.
-func (c *schemaCompiler) follow(n *schemaNode, depth int) (*rule, error) {
+// follow compiles the target of a $ref. Only a description may stand beside the $ref.
+func (c *compiler) follow(n *node, depth int) (*Rule, error) {
 	target, ok := c.defs[strings.TrimPrefix(n.Ref, "#/$defs/")]
 	if !ok {
 		return nil, fmt.Errorf("$ref %s leads nowhere", n.Ref)
@@ -167,9 +167,9 @@ func (c *schemaCompiler) follow(n *schemaNode, depth int) (*rule, error) {
 	return c.compile(target, depth+1)
 }
 
-func (c *schemaCompiler) kinds(r *rule, n *schemaNode, _ int) error {
+func (c *compiler) kinds(r *Rule, n *node, _ int) error {
 	for _, name := range n.Type {
-		bit := slices.IndexFunc(kindNames[:], func(k struct{ schema, told string }) bool { return k.schema == name })
+		bit := slices.IndexFunc(kindNames[:], func(k struct{ schema, prose string }) bool { return k.schema == name })
 		if bit < 0 {
 			return fmt.Errorf("type %q", name)
 		}
@@ -184,9 +184,9 @@ func (c *schemaCompiler) kinds(r *rule, n *schemaNode, _ int) error {
 	return nil
 }
 
-func (c *schemaCompiler) object(r *rule, n *schemaNode, depth int) error {
-	for name, node := range n.Properties {
-		member, err := c.compile(node, depth+1)
+func (c *compiler) object(r *Rule, n *node, depth int) error {
+	for name, property := range n.Properties {
+		member, err := c.compile(property, depth+1)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -201,7 +201,7 @@ func (c *schemaCompiler) object(r *rule, n *schemaNode, depth int) error {
 	}
 	for _, name := range names {
 		if _, ok := n.Properties[name]; !ok {
-			return fmt.Errorf("requires %q, of which it says nothing", name)
+			return fmt.Errorf("requires %q, which has no entry in properties", name)
 		}
 	}
 	if err := r.indexMembers(); err != nil {
@@ -215,21 +215,21 @@ func (c *schemaCompiler) object(r *rule, n *schemaNode, depth int) error {
 	return nil
 }
 
-// onlyRequired holds an alternative of anyOf to the one keyword that it may have.
-func onlyRequired(n *schemaNode) error {
+// onlyRequired refuses an alternative of anyOf with another keyword than required.
+func onlyRequired(n *node) error {
 	if n == nil || len(n.Required) == 0 {
-		return errors.New("anyOf with something else than required")
+		return errors.New("anyOf with an alternative that has no required")
 	}
 	rest := *n
 	rest.Required = nil
-	if r, err := (&schemaCompiler{}).compile(&rest, 0); err != nil || r != nil {
-		return errors.Join(errors.New("anyOf with more than required"), err)
+	if r, err := (&compiler{}).compile(&rest, 0); err != nil || r != nil {
+		return errors.Join(errors.New("anyOf with other keywords than required"), err)
 	}
 	return nil
 }
 
 // indexMembers sorts the members for find.
-func (r *rule) indexMembers() error {
+func (r *Rule) indexMembers() error {
 	if len(r.members) > maxMembers {
 		return fmt.Errorf("more than %d members", maxMembers)
 	}
@@ -240,9 +240,10 @@ func (r *rule) indexMembers() error {
 		return strings.Compare(a.name, b.name)
 	})
 	for _, m := range r.members {
-		// Names of plain ASCII are those that a scanner can compare as they stand, and that need no
-		// escape in a JSON Pointer.
-		if len(m.name) > maxMemberName || strings.ContainsFunc(m.name, func(c rune) bool { return c >= 0x80 || !plain[c] || c == '~' || c == '/' }) {
+		// Printable ASCII without these four is compared as it is written, and needs no escape in a
+		// JSON Pointer.
+		unusual := func(c rune) bool { return c < ' ' || c >= 0x7f || strings.ContainsRune(`"\~/`, c) }
+		if len(m.name) > maxMemberName || strings.ContainsFunc(m.name, unusual) {
 			return fmt.Errorf("member name %q", m.name)
 		}
 		for n := len(m.name) + 1; n < len(r.byLength); n++ {
@@ -252,8 +253,8 @@ func (r *rule) indexMembers() error {
 	return nil
 }
 
-// setOf returns the set of some members, and their indexes in the order in which they are given.
-func (r *rule) setOf(names []string) (set uint64, order []int) {
+// setOf returns the set of the named members, and their indexes in the order of names.
+func (r *Rule) setOf(names []string) (set uint64, order []int) {
 	for _, name := range names {
 		k := r.find([]byte(name))
 		set |= 1 << k
@@ -262,26 +263,26 @@ func (r *rule) setOf(names []string) (set uint64, order []int) {
 	return set, order
 }
 
-func (c *schemaCompiler) array(r *rule, n *schemaNode, depth int) (err error) {
+func (c *compiler) array(r *Rule, n *node, depth int) (err error) {
 	if r.items, err = c.compile(n.Items, depth+1); err != nil {
 		return fmt.Errorf("items: %w", err)
 	}
 	return nil
 }
 
-func (c *schemaCompiler) text(r *rule, n *schemaNode, _ int) error {
+func (c *compiler) text(r *Rule, n *node, _ int) error {
 	r.words = n.Enum
 	if n.Const != nil {
 		r.words = append(r.words, *n.Const)
 	}
 	if n.Enum != nil && n.Const != nil || n.Enum != nil && len(n.Enum) == 0 {
-		return errors.New("enum that is empty or has a const beside it")
+		return errors.New("empty enum, or enum beside const")
 	}
 	if r.words != nil {
-		// Only strings can be chosen, whatever type says.
+		// The words are strings, so no other type is valid.
 		r.kinds &= kindString
 		if r.kinds == 0 || strings.ContainsAny(strings.Join(r.words, ""), `"\`) {
-			return errors.New("enum or const of a type that is no string, or of a string that JSON escapes")
+			return errors.New("enum or const of another type than string, or with a string that JSON escapes")
 		}
 	}
 	if n.MinLength != nil {
@@ -302,7 +303,7 @@ func (c *schemaCompiler) text(r *rule, n *schemaNode, _ int) error {
 	return fmt.Errorf("pattern %q with format %q", n.Pattern, n.Format)
 }
 
-func (c *schemaCompiler) number(r *rule, n *schemaNode, _ int) error {
+func (c *compiler) number(r *Rule, n *node, _ int) error {
 	if n.Minimum != nil {
 		if *n.Minimum != 0 {
 			return errors.New("minimum other than 0")
@@ -312,12 +313,12 @@ func (c *schemaCompiler) number(r *rule, n *schemaNode, _ int) error {
 	return nil
 }
 
-func (r *rule) saysNothing() bool {
+func (r *Rule) isEmpty() bool {
 	return r.kinds == anyKind && len(r.members) == 0 && r.items == nil && r.words == nil && r.form == nil && !r.nonEmpty && !r.notNegative
 }
 
-// find returns the index of a member, -1 when the rule says nothing about it.
-func (r *rule) find(name []byte) int {
+// find returns the index of a member, and -1 for a member that the rule does not know.
+func (r *Rule) find(name []byte) int {
 	if len(name) > maxMemberName {
 		return -1
 	}

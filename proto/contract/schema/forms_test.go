@@ -1,4 +1,4 @@
-package contract
+package schema
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // The forms of text mean what pattern and format mean to the library, on texts that are nearly
@@ -104,7 +106,7 @@ func TestENV5WholeNumbers(t *testing.T) {
 	}
 	whole := 0
 	for _, text := range texts {
-		if end, fault := scanNumber([]byte(text), 0); fault != "" || end != len(text) {
+		if end, fault := jsontext.ScanNumber([]byte(text), 0); fault != 0 || end != len(text) {
 			t.Fatalf("%s is no JSON number", text)
 		}
 		exact, ok := new(big.Rat).SetString(text)

@@ -1,15 +1,17 @@
-package contract
+package schema
 
-// textForm is a form that a string must have, as a schema writes it and as it is checked.
+import "runlog/proto/contract/jsontext"
+
+// textForm is a form that a string must have: as a schema writes it, and as a check.
 type textForm struct {
 	pattern, format string
 	matches         func(text []byte) bool
 	help            string
 }
 
-// textForms are the forms that payload schemas may ask for. The pattern beside date-time is for
-// validators that take formats as annotations, which draft 2020-12 lets them: it says all of RFC
-// 3339 but the ranges, the days of the months and the leap seconds.
+// textForms holds the forms that a payload schema may demand. The pattern beside date-time is for
+// validators that treat formats as annotations, as draft 2020-12 allows. It covers RFC 3339 except
+// the ranges, the days of the months and the leap seconds.
 var textForms = [...]textForm{
 	{
 		pattern: "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
@@ -26,15 +28,15 @@ var textForms = [...]textForm{
 
 func isSHA256(text []byte) bool {
 	for _, c := range text {
-		if hexDigit(c) < 0 {
+		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
 			return false
 		}
 	}
 	return len(text) == 64
 }
 
-// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A 60th second may
-// stand only where UTC has it, at the end of a day; whether that day had one is not asked.
+// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A second of 60 is legal
+// only at the end of a UTC day; isDateTime does not know which days had a leap second.
 func isDateTime(text []byte) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(text) <= seconds || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
@@ -42,7 +44,7 @@ func isDateTime(text []byte) bool {
 	}
 	year, month, day := twoDigits(text)*100+twoDigits(text[2:]), twoDigits(text[5:]), twoDigits(text[8:])
 	hour, minute, second := twoDigits(text[11:]), twoDigits(text[14:]), twoDigits(text[17:])
-	// Whatever holds a character that is no digit has become far less than zero.
+	// A number with a character that is no digit is far below zero.
 	if year < 0 || month < 1 || day < 1 || day > daysIn(year, month) {
 		return false
 	}
@@ -51,14 +53,14 @@ func isDateTime(text []byte) bool {
 	}
 	zone := text[seconds:]
 	if zone[0] == '.' {
-		end := skipDigits(zone, 1)
+		end := jsontext.SkipDigits(zone, 1)
 		if end == 1 {
 			return false
 		}
 		zone = zone[end:]
 	}
 	east, ok := zoneMinutes(zone)
-	utc := hour*60 + minute - east // from the begin of the local day
+	utc := hour*60 + minute - east // from the start of the local day
 	return ok && (second < 60 || utc == 24*60-1 || utc == -1)
 }
 
@@ -81,8 +83,8 @@ func zoneMinutes(zone []byte) (east int, ok bool) {
 	return east, true
 }
 
-// twoDigits returns the number that two digits write, and what is far below zero when they are
-// none.
+// twoDigits returns the number that two digits write. It is far below zero when one of them is no
+// digit, also after a few additions and multiplications.
 func twoDigits(text []byte) int {
 	const none = -100000
 	tens, ones := int(text[0])-'0', int(text[1])-'0'
@@ -92,8 +94,8 @@ func twoDigits(text []byte) int {
 	return tens*10 + ones
 }
 
-// daysIn returns the length of a month of the proleptic Gregorian calendar, 0 for a month that is
-// none.
+// daysIn returns the length of a month of the proleptic Gregorian calendar, and 0 for a month that
+// does not exist.
 func daysIn(year, month int) int {
 	switch month {
 	case 4, 6, 9, 11:
