@@ -4,10 +4,10 @@
 //	                   ▲          ▲
 //	  files and disks ─┘          └─ gRPC ── package workload ── history.Check
 //
-// The simulator (server/servertest/sim) runs far more histories in a second than processes can, with
-// disks and clocks that fail. This package covers what the simulator leaves out: the kernel, its
-// sockets, signals and file systems; the command with its flags and exit codes; and errors that end
-// a process on a library's goroutine.
+// The simulator (server/servertest/sim) runs far more histories in a second than processes can,
+// with disks and clocks that fail. This package covers what the simulator leaves out: the kernel,
+// its sockets, signals and file systems; the command with its flags and exit codes; and errors that
+// end a process on a library's goroutine.
 //
 // # Faults
 //

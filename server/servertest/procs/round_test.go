@@ -180,8 +180,8 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	return len(r.Violations) + r.More
 }
 
-// TestCrossCheck checks a small history with porcupine, which does not use the nodes' logs (I8): few
-// clients, short runs, and a leader that is killed.
+// TestCrossCheck checks a small history with porcupine, which does not use the nodes' logs (I8):
+// few clients, short runs, and a leader that is killed.
 func TestCrossCheck(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag, RunLives: 200 * time.Millisecond})
