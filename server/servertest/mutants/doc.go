@@ -1,9 +1,10 @@
 // Package mutants puts known bugs into the sources, and requires that the simulator finds each.
 //
-//	table ──► Arguments: copies of files, each with a bug ──► go test -c -overlay ──► a simulator with the bug
-//	                                                                                     │ seed after seed
-//	                                                                                     ▼
-//	                                              found: the violated invariants, the seed, the processor time
+//	table ──► Arguments: copies of files, each with a bug
+//	             └──► go test -c -overlay ──► a simulator with the bug
+//	                                             │ seed after seed
+//	                                             ▼
+//	          found: the violated invariants, the seed, the processor time
 //
 // A mutant replaces a few lines of a file, of the product or of a library that it uses. Only the
 // simulator that is built for it contains it. If the simulator does not find a mutant within a

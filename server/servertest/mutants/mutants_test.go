@@ -141,8 +141,8 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	return binary
 }
 
-// run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used its
-// processor time.
+// run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used
+// its processor time.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
 	seed := cmp.Or(*first, rand.Uint64()>>16)
@@ -197,8 +197,8 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	return r
 }
 
-// leaked reports whether a process ended because a bubble was left with no goroutines but those that
-// wait for a future which hashicorp/raft forgot at shutdown. A real process ends with them.
+// leaked reports whether a process ended because a bubble was left with no goroutines but those
+// that wait for a future which hashicorp/raft forgot at shutdown. A real process ends with them.
 func leaked(out string) bool {
 	_, stacks, ended := strings.Cut(out, "main bubble goroutine has exited but blocked goroutines remain")
 	if !ended {

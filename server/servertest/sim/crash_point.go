@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// crashPoint is an operation on a node's disk before which the node loses its power. Losses of power
-// at random times rarely hit the microseconds between two writes of one step.
+// crashPoint is an operation on a node's disk before which the node loses its power. Losses of
+// power at random times rarely hit the microseconds between two writes of one step.
 type crashPoint struct {
 	where string       // a part of the path
 	left  atomic.Int64 // operations until the loss of power

@@ -14,16 +14,19 @@
 // # What is simulated
 //
 //   - Disks (disk.go, crashfs.go, clean.go, rot.go): Pebble's crashable memory file system. A loss
-//     of power takes all, some or nothing of what was not synced, by blocks and by names. A sync can
-//     fail and leave the log's pages clean, as Linux does. A disk can be full or slow, and bits flip.
+//     of power takes all, some or nothing of what was not synced, by blocks and by names. A sync
+//     can fail and leave the log's pages clean, as Linux does. A disk can be full or slow, and bits
+//     flip.
 //   - Network (network.go, pipe.go): streams between hosts. Each direction has a latency. It can be
-//     cut one way or both, slowed, refused, or reset; after a reset, what was sent may still arrive.
+//     cut one way or both, slowed, refused, or reset; after a reset, what was sent may still
+//     arrive.
 //   - Clocks (clock.go): each node's clock has a skew, a drift, and jumps. Timers are the bubble's
 //     and run right.
 //   - Power (node.go): goroutines cannot be killed. A node that loses its power keeps running as a
-//     ghost until it is closed: on a copy of its disk that no later life reads, without connections.
-//   - Operators (operator.go, replace.go): restart nodes, transfer the leadership, rotate the signing
-//     key, and replace a node whose disk is lost.
+//     ghost until it is closed: on a copy of its disk that no later life reads, without
+//     connections.
+//   - Operators (operator.go, replace.go): restart nodes, transfer the leadership, rotate the
+//     signing key, and replace a node whose disk is lost.
 //
 // # Faults and scenarios
 //
@@ -48,6 +51,6 @@
 // another node while it holds a mutex that another one needs, time stands still for ever. The same
 // rule helps on a real node: such a mutex makes callers wait beyond their deadlines.
 //
-// A plan is a function of its seed. A run is nearly one: the Go scheduler, select and maps draw too.
-// The Makefile's verb runs one thread without preemption; there most failures repeat.
+// A plan is a function of its seed. A run is nearly one: the Go scheduler, select and maps draw
+// too. The Makefile's verb runs one thread without preemption; there most failures repeat.
 package sim

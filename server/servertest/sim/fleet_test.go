@@ -144,9 +144,9 @@ func shrunk(t *testing.T, opts Options, r *Result) string {
 	return fmt.Sprintf("repeat it with: %s\nor, with %d of %d faults: %s KEEP=%s\n", command, len(few), len(r.Plan), command, text)
 }
 
-// TestFleet runs worlds in processes of their own, a few seeds each: memory that a library keeps for
-// its process does not grow, and a panic ends one process only. It prints the sums, and requires
-// that every kind of fault and every scenario happened (I11).
+// TestFleet runs worlds in processes of their own, a few seeds each: memory that a library keeps
+// for its process does not grow, and a panic ends one process only. It prints the sums, and
+// requires that every kind of fault and every scenario happened (I11).
 func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // make sim sets the flag

@@ -16,8 +16,8 @@ import (
 // network carries connections between hosts in fake time. It is a network of streams, as TCP gives
 // them to a process: the bytes of one connection arrive in order, once, late, or not at all. Calls
 // are lost, duplicated and reordered as on a real network. Lost: a connection is reset after the
-// request was sent. Duplicated: it is reset after the request arrived and before the answer did, and
-// the caller sends again. Reordered: of two connections, the later one is faster. All of this
+// request was sent. Duplicated: it is reset after the request arrived and before the answer did,
+// and the caller sends again. Reordered: of two connections, the later one is faster. All of this
 // happens to Raft's calls and to clients' calls.
 type network struct {
 	mu        sync.Mutex
@@ -179,7 +179,8 @@ func (n *network) latency(l link) time.Duration {
 	return minLatency + time.Duration(n.rng.Int64N(int64(maxLatency-minLatency))) + n.slow[l]
 }
 
-// block cuts a link, and open mends it. Pieces on their way wait meanwhile, as TCP sends them again.
+// block cuts a link, and open mends it. Pieces on their way wait meanwhile, as TCP sends them
+// again.
 func (n *network) block(l link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -104,8 +104,8 @@ func (p *pipe) write(data []byte) (int, error) {
 }
 
 // refuse handles a write of n bytes to a closed reader. The reset comes back and ends the writer's
-// reading direction too: if only its writes failed, gRPC would retry at once, without end. While the
-// way back is cut, the write succeeds.
+// reading direction too: if only its writes failed, gRPC would retry at once, without end. While
+// the way back is cut, the write succeeds.
 func (p *pipe) refuse(n int) (int, error) {
 	if cut, _ := p.net.isCut(p.back.link); cut {
 		return n, nil

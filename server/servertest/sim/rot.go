@@ -17,9 +17,9 @@ type spot struct {
 // the log, or a small file that is replaced as a whole. No node uses the disk meanwhile.
 //
 // The last segment of the log is left alone. A flipped bit in it looks like a torn write, and the
-// node cuts off the log there. The commit mark detects that for all but the last second; a node that
-// lost this second may elect a leader that lacks it. Raft assumes that a majority of disks keeps what
-// was synced.
+// node cuts off the log there. The commit mark detects that for all but the last second; a node
+// that lost this second may elect a leader that lacks it. Raft assumes that a majority of disks
+// keeps what was synced.
 func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	files := d.still("data", nil)
 	if len(files) == 0 {

@@ -43,8 +43,8 @@ type Options struct {
 }
 
 // Shape draws the options of a world from its seed. Of ten worlds one has one node, one has five,
-// and one is small, for the cross-check. Three have few kinds of faults. The world of five nodes and
-// those of few kinds draw scenarios too. All others have three nodes and all kinds of faults.
+// and one is small, for the cross-check. Three have few kinds of faults. The world of five nodes
+// and those of few kinds draw scenarios too. All others have three nodes and all kinds of faults.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {

@@ -97,7 +97,8 @@ func (c *Clients) takeOver(h *history.History) {
 }
 
 // Hire starts n more clients, each with a watcher, until ctx ends. The caller must call wait, which
-// returns when all have stopped. Clients and their watchers are named client-0, client-1, and so on.
+// returns when all have stopped. Clients and their watchers are named client-0, client-1, and so
+// on.
 func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
 	var all sync.WaitGroup
 	for range n {
@@ -214,8 +215,8 @@ func (c *Clients) newWorker(host string, stream uint64) (*worker, error) {
 	return w, nil
 }
 
-// newGuest makes a client for one task. Each has its own random stream, so that no two make the same
-// event.
+// newGuest makes a client for one task. Each has its own random stream, so that no two make the
+// same event.
 func (c *Clients) newGuest(host string) (*worker, error) {
 	c.mu.Lock()
 	c.guests++
