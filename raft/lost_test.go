@@ -1,12 +1,15 @@
 package raft
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/raft/internal/wal"
 )
 
 // TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells
@@ -81,15 +84,19 @@ func TestVoteLost(t *testing.T) {
 		"removed": os.Remove,
 		"emptied": func(path string) error { return os.Truncate(path, 0) },
 		"of an earlier term": func(path string) error {
-			early := vote{term: 1}
-			return replaceSummed(vfs.Default, filepath.Dir(path), filepath.Base(path), early.bytes())
+			early := t.TempDir()
+			s, err := wal.OpenStable(vfs.Default, early, func(err error) { t.Error(err) })
+			if err == nil {
+				err = s.SetTerm(1)
+			}
+			return errors.Join(err, os.Rename(filepath.Join(early, wal.VoteFile), path))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t).start()
 			b.fill("run", 0, 3)
 			b.stop()
-			if err := lose(filepath.Join(b.dir, voteFile)); err != nil {
+			if err := lose(filepath.Join(b.dir, wal.VoteFile)); err != nil {
 				t.Fatal(err)
 			}
 			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "restore") {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	hraft "github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/segment"
+
+	"runlog/raft/internal/wal"
 )
 
 var (
@@ -24,7 +24,7 @@ var (
 	// ErrTooLarge means that an entry has more bytes than the log can read back. It was not stored.
 	ErrTooLarge = errors.New("raft: entry too large")
 	// ErrLogTooShort means that the log lacks entries that were once committed.
-	ErrLogTooShort = errors.New("raft: log is too short")
+	ErrLogTooShort = wal.ErrTooShort
 	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it
 	// must have lost acknowledged entries.
 	ErrLogBehindStore = errors.New("raft: log is behind the store")
@@ -50,15 +50,13 @@ const (
 
 // Node is one member of the Raft group.
 type Node struct {
-	opts  Options
-	raft  *hraft.Raft
-	wal   *wal.WAL
-	files *segmentFiles
+	opts Options
+	raft *hraft.Raft
 
 	snapshots *snapshotStore
-	logs      *logStore
-	stable    *stableStore
-	mark      *commitMark // housekeep's, once the node runs
+	logs      *wal.Log
+	stable    *wal.Stable
+	mark      *wal.Mark // housekeep's, once the node runs
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -127,7 +125,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.term.Load)
+	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -148,31 +146,21 @@ func (n *Node) open() error {
 		return fmt.Errorf("raft: %w", err)
 	}
 	var err error
-	if n.mark, err = openMark(disk, n.opts.Dir); err != nil {
+	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); err != nil {
 		return err
 	}
-	if n.stable, err = openStable(disk, n.opts.Dir, n.fail); err != nil {
+	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
 		return err
 	}
-	if err := finishRotation(walFiles{disk}, dir, n.mark.index); err != nil {
-		return err
-	}
-	if n.files, err = openSegmentFiles(disk, dir, int64(n.opts.SegmentBytes), n.opts.Logger); err != nil {
-		return err
-	}
-	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(n.library.logger()),
-		wal.WithSegmentFiler(segment.NewFiler(dir, n.files)), wal.WithMetaStore(&logMeta{disk: disk, dir: dir}))
+	n.logs, err = wal.Open(wal.Options{
+		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
+		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
+	})
 	if err != nil {
-		return fmt.Errorf("raft: open log in %s: %w", dir, err)
-	}
-	n.logs = &logStore{
-		wal: n.wal, writes: make(chan struct{}, 1), opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
-		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
+		return err
 	}
 	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable}
-	if err := n.logs.countBytes(n.files.walFiles, dir); err != nil {
-		return err
-	}
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}
@@ -358,7 +346,7 @@ func (n *Node) housekeep() {
 		case <-tick.C:
 		}
 		n.advanceMark()
-		written := n.logs.written.Load()
+		written := n.logs.Written()
 		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
 			continue
 		}
@@ -389,7 +377,7 @@ func (n *Node) advanceMark() {
 	if n.failed.Load() {
 		return
 	}
-	if err := n.mark.advance(n.opts.Store.Applied().Index); err != nil {
+	if err := n.mark.Advance(n.opts.Store.Applied().Index); err != nil {
 		n.fail(err)
 	}
 }
@@ -408,7 +396,7 @@ func (n *Node) HoldLog(on bool) {
 // TrailingEntries and TrailingBytes.
 func (n *Node) Truncate() error {
 	conf := n.raft.ReloadableConfig()
-	conf.TrailingLogs = max(n.opts.TrailingEntries, n.logs.holding(n.opts.TrailingBytes))
+	conf.TrailingLogs = max(n.opts.TrailingEntries, n.logs.Holding(n.opts.TrailingBytes))
 	if err := n.raft.ReloadConfig(conf); err != nil {
 		return fmt.Errorf("raft: truncate: %w", err)
 	}
@@ -489,13 +477,10 @@ func (n *Node) closeFiles() error {
 		err = nil // the transport has closed the listener
 	}
 	if n.mark != nil {
-		err = errors.Join(err, n.mark.close())
+		err = errors.Join(err, n.mark.Close())
 	}
-	if n.wal != nil {
-		err = errors.Join(err, n.wal.Close())
-	}
-	if n.files != nil {
-		n.files.close()
+	if n.logs != nil {
+		err = errors.Join(err, n.logs.Close())
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func Recover(opts Options) (r Recovered, err error) {
 	}
 	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
 	err = n.logs.StoreLog(&hraft.Log{
-		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.state.term), Type: hraft.LogConfiguration,
+		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.Term()), Type: hraft.LogConfiguration,
 		Data: hraft.EncodeConfiguration(alone),
 	})
 	return r, err
@@ -53,7 +53,7 @@ func (n *Node) standing() (Recovered, error) {
 		return Recovered{}, err
 	}
 	newest := n.snapshots.newest()
-	r := Recovered{LastIndex: newest.index, LastTerm: newest.term, Applied: n.opts.Store.Applied().Index}
+	r := Recovered{LastIndex: newest.Index, LastTerm: newest.Term, Applied: n.opts.Store.Applied().Index}
 	var members hraft.Configuration
 	if list, err := n.snapshots.List(); err == nil && len(list) > 0 {
 		members = list[0].Configuration

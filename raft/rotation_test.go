@@ -10,6 +10,11 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 )
 
+const (
+	metaFile    = "meta" // of the log, beside its segments
+	frameHeader = 8      // bytes of a segment's frame header
+)
+
 // sealedTail leaves a log as a kill does between the fsync that seals a segment and the commit of
 // the meta data that begins the next: events of "run" were acknowledged, and the tail's file is
 // returned.

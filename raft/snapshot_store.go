@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
@@ -31,8 +32,8 @@ type snapshotStore struct {
 	disk   vfs.FS
 	dir    string
 	store  *storage.Store
-	logs   *logStore // is told after which snapshot it begins
-	stable *stableStore
+	logs   *wal.Log // is told after which snapshot it begins
+	stable *wal.Stable
 
 	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
 	// (HoldLog).
@@ -45,9 +46,6 @@ type snapshotStore struct {
 		incoming *snapshotSink
 	}
 }
-
-// place is the end of a snapshot in the log.
-type place struct{ index, term uint64 }
 
 var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 
@@ -80,17 +78,17 @@ const (
 
 // drop is how far the newest snapshot allowed the log to be dropped; zero without one.
 type drop struct {
-	place
+	wal.EntryID
 	meta snapshotMeta
 }
 
 // load reads what was recorded.
 func (s *snapshotStore) load() error {
 	path := s.disk.PathJoin(s.dir, snapshotsFile)
-	body, err := readSummed(s.disk, path)
+	body, err := wal.ReadSummed(s.disk, path)
 	if err == nil && body != nil {
 		if err = json.Unmarshal(body, &s.mu.records); err != nil {
-			err = fmt.Errorf("%s: %w; %s", path, err, advice)
+			err = fmt.Errorf("%s: %w; %s", path, err, wal.Advice)
 		}
 	}
 	if err != nil {
@@ -107,7 +105,7 @@ func (s *snapshotStore) newest() drop {
 		return drop{}
 	}
 	r := &s.mu.records[0]
-	return drop{place: place{r.Meta.Index, r.Meta.Term}, meta: r.snapshotMeta}
+	return drop{EntryID: wal.EntryID{Index: r.Meta.Index, Term: r.Meta.Term}, meta: r.snapshotMeta}
 }
 
 // List returns the snapshots, the newest first.
@@ -129,11 +127,7 @@ func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
 // end in a term that this node has never been in; the leader of that term will send another.
 func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64, members hraft.Configuration,
 	membersIndex uint64, _ hraft.Transport) (hraft.SnapshotSink, error) {
-	now, err := s.stable.GetUint64([]byte(keyCurrentTerm))
-	if err != nil {
-		return nil, err
-	}
-	if term > now {
+	if now := s.stable.Term(); term > now {
 		return nil, fmt.Errorf("raft: a snapshot that ends in term %d came in term %d: its sender does not lead any more", term, now)
 	}
 	return &snapshotSink{s: s, id: fmt.Sprintf("incoming-%d-%d", term, index), meta: hraft.SnapshotMeta{
@@ -158,7 +152,7 @@ func (s *snapshotStore) recordLocked(m *hraft.SnapshotMeta, meta snapshotMeta) (
 	records := append([]snapshotRecord{r}, s.mu.records[:min(len(s.mu.records), snapshotsKept-1)]...)
 	body, err := json.Marshal(records)
 	if err == nil {
-		err = replaceSummed(s.disk, s.dir, snapshotsFile, body)
+		err = wal.ReplaceSummed(s.disk, s.dir, snapshotsFile, body)
 	}
 	if err != nil {
 		return "", fmt.Errorf("raft: record a snapshot: %w", err)
@@ -244,7 +238,7 @@ func (s *snapshotStore) install(id string) error {
 	if _, err := s.record(&in.meta, snapshotMeta{Applied: in.received.Applied.Index, Installed: true}); err != nil {
 		return err
 	}
-	s.logs.installed.Store(&place{in.meta.Index, in.meta.Term})
+	s.logs.BeginAfter(wal.EntryID{Index: in.meta.Index, Term: in.meta.Term})
 	return nil
 }
 

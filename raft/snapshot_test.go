@@ -10,6 +10,7 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
@@ -162,8 +163,8 @@ type installer struct {
 func (m *member) receive(t *testing.T, leader *member) *installer {
 	t.Helper()
 	meta, out := newestOf(t, leader)
-	if m.node.stable.state.term < meta.Term {
-		if err := m.node.stable.SetUint64([]byte(keyCurrentTerm), meta.Term); err != nil {
+	if m.node.stable.Term() < meta.Term {
+		if err := m.node.stable.SetTerm(meta.Term); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,9 +243,9 @@ func TestCrashBetweenInstallSteps(t *testing.T) {
 			first, last := behind.bounds()
 			newest := behind.node.snapshots.newest()
 			switch now := behind.store.Applied(); {
-			case !step.done && (now.Index > held.Index || newest.index == i.meta.Index):
+			case !step.done && (now.Index > held.Index || newest.Index == i.meta.Index):
 				t.Errorf("%s: at %+v, was at %+v, newest %+v", step.name, now, held, newest)
-			case step.done && (now.Index != i.meta.Index || newest.place != place{i.meta.Index, i.meta.Term} || !newest.meta.Installed || last != 0):
+			case step.done && (now.Index != i.meta.Index || newest.EntryID != wal.EntryID{Index: i.meta.Index, Term: i.meta.Term} || !newest.meta.Installed || last != 0):
 				t.Errorf("%s: at %+v, newest %+v, log from %d to %d; want %+v", step.name, now, newest, first, last, i.meta)
 			}
 			behind.shut()
@@ -259,16 +260,16 @@ func TestCrashBetweenInstallSteps(t *testing.T) {
 // misbelieve appends entries to a log that nobody else has, in the term in which it ends.
 func (m *member) misbelieve(t *testing.T, n uint64) {
 	t.Helper()
-	end := m.node.snapshots.newest().place
+	end := m.node.snapshots.newest().EntryID
 	if _, last := m.bounds(); last > 0 {
 		var l hraft.Log
 		if err := m.node.logs.GetLog(last, &l); err != nil {
 			t.Fatal(err)
 		}
-		end = place{last, l.Term}
+		end = wal.EntryID{Index: last, Term: l.Term}
 	}
 	for i := range n {
-		if err := m.node.logs.StoreLog(&hraft.Log{Index: end.index + 1 + i, Term: end.term, Type: hraft.LogNoop}); err != nil {
+		if err := m.node.logs.StoreLog(&hraft.Log{Index: end.Index + 1 + i, Term: end.Term, Type: hraft.LogNoop}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -324,7 +325,7 @@ func TestOverruledLog(t *testing.T) {
 func TestInstalledLogLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, m *member){
 		"log":   func(t *testing.T, m *member) { remove(t, m.wal()) },
-		"term":  func(t *testing.T, m *member) { remove(t, m.dir+"/"+voteFile) },
+		"term":  func(t *testing.T, m *member) { remove(t, m.dir+"/"+wal.VoteFile) },
 		"store": func(_ *testing.T, m *member) { m.disk = newBed(m.t).disk },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -396,7 +397,7 @@ func TestIncoming(t *testing.T) {
 	if _, err := m.node.snapshots.Create(deposed.Version, deposed.Index, deposed.Term, deposed.Configuration, deposed.ConfigurationIndex, nil); err == nil {
 		t.Error("a snapshot of a later term than the node's was taken")
 	}
-	if err := errors.Join(out.Close(), m.node.stable.SetUint64([]byte(keyCurrentTerm), deposed.Term+1)); err != nil {
+	if err := errors.Join(out.Close(), m.node.stable.SetTerm(deposed.Term+1)); err != nil {
 		t.Fatal(err)
 	}
 	create := func(meta *hraft.SnapshotMeta) hraft.SnapshotSink {
@@ -470,7 +471,7 @@ func TestSeedBelowTheMark(t *testing.T) {
 	f := g.follower()
 	g.halt(f, true)
 	f.open()
-	mark := f.node.mark.index
+	mark := f.node.mark.Index()
 	if f.store.Applied().Index >= c.Applied.Index || mark <= c.Applied.Index {
 		t.Fatalf("the store holds %d, the mark is %d, and the state is that of %d", f.store.Applied().Index, mark, c.Applied.Index)
 	}

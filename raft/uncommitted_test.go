@@ -76,6 +76,9 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	return away.ahead()
 }
 
+// keyCurrentTerm is under what hashicorp/raft stores the current term.
+const keyCurrentTerm = "CurrentTerm"
+
 // plainNode is hashicorp/raft with this package's transport, a log in memory and no store.
 type plainNode struct {
 	conf     *hraft.Config

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"encoding/binary"
@@ -19,6 +19,17 @@ import (
 //	what the file says      the rest
 //	CRC32C of it, big endian   4
 
+// Advice ends every error about what a node has lost.
+const Advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
+
+// ErrTooShort means that the log lacks entries that were once committed.
+var ErrTooShort = errors.New("raft: log is too short")
+
+// TooShort returns ErrTooShort for a log that ends before the commit mark.
+func TooShort(last, mark uint64) error {
+	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrTooShort, last, mark, Advice)
+}
+
 const (
 	sumSize       = 4
 	smallFileMode = 0o644
@@ -26,8 +37,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// readSummed returns what a small file says; nil when there is none.
-func readSummed(disk vfs.FS, path string) ([]byte, error) {
+// ReadSummed returns what a small file says; nil when there is none.
+func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
 	f, err := disk.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -40,18 +51,18 @@ func readSummed(disk vfs.FS, path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) <= sumSize {
-		return nil, fmt.Errorf("%s has %d bytes; %s", path, len(data), advice)
+		return nil, fmt.Errorf("%s has %d bytes; %s", path, len(data), Advice)
 	}
 	body := data[:len(data)-sumSize]
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(data[len(body):]) {
-		return nil, fmt.Errorf("%s is damaged; %s", path, advice)
+		return nil, fmt.Errorf("%s is damaged; %s", path, Advice)
 	}
 	return body, nil
 }
 
-// replaceSummed makes a small file say something else, on stable storage; after a crash it says
+// ReplaceSummed makes a small file say something else, on stable storage; after a crash it says
 // either.
-func replaceSummed(disk vfs.FS, dir, name string, body []byte) error {
+func ReplaceSummed(disk vfs.FS, dir, name string, body []byte) error {
 	sum := crc32.Checksum(body, castagnoli)
 	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)
 }

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"errors"
@@ -28,6 +28,9 @@ type segmentFiles struct {
 }
 
 var _ types.VFS = (*segmentFiles)(nil)
+
+// errStopped ends the making of a spare whose log was closed.
+var errStopped = errors.New("raft: the log was closed")
 
 const (
 	// Names without raft-wal's suffix, which it would take for segments.

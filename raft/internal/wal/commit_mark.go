@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"encoding/binary"
@@ -11,13 +11,13 @@ import (
 	"runlog/storage"
 )
 
-// commitMark says, on stable storage and apart from the log, how far the log was once committed: a
-// log that ends earlier has lost acknowledged entries (D2). It trails the log by markEvery, so it
+// Mark says, on stable storage and apart from the log, how far the log was once committed: a
+// log that ends earlier has lost acknowledged entries (D2). It trails the log by a second, so it
 // costs next to nothing, and what it does not cover yet is covered by nothing but the log itself.
 //
 //	index of a committed entry, big endian   8
 //	CRC32C of it                             4
-type commitMark struct {
+type Mark struct {
 	file  vfs.File
 	index uint64
 }
@@ -27,8 +27,8 @@ const (
 	markFile = "commit-mark"
 )
 
-// Made tells whether Make has been called for the directory of a node.
-func Made(disk vfs.FS, dir string) (bool, error) {
+// HasMark tells whether MakeMark has been called for a directory.
+func HasMark(disk vfs.FS, dir string) (bool, error) {
 	made, err := exists(disk, disk.PathJoin(dir, markFile))
 	if err != nil {
 		return false, fmt.Errorf("raft: %w", err)
@@ -36,21 +36,20 @@ func Made(disk vfs.FS, dir string) (bool, error) {
 	return made, nil
 }
 
-// Make makes the directory of a node, with a mark in it. A node whose directory lacks it afterwards
-// has lost its log and its vote, also where it has kept neither for long.
-func Make(disk vfs.FS, dir string) error {
+// MakeMark makes a directory with a mark in it.
+func MakeMark(disk vfs.FS, dir string) error {
 	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	m, err := openMark(disk, dir)
+	m, err := OpenMark(disk, dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.close(), storage.SyncDir(disk, disk.PathDir(dir)))
+	return errors.Join(m.Close(), storage.SyncDir(disk, disk.PathDir(dir)))
 }
 
-// openMark opens or makes the mark in dir.
-func openMark(disk vfs.FS, dir string) (*commitMark, error) {
+// OpenMark opens or makes the mark in dir.
+func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 	path := disk.PathJoin(dir, markFile)
 	made, err := exists(disk, path)
 	if err == nil && !made {
@@ -70,16 +69,16 @@ func openMark(disk vfs.FS, dir string) (*commitMark, error) {
 	if binary.BigEndian.Uint32(row[8:]) != crc32.Checksum(row[:8], castagnoli) {
 		return nil, errors.Join(fmt.Errorf("raft: commit mark %s is damaged; restore it", path), f.Close())
 	}
-	return &commitMark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
+	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }
 
 // makeMark makes it under another name first, so that a mark is there whole or not at all.
-func makeMark(disk vfs.FS, dir, path string) (*commitMark, error) {
+func makeMark(disk vfs.FS, dir, path string) (*Mark, error) {
 	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("raft: commit mark: %w", err)
 	}
-	m := &commitMark{file: f}
+	m := &Mark{file: f}
 	err = m.write(0)
 	if err == nil {
 		err = disk.Rename(path+".new", path)
@@ -93,15 +92,15 @@ func makeMark(disk vfs.FS, dir, path string) (*commitMark, error) {
 	return m, nil
 }
 
-// advance moves the mark to the index of an entry that is committed.
-func (m *commitMark) advance(index uint64) error {
+// Advance moves the mark to the index of an entry that is committed.
+func (m *Mark) Advance(index uint64) error {
 	if index <= m.index {
 		return nil
 	}
 	return m.write(index)
 }
 
-func (m *commitMark) write(index uint64) error {
+func (m *Mark) write(index uint64) error {
 	row := binary.BigEndian.AppendUint64(nil, index)
 	row = binary.BigEndian.AppendUint32(row, crc32.Checksum(row, castagnoli))
 	if _, err := m.file.WriteAt(row, 0); err != nil {
@@ -114,4 +113,8 @@ func (m *commitMark) write(index uint64) error {
 	return nil
 }
 
-func (m *commitMark) close() error { return m.file.Close() }
+// Index returns the mark.
+func (m *Mark) Index() uint64 { return m.index }
+
+// Close closes the file.
+func (m *Mark) Close() error { return m.file.Close() }

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-func openStableForTest(t rapid.TB, fs vfs.FS) *stableStore {
+func openStableForTest(t rapid.TB, fs vfs.FS) *Stable {
 	t.Helper()
-	s, err := openStable(fs, "", func(err error) { t.Errorf("failed: %v", err) })
+	s, err := OpenStable(fs, "", func(err error) { t.Errorf("failed: %v", err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,23 +72,23 @@ func TestOneVoteATerm(t *testing.T) {
 func TestDamagedSmallFile(t *testing.T) {
 	v := vote{term: 7, votedTerm: 6, candidate: []byte("node-2")}
 	disk := vfs.NewMem()
-	if err := replaceSummed(disk, "", voteFile, v.bytes()); err != nil {
+	if err := ReplaceSummed(disk, "", VoteFile, v.bytes()); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := disk.UnsafeGetFileDataBuffer(voteFile)
+	whole, err := disk.UnsafeGetFileDataBuffer(VoteFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := func(data []byte) error {
 		other := vfs.NewMem()
-		f, err := other.Create(voteFile, vfs.WriteCategoryUnspecified)
+		f, err := other.Create(VoteFile, vfs.WriteCategoryUnspecified)
 		if err == nil {
 			_, err = f.Write(data)
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		_, err = readSummed(other, voteFile)
+		_, err = ReadSummed(other, VoteFile)
 		return err
 	}
 	if err := read(whole); err != nil {
@@ -128,7 +128,7 @@ func TestVoteOfAnotherFormat(t *testing.T) {
 func TestVoteNotWritten(t *testing.T) {
 	var failed []error
 	broken := errorfs.Toggle{Injector: errorfs.ErrInjected.If(errorfs.Writes)}
-	s, err := openStable(errorfs.Wrap(vfs.NewMem(), &broken), "", func(err error) { failed = append(failed, err) })
+	s, err := OpenStable(errorfs.Wrap(vfs.NewMem(), &broken), "", func(err error) { failed = append(failed, err) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"errors"
@@ -51,7 +51,7 @@ func (k *killable) powerless() *vfs.MemFS { return k.memory.CrashClone(vfs.Crash
 func TestKilledThenPowerlessVote(t *testing.T) {
 	t.Parallel()
 	k := newKillable(t, errorfs.OpOpenDir)
-	s, err := openStable(k, "raft", func(error) {})
+	s, err := OpenStable(k, "raft", func(error) {})
 	if err == nil {
 		err = s.SetUint64([]byte(keyLastVoteTerm), 7)
 	}
@@ -63,7 +63,7 @@ func TestKilledThenPowerlessVote(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := func(disk vfs.FS) string {
-		s, err := openStable(disk, "raft", func(error) {})
+		s, err := OpenStable(disk, "raft", func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestKilledThenPowerlessLog(t *testing.T) {
 		}
 		sealed = len(names) > 1
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	sealing-- // the rotation runs beside the appends, and the last entry may lie in the new segment
@@ -124,7 +124,7 @@ func killedAt(t *testing.T, last uint64) error {
 	if err := l.StoreLog(tornEntry(last)); !errors.Is(err, errKilled) {
 		return fmt.Errorf("not killed: %w", err)
 	}
-	_ = l.close()
+	_ = l.Close()
 	if l, err = openTornLogOn(k.memory, "raft"); err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func killedAt(t *testing.T, last uint64) error {
 		return err
 	}
 	later := k.powerless()
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		return err
 	}
 	for disk, last := range map[*vfs.MemFS]uint64{kept: last, later: last + 1} {
 		if l, err = openTornLogOn(disk, "raft"); err != nil {
 			return err
 		}
-		if err := errors.Join(l.check(last), l.close()); err != nil {
+		if err := errors.Join(l.check(last), l.Close()); err != nil {
 			return fmt.Errorf("after a loss of power: %w", err)
 		}
 	}
@@ -183,7 +183,7 @@ func failAt(at int64, alone bool, percent int) error {
 		for acknowledged < 400 && l.StoreLog(tornEntry(acknowledged+1)) == nil {
 			acknowledged++
 		}
-		_ = l.close()
+		_ = l.Close()
 	}
 	for round := range uint64(3) {
 		l, err := openTornLogOn(memory, "raft")
@@ -199,7 +199,7 @@ func failAt(at int64, alone bool, percent int) error {
 		}
 		acknowledged = end + 1
 		kept := memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(at), round))})
-		if err = errors.Join(err, l.close()); err != nil {
+		if err = errors.Join(err, l.Close()); err != nil {
 			return fmt.Errorf("start %d: %w", round, err)
 		}
 		memory = kept
@@ -263,19 +263,19 @@ func TestSyncFailedThenPowerless(t *testing.T) {
 	if err := l.StoreLog(tornEntry(4)); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	_ = l.close()
+	_ = l.Close()
 	disk.failing.Store(false)
 	if l, err = openTornLogOn(disk, "wal"); err != nil {
 		t.Fatal(err)
 	}
 	last, err := l.LastIndex()
-	if err = errors.Join(err, l.close()); err != nil || last != 4 {
+	if err = errors.Join(err, l.Close()); err != nil || last != 4 {
 		t.Fatalf("the log ends at %d: %v; the test is about one that ends at 4", last, err)
 	}
 	if l, err = openTornLogOn(memory.CrashClone(vfs.CrashCloneCfg{}), "wal"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.check(4), l.close()); err != nil {
+	if err := errors.Join(l.check(4), l.Close()); err != nil {
 		t.Error(err)
 	}
 }

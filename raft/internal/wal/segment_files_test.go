@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"bytes"
@@ -14,6 +14,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
+
+// patience is how long a test waits for what takes milliseconds.
+const patience = 20 * time.Second
 
 func openSegmentFilesForTest(t *testing.T, dir string) *segmentFiles {
 	t.Helper()

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"encoding/json"
@@ -25,10 +25,10 @@ const metaFile = "meta"
 // Load returns what was committed last; nothing when nothing was.
 func (m *logMeta) Load(string) (state types.PersistentState, err error) {
 	path := m.disk.PathJoin(m.dir, metaFile)
-	body, err := readSummed(m.disk, path)
+	body, err := ReadSummed(m.disk, path)
 	if err == nil && body != nil {
 		if err = json.Unmarshal(body, &state); err != nil {
-			err = fmt.Errorf("%s: %w; %s", path, err, advice)
+			err = fmt.Errorf("%s: %w; %s", path, err, Advice)
 		}
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (m *logMeta) CommitState(state types.PersistentState) error {
 	if err != nil {
 		return fmt.Errorf("raft: write the log's meta data: %w", err)
 	}
-	if err := replaceSummed(m.disk, m.dir, metaFile, body); err != nil {
+	if err := ReplaceSummed(m.disk, m.dir, metaFile, body); err != nil {
 		return fmt.Errorf("raft: write the log's meta data: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"bytes"
@@ -10,39 +10,28 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/segment"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // tornLog is a log as a node opens it, without the node.
-type tornLog struct {
-	logStore
-	files *segmentFiles
-}
+type tornLog struct{ *Log }
 
 func openTornLog(dir string) (*tornLog, error) { return openTornLogOn(vfs.Default, dir) }
 
 func openTornLogOn(disk vfs.FS, dir string) (*tornLog, error) {
-	if err := finishRotation(walFiles{disk}, dir, 0); err != nil {
-		return nil, err
-	}
-	files, err := openSegmentFiles(disk, dir, 16<<10, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	w, err := wal.Open(dir, wal.WithSegmentSize(16<<10), wal.WithMetaStore(&logMeta{disk: disk, dir: dir}), wal.WithSegmentFiler(segment.NewFiler(dir, files)))
-	if err != nil {
-		files.close()
-		return nil, err
-	}
-	return &tornLog{logStore: logStore{wal: w, writes: make(chan struct{}, 1), metrics: newMetrics(prometheus.NewRegistry()), fail: func(error) {}}, files: files}, nil
+	l, err := openForTest(disk, dir, 16<<10, func(error) {})
+	return &tornLog{l}, err
 }
 
-func (l *tornLog) close() error {
-	defer l.files.close()
-	return l.wal.Close()
+// openForTest opens a log of which nothing is applied.
+func openForTest(disk vfs.FS, dir string, segment int, fail func(error)) (*Log, error) {
+	return Open(Options{
+		FS: disk, Dir: dir, SegmentBytes: segment, Applied: func() uint64 { return 0 }, Fail: fail,
+		WriteSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{}), WriteBytes: prometheus.NewCounter(prometheus.CounterOpts{}),
+		Logger: slog.New(slog.DiscardHandler), Library: hclog.NewNullLogger(),
+	})
 }
 
 // tornEntry is the entry at an index, different at each.
@@ -89,7 +78,7 @@ func TestTornWriteD2(t *testing.T) {
 	}
 	name := filepath.Base(segmentPath(t, template))
 	before := readFile(t, filepath.Join(template, name))
-	if err := errors.Join(l.StoreLog(tornEntry(acknowledged+1)), l.close()); err != nil {
+	if err := errors.Join(l.StoreLog(tornEntry(acknowledged+1)), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	after := readFile(t, filepath.Join(template, name))
@@ -122,7 +111,7 @@ func checkTorn(dir, name string, data, meta []byte, last uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.check(last), l.close())
+	return errors.Join(l.check(last), l.Close())
 }
 
 // differ returns where two texts of one length begin and end to differ.

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"encoding/binary"
@@ -19,7 +19,7 @@ const (
 	keyLastVoteCand = "LastVoteCand"
 )
 
-// stableStore keeps a node's term and vote in the small file "vote":
+// Stable keeps a node's term and vote in the small file "vote":
 //
 //	format version, 1       1
 //	current term            8
@@ -30,7 +30,7 @@ const (
 // other; a crash in between, with a store that keeps them apart, leaves the new term with the last
 // term's candidate, who would then be told that it has this node's vote (D3). Here a new term of
 // the vote clears the candidate in the same write.
-type stableStore struct {
+type Stable struct {
 	fs   vfs.FS
 	dir  string
 	fail func(error)
@@ -47,26 +47,26 @@ type vote struct {
 	candidate []byte
 }
 
-var _ hraft.StableStore = (*stableStore)(nil)
+var _ hraft.StableStore = (*Stable)(nil)
 
 const (
 	voteFormat = 1
 	voteHeader = 17
-	voteFile   = "vote"
+	VoteFile   = "vote"
 )
 
-// openStable reads the file in dir, or begins without a term and a vote where there is none.
+// OpenStable reads the file in dir, or begins without a term and a vote where there is none.
 //
 // A process that was killed may have replaced the file, and not synced the directory. A vote that
 // is found is said again to whoever was given it, without a write, so that it must be on stable
 // storage first.
-func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, error) {
-	s := &stableStore{fs: fileSystem, dir: dir, fail: fail}
-	path := s.fs.PathJoin(dir, voteFile)
+func OpenStable(fileSystem vfs.FS, dir string, fail func(error)) (*Stable, error) {
+	s := &Stable{fs: fileSystem, dir: dir, fail: fail}
+	path := s.fs.PathJoin(dir, VoteFile)
 	if err := storage.SyncDir(s.fs, dir); err != nil {
 		return nil, fmt.Errorf("raft: term and vote: %w", err)
 	}
-	body, err := readSummed(s.fs, path)
+	body, err := ReadSummed(s.fs, path)
 	if err != nil {
 		return nil, fmt.Errorf("raft: term and vote: %w", err)
 	}
@@ -74,10 +74,23 @@ func openStable(fileSystem vfs.FS, dir string, fail func(error)) (*stableStore, 
 		return s, nil
 	}
 	if s.state, err = parseVote(body); err != nil {
-		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, advice)
+		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, Advice)
 	}
 	s.term.Store(s.state.term)
 	return s, nil
+}
+
+// Term returns the current term, without waiting for the disk.
+func (s *Stable) Term() uint64 { return s.term.Load() }
+
+// SetTerm stores the current term.
+func (s *Stable) SetTerm(term uint64) error { return s.SetUint64([]byte(keyCurrentTerm), term) }
+
+// VotedTerm returns the term of the last vote, 0 when there is none.
+func (s *Stable) VotedTerm() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.votedTerm
 }
 
 func parseVote(body []byte) (vote, error) {
@@ -103,12 +116,12 @@ func (v *vote) bytes() []byte {
 
 // change replaces the file and returns once the change is on stable storage. A node that cannot
 // remember its vote must not go on: it could give another in the same term.
-func (s *stableStore) change(edit func(*vote)) error {
+func (s *Stable) change(edit func(*vote)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.state
 	edit(&next)
-	if err := replaceSummed(s.fs, s.dir, voteFile, next.bytes()); err != nil {
+	if err := ReplaceSummed(s.fs, s.dir, VoteFile, next.bytes()); err != nil {
 		err = fmt.Errorf("raft: write term and vote: %w", err)
 		s.fail(err)
 		return err
@@ -119,7 +132,7 @@ func (s *stableStore) change(edit func(*vote)) error {
 }
 
 // Set stores the candidate of the last vote.
-func (s *stableStore) Set(key, value []byte) error {
+func (s *Stable) Set(key, value []byte) error {
 	if string(key) != keyLastVoteCand {
 		return unknownKey(key)
 	}
@@ -128,7 +141,7 @@ func (s *stableStore) Set(key, value []byte) error {
 }
 
 // Get returns the candidate of the last vote, nil when there is none in that term.
-func (s *stableStore) Get(key []byte) ([]byte, error) {
+func (s *Stable) Get(key []byte) ([]byte, error) {
 	if string(key) != keyLastVoteCand {
 		return nil, unknownKey(key)
 	}
@@ -142,7 +155,7 @@ func (s *stableStore) Get(key []byte) ([]byte, error) {
 
 // SetUint64 stores the current term, or the term of the last vote, which is then given to nobody
 // yet.
-func (s *stableStore) SetUint64(key []byte, value uint64) error {
+func (s *Stable) SetUint64(key []byte, value uint64) error {
 	switch string(key) {
 	case keyCurrentTerm:
 		return s.change(func(v *vote) { v.term = value })
@@ -158,7 +171,7 @@ func (s *stableStore) SetUint64(key []byte, value uint64) error {
 }
 
 // GetUint64 returns the current term or the term of the last vote, 0 when there is none.
-func (s *stableStore) GetUint64(key []byte) (uint64, error) {
+func (s *Stable) GetUint64(key []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch string(key) {

@@ -1,4 +1,4 @@
-package raft
+package wal
 
 import (
 	"encoding/binary"
@@ -47,7 +47,7 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 		return err
 	}
 	if last < mark {
-		return tooShort(last, mark)
+		return TooShort(last, mark)
 	}
 	if !whole {
 		return breakSeal(files, dir, tail, indexStart)
@@ -69,7 +69,7 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 func noSegments(files walFiles, dir string) error {
 	found, err := files.segments(dir)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), advice)
+		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), Advice)
 	}
 	return err
 }
