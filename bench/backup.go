@@ -11,6 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"strconv"
 	"strings"
 	"time"
@@ -51,28 +54,28 @@ type BackupRound struct {
 
 // BackupReport has all rounds.
 type BackupReport struct {
-	Machine Machine       `json:"machine"`
-	Bytes   int64         `json:"bytes"` // of a backup
-	Files   int           `json:"files"`
-	Rounds  []BackupRound `json:"rounds"`
-	Goals   []Verdict     `json:"goals"`
+	Machine report.Machine   `json:"machine"`
+	Bytes   int64            `json:"bytes"` // of a backup
+	Files   int              `json:"files"`
+	Rounds  []BackupRound    `json:"rounds"`
+	Goals   []report.Verdict `json:"goals"`
 }
 
 // RunBackup fills a node's store, and then measures. What is read comes from the disk, as far as
 // the system lets go of what it has in memory.
 func RunBackup(ctx context.Context, o BackupOptions) (_ *BackupReport, err error) {
-	fill := Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
+	fill := load.Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
 	data := filepath.Join(o.Dir, "data")
 	o.tell("filling")
 	if err := fill.FillDataDir(ctx, o.Binary, data, nil); err != nil {
 		return nil, err
 	}
-	n, err := StartNode(ctx, NodeOptions{Binary: o.Binary, Dir: o.Dir, Data: data})
+	n, err := target.StartNode(ctx, target.NodeOptions{Binary: o.Binary, Dir: o.Dir, Data: data})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	b := &backups{BackupOptions: o, node: n, report: &BackupReport{Machine: DescribeMachine(o.Dir)}}
+	b := &backups{BackupOptions: o, node: n, report: &BackupReport{Machine: report.DescribeMachine(o.Dir)}}
 	// One that is not measured: it has the node flush, and tells how much there is.
 	if _, err := b.backUp(ctx, "first"); err != nil {
 		return nil, err
@@ -109,26 +112,26 @@ func (r *BackupReport) judge() {
 		for i := range r.Rounds {
 			all = append(all, g.of(&r.Rounds[i]))
 		}
-		goal, figure := Goal{Must: g.must}, Median(all)
-		r.Goals = append(r.Goals, Verdict{Measure: g.measure, Figure: figure, Must: g.must, Verdict: goal.verdict(figure)})
+		goal, figure := report.Goal{Must: g.must}, report.Median(all)
+		r.Goals = append(r.Goals, report.Verdict{Measure: g.measure, Figure: figure, Must: g.must, Verdict: goal.Judge(figure)})
 	}
 }
 
 // Tables of the report.
-func (r *BackupReport) Tables() []Table {
-	rate := func(bytes float64) string { return grouped(bytes/(1<<20)) + " MiB/s" }
-	t := Table{Heads: []string{"ROUND", "COPY", "FULL BACKUP", "WITHOUT CHANGES", "RESTORE"}}
+func (r *BackupReport) Tables() []report.Table {
+	rate := func(bytes float64) string { return report.Grouped(bytes/(1<<20)) + " MiB/s" }
+	t := report.Table{Heads: []string{"ROUND", "COPY", "FULL BACKUP", "WITHOUT CHANGES", "RESTORE"}}
 	for i := range r.Rounds {
 		b := &r.Rounds[i]
 		t.Rows = append(t.Rows, []string{strconv.Itoa(i + 1), rate(b.Copy), rate(b.Full), rate(b.Same), rate(b.Restore)})
 	}
-	goals := Report{Goals: r.Goals}
-	return []Table{t, goals.GoalTable()}
+	goals := report.Report{Goals: r.Goals}
+	return []report.Table{t, goals.GoalTable()}
 }
 
 type backups struct {
 	BackupOptions
-	node   *Node
+	node   *target.Node
 	report *BackupReport
 }
 
@@ -173,7 +176,7 @@ func (b *backups) forget() (failed error) {
 
 // copy is the limit of the disk: what the node has, read and written once.
 func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error) {
-	names, err := filepath.Glob(filepath.Join(b.node.data, "store", "0*", "*.sst"))
+	names, err := filepath.Glob(filepath.Join(b.node.Data, "store", "0*", "*.sst"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -219,7 +222,7 @@ func (b *backups) backUp(ctx context.Context, repo string) (made backupMade, err
 		repo = filepath.Join(b.Dir, repo)
 		defer func() { err = errors.Join(err, os.RemoveAll(repo)) }()
 	}
-	out, err := b.run(ctx, "backup", repo, "--server", b.node.address, "-o", "json")
+	out, err := b.run(ctx, "backup", repo, "--server", b.node.Address, "-o", "json")
 	if err == nil {
 		err = json.Unmarshal(out, &made)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runlog/bench/load"
 )
 
 const (
@@ -25,12 +26,12 @@ func openFsync(b *bed) (*work, error) {
 		return nil, err
 	}
 	record := pattern(fsyncBytes)
-	w.lanes = []lane{caller(func(context.Context) (int, error) {
+	w.lanes = []load.Lane{load.Caller(func(context.Context) (int, error) {
 		if _, err := f.Write(record); err != nil {
 			return 0, err
 		}
 		return 1, datasync(f)
-	}).lane()}
+	}).Lane()}
 	return w, nil
 }
 
@@ -42,13 +43,13 @@ func openWrite(b *bed) (*work, error) {
 		return nil, err
 	}
 	piece, at := pattern(writeBytes), int64(0)
-	w.lanes = []lane{caller(func(context.Context) (int, error) {
+	w.lanes = []load.Lane{load.Caller(func(context.Context) (int, error) {
 		if _, err := f.WriteAt(piece, at); err != nil {
 			return 0, err
 		}
 		at = (at + writeBytes) % writeFile
 		return 1, datasync(f)
-	}).lane()}
+	}).Lane()}
 	return w, nil
 }
 

@@ -6,18 +6,16 @@
 //	workloads  append-unary, … ──────────┘                   └─ the machine they were taken on
 //	             │ on each System in turn
 //	             ▼
-//	           Target: a runlog node (Remote, Node) or several (Cluster), or a peer of bench/peers
+//	           target: a runlog node (Remote, Node) or several (Cluster), or a peer of bench/peers
 //
 // A figure of one machine says little about another one. So every round measures the limits of the
 // machine first, and each workload is reported as a multiple of them: small and large writes made
 // durable (fsync, seq-write), and a bare gRPC call or stream that carries as much, with as many at
 // a time.
 //
-// # How a workload is driven
+// Data flows one way: load makes it, target takes it, bench measures, report prints.
 //
-//	source ──▶ lane ──▶ Target.Append, or Stream
-//	  ▲          │        │
-//	  └ settle ◀─┴────────┘
+// # How a workload is driven
 //
 // A source makes up requests and checks each answer: an event that was not stored by this very
 // call, or a duplicate that was not answered as it was the first time, is an error. Errors are

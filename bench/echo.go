@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runlog/bench/load"
+	"runlog/bench/target"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -97,7 +99,7 @@ func echoProcess(o *Options) (address string, end func() error, err error) {
 		return "", nil, err
 	}
 	log := filepath.Join(dir, "log")
-	p, err := StartProcess(log, exec.Command(o.EchoServer[0], o.EchoServer[1:]...))
+	p, err := target.StartProcess(log, exec.Command(o.EchoServer[0], o.EchoServer[1:]...))
 	if err != nil {
 		return "", nil, err
 	}
@@ -133,7 +135,7 @@ func openEcho(b *bed) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := newHistories(b.session, 1, 0).next()
+	req := load.NewHistories(b.session, 1, 0).Next()
 	call := func(ctx context.Context) (int, error) {
 		var res runlogv1.AppendEventsRequest
 		if err := e.conn().Invoke(ctx, echoMethod, req, &res); err != nil {
@@ -143,7 +145,7 @@ func openEcho(b *bed) (*work, error) {
 	}
 	w := &work{requestBytes: proto.Size(req), release: e.close}
 	for range b.w.Callers {
-		w.lanes = append(w.lanes, caller(call).lane())
+		w.lanes = append(w.lanes, load.Caller(call).Lane())
 	}
 	return w, nil
 }
@@ -154,18 +156,18 @@ func openEchoStream(b *bed) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := newHistories(b.session, b.w.Batch, 0).next()
-	open := func(ctx context.Context) (Stream, error) {
+	req := load.NewHistories(b.session, b.w.Batch, 0).Next()
+	open := func(ctx context.Context) (target.Stream, error) {
 		s, err := e.conn().NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, echoStreamMethod)
 		return echoStream{s}, err
 	}
 	w := &work{requestBytes: proto.Size(req), release: e.close}
 	for range b.w.Callers {
-		p := &pipeline{open: open}
+		p := &load.Pipeline{Open: open}
 		for range b.w.InFlight {
-			p.slots = append(p.slots, echoSource{req})
+			p.Slots = append(p.Slots, echoSource{req})
 		}
-		w.lanes = append(w.lanes, p.drive)
+		w.lanes = append(w.lanes, p.Drive)
 	}
 	return w, nil
 }
@@ -186,9 +188,9 @@ func (s echoStream) Recv() (*runlogv1.AppendStreamResponse, error) {
 // echoSource sends the same request over and over.
 type echoSource struct{ req *runlogv1.AppendEventsRequest }
 
-func (s echoSource) next() *runlogv1.AppendEventsRequest { return s.req }
+func (s echoSource) Next() *runlogv1.AppendEventsRequest { return s.req }
 
-func (s echoSource) settle(results []*runlogv1.AppendResult, err error) (int, error) {
+func (s echoSource) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -198,7 +200,7 @@ func (s echoSource) settle(results []*runlogv1.AppendResult, err error) (int, er
 	return len(results), nil
 }
 
-var errLostEcho = wrongAnswer("WRONG_ECHO", "the echo has lost an event")
+var errLostEcho = target.WrongAnswer("WRONG_ECHO", "the echo has lost an event")
 
 func checkEcho(events int) (int, error) {
 	if events != 1 {

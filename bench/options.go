@@ -4,24 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"time"
 )
 
 // Bounds of Options.
 const (
-	MinPayloadBytes = 16
-	MaxPayloadBytes = 1 << 20
-	MaxConnections  = 1000
-	MaxRounds       = 99
+	MaxConnections = 1000
+	MaxRounds      = 99
 )
 
 // Options of a run.
 type Options struct {
 	// Workloads to measure, in this order. Default: append-unary, append-batch and append-stream.
-	Workloads []Workload
+	Workloads []report.Workload
 	// Systems to measure them on, each workload on one after the other. Without any, the limits are
 	// all.
-	Systems []System
+	Systems []target.System
 	// Rounds repeat everything, each with the systems in another order. Default: 1.
 	Rounds int
 	// EchoCallers are the numbers of callers that grpc-echo is measured with beside those of the
@@ -47,7 +48,7 @@ type Options struct {
 	// Progress is told every 200 ms how far the run is, from another goroutine. Default: nobody.
 	Progress func(Progress)
 	// Measured is told each result as soon as it is known. Default: nobody.
-	Measured func(Result)
+	Measured func(report.Result)
 
 	text string // to fill payloads from
 }
@@ -100,7 +101,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	for i := range o.Workloads {
-		errs = append(errs, o.Workloads[i].validate())
+		errs = append(errs, validate(&o.Workloads[i]))
 	}
 	for i := range o.Systems {
 		if o.Systems[i].Open == nil {
@@ -111,11 +112,11 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("bench: duration is %v after a warm-up of %v, want more than 0 and 0 or more", o.Duration, o.WarmUp))
 	}
 	for _, n := range o.EchoCallers {
-		within("callers", n, 1, MaxCallers)
+		within("callers", n, 1, report.MaxCallers)
 	}
 	within("rounds", o.Rounds, 1, MaxRounds)
 	within("connections", o.Connections, 1, MaxConnections)
-	within("payload bytes", o.PayloadBytes, MinPayloadBytes, MaxPayloadBytes)
+	within("payload bytes", o.PayloadBytes, load.MinPayloadBytes, load.MaxPayloadBytes)
 	if o.Dir == "" {
 		errs = append(errs, errors.New("bench: Options.Dir is empty"))
 	} else if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
