@@ -2,7 +2,7 @@ package raft
 
 import "time"
 
-// LogStalled tells whether the alert LOG_WRITE_STALLED stands.
+// LogStalled reports whether the alert LOG_WRITE_STALLED is raised.
 func (n *Node) LogStalled() bool { return n.logs.Stalled() > stallLimit }
 
 const (
@@ -13,7 +13,7 @@ const (
 	stallCheck      = 250 * time.Millisecond
 )
 
-// watchLog raises an alert while a write to the log hangs: no error comes back from such a disk.
+// watchLog raises an alert while a write to the log hangs: a hanging disk returns no error.
 func (n *Node) watchLog() {
 	tick := time.NewTicker(stallCheck)
 	defer tick.Stop()
@@ -28,16 +28,16 @@ func (n *Node) watchLog() {
 	}
 }
 
-// checkStall tells whether the alert stands, and logs when it begins and when it ends.
+// checkStall returns whether the alert is raised. It logs the start and the end of the alert.
 func (n *Node) checkStall(raised bool, stall time.Duration) bool {
 	n.metrics.logStall.Set(stall.Seconds())
 	high := stall > stallLimit
 	switch {
 	case high && !raised:
 		n.metrics.stallAlerts.Inc()
-		n.opts.Logger.Error("a write to the log hangs, and every append with it: look at the disk", "alert", AlertLogStalled, "for", stall)
+		n.opts.Logger.Error("write to the log hangs; check the disk", "alert", AlertLogStalled, "for", stall)
 	case raised && !high:
-		n.opts.Logger.Info("writes to the log go on", "alert", AlertLogStalled)
+		n.opts.Logger.Info("write to the log has finished", "alert", AlertLogStalled)
 	}
 	return high
 }

@@ -10,11 +10,11 @@ import (
 	"runlog/raft/internal/wal"
 )
 
-// Made tells whether Make has been called for the directory of a node.
+// Made reports whether Make was called for a node's directory.
 func Made(disk vfs.FS, dir string) (bool, error) { return wal.HasMark(disk, dir) }
 
-// Make makes the directory of a node, with a commit mark in it. A node whose directory lacks it
-// afterwards has lost its log and its vote, also where it has kept neither for long.
+// Make creates the directory of a node, with a commit mark in it. If the mark is missing later, the
+// node has lost its log and its vote, even if it was new.
 func Make(disk vfs.FS, dir string) error { return wal.MakeMark(disk, dir) }
 
 // logBounds returns the first and the last index of the log; zeros when it is empty.
@@ -28,8 +28,8 @@ func (n *Node) logBounds() (first, last uint64, err error) {
 	return first, last, err
 }
 
-// reconcile completes what a crash in an install left undone, and compares log, store and marks
-// with each other before this node may vote (D2, D5).
+// reconcile completes an install that a crash interrupted, and compares log, store and marks before
+// this node may vote (D2, D5).
 func (n *Node) reconcile() error {
 	newest, err := n.finishInstall(n.snapshots.newest())
 	if err != nil {
@@ -43,23 +43,23 @@ func (n *Node) reconcile() error {
 	return n.checkLog(newest)
 }
 
-// finishInstall records the snapshot of a store that was installed, where a crash came before that:
-// the store itself knows what it stands for. The same makes a snapshot of a store that was
-// installed before the node was started for the first time.
+// finishInstall records the snapshot of an installed store, if a crash came before the record: the
+// store itself has the snapshot's position. The same step records a store that was installed before
+// the node's first start.
 func (n *Node) finishInstall(newest drop) (drop, error) {
 	installed, applied := n.opts.Store.Installed(), n.opts.Store.Applied()
 	if installed <= newest.Index {
 		return newest, nil
 	}
-	// Nothing is applied before the record, so that the store is where the install left it. The
-	// mark may be ahead only where the log goes on from there: the store had lost what was not
-	// flushed, and was given the state of a node that had lost more.
+	// Nothing is applied before the record, so the store is still at the installed position. The
+	// mark may be ahead only if the log continues from there: the store had lost unflushed entries,
+	// and got the state of a node that had lost more.
 	goesOn, err := n.goesOn(wal.EntryID{Index: applied.Index, Term: applied.Term})
 	if err != nil {
 		return drop{}, err
 	}
 	if applied.Index != installed || n.mark.Index() > installed && !goesOn {
-		return drop{}, fmt.Errorf("raft: a snapshot of entry %d was installed, of which nothing is recorded, and the store holds %d, the mark is %d; %s",
+		return drop{}, fmt.Errorf("raft: installed snapshot of entry %d has no record; the store is at %d, the commit mark at %d; %s",
 			installed, applied.Index, n.mark.Index(), wal.Advice)
 	}
 	members, err := n.opts.Store.Membership()
@@ -67,7 +67,7 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 		return drop{}, err
 	}
 	if members.Index == 0 {
-		return drop{}, fmt.Errorf("raft: the installed store does not know who belongs to the group; %s", wal.Advice)
+		return drop{}, fmt.Errorf("raft: the installed store has no membership; %s", wal.Advice)
 	}
 	if err := n.reachTerm(applied.Term); err != nil {
 		return drop{}, err
@@ -80,7 +80,7 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	return newest, err
 }
 
-// goesOn tells whether the log has an entry, by index and term, and all that follow it up to the
+// goesOn reports whether the log has an entry, by index and term, and all later entries up to the
 // mark.
 func (n *Node) goesOn(p wal.EntryID) (bool, error) {
 	_, last, err := n.logBounds()
@@ -90,9 +90,9 @@ func (n *Node) goesOn(p wal.EntryID) (bool, error) {
 	return n.logs.Holds(p)
 }
 
-// reachTerm gives a node the term of the store that it was given outside of Raft, as if it had
-// heard from that term's leader. One that has a log and no term has lost its vote, and checkTerm
-// says so.
+// reachTerm gives a node the term of a store that it received outside of Raft, as a message of that
+// term's leader would. A node with a log and without a term has lost its vote; checkTerm reports
+// that.
 func (n *Node) reachTerm(term uint64) error {
 	if n.stable.Term() >= term {
 		return nil
@@ -104,8 +104,8 @@ func (n *Node) reachTerm(term uint64) error {
 	return n.stable.SetTerm(term)
 }
 
-// dropOldLog drops the log that a node had before a snapshot was installed, where a crash came
-// before hashicorp/raft did that.
+// dropOldLog drops the log from before an installed snapshot, if a crash came before hashicorp/raft
+// did.
 func (n *Node) dropOldLog(installed drop) error {
 	first, last, err := n.logBounds()
 	if err != nil || last == 0 || first > installed.Index {
@@ -116,10 +116,10 @@ func (n *Node) dropOldLog(installed drop) error {
 		return err
 	}
 	if n.mark.Index() > installed.Index {
-		return fmt.Errorf("raft: the log from %d to %d is not the one that follows the snapshot of entry %d, and entries up to %d were committed; %s",
+		return fmt.Errorf("raft: the log from %d to %d does not follow the snapshot of entry %d, and entries up to %d were committed; %s",
 			first, last, installed.Index, n.mark.Index(), wal.Advice)
 	}
-	n.opts.Logger.Info("the log from before a snapshot was installed is dropped", "first", first, "last", last, "snapshot", installed.Index)
+	n.opts.Logger.Info("dropping the log from before an installed snapshot", "first", first, "last", last, "snapshot", installed.Index)
 	if err := n.logs.Drop(first, last); err != nil {
 		return fmt.Errorf("raft: drop the log from before the snapshot: %w", err)
 	}
@@ -134,11 +134,11 @@ func (n *Node) checkLog(newest drop) error {
 	}
 	end := last
 	if last == 0 && newest.meta.Installed {
-		end = newest.Index // nothing has come after the snapshot yet
+		end = newest.Index // no entry after the snapshot yet
 	}
 	applied := n.opts.Store.Applied().Index
 	if end < applied {
-		return fmt.Errorf("%w: the log ends at %d, the store holds everything up to %d; %s", ErrLogBehindStore, end, applied, wal.Advice)
+		return fmt.Errorf("%w: the log ends at %d, the store at %d; %s", ErrLogBehindStore, end, applied, wal.Advice)
 	}
 	if end < n.mark.Index() {
 		return wal.TooShort(end, n.mark.Index())
@@ -150,13 +150,13 @@ func (n *Node) checkLog(newest drop) error {
 		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", newest.meta.Applied, applied, wal.Advice)
 	}
 	if first > newest.Index+1 {
-		return fmt.Errorf("raft: the log begins at %d, and what is known of the entries before it ends at %d; %s", first, newest.Index, wal.Advice)
+		return fmt.Errorf("raft: the log begins at %d, the newest snapshot ends at %d; %s", first, newest.Index, wal.Advice)
 	}
 	return nil
 }
 
-// checkTerm compares the remembered term with that of the log's last entry, and of a snapshot that
-// was installed: a node that forgot a term could vote in it again.
+// checkTerm compares the stored term with the term of the log's last entry, and of an installed
+// snapshot: a node that lost a term could vote in it again.
 func (n *Node) checkTerm(last uint64, newest drop) error {
 	term := uint64(0)
 	if newest.meta.Installed {
@@ -175,21 +175,21 @@ func (n *Node) checkTerm(last uint64, newest drop) error {
 	return nil
 }
 
-// bootstrap makes a group of the founders where this node belongs to none.
+// bootstrap creates a group of the founders if this node belongs to none.
 func (n *Node) bootstrap(trans hraft.Transport) error {
 	if len(n.opts.Founders) == 0 {
 		return nil
 	}
 	exists, err := hraft.HasExistingState(n.logs, n.stable, n.snapshots)
 	if err != nil {
-		return fmt.Errorf("raft: look for a group: %w", err)
+		return fmt.Errorf("raft: read existing state: %w", err)
 	}
 	if exists && !n.bootstrapInterrupted() {
 		return nil
 	}
 	if exists {
 		if err := n.stable.SetTerm(0); err != nil {
-			return fmt.Errorf("raft: make a group: %w", err)
+			return fmt.Errorf("raft: bootstrap group: %w", err)
 		}
 	}
 	var founders hraft.Configuration
@@ -198,14 +198,15 @@ func (n *Node) bootstrap(trans hraft.Transport) error {
 	}
 	err = hraft.BootstrapCluster(n.config(nil), n.logs, n.stable, n.snapshots, trans, founders)
 	if err != nil {
-		return fmt.Errorf("raft: make a group: %w", err)
+		return fmt.Errorf("raft: bootstrap group: %w", err)
 	}
 	return nil
 }
 
-// bootstrapInterrupted tells a group whose making was cut off between its two writes, first the
-// term, then the configuration, so that it could never elect a leader. It is in term 1, has never
-// voted and has nothing else: a node that voted may have acknowledged events, and has lost them.
+// bootstrapInterrupted reports a group whose creation a crash interrupted between its two writes,
+// the term and the configuration. Such a group can never elect a leader. The node is in term 1, has
+// never voted and has no other state. A node that voted may have acknowledged events, and has lost
+// them.
 func (n *Node) bootstrapInterrupted() bool {
 	last, lastErr := n.logs.LastIndex()
 	list, listErr := n.snapshots.List()

@@ -9,13 +9,13 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// errDamaged is a log entry that is not what was written.
+// errDamaged is a log entry whose checksum does not match.
 var errDamaged = errors.New("raft: damaged log entry")
 
 // checksum is CRC32C over an entry's index, term and type (8, 8, 1, big endian) and its data.
-// raft-wal checks only the last write of its tail; a flipped bit elsewhere could make another entry
-// of one, or a command be passed over as a no-op (D3). It lies in the entry's Extensions, since
-// raft-wal v0.4.1 takes no other codec.
+// raft-wal checks only the last write of its tail. A flipped bit elsewhere could turn an entry into
+// another one, or a command into a no-op (D3). The checksum lies in the entry's Extensions, because
+// raft-wal v0.4.1 accepts no other codec.
 func checksum(l *hraft.Log) uint32 {
 	var head [17]byte
 	binary.BigEndian.PutUint64(head[:], l.Index)
@@ -36,7 +36,7 @@ func sealed(logs []*hraft.Log) []*hraft.Log {
 	return out
 }
 
-// unseal checks an entry that was read as the one at index, and takes its checksum off.
+// unseal checks the entry that was read at index, and removes its checksum.
 func unseal(l *hraft.Log, index uint64) error {
 	if l.Index != index || len(l.Extensions) != 4 || binary.BigEndian.Uint32(l.Extensions) != checksum(l) {
 		return fmt.Errorf("%w: index %d", errDamaged, index)

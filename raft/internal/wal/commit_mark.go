@@ -11,9 +11,9 @@ import (
 	"runlog/storage"
 )
 
-// Mark says, on stable storage and apart from the log, how far the log was once committed: a
-// log that ends earlier has lost acknowledged entries (D2). It trails the log by a second, so it
-// costs next to nothing, and what it does not cover yet is covered by nothing but the log itself.
+// Mark records, on stable storage outside of the log, how far the log was once committed: a log
+// that ends earlier has lost acknowledged entries (D2). It trails the log by up to a second, so it
+// costs next to nothing. Only the log itself covers the entries after it.
 //
 //	index of a committed entry, big endian   8
 //	CRC32C of it                             4
@@ -27,7 +27,7 @@ const (
 	markFile = "commit-mark"
 )
 
-// HasMark tells whether MakeMark has been called for a directory.
+// HasMark reports whether MakeMark was called for a directory.
 func HasMark(disk vfs.FS, dir string) (bool, error) {
 	made, err := exists(disk, disk.PathJoin(dir, markFile))
 	if err != nil {
@@ -72,7 +72,7 @@ func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }
 
-// makeMark makes it under another name first, so that a mark is there whole or not at all.
+// makeMark creates the mark under a temporary name first: a crash leaves a whole mark or none.
 func makeMark(disk vfs.FS, dir, path string) (*Mark, error) {
 	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {

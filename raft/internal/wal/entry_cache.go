@@ -16,7 +16,7 @@ type entryCache struct {
 	bytes int
 }
 
-// entryOverhead is about what an entry costs beside its data.
+// entryOverhead is the approximate cost of an entry without its data.
 const entryOverhead = 128
 
 func entrySize(l *hraft.Log) int { return len(l.Data) + entryOverhead }
@@ -41,7 +41,7 @@ func (c *entryCache) add(logs []*hraft.Log) {
 	c.logs = c.logs[drop:]
 }
 
-// get copies the entry at index into l, if it is there.
+// get copies the entry at index into l, if the cache has it.
 func (c *entryCache) get(index uint64, l *hraft.Log) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *entryCache) get(index uint64, l *hraft.Log) bool {
 	return true
 }
 
-// clear forgets everything: the log changes otherwise than at its end.
+// clear empties the cache: the log changes other than by an append.
 func (c *entryCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 //	what the file says      the rest
 //	CRC32C of it, big endian   4
 
-// Advice ends every error about what a node has lost.
+// Advice is the remedy in every error about lost files.
 const Advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
 
 // ErrTooShort means that the log lacks entries that were once committed.
@@ -37,7 +37,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ReadSummed returns what a small file says; nil when there is none.
+// ReadSummed returns the body of a small file; nil if the file does not exist.
 func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
 	f, err := disk.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +60,7 @@ func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
 	return body, nil
 }
 
-// ReplaceSummed makes a small file say something else, on stable storage; after a crash it says
-// either.
+// ReplaceSummed replaces a small file durably. After a crash the file has the old or the new body.
 func ReplaceSummed(disk vfs.FS, dir, name string, body []byte) error {
 	sum := crc32.Checksum(body, castagnoli)
 	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)

@@ -42,11 +42,11 @@ var (
 func (s *Log) FirstIndex() (uint64, error) { return s.wal.FirstIndex() }
 func (s *Log) LastIndex() (uint64, error)  { return s.wal.LastIndex() }
 
-// IsMonotonic tells hashicorp/raft that the log has no holes.
+// IsMonotonic: the log has no holes.
 func (s *Log) IsMonotonic() bool { return s.wal.IsMonotonic() }
 
-// GetLog reads an entry back. One that is damaged, or cannot be read, stops the node:
-// hashicorp/raft panics over some such errors and goes on after others.
+// GetLog reads an entry. A damaged or unreadable entry stops the node: hashicorp/raft panics after
+// some such errors and continues after others.
 func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 	if s.cache.get(index, log) {
 		return nil
@@ -96,13 +96,13 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	return nil
 }
 
-// Holding returns how many entries of the usual size have so many bytes.
+// Holding returns how many entries of average size fit into a number of bytes.
 func (s *Log) Holding(bytes uint64) uint64 {
 	entries := s.fresh.entries.Load()
 	return uint64(float64(bytes) / max(float64(s.fresh.bytes.Load()), 1) * float64(entries))
 }
 
-// countBytes begins the count with what lies in the log, so that a node which never lives for long
+// countBytes starts the count with the size of the existing log, so that a node with short lives
 // truncates too.
 func (s *Log) countBytes() error {
 	names, err := s.files.segments(s.opts.Dir)
@@ -117,9 +117,9 @@ func (s *Log) countBytes() error {
 	return nil
 }
 
-// DeleteRange drops the log's oldest entries; or its newest ones when another leader overrules
-// them; or all of them after a snapshot was installed. What was applied one by one was committed
-// and is never overruled: who asks for that is no member of this group.
+// DeleteRange drops the oldest entries, or the newest ones if another leader overrules them, or all
+// of them after an install. Entries that were applied one by one are committed and never overruled:
+// such a request comes from outside the group.
 func (s *Log) DeleteRange(first, last uint64) error {
 	begin, err := s.wal.FirstIndex()
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Log) DeleteRange(first, last uint64) error {
 		return s.dropReplaced(*snap, begin, end)
 	}
 	if applied := s.opts.Applied(); last >= end && first <= applied {
-		err := fmt.Errorf("raft: asked to drop log entries %d to %d, but everything up to %d is applied", first, last, applied)
+		err := fmt.Errorf("raft: drop log entries %d to %d: entries up to %d are applied", first, last, applied)
 		s.opts.Fail(err)
 		return err
 	}
@@ -154,11 +154,10 @@ func (s *Log) delete(first, last uint64) error {
 	return nil
 }
 
-// dropReplaced drops the log that a snapshot has replaced. hashicorp/raft then still believes that
-// its last entry is the one that it was, which harms nothing while that lies before the snapshot.
-// Where it does not, the log either agrees with the snapshot and stays, with what this node has
-// acknowledged after it; or it was overruled, and goes, and the node must be started anew to know
-// it.
+// dropReplaced drops the log that a snapshot has replaced. hashicorp/raft keeps the old last entry
+// in memory; that is harmless if the entry lies before the snapshot. Otherwise the log either
+// agrees with the snapshot and stays, with entries that this node has acknowledged; or it was
+// overruled and is dropped, and the node must restart to learn that.
 func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 	if last >= snap.Index {
 		agrees, err := s.Holds(snap)
@@ -169,21 +168,21 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 	if err := s.delete(first, last); err != nil || last < snap.Index {
 		return err
 	}
-	err := fmt.Errorf("raft: log entries up to %d were overruled by the snapshot of entry %d and are dropped; start the node again", last, snap.Index)
+	err := fmt.Errorf("raft: dropped log entries up to %d, overruled by the snapshot of entry %d; restart the node", last, snap.Index)
 	s.opts.Fail(err)
 	return err
 }
 
-// Drop drops entries before the node runs. Nothing is checked, and Fail is not told.
+// Drop drops entries before the node runs, without a check and without a call to Fail.
 func (s *Log) Drop(first, last uint64) error { return s.wal.DeleteRange(first, last) }
 
-// BeginAfter tells the log that a snapshot was installed, after which it has yet to begin.
+// BeginAfter notes an installed snapshot: the log has yet to begin after it.
 func (s *Log) BeginAfter(snapshot EntryID) { s.installed.Store(&snapshot) }
 
 // Written counts the bytes of entries found at open and stored since.
 func (s *Log) Written() uint64 { return s.written.Load() }
 
-// Holds tells whether an entry, by index and term, is in the log.
+// Holds reports whether the log has an entry, by index and term.
 func (s *Log) Holds(p EntryID) (bool, error) {
 	var l hraft.Log
 	err := s.GetLog(p.Index, &l)
@@ -193,7 +192,7 @@ func (s *Log) Holds(p EntryID) (bool, error) {
 	return err == nil && l.Term == p.Term, err
 }
 
-// Stalled returns how long the write under way has taken; 0 when none is.
+// Stalled returns the duration of the current write; 0 without one.
 func (s *Log) Stalled() time.Duration {
 	begun := s.writing.Load()
 	if begun == 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// logMeta keeps which segments make up the log, in the small file "meta" beside them, as raft-wal's
-// own JSON. raft-wal's default, bbolt, maps a file of the operating system into memory, so that no
-// other file system can stand in for it; and it panics over an empty file.
+// logMeta is raft-wal's MetaStore: the list of segments, in the small file "meta" beside them, as
+// raft-wal's own JSON. raft-wal's default, bbolt, maps an operating system file into memory, so a
+// test file system cannot replace it. It also panics over an empty file.
 type logMeta struct {
 	disk vfs.FS
 	dir  string
@@ -22,7 +22,7 @@ var _ types.MetaStore = (*logMeta)(nil)
 // metaFile has not raft-wal's suffix, which it would take for a segment.
 const metaFile = "meta"
 
-// Load returns what was committed last; nothing when nothing was.
+// Load returns the committed state; zero without one.
 func (m *logMeta) Load(string) (state types.PersistentState, err error) {
 	path := m.disk.PathJoin(m.dir, metaFile)
 	body, err := ReadSummed(m.disk, path)
@@ -32,7 +32,7 @@ func (m *logMeta) Load(string) (state types.PersistentState, err error) {
 		}
 	}
 	if err != nil {
-		return types.PersistentState{}, fmt.Errorf("raft: read the log's meta data: %w", err)
+		return types.PersistentState{}, fmt.Errorf("raft: read log metadata: %w", err)
 	}
 	return state, nil
 }
@@ -41,15 +41,15 @@ func (m *logMeta) Load(string) (state types.PersistentState, err error) {
 func (m *logMeta) CommitState(state types.PersistentState) error {
 	body, err := json.Marshal(state)
 	if err != nil {
-		return fmt.Errorf("raft: write the log's meta data: %w", err)
+		return fmt.Errorf("raft: write log metadata: %w", err)
 	}
 	if err := ReplaceSummed(m.disk, m.dir, metaFile, body); err != nil {
-		return fmt.Errorf("raft: write the log's meta data: %w", err)
+		return fmt.Errorf("raft: write log metadata: %w", err)
 	}
 	return nil
 }
 
-var errNoStable = errors.New("raft: term and vote are kept apart from the log")
+var errNoStable = errors.New("raft: term and vote are not stored in the log")
 
 // GetStable is never called: term and vote have a store of their own.
 func (*logMeta) GetStable([]byte) ([]byte, error) { return nil, errNoStable }
@@ -57,5 +57,5 @@ func (*logMeta) GetStable([]byte) ([]byte, error) { return nil, errNoStable }
 // SetStable is never called, see GetStable.
 func (*logMeta) SetStable(_, _ []byte) error { return errNoStable }
 
-// Close has nothing to close.
+// Close does nothing.
 func (*logMeta) Close() error { return nil }

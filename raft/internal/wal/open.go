@@ -16,7 +16,7 @@ import (
 // Options of a log. All are required.
 type Options struct {
 	FS vfs.FS
-	// Dir holds the segments and their meta data, and nothing else. It exists.
+	// Dir holds the segments and their metadata only. It exists.
 	Dir string
 	// Committed is the commit mark: Open refuses to repair a log that ends before it.
 	Committed uint64
@@ -26,7 +26,8 @@ type Options struct {
 	CacheBytes int
 	// Applied returns the highest index that the store has applied.
 	Applied func() uint64
-	// Fail is told why the log cannot be trusted any more. It may be told more than once.
+	// Fail is called with the reason when the log cannot be trusted any more. It may be called more
+	// than once.
 	Fail func(error)
 	// WriteSeconds and WriteBytes measure writes.
 	WriteSeconds prometheus.Observer
@@ -36,7 +37,7 @@ type Options struct {
 	Library hclog.Logger
 }
 
-// Open opens the log in a directory, after it has completed what a crash left undone.
+// Open opens the log in a directory. It first completes a rotation that a crash interrupted.
 func Open(opts Options) (*Log, error) {
 	if err := finishRotation(walFiles{opts.FS}, opts.Dir, opts.Committed); err != nil {
 		return nil, err

@@ -17,11 +17,11 @@ import (
 // endian).
 const frameHeader = 8
 
-// finishRotation completes what a crash between two steps of raft-wal (v0.4.1) left undone. The
-// append that fills a segment seals it in the same fsync; the meta data that begins the next
-// segment is committed afterwards, by another goroutine. wal.Open finds the sealed tail and leaves
-// it the tail, so that every later append fails. It is called before wal.Open, and changes nothing
-// in a log that ends before the commit mark.
+// finishRotation completes a rotation that a crash interrupted between two steps of raft-wal
+// (v0.4.1). The append that fills a segment seals it in the same fsync. Another goroutine commits
+// the metadata of the next segment afterwards. After a crash in between, raft-wal finds the sealed
+// tail and keeps it as the tail, so every later append fails. finishRotation runs before raft-wal
+// opens the log. It changes nothing in a log that ends before the commit mark.
 func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 	meta := logMeta{disk: files.disk, dir: dir}
 	state, err := meta.Load(dir)
@@ -59,25 +59,24 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 	})
 	state.NextSegmentID++
 	if err := meta.CommitState(state); err != nil {
-		return fmt.Errorf("raft: finish the rotation of the log: %w", err)
+		return fmt.Errorf("raft: finish log rotation: %w", err)
 	}
 	return nil
 }
 
-// noSegments refuses segments that no meta data tells of: wal.Open would delete them. A new log's
-// are made after its meta data.
+// noSegments refuses segments without metadata: raft-wal would delete them. A new log writes its
+// metadata before its segments.
 func noSegments(files walFiles, dir string) error {
 	found, err := files.segments(dir)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("raft: %s is missing, and there are segments of a log; %s", files.disk.PathJoin(dir, metaFile), Advice)
+		err = fmt.Errorf("raft: %s is missing, but log segments exist; %s", files.disk.PathJoin(dir, metaFile), Advice)
 	}
 	return err
 }
 
-// settleTail puts on stable storage what a process that was killed has written to the tail and not
-// synced, and the names in the directory. What is found is in the log from here on: a leader is
-// told so when it sends it again, without a write, and once the segment counts as sealed nothing
-// syncs it any more.
+// settleTail syncs the tail, and the names in the directory, after a killed process has written
+// without a sync. From here on the found entries are in the log: the follower reports them to the
+// leader without writing them again. Once the segment counts as sealed, nothing syncs it any more.
 func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) {
 	f, err := files.OpenWriter(dir, segment.FileName(tail))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,10 +95,10 @@ func settleTail(files walFiles, dir string, tail types.SegmentInfo) (err error) 
 	return nil
 }
 
-// writeAgain writes what a file says over itself, but for zeros. After a sync that failed, Linux
-// counts pages as written that are not, and shows what they should say until they leave its memory:
-// a process that stopped itself over it is started again, reads them, and its sync would have
-// nothing to do (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+// writeAgain writes the nonzero parts of a file over themselves. After a failed sync, Linux marks
+// unwritten pages as clean, and shows the new content until it evicts them. A process that stopped
+// over the failed sync restarts and reads these pages, and its sync would do nothing (Rebello et
+// al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 func writeAgain(f types.WritableFile) error {
 	piece := make([]byte, zeroPiece)
 	for at := int64(0); ; at += int64(len(piece)) {
@@ -118,8 +117,7 @@ func writeAgain(f types.WritableFile) error {
 	}
 }
 
-// sealOf returns where the index of the tail begins, 0 when it has none, and its last entry's
-// index.
+// sealOf returns the start of the tail's index, 0 without one, and the index of its last entry.
 func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, last uint64, err error) {
 	w, err := segment.NewFiler(dir, files).RecoverTail(tail)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,8 +131,8 @@ func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, las
 	return indexStart, w.LastIndex(), err
 }
 
-// sealIsWhole tells an index that was written out with its entries from the torn write of one,
-// whose entries the recovery has dropped: such an index lists more entries than there are.
+// sealIsWhole distinguishes a complete segment index from a torn write. A torn write's entries were
+// dropped by the recovery, so its index lists more entries than there are.
 func sealIsWhole(files walFiles, dir string, tail *types.SegmentInfo, indexStart, last uint64) (_ bool, err error) {
 	f, err := files.disk.Open(files.disk.PathJoin(dir, segment.FileName(*tail)))
 	if err != nil {
@@ -149,8 +147,8 @@ func sealIsWhole(files walFiles, dir string, tail *types.SegmentInfo, indexStart
 	return header[0] == segment.FrameIndex && listed > 0 && tail.BaseIndex+listed-1 == last, nil
 }
 
-// breakSeal wipes the header of a torn index, so that the segment ends where its last whole write
-// ends. Nothing of the torn write was acknowledged.
+// breakSeal wipes the header of a torn index: the segment then ends with its last whole write. No
+// entry of the torn write was acknowledged.
 func breakSeal(files walFiles, dir string, tail *types.SegmentInfo, indexStart uint64) error {
 	f, err := files.open(dir, segment.FileName(*tail))
 	if err != nil {
@@ -158,7 +156,7 @@ func breakSeal(files walFiles, dir string, tail *types.SegmentInfo, indexStart u
 	}
 	_, err = f.WriteAt(make([]byte, frameHeader), int64(indexStart)-frameHeader)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("raft: mend the log's tail: %w", err)
+		return fmt.Errorf("raft: repair the log's tail: %w", err)
 	}
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// segmentFiles is raft-wal's file system (D3). A segment is filled with zeros before it is handed
-// out, so that a write changes no metadata of the file and fdatasync has nothing else to write; the
-// next segment is made ready in the background while one is in use.
+// segmentFiles is raft-wal's file system (D3). It fills a segment with zeros before use: a write
+// then changes no file metadata, and fdatasync writes only data. The next segment is prepared in
+// the background.
 type segmentFiles struct {
 	walFiles
 	dir  string
@@ -24,12 +24,12 @@ type segmentFiles struct {
 	done sync.WaitGroup
 
 	mu    sync.Mutex
-	spare int64 // size of the file that lies ready; 0: none
+	spare int64 // size of the prepared file; 0: none
 }
 
 var _ types.VFS = (*segmentFiles)(nil)
 
-// errStopped ends the making of a spare whose log was closed.
+// errStopped ends the preparation of a segment when the log closes.
 var errStopped = errors.New("raft: the log was closed")
 
 const (
@@ -39,9 +39,9 @@ const (
 	// zeroPiece is synced at a time, with a pause, so that appends do not wait for the disk.
 	zeroPiece = 256 << 10
 	zeroPause = time.Millisecond
-	// zeroWrite is written at a time. The kernel keeps what was written together in one piece of
-	// its cache, and writes such a piece out as a whole when any byte of it changes: a page it must
-	// be, or every small entry would cost as much as the largest piece, some 300 KiB.
+	// zeroWrite is the size of one write. The kernel caches the bytes of one write in one folio,
+	// and writes the whole folio if any byte changes. One page it must be: otherwise every small
+	// entry would cost as much as the largest folio, about 300 KiB.
 	zeroWrite = 4 << 10
 )
 
@@ -50,9 +50,8 @@ const (
 func openSegmentFiles(disk vfs.FS, dir string, size int64, log *slog.Logger) (*segmentFiles, error) {
 	f := &segmentFiles{walFiles: walFiles{disk}, dir: dir, log: log, size: make(chan int64, 1), stop: make(chan struct{})}
 	for _, name := range []string{newFile, spareFile} {
-		// A loss of power may have taken back the renaming of a spare that was written to already:
-		// what is found is not known to be zeros, and a later end of the log could be misread in
-		// it.
+		// A power loss may have undone the rename of a spare that was already in use. Such a file
+		// may not be zeros, and its old content could be misread as the log's end.
 		if err := disk.Remove(disk.PathJoin(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("raft: %w", err)
 		}
@@ -63,7 +62,7 @@ func openSegmentFiles(disk vfs.FS, dir string, size int64, log *slog.Logger) (*s
 	}
 	if len(segments) == 0 {
 		if err := f.makeSpare(size, 0); err != nil {
-			return nil, fmt.Errorf("raft: make the first segment of the log: %w", err)
+			return nil, fmt.Errorf("raft: make first log segment: %w", err)
 		}
 	}
 	f.ask(size)
@@ -76,8 +75,8 @@ func (f *segmentFiles) close() {
 	f.done.Wait()
 }
 
-// Create makes a segment: of the spare, or, where that is not ready, of reserved blocks, which are
-// slower to write but right.
+// Create makes a segment from the spare. If the spare is not ready, it reserves blocks instead:
+// slower to write, but correct.
 func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
 	defer f.ask(int64(size))
 	if !f.takeSpare(int64(size)) {
@@ -107,7 +106,7 @@ func (f *segmentFiles) takeSpare(size int64) bool {
 	return ready
 }
 
-// ask wants a spare of a size next, whatever was wanted before.
+// ask requests a spare of a size, and replaces an earlier request.
 func (f *segmentFiles) ask(size int64) {
 	select {
 	case <-f.size:
@@ -119,8 +118,8 @@ func (f *segmentFiles) ask(size int64) {
 	}
 }
 
-// prepare makes spares. Trouble is no reason to stop: Create does without, and a full disk shows
-// where it hurts, in the log's next write.
+// prepare makes spares. An error does not stop it: Create works without a spare, and a full disk
+// shows in the log's next write.
 func (f *segmentFiles) prepare() {
 	for {
 		select {
@@ -128,7 +127,7 @@ func (f *segmentFiles) prepare() {
 			return
 		case size := <-f.size:
 			if err := f.makeSpare(size, zeroPause); err != nil && !errors.Is(err, errStopped) {
-				f.log.Warn("no spare segment for the log", "err", err)
+				f.log.Warn("cannot prepare spare log segment", "err", err)
 			}
 		}
 	}
@@ -164,13 +163,13 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	return nil
 }
 
-// zero fills a file, piece by piece, each synced, with pauses: one sync of it all would hold up the
-// appends beside it. Without a pause nothing is beside it.
+// zero fills a file in pieces, with a sync and a pause after each: one sync of the whole file would
+// delay concurrent appends. A pause of 0 means that there are none.
 func (f *segmentFiles) zero(file vfs.File, size int64, pause time.Duration) error {
 	zeros := make([]byte, zeroWrite)
 	for at := int64(0); at < size; {
 		for end := min(at+zeroPiece, size); at < end; {
-			clear(zeros) // who writes them may change them
+			clear(zeros) // the writer may change them
 			n, err := file.Write(zeros[:min(zeroWrite, end-at)])
 			if err != nil {
 				return err

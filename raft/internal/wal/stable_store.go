@@ -26,16 +26,16 @@ const (
 //	term of the last vote   8
 //	whom it was given to    the rest
 //
-// Integers are big endian. hashicorp/raft writes the term of a vote and the candidate one after the
-// other; a crash in between, with a store that keeps them apart, leaves the new term with the last
-// term's candidate, who would then be told that it has this node's vote (D3). Here a new term of
-// the vote clears the candidate in the same write.
+// Integers are big endian. hashicorp/raft writes the term of a vote and the candidate separately.
+// If they were stored apart, a crash in between would leave the new term with the last term's
+// candidate: that candidate would then be told that it has this node's vote (D3). Here a new voted
+// term clears the candidate in the same write.
 type Stable struct {
 	fs   vfs.FS
 	dir  string
 	fail func(error)
 
-	term atomic.Uint64 // that of state, for who must not wait for the disk
+	term atomic.Uint64 // copy of state.term, for callers that must not wait for the disk
 
 	mu    sync.Mutex
 	state vote
@@ -55,11 +55,10 @@ const (
 	VoteFile   = "vote"
 )
 
-// OpenStable reads the file in dir, or begins without a term and a vote where there is none.
+// OpenStable reads the file in dir. Without a file, it starts without term and vote.
 //
-// A process that was killed may have replaced the file, and not synced the directory. A vote that
-// is found is said again to whoever was given it, without a write, so that it must be on stable
-// storage first.
+// A killed process may have replaced the file without a sync of the directory. The node confirms a
+// vote that it finds, without a write, so OpenStable makes it durable first.
 func OpenStable(fileSystem vfs.FS, dir string, fail func(error)) (*Stable, error) {
 	s := &Stable{fs: fileSystem, dir: dir, fail: fail}
 	path := s.fs.PathJoin(dir, VoteFile)
@@ -86,7 +85,7 @@ func (s *Stable) Term() uint64 { return s.term.Load() }
 // SetTerm stores the current term.
 func (s *Stable) SetTerm(term uint64) error { return s.SetUint64([]byte(keyCurrentTerm), term) }
 
-// VotedTerm returns the term of the last vote, 0 when there is none.
+// VotedTerm returns the term of the last vote; 0 without one.
 func (s *Stable) VotedTerm() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +113,8 @@ func (v *vote) bytes() []byte {
 	return append(b, v.candidate...)
 }
 
-// change replaces the file and returns once the change is on stable storage. A node that cannot
-// remember its vote must not go on: it could give another in the same term.
+// change replaces the file durably. A node that cannot store its vote must stop: it could vote
+// again in the same term.
 func (s *Stable) change(edit func(*vote)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +139,7 @@ func (s *Stable) Set(key, value []byte) error {
 	return s.change(func(v *vote) { v.candidate = candidate })
 }
 
-// Get returns the candidate of the last vote, nil when there is none in that term.
+// Get returns the candidate of the last vote; nil if there is none in that term.
 func (s *Stable) Get(key []byte) ([]byte, error) {
 	if string(key) != keyLastVoteCand {
 		return nil, unknownKey(key)
@@ -153,8 +152,8 @@ func (s *Stable) Get(key []byte) ([]byte, error) {
 	return append([]byte(nil), s.state.candidate...), nil
 }
 
-// SetUint64 stores the current term, or the term of the last vote, which is then given to nobody
-// yet.
+// SetUint64 stores the current term, or the term of the last vote; a new voted term clears the
+// candidate.
 func (s *Stable) SetUint64(key []byte, value uint64) error {
 	switch string(key) {
 	case keyCurrentTerm:
@@ -170,7 +169,7 @@ func (s *Stable) SetUint64(key []byte, value uint64) error {
 	}
 }
 
-// GetUint64 returns the current term or the term of the last vote, 0 when there is none.
+// GetUint64 returns the current term or the term of the last vote; 0 without one.
 func (s *Stable) GetUint64(key []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

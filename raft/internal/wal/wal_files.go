@@ -14,7 +14,7 @@ import (
 	"runlog/storage"
 )
 
-// walFiles gives raft-wal a file system that can be another than the operating system's.
+// walFiles gives raft-wal a file system that tests can replace.
 type walFiles struct{ disk vfs.FS }
 
 var _ types.VFS = walFiles{}
@@ -53,8 +53,8 @@ func (w walFiles) Create(dir, name string, size uint64) (types.WritableFile, err
 		return nil, err
 	}
 	if size > 0 {
-		// The blocks are reserved first, and then made part of the file. A segment without is right
-		// too; and a signal may interrupt what reserves them again and again.
+		// The blocks are reserved first, then made part of the file. A segment without reserved
+		// blocks is correct too, and a signal may interrupt the reservation repeatedly.
 		err = f.Preallocate(0, int64(size))
 		if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINTR) {
 			err = nil
@@ -91,7 +91,7 @@ func (w walFiles) OpenWriter(dir, name string) (types.WritableFile, error) {
 	return &segmentFile{File: f, disk: w.disk, dir: dir}, nil
 }
 
-// open opens a file that exists, for writing too. vfs would make it where it is missing.
+// open opens an existing file for reading and writing. vfs would create a missing file.
 func (w walFiles) open(dir, name string) (vfs.File, error) {
 	path := w.disk.PathJoin(dir, name)
 	if _, err := w.disk.Stat(path); err != nil {
@@ -105,7 +105,7 @@ type segmentFile struct {
 	vfs.File
 	disk  vfs.FS
 	dir   string
-	named bool // the directory knows the file, also after a loss of power
+	named bool // the name is on stable storage
 }
 
 // Sync returns once all that was written is on stable storage. raft-wal calls it from one goroutine
@@ -124,8 +124,7 @@ func (f *segmentFile) Sync() error {
 	return nil
 }
 
-// datasync makes a file's data durable, and of its metadata what is needed to read it
-// (fdatasync(2)).
+// datasync makes a file's data durable, and the metadata needed to read it (fdatasync(2)).
 func datasync(f vfs.File) error {
 	for {
 		if err := f.SyncData(); !errors.Is(err, syscall.EINTR) {
