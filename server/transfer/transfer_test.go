@@ -33,7 +33,7 @@ func TestSeedOverFaults(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"break", "break", "end", "flip", "lie", "restart", "kill", "forget"}
 	rapid.Check(t, func(t *rapid.T) {
-		b := newSeedBed(t)
+		b := newBed(t)
 		b.serve()
 		b.grow(rapid.IntRange(1, 3).Draw(t, "proposals"), rapid.SampledFrom([]int{100, 3_000, 40_000}).Draw(t, "noise"))
 		for range rapid.IntRange(0, 15).Draw(t, "faults of streams") {
@@ -54,7 +54,7 @@ func TestSeedOverFaults(t *testing.T) {
 }
 
 // pullThrough pulls until it has all, and starts the receiver again when it is killed.
-func (b *seedBed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
+func (b *bed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
 	for ; ; kills++ {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		killed := false
@@ -80,7 +80,7 @@ func (b *seedBed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
 // again, what is there does not come a second time; and the sender is told when it is over.
 func TestSeedGoesOn(t *testing.T) {
 	t.Parallel()
-	b := startSeedBed(t)
+	b := startBed(t)
 	b.faults.reads = []readFault{{"break", 5_000}, {"flip", 9_000}, {"break", 7_000}, {"end", 11_000}, {"kill", 13_000}}
 	var begins []uint64 // bytes that were there when a pull began
 	count := func(p *pull) {
@@ -116,9 +116,9 @@ func TestSeedGoesOn(t *testing.T) {
 // store, and one that is not what it promised end the pull, and leave nothing.
 func TestSeedGivesUp(t *testing.T) {
 	t.Parallel()
-	b := startSeedBed(t)
+	b := startBed(t)
 	b.faults.opens = []string{"promise"}
-	if received, err := b.pull(t.Context()); !errors.Is(err, errSeedUseless) || !errors.Is(err, storage.ErrCheckpoint) || received != nil {
+	if received, err := b.pull(t.Context()); !errors.Is(err, errUseless) || !errors.Is(err, storage.ErrCheckpoint) || received != nil {
 		t.Errorf("a checkpoint that is not what it promised: %v", err)
 	}
 	foreign, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Cluster: storage.ClusterID{9}})
@@ -162,7 +162,7 @@ func TestSeedGivesUp(t *testing.T) {
 // connection that says nothing.
 func TestSeedWaits(t *testing.T) {
 	t.Parallel()
-	b := startSeedBed(t)
+	b := startBed(t)
 	for _, id := range []string{"first", "second"} {
 		if _, err := b.client.OpenCheckpoint(t.Context(), &nodev1.OpenCheckpointRequest{CheckpointId: id}); err != nil {
 			t.Fatal(err)
@@ -182,13 +182,13 @@ func TestSeedWaits(t *testing.T) {
 		received, err := b.pull(ctx, func(p *pull) { p.log, p.stall = slog.New(slog.NewTextHandler(log, nil)), 50*time.Millisecond })
 		answers <- answer{received, err}
 	}()
-	log.wait(ctx, t, "ResourceExhausted", "is seeding")
+	log.wait(ctx, t, "ResourceExhausted", "which is the limit")
 	if _, err := b.client.CloseCheckpoint(ctx, &nodev1.CloseCheckpointRequest{CheckpointId: "first"}); err != nil {
 		t.Fatal(err)
 	}
 	log.wait(ctx, t, "room")
 	b.disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30})
-	log.wait(ctx, t, "nothing came for")
+	log.wait(ctx, t, "no message for")
 	a := <-answers
 	if a.err != nil {
 		t.Fatal(a.err)
@@ -232,7 +232,7 @@ func (l *textLog) wait(ctx context.Context, t *testing.T, words ...string) {
 // them, and the Raft log is told of each; what there is not is refused.
 func TestSeedSourceBounds(t *testing.T) {
 	t.Parallel()
-	b := startSeedBed(t)
+	b := startBed(t)
 	ctx := t.Context()
 	open := func(id string) (*nodev1.OpenCheckpointResponse, error) {
 		return b.client.OpenCheckpoint(ctx, &nodev1.OpenCheckpointRequest{CheckpointId: id})
@@ -257,7 +257,7 @@ func TestSeedSourceBounds(t *testing.T) {
 	}
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 2)
 	_, err = open("third")
-	if status.Code(err) != codes.ResourceExhausted || seedReason(err) != string(contract.ReasonOverloaded) {
+	if status.Code(err) != codes.ResourceExhausted || reasonOf(err) != string(contract.ReasonOverloaded) {
 		t.Errorf("a third: %v", err)
 	}
 	for range 2 {
@@ -307,19 +307,19 @@ func TestSeedSourceBounds(t *testing.T) {
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 1)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := b.seeds.OpenCheckpoint(gone, &nodev1.OpenCheckpointRequest{CheckpointId: "fourth"}); err == nil {
+	if _, err := b.sender.OpenCheckpoint(gone, &nodev1.OpenCheckpointRequest{CheckpointId: "fourth"}); err == nil {
 		t.Error("a receiver that has gone is given a checkpoint")
 	}
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 1)
 	b.stop()
-	if _, err := b.seeds.OpenCheckpoint(ctx, &nodev1.OpenCheckpointRequest{CheckpointId: "fourth"}); seedReason(err) != string(contract.ReasonShuttingDown) {
+	if _, err := b.sender.OpenCheckpoint(ctx, &nodev1.OpenCheckpointRequest{CheckpointId: "fourth"}); reasonOf(err) != string(contract.ReasonShuttingDown) {
 		t.Errorf("after the end: %v", err)
 	}
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 0)
 	b.serve() // for the end of the test
 }
 
-func seedReason(err error) string {
+func reasonOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
 			return info.Reason
@@ -332,7 +332,7 @@ func seedReason(err error) string {
 // who has stopped taking it in; one that is read stays.
 func TestSeedSourceIdle(t *testing.T) {
 	t.Parallel()
-	b := newSeedBed(t)
+	b := newBed(t)
 	b.idle = 400 * time.Millisecond
 	b.serve()
 	b.grow(3, 20_000)
@@ -368,7 +368,7 @@ func TestSeedSourceIdle(t *testing.T) {
 }
 
 // largest returns the name of the largest file of all checkpoints.
-func (b *seedBed) largest() (largest string) {
+func (b *bed) largest() (largest string) {
 	size := 0
 	b.copies.Range(func(_, files any) bool {
 		for name, data := range files.(map[string][]byte) {
@@ -384,7 +384,7 @@ func (b *seedBed) largest() (largest string) {
 // BenchmarkSeed pulls 64 MiB over a connection in memory, from and to a file system in memory: what
 // the transfer itself costs.
 func BenchmarkSeed(bench *testing.B) {
-	b := newSeedBed(bench)
+	b := newBed(bench)
 	b.serve()
 	for range 32 {
 		b.grow(1, 256<<10)
