@@ -69,7 +69,7 @@ type Server struct {
 	node      *raft.Node
 	projector *projector.Projector
 	batcher   *batch.Batcher
-	sealer    atomic.Pointer[checkpoint.Sealer] // other nodes may ask before there is one
+	sealer    atomic.Pointer[checkpoint.Maker] // other nodes may ask before there is one
 	health    *health.Server
 	addresses Addresses
 	encodings encodings

@@ -16,13 +16,13 @@ import (
 
 // signs tells whether a node signs with the newest key.
 func (n *member) signs() bool {
-	_, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
+	_, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"})
 	return err == nil && signed
 }
 
-// restart starts the Sealer of a node again, where its disk is lost without the file of its keys.
+// restart starts the Maker of a node again, where its disk is lost without the file of its keys.
 func (n *member) restart(disk bool) {
-	was := n.sealer
+	was := n.maker
 	n.live(nil)
 	if err := was.Close(); err != nil {
 		n.g.t.Fatal(err)
@@ -61,7 +61,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 				}
 				return errLost
 			}
-			if _, err := maker.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+			if _, err := maker.maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 				t.Fatal(err)
 			}
 			g.before = nil
@@ -72,7 +72,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 					t.Errorf("node %d does not sign", i)
 				}
 			}
-			if k, err := g.nodes[1].sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
+			if k, err := g.nodes[1].maker.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 				t.Errorf("%+v, %v: nobody vouches for the next key", k, err)
 			}
 		})
@@ -91,23 +91,23 @@ func TestKeepNeedsAMajority(t *testing.T) {
 	proposed := 0
 	g.before = func(storage.Command) error { proposed++; return nil }
 	for range manyTries {
-		if _, err := maker.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+		if _, err := maker.maker.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 			t.Fatalf("%v, of five nodes two have the key", err)
 		}
 	}
-	if _, err := maker.sealer.Prove(t.Context(), "run", true); errors.Is(err, ErrKeyMissing) {
+	if _, err := maker.maker.Prove(t.Context(), "run", true); errors.Is(err, ErrKeyMissing) {
 		t.Errorf("a run that is not there: %v", err)
 	}
 	g.append("run", 0, 1)
-	if _, err := maker.sealer.Prove(t.Context(), "run", true); !errors.Is(err, ErrKeyMissing) || !errors.Is(err, ErrNotGiven) {
+	if _, err := maker.maker.Prove(t.Context(), "run", true); !errors.Is(err, ErrKeyMissing) || !errors.Is(err, ErrNotGiven) {
 		t.Errorf("a proof without a key: %v", err)
 	}
-	made, ok := maker.sealer.keys.proposed(1, g.members())
+	made, ok := maker.maker.keys.proposed(1, g.members())
 	if !ok || proposed > 0 {
 		t.Fatalf("%d were proposed", proposed)
 	}
 	g.nodes[2].silent.Store(false)
-	k, err := maker.sealer.Rotate(t.Context(), false)
+	k, err := maker.maker.Rotate(t.Context(), false)
 	if err != nil || k.PublicKey != made.signer.PublicKey() {
 		t.Errorf("%+v, %v", k, err)
 	}
@@ -123,7 +123,7 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 			defer g.close()
 			g.before = func(storage.Command) error { return errLost }
 			g.lead(maker)
-			if _, err := g.nodes[maker].sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+			if _, err := g.nodes[maker].maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 				t.Fatal(err)
 			}
 			g.before = nil
@@ -133,10 +133,10 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 			}
 			g.removed = map[int]bool{3: true}
 			g.lead(0)
-			if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+			if _, err := g.nodes[0].maker.Rotate(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
-			if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(seeds, string(seed)) || slices.Contains(g.seedsOf(3), string(seed)) {
+			if seed, ok := g.nodes[0].maker.Seed(1); !ok || slices.Contains(seeds, string(seed)) || slices.Contains(g.seedsOf(3), string(seed)) {
 				t.Error("a node that has left has the private part")
 			}
 		})
@@ -145,7 +145,7 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 
 // seedsOf are the keys that a node has.
 func (g *group) seedsOf(node int) (seeds []string) {
-	for _, k := range g.nodes[node].sealer.keys.held {
+	for _, k := range g.nodes[node].maker.keys.held {
 		seeds = append(seeds, string(k.seed[:]))
 	}
 	return seeds
@@ -157,13 +157,13 @@ func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	g := newGroup(t, "", 4)
 	defer g.close()
 	g.given = func() { g.removed = map[int]bool{3: true} }
-	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+	if _, err := g.nodes[0].maker.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 		t.Fatal(err)
 	}
-	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+	if _, err := g.nodes[0].maker.Rotate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(g.seedsOf(3), string(seed)) {
+	if seed, ok := g.nodes[0].maker.Seed(1); !ok || slices.Contains(g.seedsOf(3), string(seed)) {
 		t.Error("a node that has left has the private part")
 	}
 }
@@ -179,38 +179,38 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 	}
 	seed := func(i byte) []byte { return slices.Repeat([]byte{i}, 32) }
 	for number := range uint64(2) {
-		if err := n.sealer.Keep(number, seed(1)); !errors.Is(err, ErrKeyTaken) {
+		if err := n.maker.Keep(number, seed(1)); !errors.Is(err, ErrKeyTaken) {
 			t.Errorf("another key %d: %v", number, err)
 		}
 	}
-	if own, ok := n.sealer.Seed(1); !ok || n.sealer.Keep(1, own) != nil {
+	if own, ok := n.maker.Seed(1); !ok || n.maker.Keep(1, own) != nil {
 		t.Error("the one that the log has is refused")
 	}
-	if n.sealer.Keep(2, seed(1)[:31]) == nil || n.sealer.Keep(2+maxUnseen, seed(1)) == nil {
+	if n.maker.Keep(2, seed(1)[:31]) == nil || n.maker.Keep(2+maxUnseen, seed(1)) == nil {
 		t.Error("a short seed was kept, or a key that comes later")
 	}
-	if err := n.sealer.Keep(1+maxUnseen, seed(1)); err != nil {
+	if err := n.maker.Keep(1+maxUnseen, seed(1)); err != nil {
 		t.Errorf("a key of one who is ahead: %v", err)
 	}
 	for i := range byte(maxHeld - 2) {
-		if err := n.sealer.Keep(2, seed(i)); err != nil {
+		if err := n.maker.Keep(2, seed(i)); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if err := n.sealer.Keep(1+maxUnseen, seed(0)); err == nil {
+	if err := n.maker.Keep(1+maxUnseen, seed(0)); err == nil {
 		t.Errorf("more than %d keys are held", maxHeld)
 	}
-	if err := n.sealer.Keep(2, seed(0)); err != nil {
+	if err := n.maker.Keep(2, seed(0)); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := n.sealer.Keep(2, seed(maxHeld)); err == nil {
+	if err := n.maker.Keep(2, seed(maxHeld)); err == nil {
 		t.Errorf("more than %d keys are held", maxHeld)
 	}
 	n.restart(true)
 	if seeds := g.seedsOf(0); len(seeds) != maxHeld || !slices.Contains(seeds, string(seed(0))) {
 		t.Errorf("%d keys were read again", len(seeds))
 	}
-	if _, ok := n.sealer.Seed(2); ok {
+	if _, ok := n.maker.Seed(2); ok {
 		t.Error("a key is given that the log does not have")
 	}
 }
@@ -248,7 +248,7 @@ func TestOneDiskAtATime(t *testing.T) {
 						return errLost
 					}
 				}
-				_, _ = g.nodes[node.Draw(t, "maker")].sealer.Rotate(t.Context(), false)
+				_, _ = g.nodes[node.Draw(t, "maker")].maker.Rotate(t.Context(), false)
 				g.before = nil
 			},
 			"late":    func(*rapid.T) { decide(true) },
@@ -262,18 +262,18 @@ func TestOneDiskAtATime(t *testing.T) {
 				g.nodes[lost].id += "'" // another node of the same name
 				for i, n := range g.nodes {
 					if i != lost {
-						_ = n.sealer.tend(t.Context(), false)
+						_ = n.maker.tend(t.Context(), false)
 					}
 				}
 				g.nodes[lost].silent.Store(false)
-				_ = g.nodes[lost].sealer.tend(t.Context(), false)
+				_ = g.nodes[lost].maker.tend(t.Context(), false)
 			},
 			"": func(t *rapid.T) {
 				last, err := g.nodes[0].opts.Store.LastSigningKey()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if last.Number > 0 && !slices.ContainsFunc(g.nodes, func(n *member) bool { _, ok := n.sealer.keys.find(last.Number, last.PublicKey); return ok }) {
+				if last.Number > 0 && !slices.ContainsFunc(g.nodes, func(n *member) bool { _, ok := n.maker.keys.find(last.Number, last.PublicKey); return ok }) {
 					t.Fatalf("nobody has signing key %d", last.Number)
 				}
 			},

@@ -29,7 +29,7 @@ type group struct {
 	lives sync.RWMutex
 	index uint64
 	nodes []*member
-	// before is called with each command that a Sealer proposes; an error is answered instead of
+	// before is called with each command that a Maker proposes; an error is answered instead of
 	// proposing it.
 	before func(storage.Command) error
 	// removed are the numbers of nodes that are no members any more.
@@ -49,7 +49,7 @@ type member struct {
 	missing atomic.Bool
 	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
 	silent  atomic.Bool              // it keeps nothing that others give it
-	sealer  *Sealer                  // others read it under lives
+	maker   *Maker                   // others read it under lives
 }
 
 var errLost = errors.New("the answer was lost")
@@ -86,7 +86,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 func (g *group) close() {
 	var errs []error
 	for _, nd := range g.nodes {
-		errs = append(errs, nd.sealer.Close()) // which may ask the others
+		errs = append(errs, nd.maker.Close()) // which may ask the others
 	}
 	for _, nd := range g.nodes {
 		errs = append(errs, nd.store.Close(), nd.store.Failed())
@@ -126,17 +126,17 @@ func (n *member) give(_ context.Context, number uint64, seed []byte, members []s
 }
 
 // asked is what other nodes can ask; nil: nothing.
-func (n *member) asked() *Sealer {
+func (n *member) asked() *Maker {
 	n.g.lives.RLock()
 	defer n.g.lives.RUnlock()
-	return n.sealer
+	return n.maker
 }
 
-// live has others ask another Sealer from now on.
-func (n *member) live(s *Sealer) {
+// live has others ask another Maker from now on.
+func (n *member) live(s *Maker) {
 	n.g.lives.Lock()
 	defer n.g.lives.Unlock()
-	n.sealer = s
+	n.maker = s
 }
 
 func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
@@ -207,7 +207,7 @@ func (g *group) append(runID string, first, n int) {
 // prove proves a run, and verifies what comes.
 func (n *member) prove(runID string, fresh bool) (*Proof, *proof.Checkpoint) {
 	t := n.g.t
-	p, err := n.sealer.Prove(context.Background(), runID, fresh)
+	p, err := n.maker.Prove(context.Background(), runID, fresh)
 	if err != nil {
 		t.Fatalf("prove %q: %v", runID, err)
 	}

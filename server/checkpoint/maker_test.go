@@ -44,7 +44,7 @@ func TestRoots(t *testing.T) {
 			n := g.nodes[rapid.IntRange(0, 1).Draw(t, "node")]
 			if rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
 				g.before = func(storage.Command) error { return errLost }
-				if _, err := n.sealer.Prove(context.Background(), runs[0], true); err != nil && !errors.Is(err, errLost) && !errors.Is(err, ErrKeyMissing) {
+				if _, err := n.maker.Prove(context.Background(), runs[0], true); err != nil && !errors.Is(err, errLost) && !errors.Is(err, ErrKeyMissing) {
 					t.Fatal(err)
 				}
 				g.before = nil
@@ -106,7 +106,7 @@ func TestInstalled(t *testing.T) {
 	}
 	behind.index = g.index
 	// The key of the new store is the other's.
-	seed, _ := g.nodes[0].sealer.Seed(1)
+	seed, _ := g.nodes[0].maker.Seed(1)
 	behind.nodes[0].seeds.Store(&[][]byte{seed})
 	want := rootNow(t, s, runs)
 	if _, c := behind.nodes[0].prove("run-190", true); c.Root != want || c.Runs != uint64(len(runs)) {
@@ -157,18 +157,18 @@ func TestTwoWhoLead(t *testing.T) {
 		if !stolen {
 			stolen = true
 			// The other one is faster with everything.
-			if _, _, err := b.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil {
+			if _, _, err := b.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil {
 				t.Error(err)
 			}
 		}
 		return nil
 	}
-	_, signed, err := a.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
+	_, signed, err := a.maker.Sign(context.Background(), &proof.Statement{Title: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !signed { // its own was refused; the other's is fetched when it looks again
-		if _, signed, err = a.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+		if _, signed, err = a.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 			t.Fatalf("signed %t, %v", signed, err)
 		}
 	}
@@ -176,7 +176,7 @@ func TestTwoWhoLead(t *testing.T) {
 	if err != nil || len(keys) != 1 {
 		t.Fatalf("keys %v, %v", keys, err)
 	}
-	if x, y := a.sealer.signer.Load().PublicKey(), b.sealer.signer.Load().PublicKey(); x != y || x != keys[0].PublicKey {
+	if x, y := a.maker.signer.Load().PublicKey(), b.maker.signer.Load().PublicKey(); x != y || x != keys[0].PublicKey {
 		t.Errorf("one signs with %s, the other with %s", x, y)
 	}
 	stolen = false
@@ -188,7 +188,7 @@ func TestTwoWhoLead(t *testing.T) {
 		return nil
 	}
 	var refused *storage.CheckpointError
-	if _, err := a.sealer.Prove(t.Context(), "run", true); !errors.As(err, &refused) {
+	if _, err := a.maker.Prove(t.Context(), "run", true); !errors.As(err, &refused) {
 		t.Errorf("the later checkpoint: %v", err)
 	}
 	a.prove("run", true)
@@ -201,7 +201,7 @@ func TestLostAnswers(t *testing.T) {
 	defer g.close()
 	n := g.nodes[0]
 	sign := func() bool {
-		_, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
+		_, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Error("the key that was taken is not used")
 	}
 	g.lose.Store(true)
-	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+	if _, err := n.maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Errorf("rotated: %v", err)
 	}
 	g.lose.Store(false)
@@ -229,7 +229,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Error("the key that was rotated to is not used")
 	}
 	keys, err := n.opts.Store.SigningKeys()
-	if err != nil || len(keys) != 2 || keys[1].Endorsement == "" || n.sealer.signer.Load().PublicKey() != keys[1].PublicKey {
+	if err != nil || len(keys) != 2 || keys[1].Endorsement == "" || n.maker.signer.Load().PublicKey() != keys[1].PublicKey {
 		t.Errorf("keys %v, %v", keys, err)
 	}
 	text, err := os.ReadFile(n.opts.KeyFile)
@@ -264,10 +264,10 @@ func TestRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, signed, err := g.nodes[1].sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed || g.nodes[1].missing.Load() {
+	if _, signed, err := g.nodes[1].maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed || g.nodes[1].missing.Load() {
 		t.Errorf("the follower has signed: %t, %v", signed, err)
 	}
-	if due, err := g.nodes[0].sealer.due(); err != nil || !due {
+	if due, err := g.nodes[0].maker.due(); err != nil || !due {
 		t.Errorf("a checkpoint of its own is due: %t, %v", due, err)
 	}
 	_, c := g.nodes[0].prove("run", true)
@@ -287,7 +287,7 @@ func TestDue(t *testing.T) {
 		o.Interval, o.Events, o.Clock = time.Minute, 5, func() time.Time { return time.Unix(0, now.Load()) }
 	})
 	defer g.close()
-	s := g.nodes[0].sealer
+	s := g.nodes[0].maker
 	if _, signed, err := s.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
@@ -365,7 +365,7 @@ func TestWrongSeeds(t *testing.T) {
 	g.nodes[1].silent.Store(true)
 	g.nodes[0].prove("run", true)
 	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)})
-	if _, signed, err := g.nodes[1].sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed {
+	if _, signed, err := g.nodes[1].maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed {
 		t.Errorf("signed %t, %v", signed, err)
 	}
 	if _, err := os.Stat(g.nodes[1].opts.KeyFile); err == nil {
