@@ -24,11 +24,11 @@ const (
 	// auditRunEvents has the run that is verified, and auditVerifies is how often it is.
 	auditRunEvents = 100_000
 	auditVerifies  = 5
-	// auditTurns appends go alone, and beside an export, by turns.
+	// auditTurns is the number of turns of appends, alone and during an export.
 	auditTurns = 3
 )
 
-// openAudit prepares audit: appends at a given rate, which everything else is asked beside.
+// openAudit prepares audit: appends at a fixed rate, concurrent with the auditor's requests.
 func openAudit(b *bed) (*work, error) {
 	auditor, ok := b.target.(target.Auditor)
 	if !ok {
@@ -67,8 +67,8 @@ func (x *auditing) measure(ctx context.Context) (*report.Result, error) {
 	return res, nil
 }
 
-// findWindow looks for a window in the midst of what is stored, going from proposal to proposal.
-// What was appended when the store was used before comes behind.
+// findWindow finds a window in the middle of the stored events, from proposal to proposal. Events
+// of earlier measurements on the store come after it.
 func (x *auditing) findWindow(ctx context.Context) error {
 	var stamps []time.Time
 	at := timestamppb.New(time.Unix(0, 0))
@@ -89,7 +89,7 @@ func (x *auditing) findWindow(ctx context.Context) error {
 	}
 	span := min(auditWindow/load.FillProposal, len(stamps)/2)
 	if span == 0 {
-		return errors.New("bench: the store has too little for a window")
+		return errors.New("bench: too few events for a window")
 	}
 	first := (len(stamps) - span - 1) / 2
 	x.from, x.to = timestamppb.New(stamps[first]), timestamppb.New(stamps[first+span])
@@ -178,7 +178,7 @@ func (x *auditing) verify(ctx context.Context) error {
 			return err
 		}
 		if !v.Ok || v.Verified < auditRunEvents {
-			return target.WrongAnswer("VERIFY", "of a run of %d events %d verified: %s", auditRunEvents, v.Verified, v.Problem)
+			return target.WrongAnswer("VERIFY", "run of %d events, %d verified: %s", auditRunEvents, v.Verified, v.Problem)
 		}
 		rates = append(rates, float64(v.Verified)/time.Since(begun).Seconds())
 	}
@@ -186,7 +186,7 @@ func (x *auditing) verify(ctx context.Context) error {
 	return nil
 }
 
-// besides appends, alone and beside exports, by turns. The result is that of the last turn.
+// besides appends, alone and during exports, in turns. The result is that of the last turn.
 func (x *auditing) besides(ctx context.Context) (res *report.Result, err error) {
 	if err := x.w.warm(ctx, x.o.newLoop(&x.b.w)); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (x *auditing) besides(ctx context.Context) (res *report.Result, err error) 
 	return res, nil
 }
 
-// beside appends while the window is exported over and over.
+// beside appends while it exports the window repeatedly.
 func (x *auditing) beside(ctx context.Context) (*report.Result, float64, error) {
 	exporting, stop := context.WithCancel(ctx)
 	type end struct {

@@ -19,34 +19,33 @@ import (
 	"time"
 )
 
-// BackupGoal is what a backup is held to: its rate next to that of a copy of the same bytes on the
+// BackupGoal is the required rate of a backup, divided by that of a copy of the same bytes on the
 // same disk.
 const BackupGoal = 0.6
 
-// receiptBytes is about what a filled store takes for each event.
+// receiptBytes is the approximate size of an event in a filled store.
 const receiptBytes = 110
 
-// BackupOptions say how backups are measured.
+// BackupOptions configure a measurement of backups.
 type BackupOptions struct {
 	// Binary is the program runlog.
 	Binary string
-	// Dir is where everything goes; it is the caller's.
+	// Dir holds all files of the measurement; the caller owns it.
 	Dir string
 	// Bytes of the store that is backed up, about.
 	Bytes int64
 	// Rounds repeat everything. At least 1.
 	Rounds int
-	// Told, where not nil, is told what is done now.
+	// Told, if not nil, is called with the current step.
 	Told func(step string)
 }
 
-// BackupRound is what was measured one after the other. All rates are in bytes a second, of all
-// bytes of the backup.
+// BackupRound has the rates of one round, in bytes a second of all bytes of the backup.
 type BackupRound struct {
-	// Copy reads the node's files and writes them into one file, which is made durable at its end.
+	// Copy reads the node's files, writes them into one file and syncs it.
 	Copy float64 `json:"copyBytesPerSecond"`
 	// Full is a backup of everything; Same another one right after it; Restore makes a data
-	// directory of it.
+	// directory from it.
 	Full    float64 `json:"fullBytesPerSecond"`
 	Same    float64 `json:"sameBytesPerSecond"`
 	Restore float64 `json:"restoreBytesPerSecond"`
@@ -61,8 +60,8 @@ type BackupReport struct {
 	Goals   []report.Verdict `json:"goals"`
 }
 
-// RunBackup fills a node's store, and then measures. What is read comes from the disk, as far as
-// the system lets go of what it has in memory.
+// RunBackup fills a node's store, and then measures. Reads come from the disk, as far as the system
+// drops its cache.
 func RunBackup(ctx context.Context, o BackupOptions) (_ *BackupReport, err error) {
 	fill := load.Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
 	data := filepath.Join(o.Dir, "data")
@@ -76,7 +75,7 @@ func RunBackup(ctx context.Context, o BackupOptions) (_ *BackupReport, err error
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	b := &backups{BackupOptions: o, node: n, report: &BackupReport{Machine: report.DescribeMachine(o.Dir)}}
-	// One that is not measured: it has the node flush, and tells how much there is.
+	// Not measured: it makes the node flush, and shows the size.
 	if _, err := b.backUp(ctx, "first"); err != nil {
 		return nil, err
 	}
@@ -160,8 +159,8 @@ func (b *backups) round(ctx context.Context, name string) (r BackupRound, err er
 	return r, os.RemoveAll(repo)
 }
 
-// forget has the system let go of what it has in memory of files below the directory. Those that a
-// compaction removes meanwhile are forgotten too.
+// forget drops the system's cache of files below the directory, also of those that a compaction
+// removes in the meantime.
 func (b *backups) forget() (failed error) {
 	_ = filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -174,7 +173,7 @@ func (b *backups) forget() (failed error) {
 	return failed
 }
 
-// copy is the limit of the disk: what the node has, read and written once.
+// copy is the limit of the disk: the node's files, read and written once.
 func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error) {
 	names, err := filepath.Glob(filepath.Join(b.node.Data, "store", "0*", "*.sst"))
 	if err != nil {
@@ -210,7 +209,7 @@ func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error)
 	return copied, time.Since(began).Seconds(), err
 }
 
-// backupMade is what runlog backup -o json prints.
+// backupMade is the output of runlog backup -o json.
 type backupMade struct {
 	Files   int     `json:"files"`
 	Bytes   int64   `json:"bytes,string"`

@@ -28,7 +28,7 @@ const (
 )
 
 // echoes is a server on loopback TCP that decodes appends and sends them back, and connections to
-// it. It is a process of its own, as a node is, where Options say how to start one.
+// it. It is a process of its own, as a node is, if Options have its command.
 type echoes struct {
 	address string
 	end     func() error
@@ -66,7 +66,7 @@ func (e *echoes) close() error {
 	return errors.Join(append(errs, e.end())...)
 }
 
-// listenEcho makes the server and what serves it.
+// listenEcho makes the server and its listener.
 func listenEcho() (*grpc.Server, net.Listener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,8 +115,7 @@ func echoProcess(o *Options) (address string, end func() error, err error) {
 	return address, p.Stop, nil
 }
 
-// ServeEcho writes the address that it listens on to w, and sends back what it gets until the
-// context ends.
+// ServeEcho writes its listen address to w, and echoes until the context ends.
 func ServeEcho(ctx context.Context, w io.Writer) error {
 	server, listener, err := listenEcho()
 	if err != nil {
@@ -172,7 +171,7 @@ func openEchoStream(b *bed) (*work, error) {
 	return w, nil
 }
 
-// echoStream makes a stream of appends of one that sends them back.
+// echoStream adapts an echoing stream to a stream of appends.
 type echoStream struct{ grpc.ClientStream }
 
 func (s echoStream) Send(req *runlogv1.AppendEventsRequest) error { return s.SendMsg(req) }
@@ -209,7 +208,7 @@ func checkEcho(events int) (int, error) {
 	return events, nil
 }
 
-// echoService decodes requests and sends them back, or what it was told to.
+// echoService decodes requests and sends them back, or a stored answer.
 func echoService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "runlog.bench.Echo",

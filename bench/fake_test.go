@@ -56,8 +56,10 @@ func (n fakeNode) Restart() error {
 func (n fakeNode) Usage() (report.Usage, error) {
 	return report.Usage{PeakBytes: 1 << 20, WrittenBytes: 1, CPUSeconds: 1}, nil
 }
-func (n fakeNode) Describe() []report.Fact { return []report.Fact{{Name: "version", Value: "0 <&> \"1\""}} }
-func (n fakeNode) Close() error            { n.f.Closed.Add(1); return nil }
+func (n fakeNode) Describe() []report.Fact {
+	return []report.Fact{{Name: "version", Value: "0 <&> \"1\""}}
+}
+func (n fakeNode) Close() error { n.f.Closed.Add(1); return nil }
 
 // fakeStream answers in order.
 type fakeStream struct {

@@ -22,7 +22,7 @@ const (
 	idleMethod       = "/runlog.bench.Echo/Idle"
 )
 
-// openIdle prepares the limit grpc-idle: streams that have said one thing and say nothing more.
+// openIdle prepares the limit grpc-idle: streams that have sent one message and are silent.
 func openIdle(b *bed) (*work, error) {
 	e, err := startEchoes(b.o)
 	if err != nil {
@@ -33,7 +33,7 @@ func openIdle(b *bed) (*work, error) {
 	}}, nil
 }
 
-// measureIdle opens the streams and looks at the memory of the echo's process.
+// measureIdle opens the streams and measures the memory of the echo's process.
 func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *report.Result, err error) {
 	before, err := e.memory(ctx)
 	if err != nil {
@@ -69,13 +69,13 @@ func (e *echoes) memory(ctx context.Context) (m report.Memory, err error) {
 	return m, err
 }
 
-// echoMemory looks at its own process.
+// echoMemory measures its own process.
 func echoMemory(*wrapperspb.StringValue) proto.Message {
 	text, _ := json.Marshal(target.OwnMemory()) // numbers always can be
 	return wrapperspb.String(string(text))
 }
 
-// idle says as much as a watch does at its beginning.
+// idle sends the first message of a watch.
 func idle(stream grpc.ServerStream) error {
 	var req runlogv1.WatchRunRequest
 	if err := stream.RecvMsg(&req); err != nil {

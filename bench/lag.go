@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// lagShare of the highest rate is what the lag is measured at.
+// lagShare is the part of the highest rate at which the lag is measured.
 const lagShare = 0.5
 
 // openLag prepares lag.
@@ -28,8 +28,8 @@ func openLag(b *bed) (*work, error) {
 	return w, err
 }
 
-// measureLag finds out how many appends there can be, and then how old snapshots get at half as
-// many. The result is that of the second loop.
+// measureLag measures the highest rate of appends, and then the age of snapshots at half of it. The
+// result is that of the second loop.
 func measureLag(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error) {
 	operator := b.target.(target.Operator)
 	l := o.newLoop(&b.w)
@@ -63,7 +63,7 @@ func measureLag(ctx context.Context, o *Options, b *bed, w *work) (*report.Resul
 	return res, nil
 }
 
-// lagBetween is what the node's histogram has taken in from before until after.
+// lagBetween returns what the node's histogram has recorded between two samples.
 func lagBetween(before, after target.Metrics) *report.LagResult {
 	type bucket struct{ bound, count float64 }
 	var buckets []bucket

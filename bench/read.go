@@ -15,8 +15,8 @@ import (
 // listBehind is how many events, at most, a reader asks for with ListEvents.
 const listBehind = 10
 
-// reading is what goes on beside the appends of mixed-read: readers that ask for what an appender
-// was last told to be stored, each kind of question in turn.
+// reading is the concurrent part of mixed-read: readers that ask for an appender's newest
+// acknowledged event, with each kind of read in turn.
 type reading struct {
 	reader target.Reader
 	marks  []mark
@@ -27,14 +27,14 @@ type reading struct {
 // mark is the newest acknowledged event of an appender.
 type mark struct{ at atomic.Pointer[load.Marked] }
 
-// readKind is one kind of question and what came of it.
+// readKind is one kind of read and its tally.
 type readKind struct {
 	name  string
 	ask   func(ctx context.Context, m *load.Marked) error
 	tally *load.Tally
 }
 
-// noted is a source that leaves a mark behind what it was told.
+// noted is a source that publishes its newest acknowledged event.
 type noted struct {
 	*load.Histories
 	mark *mark
@@ -94,7 +94,7 @@ func (r *reading) read(ctx context.Context, number int, from, to time.Time) {
 			return
 		}
 		if m == nil {
-			target.Pause(ctx, time.Millisecond) // nothing is stored yet
+			target.Pause(ctx, time.Millisecond) // no event acknowledged yet
 			continue
 		}
 		k := r.kinds[turn%len(r.kinds)]
@@ -129,7 +129,7 @@ func (r *reading) askEvents(ctx context.Context, m *load.Marked) error {
 	return fresh(err, "list of events", m, last)
 }
 
-// fresh holds a read to what was acknowledged before it (READ-2).
+// fresh checks that a read shows what was acknowledged before it (READ-2).
 func fresh(err error, what string, m *load.Marked, seq uint64) error {
 	if err == nil && seq < m.Seq {
 		err = target.WrongAnswer("STALE_READ", "the %s of run %q is at runSeq %d, and %d was acknowledged before", what, m.Run, seq, m.Seq)

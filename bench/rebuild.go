@@ -18,8 +18,8 @@ func openRebuild(b *bed) (*work, error) {
 	return w, nil
 }
 
-// measureRebuild appends what is to be folded, waits until the node has nothing else to do, and has
-// it rebuild its projection. The result is that of the appends.
+// measureRebuild appends the events, waits until the node is idle, and has it rebuild its
+// projection. The result is that of the appends.
 func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error) {
 	operator := b.target.(target.Operator)
 	l := &load.Loop{Calls: uint64(b.w.Stored+b.w.Batch-1) / uint64(b.w.Batch), Duration: maxFilling, Grace: o.Grace}
@@ -35,7 +35,7 @@ func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*report.R
 	began := time.Now()
 	err = operator.RebuildProjection(ctx, func(s target.RebuildState) {
 		if last = s; s.Phase == target.RebuildFolds {
-			fold = time.Since(began) // the last line of the phase says that all is folded
+			fold = time.Since(began) // the last line of the phase: all is folded
 		}
 	})
 	taken := time.Since(began)

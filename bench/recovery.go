@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// measureRecovery loads the target, kills it at the height of the load, starts it again and waits
-// for the first append that it answers; so many times. Nothing that was acknowledged may be missing
-// then.
+// measureRecovery loads the target, kills it under full load, restarts it and waits for its first
+// answered append; it repeats that for each kill. Every acknowledged event must be there
+// afterwards.
 func measureRecovery(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error) {
 	restarter, ok := b.target.(target.Restarter)
 	if !ok {
@@ -64,7 +64,7 @@ func (o *Options) loadAndKill(ctx context.Context, b *bed, w *work, restarter ta
 	loading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var ended sync.WaitGroup
-	ended.Go(func() { _, _ = l.Run(loading, w.lanes) }) // its end is what cancel asks for
+	ended.Go(func() { _, _ = l.Run(loading, w.lanes) }) // cancel ends it
 	target.Pause(ctx, o.WarmUp+o.Duration)
 	killed := time.Now()
 	l.Muted.Store(true)
@@ -88,7 +88,7 @@ func firstAppend(ctx context.Context, b *bed, number int) error {
 	}
 }
 
-// nothingLost compares the runs that were being written with what was acknowledged of them (APP-2).
+// nothingLost compares the runs in progress with their acknowledged events (APP-2).
 func nothingLost(ctx context.Context, b *bed, w *work) error {
 	reader, ok := b.target.(target.Reader)
 	if !ok {

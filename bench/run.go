@@ -18,7 +18,8 @@ type limit struct {
 	open func(*bed) (*work, error)
 }
 
-// limits lists what the workloads are compared with: each with the echo that has as many callers.
+// limits returns the limits that the workloads are compared with: for each the echo with as many
+// callers.
 func (o *Options) limits() []limit {
 	one := func(name string) report.Workload { return report.Workload{Name: name, Callers: 1, Batch: 1} }
 	all := []limit{{one(report.Fsync), openFsync}, {one(report.SeqWrite), openWrite}}
@@ -48,9 +49,8 @@ func (o *Options) limits() []limit {
 }
 
 // Run measures, in each round, the limits and then the workloads, each on one system after the
-// other. Calls that a system fails are counted in the results; an error means that a limit could
-// not be measured, that a system did not open, or that ctx ended. What was measured before it is
-// reported with it.
+// other. It counts a system's failed calls in the results. It returns an error if a limit could not
+// be measured, a system did not open, or ctx ended, and with it a report of the earlier results.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
@@ -134,8 +134,7 @@ func (o *Options) measureLimit(ctx context.Context, l limit, round int, r *repor
 	return nil
 }
 
-// measureSystem returns what was measured, also when what comes after it failed, and nil when
-// nothing was.
+// measureSystem returns the result, also with an error of a later step; nil without a result.
 func (o *Options) measureSystem(ctx context.Context, s *target.System, wl *report.Workload, round int, r *report.Report) (res *report.Result, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "system-")
 	if err != nil {
@@ -175,7 +174,7 @@ func (o *Options) measureSystem(ctx context.Context, s *target.System, wl *repor
 	return res, errors.Join(err, afterwards(ctx, &k, opened, res))
 }
 
-// afterwards adds to a result what the target itself has to say.
+// afterwards adds the target's own data to a result.
 func afterwards(ctx context.Context, k *Kind, t target.Target, res *report.Result) error {
 	// A process that was started again has not done all of the work.
 	if m, ok := t.(target.Meter); ok && k.Name != report.Recovery && k.Name != report.Failover {
@@ -230,7 +229,7 @@ func (o *Options) drive(ctx context.Context, b *bed, w *work, l *load.Loop) (*re
 	return res, nil
 }
 
-// watch tells Progress about a loop until the returned function is called.
+// watch calls Progress during a loop until the returned function is called.
 func (o *Options) watch(b *bed, l *load.Loop) (stop func()) {
 	if o.Progress == nil {
 		return func() {}

@@ -12,7 +12,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// snapshotSteps is how many steps the runs have whose snapshots are asked for.
+// snapshotSteps is the number of steps in the measured runs.
 const snapshotSteps = 50
 
 const (
@@ -54,8 +54,7 @@ func openSnapshots(b *bed) (*work, error) {
 
 // warmRun makes a run, and asks for its snapshot, so that it is in memory.
 func warmRun(ctx context.Context, b *bed, reader target.Reader, number int, snapshot *runlogv1.RunSnapshot) (load.Marked, error) {
-	// One event is missing to the end that whole runs have: it is open, as those are that people
-	// look at.
+	// The run lacks its last event: it is open, as runs are that people look at.
 	source := load.NewOpenRuns(b.session, 2*snapshotSteps+1, number)
 	if _, err := load.AppendFrom(b.target, source)(ctx); err != nil {
 		return load.Marked{}, err
@@ -100,7 +99,7 @@ func openSnapshotEcho(example *runlogv1.RunSnapshot) func(*bed) (*work, error) {
 	}
 }
 
-// snapshotEcho answers every call with what it was given to keep, marshalled anew as a node has to.
+// snapshotEcho answers every call with a stored response, marshalled each time as a node does.
 type snapshotEcho struct {
 	kept atomic.Pointer[runlogv1.GetSnapshotResponse]
 }
@@ -115,7 +114,7 @@ func (e *snapshotEcho) methods() []grpc.MethodDesc {
 	}
 }
 
-// unary makes a method of a function from one message to another.
+// unary makes a method from a function between messages.
 func unary[T any, M interface {
 	*T
 	proto.Message

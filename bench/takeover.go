@@ -19,7 +19,7 @@ type takeovers struct {
 	once    takeover
 }
 
-// takeover has another node lead and measures t.
+// takeover changes the leader and measures t.
 type takeover func(ctx context.Context, m *takeovers, t *report.Takeover) error
 
 // openTakeovers prepares failover and transfer.
@@ -30,12 +30,12 @@ func openTakeovers(once takeover) func(*bed) (*work, error) {
 			return nil, errNoGroup
 		}
 		m := &takeovers{group: group, answers: load.NewAnswers(), once: once}
-		var roamers []*load.FailoverClient
+		var clients []*load.FailoverClient
 		for i := range b.w.Callers {
-			roamers = append(roamers, load.NewFailoverClient(b.session, i, group.Routes(), m.answers))
+			clients = append(clients, load.NewFailoverClient(b.session, i, group.Routes(), m.answers))
 		}
-		w := &work{first: roamers[0].Append, measure: m.measure, release: func() error { return nil }}
-		for _, r := range roamers {
+		w := &work{first: clients[0].Append, measure: m.measure, release: func() error { return nil }}
+		for _, r := range clients {
 			w.lanes = append(w.lanes, load.Caller(r.Append).Lane())
 		}
 		w.measureRequest(b)
@@ -43,7 +43,7 @@ func openTakeovers(once takeover) func(*bed) (*work, error) {
 	}
 }
 
-// measure returns what the appends came to, with the takeovers.
+// measure returns the result of the appends, with the takeovers.
 func (m *takeovers) measure(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error) {
 	l := o.newLoop(&b.w)
 	// The last takeover ends it.
@@ -56,7 +56,7 @@ func (m *takeovers) measure(ctx context.Context, o *Options, b *bed, w *work) (*
 	appending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var ended sync.WaitGroup
-	ended.Go(func() { _, _ = l.Run(appending, w.lanes) }) // its end is what cancel asks for
+	ended.Go(func() { _, _ = l.Run(appending, w.lanes) }) // cancel ends it
 	target.Pause(ctx, o.WarmUp)
 	var all []report.Takeover
 	var failures []error
@@ -86,7 +86,7 @@ func (m *takeovers) measure(ctx context.Context, o *Options, b *bed, w *work) (*
 	return r, err
 }
 
-// next is the next takeover, a moment later, so that it does not come in step with the group's own
+// next runs the next takeover after a random pause, so that it is not in step with the group's
 // timers.
 func (m *takeovers) next(ctx context.Context) (report.Takeover, error) {
 	var t report.Takeover
@@ -100,11 +100,11 @@ func (m *takeovers) next(ctx context.Context) (report.Takeover, error) {
 	return t, err
 }
 
-// takeoverPause is how long nothing happens between two takeovers, on average.
+// takeoverPause is the average pause between two takeovers.
 const takeoverPause = 500 * time.Millisecond
 
-// killLeader is a takeover of failover: the leader's process is killed, and started again once
-// another one leads.
+// killLeader is a takeover of failover: it kills the leader's process, and restarts it once another
+// node leads.
 func killLeader(ctx context.Context, m *takeovers, t *report.Takeover) error {
 	leader, err := m.group.Leader(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func killLeader(ctx context.Context, m *takeovers, t *report.Takeover) error {
 	return err
 }
 
-// transferLeader is a takeover of transfer: the leader is asked to have another node lead.
+// transferLeader is a takeover of transfer: it asks the leader to transfer its leadership.
 func transferLeader(ctx context.Context, m *takeovers, t *report.Takeover) error {
 	before, err := m.group.Leader(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func transferLeader(ctx context.Context, m *takeovers, t *report.Takeover) error
 	t.InSync = time.Since(called)
 	after, err := m.group.Leader(ctx)
 	if err == nil && after == before {
-		err = target.WrongAnswer("NOT_TRANSFERRED", "node %d leads after the transfer as before", before)
+		err = target.WrongAnswer("NOT_TRANSFERRED", "node %d still leads after the transfer", before)
 	}
 	return err
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// watchTurns is how often watchers come and go, so that a machine that grows slower does not count
-// against them alone.
+// watchTurns is the number of turns with and without watchers: a machine that slows down then
+// affects both.
 const watchTurns = 2
 
 // watching is the state of the workload watch.
@@ -34,9 +34,9 @@ type watching struct {
 // watcher is one stream.
 type watcher struct {
 	run     *load.WatchedRun
-	seq     atomic.Uint64 // the newest event that it has heard of
-	wrong   atomic.Uint64 // watermarks that went back
-	started bool          // its first watermark of this turn has come; only told uses it
+	seq     atomic.Uint64 // newest received event
+	wrong   atomic.Uint64 // watermarks that decreased
+	started bool          // first watermark of this turn received; used only by told
 }
 
 // openWatch prepares watch: it begins the runs.
@@ -66,8 +66,8 @@ func openWatch(b *bed) (*work, error) {
 	return w, nil
 }
 
-// measure begins the runs, and lets watchers come and go. The result is that of the last turn's
-// watched appends.
+// measure begins the runs, and opens and closes the watchers in turns. The result is that of the
+// last turn's watched appends.
 func (x *watching) measure(ctx context.Context) (*report.Result, error) {
 	res, err := x.o.drive(ctx, x.b, x.begin, &load.Loop{Duration: maxFilling, Grace: x.o.Grace})
 	if err != nil {
@@ -113,8 +113,8 @@ func (x *watching) append(ctx context.Context) (*report.Result, error) {
 	return x.o.drive(ctx, x.b, x.w, l)
 }
 
-// watched opens the watchers, appends, waits until all have heard of everything, and closes them.
-// weigh asks for the memory that they take while nothing is appended.
+// watched opens the watchers, appends, waits until all have received everything, and closes them.
+// With weigh it measures their memory before the appends.
 func (x *watching) watched(ctx context.Context, weigh bool) (res *report.Result, memory *report.StreamMemory, err error) {
 	if _, err := target.AwaitProjection(ctx, x.operator, x.o.Grace); err != nil {
 		return nil, nil, err
@@ -151,7 +151,7 @@ func (x *watching) watched(ctx context.Context, weigh bool) (res *report.Result,
 	return res, memory, watches.Err()
 }
 
-// told takes a watermark.
+// told handles a watermark.
 func (x *watching) told(number int, m target.Mark) {
 	w := &x.watchers[number]
 	before := w.seq.Load()
@@ -161,11 +161,11 @@ func (x *watching) told(number int, m target.Mark) {
 	}
 	w.seq.Store(m.Seq)
 	if !w.started {
-		w.started = true // what there was before the watcher came
+		w.started = true // the state before the watcher was opened
 		return
 	}
 	if m.Seq == before {
-		return // caughtUp, and heartbeats, say again what is known
+		return // caughtUp and heartbeats repeat known watermarks
 	}
 	x.watermarks.Add(1)
 	from, to := x.from.Load(), x.to.Load()
@@ -179,10 +179,10 @@ func (x *watching) told(number int, m target.Mark) {
 	record(m.PersistedAt)
 }
 
-// watchPoll is how often watchers are looked at that have not heard of everything.
+// watchPoll is the interval of checks for watchers that are behind.
 const watchPoll = 5 * time.Millisecond
 
-// check waits for every watcher to hear of its run's last event, and counts those that do not.
+// check waits for every watcher to receive its run's last event, and counts those that do not.
 func (x *watching) check(ctx context.Context, watches target.Watches, res *report.Result) {
 	var behind, back uint64
 	deadline := time.Now().Add(x.o.Grace)
@@ -206,8 +206,8 @@ func (x *watching) check(ctx context.Context, watches target.Watches, res *repor
 	count("WATERMARK_WENT_BACK", back)
 }
 
-// close ends the watchers, and waits until the node has noticed, so that they do not slow what
-// comes next.
+// close ends the watchers, and waits until the node has noticed, so that they do not slow the next
+// turn.
 func (x *watching) close(ctx context.Context, watches target.Watches) error {
 	if err := watches.Close(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// bed is what a workload is opened on.
+// bed is the environment of a workload.
 type bed struct {
 	o       *Options
 	w       report.Workload
@@ -24,20 +24,20 @@ type bed struct {
 // work is a workload that is ready to be driven.
 type work struct {
 	lanes []load.Lane
-	// first is made alone, before the others: it makes the connection, and where it fails no other
-	// will do better. nil: nothing comes first.
+	// first is called alone, before the lanes: it makes the connection, and its failure ends the
+	// workload. nil: no first call.
 	first load.Caller
-	// requestBytes is about what one call sends, or one write writes.
+	// requestBytes is the approximate size of one call or write.
 	requestBytes int
-	// prepare goes before everything else, where there is something to prepare.
+	// prepare runs first, if not nil.
 	prepare func(ctx context.Context) error
-	// measure drives the workload, where more is to be done than to drive its lanes once.
+	// measure drives a workload that needs more than one loop.
 	measure func(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error)
-	// limit is one that can be measured only once the system has said what it answers.
+	// limit is one that needs an answer of the system before it can be measured.
 	limit *limit
-	// beside is read while the lanes write.
+	// beside reads while the lanes write.
 	beside *reading
-	// acknowledged returns the last runSeq that sources know to be stored of their current runs.
+	// acknowledged returns the last acknowledged runSeq of the sources' current runs.
 	acknowledged func() map[string]uint64
 	release      func() error
 }
@@ -132,7 +132,7 @@ func openStoredRuns(b *bed) (*work, error) {
 	})), nil
 }
 
-// unsupportedError says that a system cannot take part in a workload.
+// unsupportedError means that a system cannot run a workload.
 type unsupportedError struct{ what string }
 
 func (e *unsupportedError) Error() string { return "bench: it has no " + e.what }

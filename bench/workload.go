@@ -17,16 +17,16 @@ type Kind struct {
 	Usual report.Workload
 	// Keys are the parameters that it takes.
 	Keys []string
-	// Own tells that it wants an empty node that the bench has started: it kills it, or asks its
-	// admin listener.
+	// Own: the workload needs an empty node that the bench has started, because it kills it or uses
+	// its admin listener.
 	Own bool
-	// Group tells that it wants a cluster: other nodes are made to lead.
+	// Group: the workload needs a cluster, because it changes the leader.
 	Group bool
 
 	open func(*bed) (*work, error)
 }
 
-// Takes tells whether the workload has a parameter.
+// Takes reports whether the workload has a parameter.
 func (k *Kind) Takes(key string) bool { return slices.Contains(k.Keys, key) }
 
 // Kinds returns all workloads.
@@ -97,8 +97,8 @@ func kindOf(name string) (Kind, bool) {
 	return kinds[i], true
 }
 
-// ParseWorkload reads "NAME" or "NAME:KEY=VALUE:KEY=VALUE"; adjust, where not nil, changes the
-// defaults before the keys are read.
+// ParseWorkload parses "NAME" or "NAME:KEY=VALUE:KEY=VALUE"; adjust, if not nil, changes the
+// defaults before the keys apply.
 func ParseWorkload(text string, adjust func(*report.Workload, Kind)) (report.Workload, error) {
 	name, rest, _ := strings.Cut(text, ":")
 	k, ok := kindOf(name)

@@ -18,19 +18,19 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// fakeTarget keeps runs in memory: it numbers events and recognises duplicates.
+// Store keeps runs in memory: it numbers events and recognises duplicates.
 type Store struct {
 	runlogv1.UnimplementedEventServiceServer
 	runlogv1.UnimplementedRunServiceServer
 	runlogv1.UnimplementedProjectionServiceServer
 
 	Gap uint64 // left out between two events
-	// spoil changes an answer, or refuses the call, before it leaves.
+	// Spoil changes an answer, or refuses the call, before it leaves.
 	Spoil func(call uint64, res *runlogv1.AppendEventsResponse) error
-	// forget makes a restart lose the last event of every run.
+	// Forget: a restart loses the last event of every run.
 	Forget bool
-	// stale snapshots lack the last event, deaf watchers hear nothing after the first watermark,
-	// and differing ones are what a rebuild finds.
+	// Stale: snapshots lack the last event. Deaf: watchers get only the first watermark. Differing
+	// is the number that a rebuild reports.
 	Stale, Deaf bool
 	Differing   int
 
@@ -41,7 +41,7 @@ type Store struct {
 	Stored atomic.Uint64
 	calls  atomic.Uint64
 	Closed atomic.Int32
-	// watchers that were opened since the memory was looked at.
+	// Watchers opened since the last measurement of memory.
 	Watchers atomic.Int64
 }
 
@@ -147,7 +147,7 @@ func (f *Store) Snapshot(run string) *runlogv1.RunSnapshot {
 	return s
 }
 
-// follow tells how far a run is whenever it has grown.
+// Follow calls tell whenever a run has grown.
 func (f *Store) Follow(ctx context.Context, run string, tell func(seq uint64, persistedAt *timestamppb.Timestamp) error) error {
 	for told := uint64(0); ; {
 		f.mu.Lock()
@@ -186,14 +186,14 @@ func (f *Store) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStream
 	})
 }
 
-// kill makes every call fail until the store is restarted.
+// Kill makes every call fail until the store is restarted.
 func (f *Store) Kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dead = true
 }
 
-// restart takes calls again after a moment.
+// Restart takes calls again after a moment.
 func (f *Store) Restart() {
 	time.AfterFunc(20*time.Millisecond, func() {
 		f.mu.Lock()
@@ -207,21 +207,21 @@ func (f *Store) Restart() {
 	})
 }
 
-// count returns how many runs there are.
+// Runs returns the number of runs.
 func (f *Store) Runs() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.runs)
 }
 
-// register adds the services of a node to a server.
+// Register adds the services of a node to a server.
 func (f *Store) Register(server *grpc.Server) {
 	runlogv1.RegisterEventServiceServer(server, f)
 	runlogv1.RegisterRunServiceServer(server, f)
 	runlogv1.RegisterProjectionServiceServer(server, f)
 }
 
-// serve serves the store on loopback until the test ends, and returns the address.
+// Serve serves the store on loopback until the test ends, and returns the address.
 func (f *Store) Serve(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

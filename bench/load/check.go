@@ -6,8 +6,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// checkNew holds an answer to what a new request must get: every event stored by this very call,
-// behind the run's runSeq before; dense systems leave no number out.
+// checkNew checks the answer to a new request: this call has stored every event, after the run's
+// runSeq before; dense systems have no gaps.
 func checkNew(req *runlogv1.AppendEventsRequest, results []*runlogv1.AppendResult, before uint64, dense bool) error {
 	if err := checkCount(req, results); err != nil {
 		return err
@@ -19,14 +19,14 @@ func checkNew(req *runlogv1.AppendEventsRequest, results []*runlogv1.AppendResul
 		case r.GetRunSeq() <= before || dense && r.GetRunSeq() != before+1:
 			return target.WrongAnswer("WRONG_SEQ", "event %d of run %q got runSeq %d after %d", i, req.RunId, r.GetRunSeq(), before)
 		case r.GetEventId() != req.Events[i].GetEventId():
-			return target.WrongAnswer("WRONG_EVENT", "event %d of run %q came back as another", i, req.RunId)
+			return target.WrongAnswer("WRONG_EVENT", "event %d of run %q has the id of another event", i, req.RunId)
 		}
 		before = r.GetRunSeq()
 	}
 	return nil
 }
 
-// checkAgain holds an answer to what a request must get that was answered before: the same (IDM-6).
+// checkAgain checks the answer to a repeated request: it equals the first answer (IDM-6).
 func checkAgain(req *runlogv1.AppendEventsRequest, first, results []*runlogv1.AppendResult) error {
 	if err := checkCount(req, results); err != nil {
 		return err
@@ -39,7 +39,7 @@ func checkAgain(req *runlogv1.AppendEventsRequest, first, results []*runlogv1.Ap
 		case r.GetRunSeq() != was.GetRunSeq() || r.GetEventId() != was.GetEventId() || !r.GetPersistedAt().AsTime().Equal(was.GetPersistedAt().AsTime()):
 			return target.WrongAnswer("OTHER_ANSWER", "event %d of run %q was answered with runSeq %d, now with %d", i, req.RunId, was.GetRunSeq(), r.GetRunSeq())
 		case r.GetDiverged():
-			return target.WrongAnswer("DIVERGED", "event %d of run %q was sent again as it was and is said to differ", i, req.RunId)
+			return target.WrongAnswer("DIVERGED", "event %d of run %q is reported as diverged, but was repeated unchanged", i, req.RunId)
 		}
 	}
 	return nil

@@ -22,16 +22,16 @@ const (
 
 const (
 	tenants = 8
-	// textBytes of words to fill payloads from. Pieces of so much text seldom repeat within the 32
-	// KiB that a node compresses at a time, so what they compress to is what text does, and not
-	// what copies do.
+	// textBytes is the size of the text for payloads. Pieces of so much text seldom repeat within
+	// the 32 KiB that a node compresses at a time: they compress as text does, and not as copies
+	// do.
 	textBytes = 512 << 10
 
 	planID      = "plan_nightly_analytics"
 	planVersion = "3.4"
 )
 
-// session is what the sources of a workload share.
+// Session is shared by the sources of a workload.
 type Session struct {
 	id           string // in every run id, so that no other session has the same runs
 	payloadBytes int
@@ -39,12 +39,12 @@ type Session struct {
 	Dense        bool // runSeq leaves no number out
 }
 
-// newSession makes one whose payloads are filled with text, which fillText has made.
+// NewSession makes one whose payloads are filled with text, a result of FillText.
 func NewSession(payloadBytes int, text string) *Session {
 	return &Session{id: strconv.FormatUint(rand.Uint64(), 36), payloadBytes: payloadBytes, text: text, Dense: true}
 }
 
-// fillText makes text such as logs have, always the same, for payloads of so many bytes.
+// FillText makes text that resembles logs, always the same, for payloads of a size.
 func FillText(payloadBytes int) string {
 	size := textBytes + payloadBytes
 	words := strings.Fields(`the stage table warehouse partition rows loaded from source after before retry merged skipped
@@ -64,8 +64,8 @@ func FillText(payloadBytes int) string {
 	return b.String()[:size]
 }
 
-// writer makes up the events of one producer. Keys are left to the server to derive; run, step,
-// attempt and type make each of them unique.
+// writer makes the events of one producer. The server derives the keys; run, step, attempt and type
+// make each unique.
 type writer struct {
 	s       *Session
 	number  int // of the producer in its session
@@ -87,8 +87,7 @@ func (w *writer) runID(run int) string {
 	return "run_bench_" + w.s.id + "_" + strconv.Itoa(w.number) + "_" + strconv.Itoa(run)
 }
 
-// step makes the n-th event of the history of a run that has size events, or no end where size is
-// 0:
+// step makes the n-th event in the history of a run with size events; a size of 0 means no end:
 //
 //	RunStarted, StepStarted, StepCompleted, StepStarted, StepCompleted, …, RunCompleted
 func (w *writer) step(run string, n, size int, now time.Time) *runlogv1.EventWrite {
@@ -114,7 +113,7 @@ func (w *writer) step(run string, n, size int, now time.Time) *runlogv1.EventWri
 	return e
 }
 
-// signal makes an event that a run can have any number of: what it adds up to stays small.
+// signal makes an event that a run can have any number of: its snapshot stays small.
 func (w *writer) signal(attempt uint32, now time.Time) *runlogv1.EventWrite {
 	e := w.envelope(now)
 	e.EventType, e.LogicalAttemptId = "SignalAccepted", attempt
@@ -187,8 +186,8 @@ func (w *writer) stepCompleted(b []byte, run, step string, at time.Time) []byte 
 	return append(appendTime(b, at), '"')
 }
 
-// fill brings an object that is still open to its size with a piece of text. Where the size has no
-// room for the members so far, text is all there is.
+// fill closes an open object at the wanted size with a piece of text. If the members do not leave
+// room, the payload is text only.
 func (w *writer) fill(b []byte) []byte {
 	const open, end = `"log":"`, `"}`
 	if len(b)+len(","+open+end) > w.s.payloadBytes {
@@ -203,7 +202,7 @@ func (w *writer) fill(b []byte) []byte {
 	return append(b, end...)
 }
 
-// appendHex appends 64 random hexadecimal digits, a SHA-256 to look at.
+// appendHex appends 64 random hexadecimal digits, in the form of a SHA-256.
 func (w *writer) appendHex(b []byte) []byte {
 	var sum [32]byte
 	for i := 0; i < len(sum); i += 8 {

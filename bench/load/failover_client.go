@@ -18,10 +18,10 @@ const (
 	tryPause = 5 * time.Millisecond
 )
 
-// takeoverLimit is how long appends may fail before a takeover counts as none.
+// TakeoverLimit is how long appends may fail before a takeover has failed.
 const TakeoverLimit = 60 * time.Second
 
-// failoverClient appends to one run and takes each request from node to node until one has answered that it
+// FailoverClient appends to one run and takes each request from node to node until one has answered that it
 // is stored. It stays with the node that did.
 type FailoverClient struct {
 	routes  []target.Target
@@ -34,8 +34,8 @@ func NewFailoverClient(s *Session, number int, routes []target.Target, a *Answer
 	return &FailoverClient{routes: routes, at: number % len(routes), source: newSignals(s, number), answers: a}
 }
 
-// append is a caller. A try that fails is no failure; a request is one that no node has stored for
-// takeoverLimit.
+// Append is a Caller. A failed try is not counted as a failure, unless no node has stored the
+// request within TakeoverLimit.
 func (r *FailoverClient) Append(ctx context.Context) (int, error) {
 	req := r.source.Next()
 	for deadline := time.Now().Add(TakeoverLimit); ; {
@@ -95,8 +95,7 @@ func (g *signals) Next() *runlogv1.AppendEventsRequest {
 	return g.req
 }
 
-// settle holds an answer to what it must be: the event is stored, by this try or by one before,
-// behind all others.
+// Settle checks an answer: this try or an earlier one has stored the event, after all others.
 func (g *signals) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkCount(g.req, results)
@@ -107,7 +106,7 @@ func (g *signals) Settle(results []*runlogv1.AppendResult, err error) (int, erro
 		case again && !g.doubted:
 			err = target.WrongAnswer("NOT_PERSISTED", "event %d of run %q was taken for a duplicate", g.made, g.run)
 		case r.GetDiverged() || r.GetEventId() != g.req.Events[0].GetEventId():
-			err = target.WrongAnswer("WRONG_EVENT", "event %d of run %q came back as another", g.made, g.run)
+			err = target.WrongAnswer("WRONG_EVENT", "event %d of run %q has the id of another event", g.made, g.run)
 		case r.GetRunSeq() != g.lastSeq+1:
 			err = target.WrongAnswer("WRONG_SEQ", "event %d of run %q got runSeq %d after %d", g.made, g.run, r.GetRunSeq(), g.lastSeq)
 		}
@@ -120,12 +119,12 @@ func (g *signals) Settle(results []*runlogv1.AppendResult, err error) (int, erro
 	return 1, nil
 }
 
-// answers are what roamers were told since the last reset.
+// Answers are the answers of failover clients since the last reset.
 type Answers struct {
 	mu     sync.Mutex
 	all    []span
 	failed int
-	grown  chan struct{} // closed when there is one more
+	grown  chan struct{} // closed at the next answer
 }
 
 // span is a try that succeeded.
@@ -147,7 +146,7 @@ func (a *Answers) fail() {
 	a.failed++
 }
 
-// failures since the last reset.
+// Failures since the last reset.
 func (a *Answers) Failures() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +159,7 @@ func (a *Answers) Reset() {
 	a.all, a.failed = a.all[:0], 0
 }
 
-// firstAfter waits for the first answer to a try that began after t, and returns when it came.
+// FirstAfter waits for the first answer to a try that began after t, and returns its time.
 func (a *Answers) FirstAfter(ctx context.Context, t time.Time) (time.Time, error) {
 	timer := time.NewTimer(TakeoverLimit)
 	defer timer.Stop()
@@ -184,7 +183,7 @@ func (a *Answers) FirstAfter(ctx context.Context, t time.Time) (time.Time, error
 	}
 }
 
-// longestPause is the longest time without an answer from t to the last one.
+// LongestPause is the longest time without an answer from t to the last one.
 func (a *Answers) LongestPause(t time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestRoamer: a request goes from node to node as it is, and one that was stored by a try that
+// TestFailoverClient: a request goes from node to node as it is, and one that was stored by a try that
 // failed is answered as a duplicate.
-func TestRoamer(t *testing.T) {
+func TestFailoverClient(t *testing.T) {
 	fake := benchtest.NewStore()
 	fails := 0
 	route := func(store bool) target.Target {

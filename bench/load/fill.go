@@ -22,9 +22,9 @@ import (
 const (
 	MaxReceipts  = 1_000_000_000
 	MaxRunEvents = report.MaxBatch
-	// fillProposal is how many events of a filled store share a proposal: so few proposals that the
-	// log has them in seconds, and so few events that a projector which folds them has no more of
-	// them at a time than under load.
+	// FillProposal is the number of events in a proposal of a filled store. It is large enough that
+	// the log has all proposals in seconds, and small enough that a projector folds no more events
+	// at a time than under load.
 	FillProposal = 16 << 10
 )
 
@@ -60,13 +60,12 @@ func (f *Fill) Validate() error {
 // Runs is how many runs are stored.
 func (f *Fill) Runs() int { return (f.Receipts + f.RunEvents - 1) / f.RunEvents }
 
-// filledFile says, in a data directory, what it was filled with: it is written last.
+// filledFile records, in a data directory, the Fill that made it: it is written last.
 const filledFile = "filled.json"
 
-// FillDataDir makes the data directory data with the program binary, and fills it: the node commits
-// as many proposals as are needed and is stopped, and runs are written into its store behind them.
-// progress is told how many events are there. A directory that was filled so before is left as it
-// is.
+// FillDataDir makes the data directory data with the program binary, and fills it. A node commits
+// the needed number of proposals and stops; then runs are written directly into its store. progress
+// gets the number of stored events. A directory that the same Fill has filled stays unchanged.
 func (f *Fill) FillDataDir(ctx context.Context, binary, data string, progress func(events int)) error {
 	if err := f.Validate(); err != nil {
 		return err
@@ -80,7 +79,7 @@ func (f *Fill) FillDataDir(ctx context.Context, binary, data string, progress fu
 		return nil
 	}
 	if _, err := os.Stat(data); err == nil {
-		return fmt.Errorf("bench: %s is there and was not filled by the bench; choose another directory", data)
+		return fmt.Errorf("bench: %s exists and was not filled by the bench; choose another directory", data)
 	}
 	if err := f.commitProposals(ctx, binary, data); err != nil {
 		return err

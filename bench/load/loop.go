@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// errorPause keeps a caller whose calls fail at once from spinning.
+	// ErrorPause keeps a caller from spinning when its calls fail at once.
 	ErrorPause = 10 * time.Millisecond
 	// maxIntervals bounds the points of a timeline.
 	maxIntervals = 600
@@ -21,19 +21,19 @@ const (
 )
 
 // errGivenUp ends calls that outlast the grace.
-var errGivenUp = errors.New("bench: the call was given up after the end")
+var errGivenUp = errors.New("bench: call cancelled after the grace period")
 
-// lane makes calls, one after the other or many at once, until begin says that it is over.
+// Lane makes calls, one or many at a time, until begin reports the end.
 type Lane func(ctx context.Context, l *Loop)
 
-// caller makes one call and waits for its answer. Each is used by one goroutine. events is how many
+// Caller makes one call and waits for its answer. Each is used by one goroutine. events is how many
 // events (or echoes, or writes) the answer acknowledged.
 type Caller func(ctx context.Context) (events int, err error)
 
-// lane makes the caller's next call when the last one was answered.
+// Lane makes the caller's next call when the last one was answered.
 func (c Caller) Lane() Lane { return c.Times(math.MaxInt) }
 
-// times is a lane of so many calls at most.
+// Times is a lane of at most n calls.
 func (c Caller) Times(n int) Lane {
 	return func(ctx context.Context, l *Loop) {
 		for range n {
@@ -47,45 +47,44 @@ func (c Caller) Times(n int) Lane {
 	}
 }
 
-// loop paces the lanes of a workload and counts what comes of their calls.
+// Loop paces the lanes of a workload and tallies their calls.
 //
-// A closed loop (rate 0) lets each call begin when its lane asks. An open loop makes calls due at a
-// fixed rate, lets each begin when it is due, or later when no lane is free, and measures it from
-// when it was due.
+// In a closed loop (rate 0), a call begins when its lane is free. In an open loop, calls are due at
+// a fixed rate: each begins when it is due, or later if no lane is free, and its latency counts
+// from its due time.
 type Loop struct {
 	WarmUp, Duration time.Duration
-	// calls bounds the calls that are measured; 0: only the duration does.
+	// Calls bounds the calls that are measured; 0: only the duration does.
 	Calls uint64
-	// rate is how many calls a second are due; 0: a closed loop.
+	// Rate is how many calls a second are due; 0: a closed loop.
 	Rate float64
-	// grace is how long calls that are due or under way at the end are waited for.
+	// Grace is how long calls that are due or under way at the end are waited for.
 	Grace time.Duration
 
-	// acknowledged counts the events acknowledged so far, for whoever looks on.
+	// Acknowledged counts the acknowledged events so far, for observers.
 	Acknowledged atomic.Uint64
-	// steps are what the loop is done with instead of a duration, and step is how many are behind
-	// it, for whoever looks on.
+	// Steps end the loop instead of a duration, and Step counts the finished ones, for observers.
 	Steps int
 	Step  atomic.Int64
-	// muted: calls that fail from now on do so because the bench has killed what they talk to.
+	// Muted: the bench has killed the target, so further failures are not counted.
 	Muted atomic.Bool
 
 	begun time.Time // of the warm-up
-	// what begins (or is due) from..to is measured; nothing begins after over
+	// calls that begin (or are due) in from..to are measured; no call begins after over
 	from, to, over time.Time
 	budget         atomic.Uint64
-	due            atomic.Uint64 // open loop: calls handed out
-	previous       atomic.Int64  // when the last answer came, in nanoseconds after from
+	due            atomic.Uint64 // open loop: number of started calls
+	previous       atomic.Int64  // time of the last answer, in nanoseconds after from
 	Tally          *Tally
 }
 
-// call is one that has begun.
+// call is a call in flight.
 type call struct {
-	from     time.Time // what its latency is measured from
+	from     time.Time // start of its latency
 	measured bool
 }
 
-// tally is what came of a loop.
+// Tally has the counts of a loop.
 type Tally struct {
 	latency report.Histogram // of the measured calls that succeeded
 	late    report.Histogram // open loop: how much later than due the measured calls began
@@ -114,7 +113,7 @@ func (t *Tally) Fail(err error) {
 	t.errors[target.ReasonOf(err)]++
 }
 
-// run returns once every lane is done. A call that fails is counted and its lane goes on; only the
+// Run returns once every lane is done. A failed call is counted and its lane continues; only the
 // end of ctx ends the loop early.
 func (l *Loop) Run(ctx context.Context, lanes []Lane) (*Tally, error) {
 	l.begun = time.Now()
@@ -144,7 +143,7 @@ func (l *Loop) Run(ctx context.Context, lanes []Lane) (*Tally, error) {
 	return l.Tally, ctx.Err()
 }
 
-// result turns a tally into what is reported.
+// Result converts a tally into a report's result.
 func (t *Tally) Result(w *report.Workload, requestBytes int, acknowledged uint64) *report.Result {
 	seconds := t.elapsed.Seconds()
 	r := &report.Result{
@@ -173,14 +172,14 @@ func (t *Tally) Result(w *report.Workload, requestBytes int, acknowledged uint64
 	return r
 }
 
-// record takes a call that was measured beside the loop: how long it took, and when it was answered
-// after the warm-up.
+// Record counts a call measured outside of the loop: its duration, and the time of its answer after
+// the warm-up.
 func (t *Tally) Record(took, at time.Duration) {
 	t.latency.Record(took)
 	raise(&t.last, int64(at))
 }
 
-// readResult is what the calls came to that were recorded.
+// ReadResult returns the result of the recorded calls.
 func (t *Tally) ReadResult(name string) report.ReadResult {
 	n := t.latency.Count()
 	return report.ReadResult{
@@ -201,7 +200,7 @@ func NewTally(duration time.Duration) *Tally {
 // dueIn is how many calls are due within d.
 func (l *Loop) dueIn(d time.Duration) uint64 { return uint64(math.Ceil(l.Rate * d.Seconds())) }
 
-// begin returns when the next call is to begin, or false when no other one is.
+// begin returns when the next call is to begin, or false at the end.
 func (l *Loop) begin(ctx context.Context) (call, bool) {
 	from, ok := l.next(ctx)
 	c := call{from: from, measured: !from.Before(l.from)}
@@ -220,7 +219,7 @@ func (l *Loop) begin(ctx context.Context) (call, bool) {
 	return c, true
 }
 
-// next tells from when on the next call counts: now, or when it is due.
+// next returns the start time of the next call: now, or its due time.
 func (l *Loop) next(ctx context.Context) (time.Time, bool) {
 	for {
 		from := time.Now()
@@ -235,7 +234,7 @@ func (l *Loop) next(ctx context.Context) (time.Time, bool) {
 		if !from.Before(l.to) {
 			return from, false
 		}
-		// Counted only now, so that what is left at the end was due and never sent.
+		// Counted only now, so that the rest at the end was due and never sent.
 		if l.due.CompareAndSwap(n, n+1) {
 			return from, true
 		}
@@ -246,7 +245,7 @@ func (l *Loop) next(ctx context.Context) (time.Time, bool) {
 func (l *Loop) end(ctx context.Context, c call, events int, err error) {
 	t := l.Tally
 	if err != nil {
-		// A call that is cut off because somebody ends the loop has not failed.
+		// A call cut off by the end of the loop has not failed.
 		if !l.Muted.Load() && (ctx.Err() == nil || errors.Is(context.Cause(ctx), errGivenUp)) {
 			t.Fail(err)
 		}
@@ -270,7 +269,7 @@ func (l *Loop) end(ctx context.Context, c call, events int, err error) {
 	raise(&t.last, at)
 }
 
-// raise sets a to v where that is more.
+// raise sets a to v if v is larger.
 func raise(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
 	}

@@ -8,21 +8,21 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// source makes up requests and checks their answers. It has one request on its way at a time.
+// Source makes requests and checks their answers. It has one request in flight.
 type Source interface {
 	Next() *runlogv1.AppendEventsRequest
-	// settle takes the answer to the last request, or the error that it got instead. It returns how
-	// many events were acknowledged, or that error, or what is wrong with the answer.
+	// Settle takes the answer to the last request, or its error. It returns the number of
+	// acknowledged events, or the error, or the fault of the answer.
 	Settle(results []*runlogv1.AppendResult, err error) (events int, _ error)
 }
 
-// marked is how far a run was acknowledged.
+// Marked is how far a run was acknowledged.
 type Marked struct {
 	Run string
 	Seq uint64
 }
 
-// appendFrom makes a caller of a source: each call sends its next request.
+// AppendFrom makes a caller of a source: each call sends its next request.
 func AppendFrom(t target.Target, s Source) Caller {
 	return func(ctx context.Context) (int, error) {
 		res, err := t.Append(ctx, s.Next())
@@ -31,12 +31,12 @@ func AppendFrom(t target.Target, s Source) Caller {
 }
 
 const (
-	// A run has at least so many events and takes at least so many calls.
+	// The minimal events and calls of a run.
 	minRunEvents = 50
 	minRunCalls  = 5
 )
 
-// histories appends the history of one run after the other.
+// Histories appends the history of one run after the other.
 type Histories struct {
 	*writer
 	batch, runEvents int
@@ -81,7 +81,7 @@ func (h *Histories) Settle(results []*runlogv1.AppendResult, err error) (int, er
 		err = checkNew(h.req, results, h.lastSeq, h.s.Dense)
 	}
 	if err != nil {
-		// Whether the events are stored or not is open, so the run cannot go on in order.
+		// The events may be stored or not, so the run cannot continue in order.
 		h.doubted = h.Newest()
 		h.begin()
 		return 0, err
@@ -90,21 +90,21 @@ func (h *Histories) Settle(results []*runlogv1.AppendResult, err error) (int, er
 	return len(results), nil
 }
 
-// newest is how far the current run was acknowledged.
+// Newest is how far the current run was acknowledged.
 func (h *Histories) Newest() Marked { return Marked{Run: h.run, Seq: h.lastSeq} }
 
-// written are the runs of which the last appends may be: the current one, and the one that was left
-// last because a call failed.
+// Written are the runs that may have the last appends: the current one, and the last one left after
+// a failed call.
 func (h *Histories) Written() []Marked { return []Marked{h.doubted, h.Newest()} }
 
-// newWholeRuns appends a run of its own with every request.
+// NewWholeRuns appends a run of its own with every request.
 func NewWholeRuns(s *Session, batch, number int) *Histories {
 	h := &Histories{writer: newWriter(s, number), batch: batch, runEvents: batch}
 	h.begin()
 	return h
 }
 
-// newOpenRuns appends, with every request, a run of its own that lacks its last event.
+// NewOpenRuns appends, with every request, a run of its own that lacks its last event.
 func NewOpenRuns(s *Session, batch, number int) *Histories {
 	h := NewWholeRuns(s, batch, number)
 	h.runEvents++

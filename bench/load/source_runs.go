@@ -7,7 +7,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// hotRun appends to a run that all sources of the session share.
+// HotRun appends to a run that all sources of the session share.
 type HotRun struct {
 	*writer
 	batch, sources int
@@ -35,8 +35,7 @@ func (h *HotRun) Next() *runlogv1.AppendEventsRequest {
 	return h.req
 }
 
-// settle knows nothing of the other sources' events, only that its own come later than its earlier
-// ones.
+// Settle checks only the order of its own events: it does not know the other sources'.
 func (h *HotRun) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(h.req, results, h.lastSeq, false)
@@ -48,7 +47,7 @@ func (h *HotRun) Settle(results []*runlogv1.AppendResult, err error) (int, error
 	return len(results), nil
 }
 
-// scattered appends to one of its runs after the other, in no order. All of them stay open.
+// Scattered appends to one of its runs after the other, in no order. All of them stay open.
 type Scattered struct {
 	*writer
 	batch int
@@ -62,7 +61,7 @@ type Scattered struct {
 type scatteredRun struct {
 	lastSeq uint64
 	made    uint32 // events
-	lives   uint32 // runs that were given up in its place
+	lives   uint32 // runs abandoned in its place
 }
 
 func NewScattered(s *Session, batch, number, runs int) *Scattered {
@@ -87,7 +86,7 @@ func (c *Scattered) Settle(results []*runlogv1.AppendResult, err error) (int, er
 		err = checkNew(c.req, results, c.run.lastSeq, c.s.Dense)
 	}
 	if err != nil {
-		// Whether the events are stored or not is open, so another run takes the place of this one.
+		// The events may be stored or not, so another run takes the place of this one.
 		*c.run = scatteredRun{lives: c.run.lives + 1}
 		return 0, err
 	}
@@ -95,8 +94,8 @@ func (c *Scattered) Settle(results []*runlogv1.AppendResult, err error) (int, er
 	return len(results), nil
 }
 
-// storedRuns appends to runs of a filled store, each request to another one, in no order. Where the
-// store does not have them, they begin.
+// StoredRuns appends to runs of a filled store, each request to another one, in a fixed scattered
+// order. If the store does not have them, they begin.
 type StoredRuns struct {
 	*writer
 	batch, runs, sources int
@@ -109,7 +108,7 @@ func NewStoredRuns(s *Session, batch, number, runs, sources int) *StoredRuns {
 	return &StoredRuns{writer: newWriter(s, number), batch: batch, runs: runs, sources: sources}
 }
 
-// next spreads the requests over the runs by a step that has no factor in common with most numbers
+// Next spreads the requests over the runs by a step that has no factor in common with most numbers
 // of runs.
 func (r *StoredRuns) Next() *runlogv1.AppendEventsRequest {
 	const stride = 7_368_787 // prime
@@ -119,7 +118,7 @@ func (r *StoredRuns) Next() *runlogv1.AppendEventsRequest {
 	r.req = &runlogv1.AppendEventsRequest{RunId: StoredRun(run), Events: make([]*runlogv1.EventWrite, r.batch)}
 	now := time.Now()
 	for i := range r.req.Events {
-		// Later attempts than any that is stored or was made up by another session.
+		// Later attempts than any stored one, or one of another session.
 		r.req.Events[i] = r.signal(2+r.random.Uint32N(1<<31), now)
 	}
 	return r.req
@@ -138,8 +137,7 @@ func (r *StoredRuns) Settle(results []*runlogv1.AppendResult, err error) (int, e
 // repeatsKept is how many answered requests a source of repeats chooses from.
 const repeatsKept = 64
 
-// repeats sends requests of its source again, as a producer does that does not know what was
-// stored.
+// Repeats sends requests of its source again, as a producer does that does not know the outcome.
 type Repeats struct {
 	*Histories
 	share float64

@@ -7,25 +7,25 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// watchedRun is a run that has watchers, and that one caller at a time appends to.
+// WatchedRun is a run that has watchers, and that one caller at a time appends to.
 type WatchedRun struct {
 	ID      string
 	attempt uint32 // of its newest signal
 	doubted bool   // a call has failed: more events may be stored than were acknowledged
 
 	mu sync.Mutex
-	// persistedAt of the events 1, 2, … that were acknowledged, in nanoseconds; 0: not known
+	// persistedAt of the acknowledged events 1, 2, …, in nanoseconds; 0: unknown
 	persisted []int64
 }
 
-// lastSeq is the newest event that was acknowledged.
+// LastSeq is the newest event that was acknowledged.
 func (r *WatchedRun) LastSeq() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return uint64(len(r.persisted))
 }
 
-// acknowledge notes when an event was persisted.
+// Acknowledge notes when an event was persisted.
 func (r *WatchedRun) Acknowledge(seq uint64, persistedAt int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,9 +35,8 @@ func (r *WatchedRun) Acknowledge(seq uint64, persistedAt int64) {
 	r.persisted[seq-1] = persistedAt
 }
 
-// between calls each with persistedAt of the events behind after and before seq, those that are
-// known. An event's are, as soon as there is a later one: the caller makes that when it has been
-// told.
+// Between calls each with the known persistedAt of the events after after and before seq. An
+// event's is known once there is a later one: the caller sends the later one after the answer.
 func (r *WatchedRun) Between(after, seq uint64, each func(persistedAt int64)) {
 	if after+1 >= seq {
 		return
@@ -51,8 +50,8 @@ func (r *WatchedRun) Between(after, seq uint64, each func(persistedAt int64)) {
 	}
 }
 
-// watchedRuns begins its runs, one after the other, and then appends signals to them, in no order:
-// what they add up to stays small.
+// WatchedRuns begins its runs in sequence, and then appends signals to them in random order: their
+// snapshots stay small.
 type WatchedRuns struct {
 	*writer
 	Runs []*WatchedRun
@@ -98,7 +97,7 @@ func (w *WatchedRuns) Settle(results []*runlogv1.AppendResult, err error) (int, 
 	return 1, nil
 }
 
-// shares divides n as evenly as can be.
+// Shares divides n as evenly as can be.
 func Shares(n, parts int) []int {
 	out := make([]int, parts)
 	for i := range out {

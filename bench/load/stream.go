@@ -11,8 +11,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// pipeline drives one stream with as many requests on their way as it has slots, each with a source
-// of its own.
+// Pipeline drives one stream with as many requests in flight as it has slots, each with a source of
+// its own.
 type Pipeline struct {
 	Open  func(ctx context.Context) (target.Stream, error)
 	Slots []Source
@@ -24,13 +24,13 @@ type flight struct {
 	slot Source
 }
 
-// drive is the pipeline's lane. A stream that breaks fails the requests on it and is opened anew.
+// Drive is the pipeline's lane. A broken stream fails its requests and is opened again.
 func (p *Pipeline) Drive(ctx context.Context, l *Loop) {
 	for p.once(ctx, l) {
 	}
 }
 
-// once goes through the life of one stream. It returns false when the loop is over.
+// once drives one stream from its opening to its end. It returns false at the end of the loop.
 func (p *Pipeline) once(ctx context.Context, l *Loop) (more bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -69,16 +69,16 @@ func (p *Pipeline) send(ctx context.Context, l *Loop, stream target.Stream, sent
 		}
 		at, ok := l.begin(ctx)
 		if !ok {
-			_ = stream.CloseSend() // what was sent is still answered
+			_ = stream.CloseSend() // sent requests are still answered
 			return false
 		}
-		// Why it failed is for Recv to say.
+		// Recv reports the reason of a failure.
 		_ = stream.Send(slot.Next())
 		sent <- flight{at, slot}
 	}
 }
 
-// receive settles what was sent, in order, until there is no more.
+// receive settles the sent requests, in order.
 func (p *Pipeline) receive(ctx context.Context, l *Loop, stream target.Stream, sent <-chan flight, free chan<- Source, broken chan<- struct{}) {
 	var failure error
 	for f := range sent {

@@ -10,30 +10,30 @@ type Goal struct {
 	Measure string
 	// Figure returns it, or false when it was not measured.
 	Figure func(*Report) (float64, bool)
-	// Must is what the figure must reach; 0: it is only told.
+	// Must is the required figure; 0: the figure is only printed.
 	Must float64
-	// Stretch is more than that; 0: none.
+	// Stretch is a harder requirement; 0: none.
 	Stretch float64
 	// AtMost: smaller is better.
 	AtMost bool
-	// Duration tells that the figure is in nanoseconds, as Must and Stretch are. Others are ratios.
+	// Duration: the figure is in nanoseconds, as Must and Stretch are. Otherwise it is a ratio.
 	Duration bool
 }
 
-// Verdict is what became of a Goal.
+// Verdict is the outcome of a Goal.
 type Verdict struct {
 	Measure string `json:"measure"`
-	// Figure, Must and Stretch are ratios, or milliseconds where Unit says so.
+	// Figure, Must and Stretch are ratios, or milliseconds according to Unit.
 	Figure  float64 `json:"figure"`
 	Must    float64 `json:"must,omitempty"`
 	Stretch float64 `json:"stretch,omitempty"`
 	Unit    string  `json:"unit,omitempty"`
 	AtMost  bool    `json:"atMost"`
-	// Verdict is "stretch", "met" or "missed", or empty where nothing must be.
+	// Verdict is "stretch", "met" or "missed"; empty without a requirement.
 	Verdict string `json:"verdict,omitempty"`
 }
 
-// Judge holds the report to goals; those that were not measured are left out.
+// Judge compares the report with goals, and skips those that were not measured.
 func (r *Report) Judge(goals []Goal) {
 	r.Goals = nil
 	for i := range goals {
@@ -67,7 +67,7 @@ func (g *Goal) Judge(figure float64) string {
 	}
 }
 
-// GoalTable says of each goal that was judged what its figure is, and whether it is met.
+// GoalTable lists each judged goal with its figure and verdict.
 func (r *Report) GoalTable() Table {
 	t := Table{Heads: []string{"MEASURE", "VALUE", "MUST", "STRETCH", ""}}
 	for i := range r.Goals {
@@ -84,7 +84,7 @@ func (v *Verdict) text() string {
 	return RatioText(v.Figure)
 }
 
-// bound that a figure is held to; nothing where there is none.
+// bound is the requirement of a figure; empty without one.
 func (v *Verdict) bound(than float64) string {
 	if than == 0 {
 		return ""
@@ -106,13 +106,13 @@ func RatioOf(figure func(*Result) float64, a, b Of) func(*Report) (float64, bool
 	return func(r *Report) (float64, bool) { return r.Ratio(figure, a, b) }
 }
 
-// FigureOf is a Goal's figure: that of a in each round, and what fold makes of the rounds.
+// FigureOf is a Goal's figure: the rounds' figures of a, reduced by fold.
 func FigureOf(figure func(*Result) float64, a Of, fold func([]float64) float64) func(*Report) (float64, bool) {
 	return func(r *Report) (float64, bool) {
 		var all []float64
 		for i := range r.Results {
 			res := &r.Results[i]
-			// 0: there was nothing to measure.
+			// 0: nothing was measured.
 			if a(res) && figure(res) > 0 {
 				all = append(all, figure(res))
 			}

@@ -11,7 +11,7 @@ const (
 	// subBits sets the precision: each power of two is cut into 2^subBits buckets of equal width,
 	// so a quantile is at most 1/128 too high.
 	subBits = 7
-	// valueBits bounds what is told apart: 2^41 ns are 36 minutes.
+	// valueBits bounds the range of distinct values: 2^41 ns are 36 minutes.
 	valueBits = 41
 
 	buckets = (valueBits-subBits)<<subBits + 1<<subBits
@@ -45,8 +45,8 @@ func (h *Histogram) Count() uint64 { return h.total.Load() }
 // Max is the longest duration.
 func (h *Histogram) Max() time.Duration { return time.Duration(h.max.Load()) }
 
-// Quantile returns the duration that a share q (0 to 1) of the recorded ones do not exceed: the
-// exact one or at most 1/128 more. It is 0 when nothing was recorded.
+// Quantile returns a duration that a share q (0 to 1) of the recorded ones do not exceed: the exact
+// one or at most 1/128 more. It is 0 if nothing was recorded.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.total.Load()
 	rank := min(max(uint64(math.Ceil(q*float64(total))), 1), total)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Machine describes what figures were taken on, as far as it matters to them.
+// Machine describes the measuring machine, as far as it affects figures.
 type Machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
@@ -29,7 +29,7 @@ func DescribeMachine(dir string) Machine {
 	}
 }
 
-// cpuModel asks the kernel (proc_cpuinfo(5)); only Linux tells, and not on every architecture.
+// cpuModel reads /proc/cpuinfo (proc_cpuinfo(5)); only Linux has it, and not on every architecture.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -44,8 +44,8 @@ func cpuModel() string {
 	return unknown
 }
 
-// fileSystem returns the type of the file system that dir is on, such as "ext4", from the mount
-// with the longest matching path (proc_pid_mounts(5)).
+// fileSystem returns the type of dir's file system, such as "ext4", from the mount with the longest
+// matching path (proc_pid_mounts(5)).
 func fileSystem(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

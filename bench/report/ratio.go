@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Ratios are a workload's figures divided by those of the limits; 0 where there is nothing to
-// divide by.
+// Ratios are a workload's figures divided by those of the limits; 0 without a divisor.
 type Ratios struct {
 	// EchoCalls and EchoEvents: calls, and events, a second ÷ echoes a second.
 	EchoCalls  float64 `json:"callsToEchoes"`
@@ -53,7 +52,7 @@ func ratiosOf(r, echo, fsync, write, unary *Result) *Ratios {
 	return q
 }
 
-// quotient is 0 where nothing was measured, which JSON can say and infinity it cannot.
+// Quotient is 0 without a divisor: JSON has no infinity.
 func Quotient[T float64 | time.Duration](a, b T) float64 {
 	if b == 0 {
 		return 0
@@ -64,8 +63,7 @@ func Quotient[T float64 | time.Duration](a, b T) float64 {
 // Median of values, the lower one of two in the middle; 0 of none.
 func Median(values []float64) float64 { return quantile(values, 0.5) }
 
-// quantile of few values is one of them: the least that is no less than such a share of them; 0 of
-// none.
+// quantile returns the smallest value that at least a share of the values do not exceed; 0 of none.
 func quantile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -74,8 +72,8 @@ func quantile(values []float64, share float64) float64 {
 	return sorted[max(int(math.Ceil(share*float64(len(sorted)))), 1)-1]
 }
 
-// headline is the figure that a result is judged by: events a second, of the rebuild where there
-// was one; or how long a takeover took.
+// headline is the main figure of a result: events a second, of the rebuild if there was one; or the
+// duration of a takeover.
 func (r *Result) headline() float64 {
 	if len(r.Takeovers) > 0 {
 		return MedianOutage(r)
@@ -86,8 +84,8 @@ func (r *Result) headline() float64 {
 	return r.EventsPerSecond
 }
 
-// medianOf returns the result whose headline is the median of all rounds; its ratios are the
-// medians of theirs, each for itself.
+// medianOf returns the result with the median headline of all rounds. Each of its ratios is the
+// median of that ratio over the rounds.
 func medianOf(rounds []Result) Result {
 	sorted := slices.SortedStableFunc(slices.Values(rounds), func(a, b Result) int {
 		return cmp.Compare(a.headline(), b.headline())

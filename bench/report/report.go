@@ -13,7 +13,7 @@ type Report struct {
 	Systems  []SystemFacts `json:"systems,omitempty"`
 	LeftOut  []string      `json:"leftOut,omitempty"`
 	Results  []Result      `json:"results"`
-	// Goals are what the report was held to (Judge).
+	// Goals are the verdicts of Judge.
 	Goals []Verdict `json:"goals,omitempty"`
 }
 
@@ -26,20 +26,20 @@ type Settings struct {
 	Rounds        int     `json:"rounds"`
 }
 
-// SystemFacts say what a system was: its version and settings.
+// SystemFacts describe a system: its version and settings.
 type SystemFacts struct {
 	Name  string `json:"name"`
 	Facts []Fact `json:"facts"`
 }
 
-// describe notes once what a system says of itself.
+// Describe stores a system's facts once.
 func (r *Report) Describe(name string, facts func() []Fact) {
 	if !slices.ContainsFunc(r.Systems, func(s SystemFacts) bool { return s.Name == name }) {
 		r.Systems = append(r.Systems, SystemFacts{Name: name, Facts: facts()})
 	}
 }
 
-// leaveOut notes that a system does not take part in a workload.
+// LeaveOut notes that a system does not take part in a workload.
 func (r *Report) LeaveOut(system string, w *Workload, lacks string) {
 	text := fmt.Sprintf("%s, %s: no %s", system, w.Name, lacks)
 	if !slices.Contains(r.LeftOut, text) {
@@ -47,7 +47,7 @@ func (r *Report) LeaveOut(system string, w *Workload, lacks string) {
 	}
 }
 
-// limitOf is the limit that a round has measured, or nil.
+// Limit is the limit that a round has measured, or nil.
 func (r *Report) Limit(w Workload, round int) *Result {
 	i := slices.IndexFunc(r.Results, func(l Result) bool { return l.Limit && l.Workload == w && l.Round == round })
 	if i < 0 {
@@ -56,8 +56,8 @@ func (r *Report) Limit(w Workload, round int) *Result {
 	return &r.Results[i]
 }
 
-// ratios of a result, which is not yet in r, to the limits of its round and to what its system did
-// before.
+// RatiosOf returns the ratios of a result, which is not yet in r, to the limits of its round and to
+// its system's append-unary.
 func (r *Report) RatiosOf(res *Result) *Ratios {
 	find := func(w Workload) *Result {
 		if l := r.Limit(w, res.Round); l != nil {
@@ -102,8 +102,7 @@ func (r *Report) Medians() []Result {
 	return out
 }
 
-// Failures says what went wrong, one line for each workload that had calls that failed or were
-// never sent.
+// Failures lists failed and unsent calls, one line a workload.
 func (r *Report) Failures() []string {
 	var out []string
 	many := r.many()
@@ -131,7 +130,7 @@ func total(errors map[string]uint64) uint64 {
 	return n
 }
 
-// measuredFor tells for how long, in words.
+// measuredFor describes the settings of the measurement.
 func (s *Settings) measuredFor() string {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	text := fmt.Sprintf("%v each after a warm-up of %v, payloads of %s bytes", seconds(s.Seconds), seconds(s.WarmUpSeconds), Grouped(float64(s.PayloadBytes)))

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Result is what one workload on one system, or one limit of the machine, came to in one round.
+// Result has the figures of one workload on one system, or of one limit of the machine, in one
+// round.
 type Result struct {
 	System string `json:"system,omitempty"`
 	Round  int    `json:"round"`
 	// Limit marks a limit of the machine: it involves no system.
 	Limit bool `json:"limit"`
 	Workload
-	// RequestBytes is about what one call sends, or one write writes.
+	// RequestBytes is the approximate size of one call or write.
 	RequestBytes int `json:"requestBytes"`
 
 	// Seconds, Calls and Events leave the warm-up out.
@@ -23,8 +24,8 @@ type Result struct {
 	CallsPerSecond  float64 `json:"callsPerSecond"`
 	EventsPerSecond float64 `json:"eventsPerSecond"`
 	Latency         Latency `json:"latencyMs"`
-	// Acknowledged counts the events of every answer, those of the warm-up included: what the
-	// system must have stored or recognised, at least.
+	// Acknowledged counts the events of every answer, warm-up included: the system has stored or
+	// recognised at least these.
 	Acknowledged uint64 `json:"acknowledged"`
 	// Errors counts failed calls by reason, those of the warm-up included.
 	Errors map[string]uint64 `json:"errors,omitempty"`
@@ -37,33 +38,33 @@ type Result struct {
 	LongestPause time.Duration `json:"-"`
 	// Percentiles is the distribution of the latencies.
 	Percentiles []Percentile `json:"percentiles"`
-	// Timeline is what was acknowledged over time.
+	// Timeline has the acknowledged events over time.
 	Timeline Timeline `json:"timeline"`
 
 	// Failure is the first of Errors.
 	Failure error `json:"-"`
 
-	// Watch, Lag and Rebuild are what the workloads of these names are about.
+	// Watch, Lag and Rebuild are set by the workloads of these names.
 	Watch   *WatchResult   `json:"watch,omitempty"`
 	Lag     *LagResult     `json:"lag,omitempty"`
 	Rebuild *RebuildResult `json:"rebuild,omitempty"`
-	// Audit is what an auditor's questions take.
+	// Audit has the durations of an auditor's requests.
 	Audit *AuditResult `json:"audit,omitempty"`
-	// Memory is what a stream takes that says nothing (watch, grpc-idle).
+	// Memory is the memory of one idle stream (watch, grpc-idle).
 	Memory *StreamMemory `json:"memoryOfAStream,omitempty"`
-	// Reads beside the appends (mixed-read).
+	// Reads concurrent with the appends (mixed-read).
 	Reads []ReadResult `json:"reads,omitempty"`
 	// Restarts of the process (recovery).
 	Restarts []Restart `json:"restarts,omitempty"`
 	// Takeovers by other nodes (failover, transfer).
 	Takeovers []Takeover `json:"takeovers,omitempty"`
-	// Usage of the system's process since it began, where it is known.
+	// Usage of the system's process since its start, if known.
 	Usage *Usage `json:"usage,omitempty"`
 	// Ratios compares a workload with the limits of the same round; nil on a limit.
 	Ratios *Ratios `json:"ratios,omitempty"`
 }
 
-// addErrors of another part of the same workload.
+// AddErrors adds the errors of another part of the same workload.
 func (r *Result) AddErrors(errors map[string]uint64, first error) {
 	if len(errors) == 0 {
 		return
@@ -111,16 +112,16 @@ func LatencyOf(h *Histogram) Latency {
 	}
 }
 
-// milliseconds keeps microseconds and no more.
+// Milliseconds keeps microseconds and no more.
 func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// Percentile says that a share of the calls took no longer than Ms milliseconds.
+// Percentile: a share of the calls took at most Ms milliseconds.
 type Percentile struct {
 	Share float64 `json:"share"`
 	Ms    float64 `json:"ms"`
 }
 
-// percentilesOf goes as far into the tail as the number of calls allows.
+// PercentilesOf goes as far into the tail as the number of calls allows.
 func PercentilesOf(h *Histogram) []Percentile {
 	var out []Percentile
 	add := func(share float64) {
@@ -143,8 +144,8 @@ type Timeline struct {
 	Events     []uint64 `json:"events"`
 }
 
-// lastToFirst divides what the last minute acknowledged by what the first did; of less than four
-// minutes, the last quarter by the first. 0 when there is too little to tell.
+// lastToFirst divides the events of the last minute by those of the first; of less than four
+// minutes, the last quarter by the first. 0 if there are too few.
 func (t *Timeline) lastToFirst() float64 {
 	if len(t.Events) < 5 {
 		return 0
@@ -162,7 +163,7 @@ func (t *Timeline) lastToFirst() float64 {
 	return Quotient(float64(last), float64(first))
 }
 
-// ReadResult is one kind of question beside the appends.
+// ReadResult has the figures of one kind of read concurrent with appends.
 type ReadResult struct {
 	Name           string            `json:"name"`
 	Calls          uint64            `json:"calls"`

@@ -22,8 +22,8 @@ const (
 	plotWidth  = 420
 )
 
-// Colours of the systems, in turn, told apart by people who see few colours too; limits are grey
-// and dashed.
+// Colours of the systems, in turn, distinguishable with colour blindness; limits are grey and
+// dashed.
 var (
 	svgColours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 	svgDashes  = map[string]string{GRPCEcho: "6 4", GRPCStream: "6 4", GRPCSnapshot: "6 4", Fsync: "2 3"}
@@ -118,7 +118,7 @@ func (d *drawing) workload(top int, wl Workload, results []Result, colours map[s
 		c.points = nil
 		for n, events := range r.Timeline.Events {
 			if float64(n+1)*r.Timeline.IntervalMs > r.Seconds*1e3 {
-				break // an interval that is not over looks like a slump
+				break // an incomplete interval would look like a slump
 			}
 			c.points = append(c.points, [2]float64{float64(n) * r.Timeline.IntervalMs / 1e3, float64(events) * 1e3 / r.Timeline.IntervalMs})
 		}
@@ -161,8 +161,8 @@ func (d *drawing) plot(left, top int, x, y axis, curves []curve) {
 	}
 }
 
-// nines is where a share lies on an axis that gives every further nine as much room: 90 % at 1, 99
-// % at 2.
+// nines maps a share to an axis on which every further nine has the same width: 90 % at 1, 99 % at
+// 2.
 func nines(share float64) float64 { return -math.Log10(max(1-share, 1e-9)) }
 
 // extent is the largest of all curves in one direction, and the smallest.

@@ -15,8 +15,8 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Tables of the report: the figures, their ratios to the limits, and what some workloads have
-// beside. A cell without a value is empty.
+// Tables of the report: the figures, their ratios to the limits, and tables of some workloads. A
+// cell without a value is empty.
 func (r *Report) Tables() []Table {
 	results, many := r.Medians(), r.many()
 	var tables []Table
@@ -29,7 +29,7 @@ func (r *Report) Tables() []Table {
 	return tables
 }
 
-// many tells whether rows have to name their system.
+// many reports whether rows must name their system.
 func (r *Report) many() bool {
 	var first string
 	return slices.ContainsFunc(r.Results, func(res Result) bool {
@@ -86,7 +86,7 @@ func figures(results []Result, many bool) Table {
 	for i := range results {
 		r := &results[i]
 		if r.Limit && r.Memory != nil {
-			continue // it is about nothing else
+			continue // it has a table of its own
 		}
 		events, inFlight := Grouped(r.EventsPerSecond), ""
 		if r.Limit || !r.Appends() {
@@ -194,7 +194,7 @@ func latencyText(d time.Duration) string {
 	return threeDigits(float64(d)/float64(time.Millisecond)) + " ms"
 }
 
-// RatioText shows a ratio to three digits; nothing for 0, where there was nothing to divide by.
+// RatioText shows a ratio to three digits; nothing for 0, which means no divisor.
 func RatioText(q float64) string {
 	if q == 0 {
 		return ""
@@ -212,7 +212,7 @@ func threeDigits(x float64) string {
 
 func mebibytes(n uint64) string { return Grouped(float64(n>>20)) + " MiB" }
 
-// grouped shows the whole part of a number with a comma every three digits.
+// Grouped shows the whole part of a number with a comma every three digits.
 func Grouped(x float64) string {
 	digits := strconv.FormatUint(uint64(x), 10)
 	var b strings.Builder

@@ -22,7 +22,7 @@ func watches(results []Result, many bool) Table {
 	return t
 }
 
-// memories has each workload with watchers behind the limit that has as many streams.
+// memories has each workload with watchers after the limit with as many streams.
 func memories(results []Result, many bool) Table {
 	t := Table{Heads: []string{"MEMORY OF AN IDLE STREAM", "STREAMS", "LIVE", "LIVE − ECHO", "RESIDENT", "RESIDENT − ECHO"}}
 	echo := make(map[Workload]*StreamMemory)
@@ -66,5 +66,5 @@ func rebuilds(results []Result, many bool) Table {
 	return t
 }
 
-// kibibytes shows what may be negative: a difference.
+// kibibytes shows a number that may be negative: a difference.
 func kibibytes(n float64) string { return fmt.Sprintf("%.1f KiB", n/1024) }

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Of tells whether a result is one that is meant.
+// Of selects results.
 type Of func(*Result) bool
 
 // SystemOf means a workload on a system.
@@ -26,8 +26,8 @@ func P50(r *Result) float64 { return float64(r.Latency.P50) }
 // P99 is in nanoseconds.
 func P99(r *Result) float64 { return float64(r.Latency.P99) }
 
-// Ratio divides a figure of a by that of b, within each round, and returns the median; false where
-// there is nothing to divide.
+// Ratio divides a figure of a by that of b, within each round, and returns the median; false
+// without a pair.
 func (r *Report) Ratio(figure func(*Result) float64, a, b Of) (float64, bool) {
 	var ratios []float64
 	for i := range r.Results {

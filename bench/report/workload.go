@@ -9,10 +9,10 @@ import (
 const (
 	MaxBatch    = 1000 // APP-3
 	MaxCallers  = 10_000
-	MaxInFlight = 1000 // what a node answers at a time on one stream
+	MaxInFlight = 1000 // the in-flight limit of a node's stream
 	MaxRuns     = 10_000_000
 	MaxRate     = 10_000_000
-	MaxWatchers = 100_000 // what a node serves
+	MaxWatchers = 100_000 // the limit of a node
 	MaxStored   = 100_000_000
 	MaxKills    = 100 // and transfers
 )
@@ -30,11 +30,11 @@ type Workload struct {
 	Runs int `json:"runs,omitempty"`
 	// Repeats is the share of requests that have been answered before.
 	Repeats float64 `json:"repeats,omitempty"`
-	// Readers read beside the callers, one call each at a time.
+	// Readers read concurrently with the callers, one call each at a time.
 	Readers int `json:"readers,omitempty"`
 	// Watchers are streams of watermarks, spread over the runs.
 	Watchers int `json:"watchers,omitempty"`
-	// Stored is how many events are there when the measuring begins.
+	// Stored is the number of events at the start of the measurement.
 	Stored int `json:"stored,omitempty"`
 	// Kills is how often the process is killed.
 	Kills int `json:"kills,omitempty"`
@@ -63,7 +63,7 @@ const (
 	Transfer = "transfer"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
-	// BigStore is what workloads on a filled store and an empty one are called together.
+	// BigStore names the workloads on a filled store and on an empty one together.
 	BigStore = "big-store"
 )
 
@@ -77,13 +77,13 @@ const (
 	GRPCIdle     = "grpc-idle"
 )
 
-// idleBeside is the limit that the memory of a workload's watchers is compared with.
+// IdleBeside is the limit that the memory of a workload's watchers is compared with.
 func (w *Workload) IdleBeside() Workload {
 	return Workload{Name: GRPCIdle, Callers: w.Watchers, Batch: 1}
 }
 
-// echo is the limit that a workload is compared with: as many calls at a time, over streams where
-// it has them.
+// Echo returns the limit to compare a workload with: with as many calls at a time, over streams if
+// the workload uses them.
 func (w *Workload) Echo() Workload {
 	if w.Name == Snapshots {
 		return Workload{Name: GRPCSnapshot, Callers: w.Callers, Batch: 1}
@@ -94,13 +94,13 @@ func (w *Workload) Echo() Workload {
 	return Workload{Name: GRPCEcho, Callers: w.Callers, Batch: 1}
 }
 
-// appends tells whether the calls that are measured append.
+// Appends reports whether the measured calls append.
 func (w *Workload) Appends() bool { return w.Name != Snapshots }
 
-// slots is how many requests wait for their answer at a time, at most.
+// Slots is how many requests wait for their answer at a time, at most.
 func (w *Workload) Slots() int { return w.Callers * max(w.InFlight, 1) }
 
-// label tells a workload from others of its name.
+// Label distinguishes a workload from others of its name.
 func (w *Workload) Label() string {
 	var b strings.Builder
 	b.WriteString(w.Name)

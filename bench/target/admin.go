@@ -13,14 +13,13 @@ import (
 	"strings"
 )
 
-// Operator is a Target whose process can be asked, beside its clients, how it is (watch, lag,
-// rebuild).
+// Operator is a Target with an admin listener (watch, lag, rebuild).
 type Operator interface {
 	Metrics(ctx context.Context) (Metrics, error)
 	// Memory of the process, after a collection.
 	Memory(ctx context.Context) (report.Memory, error)
-	// RebuildProjection folds the log anew and serves the result. told is called now and then, in
-	// order, and at the end.
+	// RebuildProjection folds the log again and serves the result. told is called with the
+	// progress, in order, and at the end.
 	RebuildProjection(ctx context.Context, told func(RebuildState)) error
 }
 
@@ -38,8 +37,8 @@ const (
 	metricResident = "process_resident_memory_bytes"
 )
 
-// collections is how often memory is collected before it is looked at: each makes a stack that has
-// room to spare half as large.
+// collections is the number of garbage collections before memory is read: each halves a stack with
+// spare room.
 const collections = 3
 
 // RebuildState is a line of a rebuild's progress.
@@ -50,7 +49,7 @@ type RebuildState struct {
 	Error     string `json:"error"`
 }
 
-// The phases of a rebuild that are told apart.
+// The phases of a rebuild that the bench distinguishes.
 const (
 	RebuildFolds = "fold"
 	RebuildDone  = "done"

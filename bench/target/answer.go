@@ -19,7 +19,7 @@ func WrongAnswer(reason, format string, args ...any) error {
 	return &AnswerError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// reasonOf names an error in a way that errors can be counted by.
+// ReasonOf names an error in a way that errors can be counted by.
 func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*AnswerError](err); ok {
 		return e.Reason

@@ -19,11 +19,11 @@ const (
 )
 
 const (
-	// clusterSettle is how long a cluster may take to elect a leader, or to bring a node up to
+	// ClusterSettle is how long a cluster may take to elect a leader, or to bring a node up to
 	// date.
 	ClusterSettle = 60 * time.Second
-	// clusterPoll is how often a cluster is asked whether it is so far: seldom, because it asks all
-	// of its members.
+	// clusterPoll is the interval of checks whether a cluster is ready: it is long because a check
+	// asks all members.
 	clusterPoll = 20 * time.Millisecond
 	// statusLimit is a little more than a node waits for members that do not answer.
 	statusLimit = 10 * time.Second
@@ -31,9 +31,9 @@ const (
 	reconnectPoll = 20 * time.Millisecond
 )
 
-// Cluster is several runlog nodes that make one, each in a process of its own, on free ports of
-// loopback and with its data on the same disk. As a Target it is the node that led when all of them
-// were ready.
+// Cluster is several runlog nodes in one cluster, each in a process of its own, on free ports of
+// loopback and with their data on the same disk. As a Target it is the node that led when all of
+// them were ready.
 type Cluster struct {
 	*Remote
 	nodes  []*Node
@@ -42,13 +42,13 @@ type Cluster struct {
 	term   uint64 // in which that one led
 }
 
-// ClusterOptions say how a Cluster is started.
+// ClusterOptions configure a Cluster.
 type ClusterOptions struct {
 	// Binary is the program runlog.
 	Binary string
 	// Dir gets a directory for each node, as NodeOptions.Dir is. It is the caller's.
 	Dir string
-	// Nodes there are.
+	// Nodes is the number of nodes.
 	Nodes int
 	// Connections that callers share. Default: 1.
 	Connections int
@@ -115,8 +115,8 @@ func (c *Cluster) open(ctx context.Context, o *ClusterOptions) error {
 
 func nodeName(i int) string { return "node-" + strconv.Itoa(i+1) }
 
-// FreeAddresses are ports of loopback that nobody listens on, for processes that have to know them
-// of each other before they begin.
+// FreeAddresses returns unused ports of loopback, for processes that must know each other's before
+// they start.
 func FreeAddresses(n int) ([]string, error) {
 	var addresses []string
 	var errs []error
@@ -151,11 +151,11 @@ func (c *Cluster) KillNode(node int) error { return c.nodes[node].Kill() }
 // RestartNode starts it again.
 func (c *Cluster) RestartNode(node int) error { return c.nodes[node].start() }
 
-// Check tells when another node has led meanwhile than the one that was measured.
+// Check reports a leader other than the measured one.
 func (c *Cluster) Check(ctx context.Context) error {
 	leader, term, err := c.leaderAndTerm(ctx)
 	if err == nil && (leader != c.leader || term != c.term) {
-		err = WrongAnswer("LEADER_MOVED", "%s led in term %d, and now %s does in term %d", nodeName(c.leader), c.term, nodeName(leader), term)
+		err = WrongAnswer("LEADER_MOVED", "%s led in term %d, now %s leads in term %d", nodeName(c.leader), c.term, nodeName(leader), term)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func (c *Cluster) Usage() (report.Usage, error) {
 	return sum, errors.Join(errs...)
 }
 
-// Describe says how many there are.
+// Describe returns the number of nodes.
 func (c *Cluster) Describe() []report.Fact {
 	return []report.Fact{{Name: "nodes", Value: strconv.Itoa(len(c.nodes)) + ", each a process of its own on this machine, all data on one disk"}}
 }

@@ -14,7 +14,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// maxStatusBytes bounds what a node says of its cluster.
+// maxStatusBytes bounds the status of a cluster.
 const maxStatusBytes = 1 << 20
 
 // status asks a node for its cluster.
@@ -33,8 +33,8 @@ func (c *Cluster) status(ctx context.Context, node int) (_ *runlogv1.GetStatusRe
 	return parseStatus(text)
 }
 
-// parseStatus reads the JSON of a status. Fields that are not known are left out: the program that
-// is measured may be newer than the one that measures.
+// parseStatus parses the JSON of a status. It skips unknown fields: the measured program may be
+// newer than the bench.
 func parseStatus(text []byte) (*runlogv1.GetStatusResponse, error) {
 	s := &runlogv1.GetStatusResponse{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, s); err != nil {
@@ -45,8 +45,8 @@ func parseStatus(text []byte) (*runlogv1.GetStatusResponse, error) {
 
 var errNoLeader = errors.New("bench: the cluster has no leader")
 
-// leading asks all nodes and returns the status of the one that says that it leads itself: what
-// others say of it may be old. Of two that say so, the one of the later term does.
+// leading asks all nodes and returns the status of the node that reports itself as the leader:
+// another node's view may be old. Of two, the later term wins.
 func (c *Cluster) leading(ctx context.Context) (*runlogv1.GetStatusResponse, error) {
 	var latest *runlogv1.GetStatusResponse
 	errs := []error{errNoLeader}
@@ -66,7 +66,7 @@ func (c *Cluster) leading(ctx context.Context) (*runlogv1.GetStatusResponse, err
 	return latest, nil
 }
 
-// leaderOf a status is the member that is said to lead.
+// leaderOf returns the leader according to a status.
 func leaderOf(s *runlogv1.GetStatusResponse) (*runlogv1.Member, error) {
 	i := slices.IndexFunc(s.Members, func(m *runlogv1.Member) bool {
 		return m.NodeId == s.LeaderId && m.State == runlogv1.MemberState_LEADER
@@ -77,9 +77,9 @@ func leaderOf(s *runlogv1.GetStatusResponse) (*runlogv1.Member, error) {
 	return s.Members[i], nil
 }
 
-// behind says what a cluster of so many nodes lacks to be in sync, or nil: that each of them is a
-// voter and is as far as far, which the leader was before. What is applied is compared with what
-// the leader has applied: some entries of the log are Raft's own, and a store never gets them.
+// behind returns why a cluster of a number of nodes is not in sync, or nil: each node must be a
+// voter, and as far as far, an earlier status of the leader. It compares applied indexes with the
+// leader's: some entries are Raft's own, and a store never gets them.
 func behind(s *runlogv1.GetStatusResponse, nodes int, far *runlogv1.Member) error {
 	if _, err := leaderOf(s); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (c *Cluster) InSync(ctx context.Context) error {
 	})
 }
 
-// TransferLeadership has the leader make another voter the leader, the one that is furthest.
+// TransferLeadership makes another voter the leader, the most advanced one.
 func (c *Cluster) TransferLeadership(ctx context.Context, leader int) error {
 	conn := c.routes[leader].links[0].conn
 	_, err := runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})

@@ -15,8 +15,8 @@ const (
 	fieldNanos       = 2
 )
 
-// parseMark reads a WatchRunResponse with a watermark, without memory of its own: there are
-// hundreds of thousands a second. live tells that the watch has caught up.
+// parseMark parses a WatchRunResponse with a watermark, without allocations: there are hundreds of
+// thousands a second. live: the watch has caught up.
 func parseMark(message []byte) (m Mark, live bool) {
 	eachField(message, func(number protowire.Number, v uint64, part []byte) {
 		switch number {
@@ -53,8 +53,8 @@ func parseWatermark(b []byte) (m Mark) {
 	return m
 }
 
-// eachField of a message: those that are numbers with their value, those that are bytes or messages
-// with these. It ends where the message is not well formed.
+// eachField calls field for the fields of a message: numbers with their value, bytes and messages
+// with their content. It stops at a malformed field.
 func eachField(b []byte, field func(number protowire.Number, v uint64, part []byte)) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// addressesFile is what a node writes into its data directory once it serves.
+	// addressesFile is the file in the data directory in which a node publishes its addresses.
 	addressesFile = "addresses.json"
 
 	NodeStart = 30 * time.Second
 	// loopback picks a free port.
 	loopback = "127.0.0.1:0"
-	// restartPoll is how often a node that was started again is tried, so that its start is what
-	// takes time and not the wait between tries.
+	// RestartPoll is the interval of tries after a restart. It is short, so that the result is the
+	// start of the node and not the wait between tries.
 	RestartPoll = 2 * time.Millisecond
 )
 
@@ -40,20 +40,19 @@ type Node struct {
 	http    string // address of the gateway
 }
 
-// NodeOptions say how a Node is started.
+// NodeOptions configure a Node.
 type NodeOptions struct {
 	// Binary is the program runlog.
 	Binary string
-	// Dir gets the data directory and what the node writes to its standard error. It is the
-	// caller's.
+	// Dir gets the data directory and the node's standard error. The caller owns it.
 	Dir string
 	// Data is the data directory. Default: "data" in Dir.
 	Data string
 	// Connections that callers share. Default: 1.
 	Connections int
 
-	// What follows is for nodes that make a cluster: the node's name, where it listens for other
-	// nodes, and where all of them do, itself included. Default: a node by itself.
+	// The rest is for nodes of a cluster: the node's name, its address for other nodes, and the
+	// addresses of all nodes, itself included. Default: a single node.
 	id    string
 	raft  string
 	peers []string
@@ -80,8 +79,8 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 	return n, nil
 }
 
-// launch starts a node's process and returns before it serves. The node is there to be closed in
-// any case.
+// launch starts a node's process and returns before it serves. The caller must close the node, also
+// after an error.
 func launch(o NodeOptions) (*Node, error) {
 	n := &Node{options: o, Data: o.Data, Address: loopback}
 	if n.Data == "" {
@@ -91,7 +90,7 @@ func launch(o NodeOptions) (*Node, error) {
 }
 
 func (n *Node) start() error {
-	// Where the node served last time, if there was one.
+	// The addresses of an earlier start.
 	if err := os.Remove(filepath.Join(n.Data, addressesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -154,7 +153,7 @@ func reconnectEvery(d time.Duration) grpc.DialOption {
 	})
 }
 
-// Usage of the node's process so far.
+// Usage of the node's process since its start.
 func (n *Node) Usage() (report.Usage, error) { return readUsage(n.process.ID()) }
 
 // Close stops the node.

@@ -13,10 +13,10 @@ import (
 	"unicode"
 )
 
-// processStop is a little more than a node may take to drain.
+// ProcessStop is a little more than a node may take to drain.
 const ProcessStop = 15 * time.Second
 
-// Process is a program that runs beside the bench. It is ended by its id and by nothing else.
+// Process is a program that the bench starts. It is ended by its id only.
 type Process struct {
 	cmd    *exec.Cmd
 	name   string
@@ -26,7 +26,7 @@ type Process struct {
 	killed bool
 }
 
-// StartProcess starts a program whose standard output and error go to the file log.
+// StartProcess starts a program with its standard output and error in the file log.
 func StartProcess(log string, cmd *exec.Cmd) (*Process, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -35,7 +35,7 @@ func StartProcess(log string, cmd *exec.Cmd) (*Process, error) {
 	defer f.Close()
 	p := &Process{cmd: cmd, name: filepath.Base(cmd.Path), log: log, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = f, f
-	// A group of its own: Ctrl-C is for the bench, which ends its processes one after the other.
+	// A group of its own: Ctrl-C is for the bench, which ends its processes in order.
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -55,8 +55,8 @@ func StartProcess(log string, cmd *exec.Cmd) (*Process, error) {
 // ID is the process id.
 func (p *Process) ID() int { return p.cmd.Process.Pid }
 
-// Wait returns once ready says so; it is asked every few milliseconds. It is an error when the
-// process ends before, or needs longer than limit.
+// Wait returns once ready returns true; it polls every few milliseconds. It returns an error if the
+// process ends first, or after limit.
 func (p *Process) Wait(ctx context.Context, limit time.Duration, ready func() bool) error {
 	deadline := time.Now().Add(limit)
 	for !ready() {
@@ -91,7 +91,7 @@ func (p *Process) Kill() error {
 // not end then.
 func (p *Process) Stop() error { return p.StopWith(syscall.SIGTERM) }
 
-// StopWith asks with another signal than SIGTERM.
+// StopWith sends another signal than SIGTERM.
 func (p *Process) StopWith(signal os.Signal) error {
 	if p.killed {
 		return nil
@@ -110,7 +110,7 @@ func (p *Process) StopWith(signal os.Signal) error {
 	}
 }
 
-// lastLine of what the process wrote, fit to be shown.
+// lastLine returns the last printable line of the process's output.
 func (p *Process) lastLine() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -25,8 +25,8 @@ type Remote struct {
 	turn    atomic.Uint64
 }
 
-// link is what goes over one connection; unary calls take the client library's way, which has a
-// connection of its own.
+// link has one connection for streams. Unary calls use the client library, which has a connection
+// of its own.
 type link struct {
 	client  *client.Client
 	conn    *grpc.ClientConn
@@ -40,10 +40,9 @@ var (
 	_ Watcher  = (*Remote)(nil)
 )
 
-// Connect prepares to talk to the node at address over so many connections, which callers share in
-// turn. It does not wait for the node. There may be several addresses of one cluster with commas
-// between them: calls then begin at the first and go on to the leader, and streams are spread over
-// them.
+// Connect prepares a number of connections to the node at address, which callers share in turn. It
+// does not wait for the node. address may be a comma-separated list of one cluster's nodes: calls
+// then start at the first and go to the leader, and streams are spread over the nodes.
 func Connect(address string, connections int, options ...grpc.DialOption) (*Remote, error) {
 	list := strings.Split(address, ",")
 	for i := range list {
@@ -87,7 +86,7 @@ func (r *Remote) GetRun(ctx context.Context, runID string) (*runlogv1.Run, error
 	return r.link().client.GetRun(ctx, &runlogv1.GetRunRequest{RunId: runID})
 }
 
-// GetSnapshot asks what a run has come to.
+// GetSnapshot returns a run's snapshot.
 func (r *Remote) GetSnapshot(ctx context.Context, runID string) (*runlogv1.RunSnapshot, error) {
 	res, err := r.link().client.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: runID})
 	return res.GetSnapshot(), err
@@ -163,8 +162,8 @@ func (r *Remote) ExportEvents(
 	return nil, err
 }
 
-// DrainExport calls ExportEvents and reads nothing of what comes but its size: whoever audits does
-// so on a machine of their own.
+// DrainExport calls ExportEvents and reads only the size of the messages: a real auditor decodes
+// them on another machine.
 func (r *Remote) DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequest) (bytes uint64, err error) {
 	d := &drain{CodecV2: encoding.GetCodecV2("proto")}
 	stream, err := r.audit().ExportEvents(ctx, req, grpc.MaxCallRecvMsgSize(maxPageBytes), grpc.ForceCodecV2(d))
@@ -177,7 +176,7 @@ func (r *Remote) DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequ
 	return d.bytes, err
 }
 
-// drain is a codec that drops what it is to decode.
+// drain is a codec that discards messages.
 type drain struct {
 	encoding.CodecV2
 	bytes uint64

@@ -17,22 +17,21 @@ import (
 const (
 	// openAtOnce is how many streams of a connection may be asked for and not live yet.
 	openAtOnce = 256
-	// streamWindow is so much that a stream's flow control never holds it up, and never has to be
-	// told anything.
+	// streamWindow is large enough that flow control never blocks a stream and needs no updates.
 	streamWindow = 1 << 30
 	// connWindowStep is how much a connection receives before it gives its window back.
 	connWindowStep = 1 << 20
 	streamBuffer   = 256 << 10
 )
 
-// streamConn is a connection of subscriptions: HTTP/2 (RFC 9113), as far as a client needs it that
-// sends one message on each stream and then reads. One goroutine reads all streams.
+// streamConn is a connection of subscriptions: the part of HTTP/2 (RFC 9113) that a client needs to
+// send one message on each stream and then read. One goroutine reads all streams.
 type streamConn struct {
 	owner *subscriptions
 	conn  net.Conn
 	first int // the number of its first stream
 	in    *http2.Framer
-	rest  [][]byte // by stream: a message that has not come as a whole
+	rest  [][]byte // by stream: an incomplete message
 	live  []bool   // by stream
 	taken int      // bytes received and not given back to the window
 
@@ -55,7 +54,7 @@ func newStreamConn(conn net.Conn, owner *subscriptions, first, streams int) *str
 	c.mu.changed = sync.NewCond(&c.mu)
 	c.mu.buffer = bufio.NewWriter(conn)
 	c.mu.out = http2.NewFramer(c.mu.buffer, nil)
-	c.mu.window = 65535 // until the server says more (RFC 9113, section 6.9.2)
+	c.mu.window = 65535 // the initial window (RFC 9113, section 6.9.2)
 	return c
 }
 
@@ -78,7 +77,7 @@ func (c *streamConn) write(frames func(out *http2.Framer) error) error {
 	return errors.Join(frames(c.mu.out), c.mu.buffer.Flush())
 }
 
-// greet goes before everything else on the connection.
+// greet sends the connection preface.
 func (c *streamConn) greet() error {
 	return c.write(func(out *http2.Framer) error {
 		_, err := c.mu.buffer.WriteString(http2.ClientPreface)
@@ -104,7 +103,7 @@ func (c *streamConn) open(address, method string, requests []proto.Message) erro
 			_ = headers.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 		}
 		if !c.awaitRoom(len(body)) {
-			return nil // why is for read to say
+			return nil // read reports the reason
 		}
 		id := uint32(2*i + 1)
 		err = c.write(func(out *http2.Framer) error {
@@ -176,7 +175,7 @@ func (c *streamConn) take(f http2.Frame) error {
 	return nil
 }
 
-// data hands on the messages of a frame.
+// data delivers the messages of a frame.
 func (c *streamConn) data(f *http2.DataFrame) (err error) {
 	stream, at := int(f.StreamID-1)/2, time.Now()
 	if stream >= len(c.rest) {

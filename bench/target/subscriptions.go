@@ -13,13 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// subscriptionsPerConn is how many streams a connection carries, at most: half of what a node
-// allows.
+// subscriptionsPerConn bounds the streams of a connection: half of a node's limit.
 const subscriptionsPerConn = 5000
 
-// subscriptions are many server streams. They are gRPC as it is on the wire, but not by its
-// library, whose two goroutines and buffers for each stream would take more of the machine than the
-// node that is measured.
+// subscriptions are many server streams, in gRPC's wire format but without its library: two
+// goroutines and buffers for each stream would use more of the machine than the measured node.
 type subscriptions struct {
 	conns []*streamConn
 	told  func(stream int, message []byte, at time.Time) (live bool)
@@ -32,13 +30,12 @@ type subscriptions struct {
 	closed bool
 }
 
-// errNotOpen ends the opening of streams that takes too long.
-var ErrNotOpen = errors.New("bench: not all streams were open in time")
+// ErrNotOpen ends the opening of streams that takes too long.
+var ErrNotOpen = errors.New("bench: streams not open in time")
 
-// subscribe opens a stream for each request, and returns once told has said of each that it is
-// live; what becomes of ctx then is nothing to them. told takes every message and when it came,
-// from one goroutine a connection; the message is not its own. fewest is how many connections there
-// are at least.
+// Subscribe opens a stream for each request, and returns once told has reported each as live; ctx
+// has no effect afterwards. told gets every message with its time of arrival, from one goroutine a
+// connection, and must not keep the message. fewest is the minimal number of connections.
 func Subscribe(ctx context.Context, address, method string, fewest int, requests []proto.Message, told func(stream int, message []byte, at time.Time) (live bool)) (_ *subscriptions, err error) {
 	s := &subscriptions{told: told}
 	defer func() {
@@ -86,11 +83,11 @@ func (s *subscriptions) fail(err error) {
 	}
 	s.mu.Unlock()
 	for _, c := range s.conns {
-		_ = c.end() // what has failed is what counts
+		_ = c.end() // the first failure is reported
 	}
 }
 
-// Err is why a stream ended that nobody has closed.
+// Err returns why a stream ended before Close.
 func (s *subscriptions) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,8 +107,8 @@ func (s *subscriptions) Close() error {
 	return errors.Join(errs...)
 }
 
-// messages takes the bytes of a stream apart, and returns what is left over. A message of gRPC is a
-// flag for compression, which nobody has asked for, its length and its content.
+// messages splits the bytes of a stream, and returns the rest. A gRPC message has a compression
+// flag, which is unset here, its length and its content.
 func messages(rest, data []byte, each func(message []byte)) ([]byte, error) {
 	const head = 5
 	if len(rest) > 0 {

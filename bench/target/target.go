@@ -8,12 +8,12 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// System is what is measured: runlog, or a peer that does the same work.
+// System is a system under measurement: runlog, or a peer that does the same work.
 type System struct {
 	// Name in the report.
 	Name string
-	// Open makes a fresh instance that keeps its data under dir, which is empty and the caller's,
-	// or connects to one that runs already.
+	// Open makes a fresh instance with its data under dir, which is empty and owned by the caller,
+	// or connects to a running one.
 	Open func(ctx context.Context, dir string) (Target, error)
 	// Sparse systems number the events of a run in rising order, but not without gaps.
 	Sparse bool
@@ -33,8 +33,8 @@ type Streamer interface {
 	OpenStream(ctx context.Context) (Stream, error)
 }
 
-// Stream carries many requests at once and answers in their order. Send and CloseSend have one
-// caller, Recv another one.
+// Stream carries many concurrent requests and answers in their order. One goroutine calls Send and
+// CloseSend, another one Recv.
 type Stream interface {
 	Send(req *runlogv1.AppendEventsRequest) error
 	CloseSend() error
@@ -49,11 +49,11 @@ type Reader interface {
 	ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error)
 }
 
-// Watcher is a Target whose runs can be followed (watch).
+// Watcher is a Target with watches of runs (watch).
 type Watcher interface {
-	// Watch has one watcher follow each of runs, which may name a run many times, and returns once
-	// all have caught up. It is given up when ctx ends before that; afterwards they end with Close.
-	// told is called with the number of a watcher and what it has heard, one call at a time for
+	// Watch opens one watcher for each entry of runs, which may repeat a run, and returns once all
+	// have caught up. If ctx ends before that, Watch fails; afterwards only Close ends the
+	// watchers. told is called with the number of a watcher and its mark, one call at a time for
 	// each watcher.
 	Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error)
 }
@@ -65,19 +65,19 @@ type Watches interface {
 	Close() error
 }
 
-// Mark is how far a watcher hears that its run is.
+// Mark is a watcher's view of its run's position.
 type Mark struct {
 	Seq uint64
-	// PersistedAt is when the event Seq was persisted, and At when this was heard, in nanoseconds
-	// since 1970.
+	// PersistedAt is when the event Seq was persisted, in nanoseconds since 1970, and At when the
+	// watcher received it.
 	PersistedAt int64
 	At          time.Time
 }
 
-// Auditor is a Target whose windows of time can be asked for (audit).
+// Auditor is a Target with audit windows (audit).
 type Auditor interface {
 	QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
-	// ExportEvents gives each message to read, and returns what the last one says.
+	// ExportEvents calls read for each message, and returns the summary.
 	ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest, read func(*runlogv1.ExportEventsResponse)) (*runlogv1.ExportSummary, error)
 	// DrainExport reads an export without decoding it.
 	DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequest) (bytes uint64, err error)
@@ -86,42 +86,40 @@ type Auditor interface {
 
 // Restarter is a Target that can be killed and brought back (recovery).
 type Restarter interface {
-	// Kill ends the process as SIGKILL does and returns once it is gone.
+	// Kill ends the process with SIGKILL and returns once it is gone.
 	Kill() error
 	// Restart starts the process again on the same data and returns before it serves.
 	Restart() error
 }
 
-// Group is a Target of several nodes of which one leads (failover, transfer). Nodes are told apart
-// by their number.
+// Group is a Target of several nodes with one leader (failover, transfer). Nodes are numbered.
 type Group interface {
-	// Routes are the nodes, one by one. They stay when a node is killed and come back with it.
+	// Routes are the nodes. A route stays valid while its node is down.
 	Routes() []Target
-	// Leader returns the node that leads, once there is one.
+	// Leader returns the leading node, once there is one.
 	Leader(ctx context.Context) (int, error)
-	// KillNode ends a node's process as SIGKILL does and returns once it is gone.
+	// KillNode ends a node's process with SIGKILL and returns once it is gone.
 	KillNode(node int) error
 	// RestartNode starts it again on the same data and returns before it serves.
 	RestartNode(node int) error
-	// InSync returns once every node is ready, counts for a majority and has applied what was
+	// InSync returns once every node is ready, is a voter and has applied the entries that were
 	// committed before the call.
 	InSync(ctx context.Context) error
-	// TransferLeadership asks the node that leads to have another one lead.
+	// TransferLeadership asks the leader to make another node the leader.
 	TransferLeadership(ctx context.Context, leader int) error
 }
 
-// Checker is a Target that can say, after it was measured, why that was not what was to be
-// measured.
+// Checker is a Target that can invalidate a measurement afterwards.
 type Checker interface {
 	Check(ctx context.Context) error
 }
 
-// Meter is a Target that knows what its process has used so far.
+// Meter is a Target that knows its process's usage.
 type Meter interface {
 	Usage() (report.Usage, error)
 }
 
-// Describer is a Target that can say which version and settings are measured.
+// Describer is a Target that describes its version and settings.
 type Describer interface {
 	Describe() []report.Fact
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// clockTicks a second are what Linux counts processor time in for programs, on every architecture.
+// clockTicks is the unit in which Linux reports processor time to programs, on every architecture.
 const clockTicks = 100
 
-// readUsage asks the kernel (proc(5)); only Linux tells.
+// readUsage reads /proc (proc(5)); only Linux has it.
 func readUsage(pid int) (report.Usage, error) {
 	read := func(file string) (string, error) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
@@ -49,7 +49,7 @@ func fieldOf(text, label string) uint64 {
 	return 0
 }
 
-// ownMemory looks at this process as Admin.Memory does at a node.
+// OwnMemory measures this process as Admin.Memory measures a node.
 func OwnMemory() report.Memory {
 	for range collections {
 		runtime.GC()

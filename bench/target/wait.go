@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pause returns false when ctx ended it.
+// Pause returns false when ctx ended it.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -18,7 +18,7 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// folded waits until the projection has everything that is stored, and returns the metrics then.
+// AwaitProjection waits until the projection has everything that is stored, and returns the metrics then.
 func AwaitProjection(ctx context.Context, o Operator, grace time.Duration) (Metrics, error) {
 	return AwaitMetrics(ctx, o, grace, "the projection did not catch up", func(m Metrics) bool { return m[metricBehind] == 0 })
 }
