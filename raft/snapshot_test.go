@@ -14,9 +14,9 @@ import (
 	"runlog/storage"
 )
 
-// TestFarBehind proves D5: a follower that is behind the begin of everybody's log gets a snapshot
-// while the leader keeps writing and drops more of its log, goes on from there, and ends with the
-// same store, byte for byte; over two losses of power, and with the leadership moving on to it.
+// TestFarBehind proves D5: a follower that lags behind every log's first entry gets a snapshot
+// while the leader writes and truncates. It continues from there, and ends with the same store,
+// byte for byte; over two power losses, and after the leadership moved to it.
 func TestFarBehind(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1, TruncateBytes: 4 << 10})
 	g.fill("run", 0, 10)
@@ -61,7 +61,7 @@ func TestFarBehind(t *testing.T) {
 		if behind.store.Installed() == 0 {
 			t.Fatal("no snapshot was installed")
 		}
-		// The node starts again from what it has.
+		// The node starts again from its own data.
 		g.halt(behind, true)
 		behind.open()
 		g.run(behind)
@@ -70,9 +70,9 @@ func TestFarBehind(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// TestSnapshotTellsItsOwnIndex proves D5: what a follower is told of a snapshot is what the
-// checkpoint holds, members included; and where the store is behind the snapshot's index by entries
-// that are none of its own, it is the index after which the leader's log may begin.
+// TestSnapshotTellsItsOwnIndex proves D5: a snapshot's metadata match the sent checkpoint, members
+// included. If the store lags behind the snapshot's index only by entries of Raft's own, the
+// metadata have the index after which the leader's log may begin.
 func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	m := g.leader()
@@ -114,7 +114,7 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	if len(meta.Configuration.Servers) != 2 || meta.ConfigurationIndex != meta.Index || meta.Index != m.store.Applied().Index {
 		t.Errorf("after another member came: %+v, applied %d", meta, m.store.Applied().Index)
 	}
-	// A barrier is an entry of the log's and none of the store's.
+	// A barrier is an entry of the log that the store never gets.
 	if err := m.node.barrier(); err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +131,8 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g.halt(m, false)
 }
 
-// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and
-// for as much again afterwards, and not without bound.
+// TestLogIsHeld proves D5 and D12: the log is kept for a follower that receives a snapshot, and for
+// the same size afterwards, and not without bound.
 func TestLogIsHeld(t *testing.T) {
 	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
 	for i, step := range []struct {
@@ -151,7 +151,7 @@ func TestLogIsHeld(t *testing.T) {
 	}
 }
 
-// installer is a member that is far behind, and what a leader sends it, taken step by step.
+// installer is a far-behind member with a leader's snapshot, installed step by step.
 type installer struct {
 	*member
 	meta *hraft.SnapshotMeta
@@ -159,7 +159,7 @@ type installer struct {
 	fsm  *stateMachine
 }
 
-// receive does what hashicorp/raft does with a snapshot that comes, up to and without Restore.
+// receive does hashicorp/raft's part of an install, up to Restore.
 func (m *member) receive(t *testing.T, leader *member) *installer {
 	t.Helper()
 	meta, out := newestOf(t, leader)
@@ -205,7 +205,7 @@ func (i *installer) removeOldLogs(t *testing.T) {
 var installSteps = []struct {
 	name string
 	do   func(t *testing.T, i *installer)
-	done bool // what is installed is there after a crash
+	done bool // the installed state survives a crash
 }{
 	{"received", func(*testing.T, *installer) {}, false},
 	{"installed", func(t *testing.T, i *installer) {
@@ -218,8 +218,8 @@ var installSteps = []struct {
 	{"log dropped", func(t *testing.T, i *installer) { i.restore(t); i.removeOldLogs(t) }, true},
 }
 
-// TestCrashBetweenInstallSteps proves D5 and D2: a node that loses its power between any two steps
-// of an install starts, from the old or from the new store, passes its own checks, starts once
+// TestCrashBetweenInstallSteps proves D5 and D2: after a power loss between any two steps of an
+// install, a node starts from the old or from the new store, passes its own checks, starts once
 // more, and catches up with its group.
 func TestCrashBetweenInstallSteps(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
@@ -257,7 +257,7 @@ func TestCrashBetweenInstallSteps(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// misbelieve appends entries to a log that nobody else has, in the term in which it ends.
+// misbelieve appends entries that no other log has, in the term of the last entry.
 func (m *member) misbelieve(t *testing.T, n uint64) {
 	t.Helper()
 	end := m.node.snapshots.newest().EntryID
@@ -275,9 +275,8 @@ func (m *member) misbelieve(t *testing.T, n uint64) {
 	}
 }
 
-// TestOverruledLog proves D5: a node whose log goes on past the snapshot that it is sent, with
-// entries that the group never committed, drops them; a node that had to do so while it ran stops,
-// and starts well.
+// TestOverruledLog proves D5: a node whose log has uncommitted entries past a received snapshot
+// drops them. If it runs at that time, it stops, and then starts well.
 func TestOverruledLog(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
 	n := 10
@@ -287,7 +286,7 @@ func TestOverruledLog(t *testing.T) {
 		g.settle()
 		behind := g.follower()
 		g.halt(behind, false)
-		// The group goes on in a later term.
+		// The group continues in a later term.
 		g.nextTerm()
 		g.leaveBehind("run", n, 20)
 		n += 20
@@ -352,8 +351,8 @@ func TestInstalledLogLost(t *testing.T) {
 	}
 }
 
-// TestSeeded proves D5: a new node whose store was installed before it was ever started joins from
-// there, and is sent no snapshot.
+// TestSeeded proves D5: a new node with a store installed before its first start joins from there,
+// without a snapshot.
 func TestSeeded(t *testing.T) {
 	g := newGroup(t, 1, Options{})
 	g.fill("run", 0, 10)
@@ -381,9 +380,9 @@ func TestSeeded(t *testing.T) {
 	g.expectEqual(15)
 }
 
-// TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is
-// refused and leaves nothing; so is what a deposed leader sends; one comes at a time, and no local
-// snapshot is recorded meanwhile.
+// TestIncoming proves D5 for received snapshots: a cut one, one that does not match its
+// announcement, and one of a deposed leader are refused and leave nothing. Only one is received at
+// a time, and no local snapshot is recorded meanwhile.
 func TestIncoming(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	g.fill("run", 0, 5)
@@ -439,7 +438,7 @@ func TestIncoming(t *testing.T) {
 	if err != nil || len(names) != 2 || m.store.Applied() != (storage.Applied{}) && m.store.Applied().Index != 0 {
 		t.Errorf("left are %q, %v; applied %+v", names, err, m.store.Applied())
 	}
-	// After all that, one comes well.
+	// After all that, a good one is accepted.
 	m.receive(t, leader).restore(t)
 	if m.store.Applied() != leader.store.Applied() {
 		t.Errorf("at %+v, want %+v", m.store.Applied(), leader.store.Applied())
@@ -448,9 +447,9 @@ func TestIncoming(t *testing.T) {
 	g.halt(leader, false)
 }
 
-// TestSeedBelowTheMark proves D2 and D5: a node whose store has lost what was not flushed, and is
-// given the state of another one that is itself behind what this node has in its log and knows to
-// be committed, goes on from its own log. Found by a simulation.
+// TestSeedBelowTheMark proves D2 and D5: a node's store has lost unflushed data, and gets the state
+// of another node that lags behind this node's committed log. The node continues from its own log.
+// Found by a simulation.
 func TestSeedBelowTheMark(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 10)

@@ -14,13 +14,13 @@ import (
 	"runlog/storage"
 )
 
-// signs tells whether a node signs with the newest key.
+// signs reports whether a node signs with the newest key.
 func (n *member) signs() bool {
 	_, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"})
 	return err == nil && signed
 }
 
-// restart starts the Maker of a node again, where its disk is lost without the file of its keys.
+// restart restarts a node's Maker; with a lost disk, without its key file.
 func (n *member) restart(disk bool) {
 	was := n.maker
 	n.live(nil)
@@ -35,15 +35,15 @@ func (n *member) restart(disk bool) {
 	n.live(New(n.opts))
 }
 
-// lead makes one node the leader, -1: none.
+// lead makes one node the leader; -1: none.
 func (g *group) lead(leader int) {
 	for i, n := range g.nodes {
 		n.leads.Store(i == leader)
 	}
 }
 
-// TestMakerLosesItsDisk: whoever makes a key and loses its disk at once, the others sign with the
-// key.
+// TestMakerLosesItsDisk: a node makes a key and loses its disk at once; the other nodes sign with
+// the key.
 func TestMakerLosesItsDisk(t *testing.T) {
 	for _, rotation := range []bool{false, true} {
 		t.Run(fmt.Sprint("rotation-", rotation), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 			if rotation && !maker.signs() {
 				t.Fatal("no first key")
 			}
-			// It loses its disk when the log has the public part, and nobody has looked yet.
+			// It loses its disk when the log has the public part, and no other node has noticed.
 			g.before = func(c storage.Command) error {
 				g.apply(c)
 				if err := maker.opts.FS.Remove(maker.opts.KeyFile); err != nil {
@@ -113,9 +113,9 @@ func TestKeepNeedsAMajority(t *testing.T) {
 	}
 }
 
-// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when the next is
-// asked for, does not have that one: whoever made the first, and however it came to those who are
-// still there.
+// TestLeftBeforeTheKeyWasTaken: a node that received a key and was removed before the next proposal
+// does not have the proposed key, whichever node made the first key, and however the others
+// received it.
 func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 	for maker := range 4 {
 		t.Run(fmt.Sprint("maker-", maker), func(t *testing.T) {
@@ -151,8 +151,8 @@ func (g *group) seedsOf(node int) (seeds []string) {
 	return seeds
 }
 
-// TestLeftWhileTheKeyWasGiven: who is removed while a key is given has it, so that it is not
-// proposed.
+// TestLeftWhileTheKeyWasGiven: a node removed while it received a key has that key, so the key is
+// not proposed.
 func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	g := newGroup(t, "", 4)
 	defer g.close()
@@ -168,8 +168,8 @@ func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	}
 }
 
-// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, what is far from it
-// neither, nor more than a bound; and what is kept stays in the file.
+// TestKeepWhatTheLogHasNot: a key that the log has decided against is not kept, nor one far from
+// the log, nor more than a bound; kept keys stay in the file.
 func TestKeepWhatTheLogHasNot(t *testing.T) {
 	g := newGroup(t, "", 1)
 	defer g.close()
@@ -215,15 +215,14 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 	}
 }
 
-// TestOneDiskAtATime: leaders come and go, answers are lost, nodes do not answer for a while, and
-// one after the other loses its disk, once all others that are up have had a look at the log. The
-// key is never gone.
+// TestOneDiskAtATime: leaders change, answers are lost, nodes are silent for a while, and each in
+// turn loses its disk, once all running nodes have seen the log. The key is never lost.
 func TestOneDiskAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGroup(t, "", rapid.SampledFrom([]int{3, 5}).Draw(t, "nodes"))
 		defer g.close()
 		node := rapid.IntRange(0, len(g.nodes)-1)
-		var late []storage.Command // those that were proposed, and may be taken yet
+		var late []storage.Command // proposed keys that may still be accepted
 		decide := func(taken bool) {
 			for _, c := range late {
 				if taken {
@@ -256,10 +255,10 @@ func TestOneDiskAtATime(t *testing.T) {
 			"restart": func(t *rapid.T) { g.nodes[node.Draw(t, "node")].restart(true) },
 			"lose": func(t *rapid.T) {
 				lost := node.Draw(t, "node")
-				// no node takes the place of another before the log has got so far
+				// a node is replaced only after the log has got so far
 				decide(rapid.Bool().Draw(t, "taken"))
 				g.nodes[lost].restart(false)
-				g.nodes[lost].id += "'" // another node of the same name
+				g.nodes[lost].id += "'" // another node with the same name
 				for i, n := range g.nodes {
 					if i != lost {
 						_ = n.maker.tend(t.Context(), false)

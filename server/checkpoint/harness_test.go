@@ -22,7 +22,7 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// group are nodes with one log, each of which may believe that it leads.
+// group is nodes with one log, each of which may consider itself the leader.
 type group struct {
 	t     rapid.TB
 	mu    sync.Mutex
@@ -47,15 +47,15 @@ type member struct {
 	opts    Options
 	leads   atomic.Bool
 	missing atomic.Bool
-	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
-	silent  atomic.Bool              // it keeps nothing that others give it
+	seeds   atomic.Pointer[[][]byte] // wrong answers to other nodes
+	silent  atomic.Bool              // it stores no key of other nodes
 	maker   *Maker                   // others read it under lives
 }
 
 var errLost = errors.New("the answer was lost")
 
 // newGroup starts nodes of which the first leads, with their key files in a directory, or in
-// memory. Nothing is signed before it is asked for.
+// memory. They sign only on request.
 func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 	g := &group{t: t}
 	for i := range n {
@@ -125,14 +125,14 @@ func (n *member) give(_ context.Context, number uint64, seed []byte, members []s
 	return nil
 }
 
-// asked is what other nodes can ask; nil: nothing.
+// asked is the Maker for other nodes; nil: none.
 func (n *member) asked() *Maker {
 	n.g.lives.RLock()
 	defer n.g.lives.RUnlock()
 	return n.maker
 }
 
-// live has others ask another Maker from now on.
+// live makes other nodes ask another Maker from now on.
 func (n *member) live(s *Maker) {
 	n.g.lives.Lock()
 	defer n.g.lives.Unlock()
@@ -204,7 +204,7 @@ func (g *group) append(runID string, first, n int) {
 	}
 }
 
-// prove proves a run, and verifies what comes.
+// prove proves a run, and verifies the answer.
 func (n *member) prove(runID string, fresh bool) (*Proof, *proof.Checkpoint) {
 	t := n.g.t
 	p, err := n.maker.Prove(context.Background(), runID, fresh)

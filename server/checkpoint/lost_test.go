@@ -44,12 +44,12 @@ func TestRefusedRotations(t *testing.T) {
 	}
 }
 
-// manyTries are more than a leader makes that comes and goes for a while.
+// manyTries is more than an unstable leader makes.
 const manyTries = 20
 
-// TestLostFirstKey: a leader that makes the first key loses the leadership again and again before
-// it is told what became of that. Whichever of its proposals the log has, or that of another node,
-// it has the key.
+// TestLostFirstKey: a leader that makes the first key loses its leadership repeatedly before it
+// learns the outcome. Whichever proposal the log accepts, its own or another node's, it has the
+// key.
 func TestLostFirstKey(t *testing.T) {
 	for _, taken := range []int{0, manyTries / 2, manyTries - 1, -1} { // -1: another node's
 		t.Run(fmt.Sprint("taken-", taken), func(t *testing.T) {
@@ -85,8 +85,7 @@ func TestLostFirstKey(t *testing.T) {
 	}
 }
 
-// TestRestartBeforeReplay: the log has the new key, the store, which is opened behind the log, not
-// yet.
+// TestRestartBeforeReplay: the log has the new key, but the store lags at its start.
 func TestRestartBeforeReplay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -116,8 +115,8 @@ func TestRestartBeforeReplay(t *testing.T) {
 	}
 }
 
-// TestRotateWhileFetching: while the member that has the key does not answer no other key is made,
-// unless the caller says that it is lost; once it answers, its key endorses the new one.
+// TestRotateWhileFetching: while the member with the key does not answer, no other key is made,
+// unless the caller declares it lost. Once it answers, its key endorses the new one.
 func TestRotateWhileFetching(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		g := newGroup(t, t.TempDir(), 3)
@@ -151,8 +150,8 @@ func TestRotateWhileFetching(t *testing.T) {
 	}
 }
 
-// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the
-// next; until then the tree is that of the checkpoint before.
+// TestRefreshFailsHalfWay: the next refresh does the rest of a failed one; until then the tree is
+// that of the checkpoint before.
 func TestRefreshFailsHalfWay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -172,7 +171,7 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	if len(heads.Changed) != 3 {
 		t.Fatalf("changed are groups %v", heads.Changed)
 	}
-	heads.Runs++ // the last group has a run that nobody made, and cannot be read
+	heads.Runs++ // the last group has a run without a record, and cannot be read
 	heads.Changed = append(heads.Changed, heads.Runs/storage.RunGroup)
 	if _, err := n.maker.refresh(t.Context(), heads); err == nil {
 		t.Error("a run that is not there was read")
@@ -183,7 +182,7 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	if p, c := n.prove("run-0", false); c.Root != before.Root || p.Leaf.LastSeq != 1 {
 		t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Root, before.Root)
 	}
-	delete(n.maker.pending, heads.Runs/storage.RunGroup) // nobody made it
+	delete(n.maker.pending, heads.Runs/storage.RunGroup) // no such run exists
 	want := rootNow(t, n.opts.Store, runs)
 	for _, run := range []string{"run-0", runs[len(runs)-1], "run-70"} {
 		if _, c := n.prove(run, true); c.Root != want {
@@ -192,7 +191,8 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	}
 }
 
-// TestWaitForTheKeyEnds: who wants the key while a rotation waits for the log can give up.
+// TestWaitForTheKeyEnds: a caller can cancel its wait for the key while a rotation waits for the
+// log.
 func TestWaitForTheKeyEnds(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()

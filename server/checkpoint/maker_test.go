@@ -18,8 +18,8 @@ import (
 	"runlog/storage"
 )
 
-// TestRoots: whatever is appended between checkpoints, whoever makes them, and however often one
-// fails, the root is that over the heads of all runs, and each checkpoint names the one before.
+// TestRoots: whatever is appended between checkpoints, whichever node makes them, and however often
+// one fails, the root is that over the heads of all runs, and each checkpoint names the one before.
 func TestRoots(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -82,7 +82,7 @@ func TestRoots(t *testing.T) {
 	})
 }
 
-// TestInstalled: after the store was replaced by another node's, the tree is that of the new one.
+// TestInstalled: after another node's store was installed, the tree is that of the new store.
 func TestInstalled(t *testing.T) {
 	g, behind := newGroup(t, t.TempDir(), 1), newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -114,8 +114,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestCoalesced: many who want a fresh proof at a time are answered by few checkpoints, each of
-// which was begun after they asked.
+// TestCoalesced: many concurrent requests for a fresh proof are answered by few checkpoints, each
+// of which began after the requests.
 func TestCoalesced(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -144,8 +144,8 @@ func TestCoalesced(t *testing.T) {
 	}
 }
 
-// TestTwoWhoLead: of two nodes that both believe to lead, one gets its key and its checkpoint
-// taken; the other takes over the key, and makes its checkpoint after it.
+// TestTwoWhoLead: two nodes consider themselves the leader. The log accepts the key and the
+// checkpoint of one; the other fetches the key, and makes its checkpoint after it.
 func TestTwoWhoLead(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 2)
 	defer g.close()
@@ -167,7 +167,7 @@ func TestTwoWhoLead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !signed { // its own was refused; the other's is fetched when it looks again
+	if !signed { // its own was refused; the other's is fetched at the next check
 		if _, signed, err = a.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 			t.Fatalf("signed %t, %v", signed, err)
 		}
@@ -194,8 +194,8 @@ func TestTwoWhoLead(t *testing.T) {
 	a.prove("run", true)
 }
 
-// TestLostAnswers: a key of which it is not known whether it was taken is used if it was, and
-// proposed again if not.
+// TestLostAnswers: a key with an unknown outcome is used if it was accepted, and proposed again if
+// not.
 func TestLostAnswers(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -238,9 +238,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestRestored: in a store that a cluster has made out of another's backup, the leader makes a key
-// of its own, which nobody vouches for, and a checkpoint though nothing has changed; a follower
-// does not.
+// TestRestored: in a store restored from another cluster's backup, the leader makes a key of its
+// own, without an endorsement, and a checkpoint though nothing has changed; a follower does not.
 func TestRestored(t *testing.T) {
 	other, err := proof.NewSigner([16]byte{7}, [32]byte{7})
 	if err != nil {
@@ -291,7 +290,7 @@ func TestDue(t *testing.T) {
 	if _, signed, err := s.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
-	g.nodes[0].leads.Store(false) // so that none is made but on demand
+	g.nodes[0].leads.Store(false) // so that checkpoints are made on demand only
 	since := time.Duration(0)     // the last stamp
 	want := func(what string, want bool) {
 		t.Helper()
@@ -325,7 +324,7 @@ func TestDue(t *testing.T) {
 	want("one event in an hour", true)
 }
 
-// TestKeyFiles: a key that does not fit is not used, wherever it comes from.
+// TestKeyFiles: a mismatched key is not used, whatever its source.
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	g := newGroup(t, dir, 1)
@@ -357,7 +356,7 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// TestWrongSeeds: members that give another key are not believed.
+// TestWrongSeeds: wrong keys of other members are rejected.
 func TestWrongSeeds(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 3)
 	defer g.close()

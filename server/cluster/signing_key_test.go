@@ -25,8 +25,7 @@ func TestSigningKeyIsForMembers(t *testing.T) {
 	}
 }
 
-// TestGive: a key is given to the members that it is for, and must be taken by a majority of those
-// that vote.
+// TestGive: a key is given to the intended members, and a majority of the voters must accept it.
 func TestGive(t *testing.T) {
 	voter := func(id string) raft.Member { return raft.Member{ID: id, Voter: true} }
 	learner := func(id string) raft.Member { return raft.Member{ID: id} }
@@ -35,7 +34,7 @@ func TestGive(t *testing.T) {
 		all     []raft.Member
 		to      string
 		refuse  string
-		refused string // what the error says; empty: there is none
+		refused string // the error's text; empty: none
 	}{
 		"alone":                         {all: three[:1], to: "a"},
 		"all":                           {all: three, to: "a b c"},
@@ -74,7 +73,7 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// TestGiveWaits: nobody is waited for once a majority has a key, and a second at the most.
+// TestGiveWaits: giving a key does not wait for more than a majority, and at most a second.
 func TestGiveWaits(t *testing.T) {
 	all := []raft.Member{{ID: "a", Voter: true}, {ID: "b", Voter: true}, {ID: "c", Voter: true}}
 	for silent, want := range map[string]time.Duration{"c": 0, "b c": signingKeyTimeout} {

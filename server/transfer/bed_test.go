@@ -43,13 +43,13 @@ type bed struct {
 	fs     *vfs.MemFS // the source's
 	idle   time.Duration
 
-	mu       sync.Mutex // of the source's log, and of what serves
+	mu       sync.Mutex // of the source's log, and of the server
 	server   *grpc.Server
 	sender   *Source
 	listener atomic.Pointer[bufconn.Listener]
 	restarts atomic.Int64
 
-	out    atomic.Int64 // checkpoints, as hold was told
+	out    atomic.Int64 // checkpoints, according to hold
 	made   atomic.Int64 // checkpoints in all
 	copies sync.Map     // of the files of every checkpoint, by its applied index: map[string][]byte
 
@@ -61,7 +61,7 @@ type bed struct {
 	disk   *vfs.MemFS // the target's
 }
 
-// faults are what happens to calls, one after the other; then they go well.
+// faults are applied to calls in sequence; later calls succeed.
 type faults struct {
 	sync.Mutex
 	opens []string
@@ -70,7 +70,7 @@ type faults struct {
 	kill  context.CancelFunc // of the receiver
 }
 
-// readFault happens to a ReadCheckpoint after so many bytes.
+// readFault is applied to a ReadCheckpoint after a number of bytes.
 type readFault struct {
 	kind string
 	at   int
@@ -97,7 +97,7 @@ func newBed(t rapid.TB) *bed {
 	return b
 }
 
-// end closes everything, and wants the sender to hold nothing.
+// end closes everything, and checks that the sender holds nothing.
 func (b *bed) end() {
 	b.t.Helper()
 	b.stop()
@@ -133,7 +133,7 @@ func (b *bed) stop() {
 	b.sender.Close()
 }
 
-// restart ends the sender in the middle of what it does, and puts it up again.
+// restart kills the sender in the middle of its work, and starts it again.
 func (b *bed) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,8 +211,7 @@ func (s service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpoin
 	return s.source.CloseCheckpoint(ctx, req)
 }
 
-// grow applies so many proposals to the source, of events with so many bytes of noise each, and
-// flushes.
+// grow applies proposals to the source, with events of random bytes, and flushes.
 func (b *bed) grow(proposals, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -255,8 +254,7 @@ func (b *bed) load() (stop func()) {
 	return func() { close(done); writer.Wait() }
 }
 
-// pull pulls a checkpoint without long pauses, and compares the files that have come with those of
-// the sender.
+// pull pulls a checkpoint without long pauses, and compares the received files with the sender's.
 func (b *bed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
 	var last error
 	p := &pull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
@@ -278,7 +276,7 @@ func (b *bed) pull(ctx context.Context, change ...func(*pull)) (*storage.Receive
 	return received, err
 }
 
-// sameFiles compares what has been pulled with a checkpoint's files, byte for byte.
+// sameFiles compares the received files with a checkpoint's, byte for byte.
 func (b *bed) sameFiles(index uint64) error {
 	names, err := b.disk.List("store")
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "seed-") })
@@ -305,8 +303,8 @@ func (b *bed) sameFiles(index uint64) error {
 	return nil
 }
 
-// installed installs what was received, and wants the log to bring the store to where the source
-// is.
+// installed installs a received checkpoint, and checks that the log brings the store up to the
+// source.
 func (b *bed) installed(received *storage.Received) {
 	b.t.Helper()
 	if err := received.Install(); err != nil {
@@ -350,7 +348,7 @@ func (b *bed) interceptOpen(ctx context.Context, method string, req, reply any, 
 	case fault == "lose":
 		return status.Error(codes.Unavailable, "the answer is lost")
 	case fault == "promise":
-		// Another rolling hash, with a checksum that fits.
+		// Another rolling hash, with a matching checksum.
 		m := resp.Manifest[:len(resp.Manifest)-4]
 		m[40] ^= 1
 		resp.Manifest = binary.BigEndian.AppendUint32(m, crc32.Checksum(m, castagnoli))
@@ -463,7 +461,7 @@ func startBed(t *testing.T) *bed {
 // patience is how long a test waits for what takes milliseconds.
 const patience = 30 * time.Second
 
-// encode tells a refusal as the server does: by its code and its reason.
+// encode turns a refusal into a status as the server does: code and reason.
 func encode(err error) error {
 	var own *contract.Error
 	if errors.As(err, &own) {

@@ -24,11 +24,10 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestSeedOverFaults proves D5: whatever happens to the calls, the sender and the receiver while a
-// checkpoint is pulled from a node that takes appends, what becomes the store is a checkpoint of
-// the sender, byte for byte, and the log goes on from there: streams that break or end at any byte,
-// bytes that change on the way or before, either side that starts again, a sender that forgets,
-// refusals and answers that are lost or damaged.
+// TestSeedOverFaults proves D5: a checkpoint is pulled from a node under load, with faults of the
+// calls, the sender and the receiver: broken streams, changed bytes, restarts of either side, a
+// sender that drops its checkpoint, refusals, lost and damaged answers. The new store is a
+// checkpoint of the sender, byte for byte, and the log continues from there.
 func TestSeedOverFaults(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"break", "break", "end", "flip", "lie", "restart", "kill", "forget"}
@@ -75,9 +74,9 @@ func (b *bed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
 	}
 }
 
-// TestSeedGoesOn proves D5: after a stream that broke, or a message that was damaged and so not
-// taken, the same checkpoint goes on at the byte that was reached; after the receiver has started
-// again, what is there does not come a second time; and the sender is told when it is over.
+// TestSeedGoesOn proves D5: after a broken stream or a damaged message, the pull of the same
+// checkpoint resumes at its last byte. After a restart of the receiver, received files are not sent
+// again. The sender is told at the end.
 func TestSeedGoesOn(t *testing.T) {
 	t.Parallel()
 	b := startBed(t)
@@ -112,8 +111,8 @@ func TestSeedGoesOn(t *testing.T) {
 	b.installed(received)
 }
 
-// TestSeedGivesUp proves D1 and D5: a checkpoint of another cluster, one that is older than the
-// store, and one that is not what it promised end the pull, and leave nothing.
+// TestSeedGivesUp proves D1 and D5: a checkpoint of another cluster, an old one, and one with wrong
+// content end the pull, and leave nothing.
 func TestSeedGivesUp(t *testing.T) {
 	t.Parallel()
 	b := startBed(t)
@@ -158,8 +157,8 @@ func TestSeedGivesUp(t *testing.T) {
 	wantEqual(t, "checkpoints that are out", b.out.Load(), 0)
 }
 
-// TestSeedWaits proves D5: a pull waits for a sender that is full, for a disk that is, and for a
-// connection that says nothing.
+// TestSeedWaits proves D5: a pull waits for a busy sender, for a full disk, and for a silent
+// connection.
 func TestSeedWaits(t *testing.T) {
 	t.Parallel()
 	b := startBed(t)
@@ -196,7 +195,7 @@ func TestSeedWaits(t *testing.T) {
 	b.installed(a.received)
 }
 
-// textLog keeps what is logged.
+// textLog keeps the log's text.
 type textLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -228,8 +227,8 @@ func (l *textLog) wait(ctx context.Context, t *testing.T, words ...string) {
 	}
 }
 
-// TestSeedSourceBounds proves D5 and D12: two checkpoints at a time, for as long as somebody reads
-// them, and the Raft log is told of each; what there is not is refused.
+// TestSeedSourceBounds proves D5 and D12: a source serves two checkpoints at a time, while they are
+// read, and reports each to the Raft log. Requests for other checkpoints are refused.
 func TestSeedSourceBounds(t *testing.T) {
 	t.Parallel()
 	b := startBed(t)
@@ -328,8 +327,8 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// TestSeedSourceIdle proves D5: a checkpoint that nobody reads goes by itself, also under a reader
-// who has stopped taking it in; one that is read stays.
+// TestSeedSourceIdle proves D5: an unread checkpoint is dropped, also under a stuck reader; one
+// that is read stays.
 func TestSeedSourceIdle(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -355,7 +354,7 @@ func TestSeedSourceIdle(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	// Nothing of the stream is taken in, and a table is larger than a window.
+	// The stream is not read, and a table is larger than a window.
 	table := b.largest()
 	if _, err := b.client.ReadCheckpoint(ctx, &nodev1.ReadCheckpointRequest{CheckpointId: "read", File: table}); err != nil {
 		t.Fatal(err)
@@ -381,8 +380,8 @@ func (b *bed) largest() (largest string) {
 	return largest
 }
 
-// BenchmarkSeed pulls 64 MiB over a connection in memory, from and to a file system in memory: what
-// the transfer itself costs.
+// BenchmarkSeed pulls 64 MiB over an in-memory connection, between in-memory file systems: the cost
+// of the transfer itself.
 func BenchmarkSeed(bench *testing.B) {
 	b := newBed(bench)
 	b.serve()

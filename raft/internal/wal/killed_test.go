@@ -13,9 +13,8 @@ import (
 	"runlog/storage"
 )
 
-// killable is a disk on which a process is killed before the next sync of a kind: what it has
-// written stays in the machine's memory, for the next process to read, and is gone when the power
-// goes.
+// killable is a disk on which a process is killed before the next sync of a kind: its writes stay
+// in the machine's memory, readable by the next process, and a power loss drops them.
 type killable struct {
 	vfs.FS
 	memory *vfs.MemFS
@@ -35,19 +34,19 @@ func newKillable(t *testing.T, kinds ...errorfs.OpKind) *killable {
 		}
 		return nil
 	}))
-	// The directory itself is there for good.
+	// The directory itself is durable.
 	if err := errors.Join(k.memory.MkdirAll("raft", 0o755), storage.SyncDir(k.memory, "")); err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-// powerless returns what a loss of power leaves.
+// powerless returns the disk after a power loss.
 func (k *killable) powerless() *vfs.MemFS { return k.memory.CrashClone(vfs.CrashCloneCfg{}) }
 
 // TestKilledThenPowerlessVote kills a node before its vote is on stable storage. The next process
-// finds the vote, and says again that it was given; the power that goes then must not take it back,
-// or another is given in that term.
+// finds the vote, and confirms it. A power loss after that must not undo it: the node would vote
+// again in that term.
 func TestKilledThenPowerlessVote(t *testing.T) {
 	t.Parallel()
 	k := newKillable(t, errorfs.OpOpenDir)
@@ -76,9 +75,8 @@ func TestKilledThenPowerlessVote(t *testing.T) {
 }
 
 // TestKilledThenPowerlessLog kills a node between the write of an entry and its sync, in the middle
-// of a segment and where the segment is sealed. The next process finds the entry: hashicorp/raft
-// tells the leader that it is there, without writing it again. The power that goes then must not
-// take it back.
+// of a segment and at its seal. The next process finds the entry: hashicorp/raft reports it to the
+// leader without writing it again. A power loss after that must not undo it.
 func TestKilledThenPowerlessLog(t *testing.T) {
 	t.Parallel()
 	sealing := uint64(0)
@@ -100,7 +98,7 @@ func TestKilledThenPowerlessLog(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sealing-- // the rotation runs beside the appends, and the last entry may lie in the new segment
+	sealing-- // the rotation is concurrent, and the last entry may lie in the new segment
 	for last := max(sealing, 4) - 3; last <= sealing+1; last++ {
 		if err := killedAt(t, last); err != nil {
 			t.Errorf("killed at entry %d, of some %d that fill a segment: %v", last, sealing, err)
@@ -133,7 +131,7 @@ func killedAt(t *testing.T, last uint64) error {
 		return fmt.Errorf("the log ends at %d: %w", end, err)
 	}
 	kept := k.powerless()
-	// goes on, and syncs no file but the one that it writes to
+	// the log continues, and syncs only the file that it writes
 	if err := l.check(last); err != nil {
 		return err
 	}
@@ -152,9 +150,9 @@ func killedAt(t *testing.T, last uint64) error {
 	return nil
 }
 
-// TestLogAtEveryOperation lets each operation of the disk fail, alone or with all that follow,
-// while a log fills several segments; then starts and losses of power take turns. What was
-// acknowledged is there each time, and the log goes on.
+// TestLogAtEveryOperation fails each disk operation, alone or with all later ones, while a log
+// fills several segments. Then starts and power losses alternate. Acknowledged entries are there
+// each time, and the log continues.
 func TestLogAtEveryOperation(t *testing.T) {
 	t.Parallel()
 	for at := int64(1); at < 700; at += 3 {
@@ -207,12 +205,12 @@ func failAt(at int64, alone bool, percent int) error {
 	return nil
 }
 
-// forgetful is a disk as Linux makes it after a sync that failed: it shows what was written, and
-// has nothing more to sync until it is written again.
+// forgetful is a disk with Linux's behaviour after a failed sync: it shows the written data, but a
+// later sync does nothing until the data are written again.
 type forgetful struct {
 	vfs.FS
 	failing atomic.Bool
-	clean   atomic.Bool // of the one file that is synced
+	clean   atomic.Bool // of the one synced file
 }
 
 func (d *forgetful) OpenReadWrite(path string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -241,8 +239,8 @@ func (f *forgetfulFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// TestSyncFailedThenPowerless proves APP-2 and D10: a node stops itself over a sync that failed,
-// and is started again. What it finds in its log then is in the log, also when the power goes.
+// TestSyncFailedThenPowerless proves APP-2 and D10: a node stops after a failed sync, and restarts.
+// The entries that it finds then are in the log, also after a power loss.
 func TestSyncFailedThenPowerless(t *testing.T) {
 	t.Parallel()
 	memory := vfs.NewCrashableMem()

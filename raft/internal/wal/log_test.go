@@ -9,7 +9,7 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestLogFails proves D3: whatever the log answers with an error, the owner hears of it.
+// TestLogFails proves D3: Fail is called for every error of the log.
 func TestLogFails(t *testing.T) {
 	var told []error
 	s, err := openForTest(vfs.Default, t.TempDir(), 64<<10, func(err error) { told = append(told, err) })
@@ -56,7 +56,7 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestStalled: a write that hangs is told for as long as it lasts.
+// TestStalled: Stalled returns the duration of a hanging write.
 func TestStalled(t *testing.T) {
 	s := Log{opened: time.Now().Add(-time.Hour)}
 	before := s.Stalled()

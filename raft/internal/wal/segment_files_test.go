@@ -42,8 +42,8 @@ func waitSpare(t *testing.T, f *segmentFiles, size int64) {
 	t.Fatal("no spare segment")
 }
 
-// TestSegmentsAreZeros proves D3: every segment reads as zeros when it is handed out, the later
-// ones from files that were written before, and a sync leaves what was written.
+// TestSegmentsAreZeros proves D3: every new segment reads as zeros, also from spares, and a sync
+// keeps the written bytes.
 func TestSegmentsAreZeros(t *testing.T) {
 	dir := t.TempDir()
 	f := openSegmentFilesForTest(t, dir)
@@ -73,7 +73,7 @@ func TestSegmentsAreZeros(t *testing.T) {
 	}
 }
 
-// TestSpareOfAnotherDay: what lies under a spare's name at start may hold the end of an old log.
+// TestSpareOfAnotherDay: a spare found at start may hold the end of an old log.
 func TestSpareOfAnotherDay(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{spareFile, newFile} {
@@ -113,8 +113,8 @@ func TestSpareOfAnotherSize(t *testing.T) {
 	}
 }
 
-// TestNoBlocksReserved: a segment is made also where the file system cannot reserve its blocks, or
-// a signal comes; a full disk shows.
+// TestNoBlocksReserved: a segment is made even if the file system cannot reserve blocks, or a
+// signal interrupts; a full disk is an error.
 func TestNoBlocksReserved(t *testing.T) {
 	for reason, made := range map[error]bool{syscall.EOPNOTSUPP: true, syscall.EINTR: true, syscall.ENOSPC: false} {
 		disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {

@@ -20,9 +20,8 @@ func openStableForTest(t rapid.TB, fs vfs.FS) *Stable {
 	return s
 }
 
-// TestOneVoteATerm casts votes as hashicorp/raft does, and loses power between any two writes, and
-// within them: a candidate is never found to have a vote that it was not given, and what was
-// written is there.
+// TestOneVoteATerm casts votes as hashicorp/raft does, with power losses between and within writes:
+// the stored candidate always is one that got a vote, and completed writes are there.
 func TestOneVoteATerm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewCrashableMem()
@@ -108,7 +107,7 @@ func TestDamagedSmallFile(t *testing.T) {
 	}
 }
 
-// TestVoteOfAnotherFormat: what another build wrote is not guessed at.
+// TestVoteOfAnotherFormat: a vote of another format is refused.
 func TestVoteOfAnotherFormat(t *testing.T) {
 	v := vote{term: 7, votedTerm: 6, candidate: []byte("node-2")}
 	body := v.bytes()

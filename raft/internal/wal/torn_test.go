@@ -25,7 +25,7 @@ func openTornLogOn(disk vfs.FS, dir string) (*tornLog, error) {
 	return &tornLog{l}, err
 }
 
-// openForTest opens a log of which nothing is applied.
+// openForTest opens a log without applied entries.
 func openForTest(disk vfs.FS, dir string, segment int, fail func(error)) (*Log, error) {
 	return Open(Options{
 		FS: disk, Dir: dir, SegmentBytes: segment, Applied: func() uint64 { return 0 }, Fail: fail,
@@ -39,7 +39,7 @@ func tornEntry(index uint64) *hraft.Log {
 	return &hraft.Log{Index: index, Term: 1, Data: bytes.Repeat([]byte{byte(index)}, 100)}
 }
 
-// check wants the entries 1 to last, no more, and that the log goes on from there.
+// check checks that the log has the entries 1 to last only, and continues from there.
 func (l *tornLog) check(last uint64) error {
 	end, err := l.LastIndex()
 	if err != nil || end != last {
@@ -60,9 +60,9 @@ func (l *tornLog) check(last uint64) error {
 	return nil
 }
 
-// TestTornWriteD2 cuts the last write to the log at every byte, from its begin as a slow disk does
-// and from its end as one does that reorders: what was acknowledged before is there, of the write
-// all or nothing, and the log goes on.
+// TestTornWriteD2 cuts the last write to the log at every byte, from its start as a slow disk does
+// and from its end as a reordering disk does. Entries acknowledged before are there, the write is
+// there whole or not at all, and the log continues.
 func TestTornWriteD2(t *testing.T) {
 	t.Parallel()
 	const acknowledged = 3
@@ -114,7 +114,7 @@ func checkTorn(dir, name string, data, meta []byte, last uint64) error {
 	return errors.Join(l.check(last), l.Close())
 }
 
-// differ returns where two texts of one length begin and end to differ.
+// differ returns the first and the last difference of two texts of one length.
 func differ(a, b []byte) (first, end int) {
 	for first < len(a) && a[first] == b[first] {
 		first++
