@@ -32,7 +32,7 @@ var ranks = map[string]int{
 	"audit/export":            3,
 	"raft":                    3,
 	"projector":               3,
-	"bench":                   3,
+	"bench":                   5,
 	"server/peer":             3,
 	"server/transfer":         3,
 	"server/checkpoint":       3,
@@ -54,6 +54,9 @@ var ranks = map[string]int{
 	"server/servertest":       8,
 	"cmd/runlog":              8,
 	"proto/contract/jsontext": 0,
+	"bench/report":            2,
+	"bench/target":            3,
+	"bench/load":              4,
 }
 
 // soleImporters lists packages that exactly one other package may import.

@@ -11,39 +11,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// BackupGoal is what a backup is held to: its rate next to that of a copy of the same bytes on the
+// BackupGoal is the required rate of a backup, divided by that of a copy of the same bytes on the
 // same disk.
 const BackupGoal = 0.6
 
-// receiptBytes is about what a filled store takes for each event.
+// receiptBytes is the approximate size of an event in a filled store.
 const receiptBytes = 110
 
-// BackupOptions say how backups are measured.
+// BackupOptions configure a measurement of backups.
 type BackupOptions struct {
 	// Binary is the program runlog.
 	Binary string
-	// Dir is where everything goes; it is the caller's.
+	// Dir holds all files of the measurement; the caller owns it.
 	Dir string
 	// Bytes of the store that is backed up, about.
 	Bytes int64
 	// Rounds repeat everything. At least 1.
 	Rounds int
-	// Told, where not nil, is told what is done now.
+	// Told, if not nil, is called with the current step.
 	Told func(step string)
 }
 
-// BackupRound is what was measured one after the other. All rates are in bytes a second, of all
-// bytes of the backup.
+// BackupRound has the rates of one round, in bytes a second of all bytes of the backup.
 type BackupRound struct {
-	// Copy reads the node's files and writes them into one file, which is made durable at its end.
+	// Copy reads the node's files, writes them into one file and syncs it.
 	Copy float64 `json:"copyBytesPerSecond"`
 	// Full is a backup of everything; Same another one right after it; Restore makes a data
-	// directory of it.
+	// directory from it.
 	Full    float64 `json:"fullBytesPerSecond"`
 	Same    float64 `json:"sameBytesPerSecond"`
 	Restore float64 `json:"restoreBytesPerSecond"`
@@ -51,29 +53,29 @@ type BackupRound struct {
 
 // BackupReport has all rounds.
 type BackupReport struct {
-	Machine Machine       `json:"machine"`
-	Bytes   int64         `json:"bytes"` // of a backup
-	Files   int           `json:"files"`
-	Rounds  []BackupRound `json:"rounds"`
-	Goals   []Verdict     `json:"goals"`
+	Machine report.Machine   `json:"machine"`
+	Bytes   int64            `json:"bytes"` // of a backup
+	Files   int              `json:"files"`
+	Rounds  []BackupRound    `json:"rounds"`
+	Goals   []report.Verdict `json:"goals"`
 }
 
-// RunBackup fills a node's store, and then measures. What is read comes from the disk, as far as
-// the system lets go of what it has in memory.
+// RunBackup fills a node's store, and then measures. Reads come from the disk, as far as the system
+// drops its cache.
 func RunBackup(ctx context.Context, o BackupOptions) (_ *BackupReport, err error) {
-	fill := Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
+	fill := load.Fill{Receipts: int(o.Bytes / receiptBytes), RunEvents: 50}
 	data := filepath.Join(o.Dir, "data")
 	o.tell("filling")
 	if err := fill.FillDataDir(ctx, o.Binary, data, nil); err != nil {
 		return nil, err
 	}
-	n, err := StartNode(ctx, NodeOptions{Binary: o.Binary, Dir: o.Dir, Data: data})
+	n, err := target.StartNode(ctx, target.NodeOptions{Binary: o.Binary, Dir: o.Dir, Data: data})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	b := &backups{BackupOptions: o, node: n, report: &BackupReport{Machine: DescribeMachine(o.Dir)}}
-	// One that is not measured: it has the node flush, and tells how much there is.
+	b := &backups{BackupOptions: o, node: n, report: &BackupReport{Machine: report.DescribeMachine(o.Dir)}}
+	// Not measured: it makes the node flush, and shows the size.
 	if _, err := b.backUp(ctx, "first"); err != nil {
 		return nil, err
 	}
@@ -109,26 +111,26 @@ func (r *BackupReport) judge() {
 		for i := range r.Rounds {
 			all = append(all, g.of(&r.Rounds[i]))
 		}
-		goal, figure := Goal{Must: g.must}, Median(all)
-		r.Goals = append(r.Goals, Verdict{Measure: g.measure, Figure: figure, Must: g.must, Verdict: goal.verdict(figure)})
+		goal, figure := report.Goal{Must: g.must}, report.Median(all)
+		r.Goals = append(r.Goals, report.Verdict{Measure: g.measure, Figure: figure, Must: g.must, Verdict: goal.Judge(figure)})
 	}
 }
 
 // Tables of the report.
-func (r *BackupReport) Tables() []Table {
-	rate := func(bytes float64) string { return grouped(bytes/(1<<20)) + " MiB/s" }
-	t := Table{Heads: []string{"ROUND", "COPY", "FULL BACKUP", "WITHOUT CHANGES", "RESTORE"}}
+func (r *BackupReport) Tables() []report.Table {
+	rate := func(bytes float64) string { return report.Grouped(bytes/(1<<20)) + " MiB/s" }
+	t := report.Table{Heads: []string{"ROUND", "COPY", "FULL BACKUP", "WITHOUT CHANGES", "RESTORE"}}
 	for i := range r.Rounds {
 		b := &r.Rounds[i]
 		t.Rows = append(t.Rows, []string{strconv.Itoa(i + 1), rate(b.Copy), rate(b.Full), rate(b.Same), rate(b.Restore)})
 	}
-	goals := Report{Goals: r.Goals}
-	return []Table{t, goals.GoalTable()}
+	goals := report.Report{Goals: r.Goals}
+	return []report.Table{t, goals.GoalTable()}
 }
 
 type backups struct {
 	BackupOptions
-	node   *Node
+	node   *target.Node
 	report *BackupReport
 }
 
@@ -157,8 +159,8 @@ func (b *backups) round(ctx context.Context, name string) (r BackupRound, err er
 	return r, os.RemoveAll(repo)
 }
 
-// forget has the system let go of what it has in memory of files below the directory. Those that a
-// compaction removes meanwhile are forgotten too.
+// forget drops the system's cache of files below the directory, also of those that a compaction
+// removes in the meantime.
 func (b *backups) forget() (failed error) {
 	_ = filepath.WalkDir(b.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -171,9 +173,9 @@ func (b *backups) forget() (failed error) {
 	return failed
 }
 
-// copy is the limit of the disk: what the node has, read and written once.
+// copy is the limit of the disk: the node's files, read and written once.
 func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error) {
-	names, err := filepath.Glob(filepath.Join(b.node.data, "store", "0*", "*.sst"))
+	names, err := filepath.Glob(filepath.Join(b.node.Data, "store", "0*", "*.sst"))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -207,7 +209,7 @@ func (b *backups) copy(ctx context.Context) (copied, seconds float64, err error)
 	return copied, time.Since(began).Seconds(), err
 }
 
-// backupMade is what runlog backup -o json prints.
+// backupMade is the output of runlog backup -o json.
 type backupMade struct {
 	Files   int     `json:"files"`
 	Bytes   int64   `json:"bytes,string"`
@@ -219,7 +221,7 @@ func (b *backups) backUp(ctx context.Context, repo string) (made backupMade, err
 		repo = filepath.Join(b.Dir, repo)
 		defer func() { err = errors.Join(err, os.RemoveAll(repo)) }()
 	}
-	out, err := b.run(ctx, "backup", repo, "--server", b.node.address, "-o", "json")
+	out, err := b.run(ctx, "backup", repo, "--server", b.node.Address, "-o", "json")
 	if err == nil {
 		err = json.Unmarshal(out, &made)
 	}

@@ -4,5 +4,5 @@ package bench
 
 import "os"
 
-// datasync makes a file durable; there is no fdatasync here that is known to wait for the disk.
+// datasync makes a file durable: this platform has no fdatasync that is known to wait for the disk.
 func datasync(f *os.File) error { return f.Sync() }

@@ -5,32 +5,32 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runlog/bench/load"
 )
 
 const (
-	// fsyncBytes is what one write of the limit fsync appends: about a log entry that carries one
-	// event.
+	// fsyncBytes is the size of a write of the limit fsync: about a log entry with one event.
 	fsyncBytes = 900
-	// writeBytes is what one write of the limit seq-write appends, and writeFile where it begins
-	// anew, so that it takes so much disk and no more.
+	// writeBytes is the size of a write of the limit seq-write. writeFile is the size at which it
+	// starts again from the beginning, to bound its disk space.
 	writeBytes = 1 << 20
 	writeFile  = 1 << 30
 )
 
-// openFsync prepares the limit fsync: append a little to a file and wait until it is durable, which
-// is the least that a log does for an entry.
+// openFsync prepares the limit fsync: append a few bytes to a file and sync it, the minimal work of
+// a log for an entry.
 func openFsync(b *bed) (*work, error) {
 	f, w, err := openFile(b, fsyncBytes)
 	if err != nil {
 		return nil, err
 	}
 	record := pattern(fsyncBytes)
-	w.lanes = []lane{caller(func(context.Context) (int, error) {
+	w.lanes = []load.Lane{load.Caller(func(context.Context) (int, error) {
 		if _, err := f.Write(record); err != nil {
 			return 0, err
 		}
 		return 1, datasync(f)
-	}).lane()}
+	}).Lane()}
 	return w, nil
 }
 
@@ -42,13 +42,13 @@ func openWrite(b *bed) (*work, error) {
 		return nil, err
 	}
 	piece, at := pattern(writeBytes), int64(0)
-	w.lanes = []lane{caller(func(context.Context) (int, error) {
+	w.lanes = []load.Lane{load.Caller(func(context.Context) (int, error) {
 		if _, err := f.WriteAt(piece, at); err != nil {
 			return 0, err
 		}
 		at = (at + writeBytes) % writeFile
 		return 1, datasync(f)
-	}).lane()}
+	}).Lane()}
 	return w, nil
 }
 
@@ -60,7 +60,7 @@ func openFile(b *bed, bytes int) (*os.File, *work, error) {
 	return f, &work{requestBytes: bytes, release: func() error { return errors.Join(f.Close(), os.Remove(f.Name())) }}, nil
 }
 
-// pattern does not compress to nothing, for disks that try.
+// pattern resists compression, for disks that compress.
 func pattern(size int) []byte {
 	b := make([]byte, size)
 	x := uint32(1)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runlog/bench/load"
+	"runlog/bench/target"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,7 @@ const (
 )
 
 // echoes is a server on loopback TCP that decodes appends and sends them back, and connections to
-// it. It is a process of its own, as a node is, where Options say how to start one.
+// it. It is a process of its own, as a node is, if Options have its command.
 type echoes struct {
 	address string
 	end     func() error
@@ -64,7 +66,7 @@ func (e *echoes) close() error {
 	return errors.Join(append(errs, e.end())...)
 }
 
-// listenEcho makes the server and what serves it.
+// listenEcho makes the server and its listener.
 func listenEcho() (*grpc.Server, net.Listener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,7 +99,7 @@ func echoProcess(o *Options) (address string, end func() error, err error) {
 		return "", nil, err
 	}
 	log := filepath.Join(dir, "log")
-	p, err := StartProcess(log, exec.Command(o.EchoServer[0], o.EchoServer[1:]...))
+	p, err := target.StartProcess(log, exec.Command(o.EchoServer[0], o.EchoServer[1:]...))
 	if err != nil {
 		return "", nil, err
 	}
@@ -113,8 +115,7 @@ func echoProcess(o *Options) (address string, end func() error, err error) {
 	return address, p.Stop, nil
 }
 
-// ServeEcho writes the address that it listens on to w, and sends back what it gets until the
-// context ends.
+// ServeEcho writes its listen address to w, and echoes until the context ends.
 func ServeEcho(ctx context.Context, w io.Writer) error {
 	server, listener, err := listenEcho()
 	if err != nil {
@@ -133,7 +134,7 @@ func openEcho(b *bed) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := newHistories(b.session, 1, 0).next()
+	req := load.NewHistories(b.session, 1, 0).Next()
 	call := func(ctx context.Context) (int, error) {
 		var res runlogv1.AppendEventsRequest
 		if err := e.conn().Invoke(ctx, echoMethod, req, &res); err != nil {
@@ -143,7 +144,7 @@ func openEcho(b *bed) (*work, error) {
 	}
 	w := &work{requestBytes: proto.Size(req), release: e.close}
 	for range b.w.Callers {
-		w.lanes = append(w.lanes, caller(call).lane())
+		w.lanes = append(w.lanes, load.Caller(call).Lane())
 	}
 	return w, nil
 }
@@ -154,23 +155,23 @@ func openEchoStream(b *bed) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := newHistories(b.session, b.w.Batch, 0).next()
-	open := func(ctx context.Context) (Stream, error) {
+	req := load.NewHistories(b.session, b.w.Batch, 0).Next()
+	open := func(ctx context.Context) (target.Stream, error) {
 		s, err := e.conn().NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, echoStreamMethod)
 		return echoStream{s}, err
 	}
 	w := &work{requestBytes: proto.Size(req), release: e.close}
 	for range b.w.Callers {
-		p := &pipeline{open: open}
+		p := &load.Pipeline{Open: open}
 		for range b.w.InFlight {
-			p.slots = append(p.slots, echoSource{req})
+			p.Slots = append(p.Slots, echoSource{req})
 		}
-		w.lanes = append(w.lanes, p.drive)
+		w.lanes = append(w.lanes, p.Drive)
 	}
 	return w, nil
 }
 
-// echoStream makes a stream of appends of one that sends them back.
+// echoStream adapts an echoing stream to a stream of appends.
 type echoStream struct{ grpc.ClientStream }
 
 func (s echoStream) Send(req *runlogv1.AppendEventsRequest) error { return s.SendMsg(req) }
@@ -186,9 +187,9 @@ func (s echoStream) Recv() (*runlogv1.AppendStreamResponse, error) {
 // echoSource sends the same request over and over.
 type echoSource struct{ req *runlogv1.AppendEventsRequest }
 
-func (s echoSource) next() *runlogv1.AppendEventsRequest { return s.req }
+func (s echoSource) Next() *runlogv1.AppendEventsRequest { return s.req }
 
-func (s echoSource) settle(results []*runlogv1.AppendResult, err error) (int, error) {
+func (s echoSource) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -198,7 +199,7 @@ func (s echoSource) settle(results []*runlogv1.AppendResult, err error) (int, er
 	return len(results), nil
 }
 
-var errLostEcho = wrongAnswer("WRONG_ECHO", "the echo has lost an event")
+var errLostEcho = target.WrongAnswer("WRONG_ECHO", "the echo has lost an event")
 
 func checkEcho(events int) (int, error) {
 	if events != 1 {
@@ -207,7 +208,7 @@ func checkEcho(events int) (int, error) {
 	return events, nil
 }
 
-// echoService decodes requests and sends them back, or what it was told to.
+// echoService decodes requests and sends them back, or a stored answer.
 func echoService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "runlog.bench.Echo",

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// evict has the system let go of a file's bytes that it has in memory, as far as they are on the
-// disk.
+// evict drops a file's clean pages from the system's cache.
 func evict(f *os.File) error {
 	return os.NewSyscallError("fadvise", unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }

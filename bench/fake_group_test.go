@@ -2,6 +2,9 @@ package bench
 
 import (
 	"context"
+	"runlog/bench/benchtest"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"sync"
 	"testing"
 	"time"
@@ -28,12 +31,12 @@ type fakeGroup struct {
 	kills  []int
 }
 
-func (g *fakeGroup) system() System {
-	return System{Name: "fake", Open: func(context.Context, string) (Target, error) { return g, nil }}
+func (g *fakeGroup) system() target.System {
+	return target.System{Name: "fake", Open: func(context.Context, string) (target.Target, error) { return g, nil }}
 }
 
-func (g *fakeGroup) Routes() []Target {
-	var all []Target
+func (g *fakeGroup) Routes() []target.Target {
+	var all []target.Target
 	for i := range g.dead {
 		all = append(all, fakeRoute{g, i})
 	}
@@ -82,7 +85,7 @@ func (g *fakeGroup) TransferLeadership(context.Context, int) error {
 // Check is what a Checker says that was moved.
 func (g *fakeGroup) Check(context.Context) error {
 	if g.stuck {
-		return wrongAnswer("LEADER_MOVED", "it has")
+		return target.WrongAnswer("LEADER_MOVED", "it has")
 	}
 	return nil
 }
@@ -106,15 +109,15 @@ func (r fakeRoute) Append(ctx context.Context, req *runlogv1.AppendEventsRequest
 func (fakeRoute) Close() error { return nil }
 
 func newFakeGroup(election time.Duration) *fakeGroup {
-	return &fakeGroup{fakeNode: fakeNode{newFakeTarget()}, election: election}
+	return &fakeGroup{fakeNode: fakeNode{benchtest.NewStore()}, election: election}
 }
 
 // measureGroup returns what a workload on a group comes to.
-func measureGroup(t *testing.T, g *fakeGroup, workload string) *Result {
+func measureGroup(t *testing.T, g *fakeGroup, workload string) *report.Result {
 	t.Helper()
-	report, err := Run(t.Context(), brief(t, g.system(), workload))
+	rep, err := Run(t.Context(), brief(t, g.system(), workload))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &report.Results[len(report.Results)-1]
+	return &rep.Results[len(rep.Results)-1]
 }

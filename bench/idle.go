@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"runtime"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"strings"
 	"time"
 
@@ -22,33 +22,19 @@ const (
 	idleMethod       = "/runlog.bench.Echo/Idle"
 )
 
-// StreamMemory is what each of many streams takes that says nothing: what a process has more with
-// them than without.
-type StreamMemory struct {
-	Streams int `json:"streams"`
-	Memory
-}
-
-func memoryBetween(before, after Memory, streams int) *StreamMemory {
-	n := float64(streams)
-	return &StreamMemory{Streams: streams, Memory: Memory{
-		LiveBytes: (after.LiveBytes - before.LiveBytes) / n, ResidentBytes: (after.ResidentBytes - before.ResidentBytes) / n,
-	}}
-}
-
-// openIdle prepares the limit grpc-idle: streams that have said one thing and say nothing more.
+// openIdle prepares the limit grpc-idle: streams that have sent one message and are silent.
 func openIdle(b *bed) (*work, error) {
 	e, err := startEchoes(b.o)
 	if err != nil {
 		return nil, err
 	}
-	return &work{release: e.close, measure: func(ctx context.Context, _ *Options, b *bed, _ *work) (*Result, error) {
+	return &work{release: e.close, measure: func(ctx context.Context, _ *Options, b *bed, _ *work) (*report.Result, error) {
 		return e.measureIdle(ctx, b)
 	}}, nil
 }
 
-// measureIdle opens the streams and looks at the memory of the echo's process.
-func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *Result, err error) {
+// measureIdle opens the streams and measures the memory of the echo's process.
+func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *report.Result, err error) {
 	before, err := e.memory(ctx)
 	if err != nil {
 		return nil, err
@@ -58,9 +44,9 @@ func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *Result, err error)
 		requests[i] = &runlogv1.WatchRunRequest{RunId: "run"}
 	}
 	began := time.Now()
-	opening, cancel := context.WithTimeoutCause(ctx, b.o.Grace, errNotOpen)
+	opening, cancel := context.WithTimeoutCause(ctx, b.o.Grace, target.ErrNotOpen)
 	defer cancel()
-	s, err := subscribe(opening, e.address, idleMethod, b.o.Connections, requests, func(int, []byte, time.Time) bool { return true })
+	s, err := target.Subscribe(opening, e.address, idleMethod, b.o.Connections, requests, func(int, []byte, time.Time) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +57,11 @@ func (e *echoes) measureIdle(ctx context.Context, b *bed) (_ *Result, err error)
 		return nil, err
 	}
 	n := uint64(len(requests))
-	return &Result{Workload: b.w, Seconds: seconds, Calls: n, Events: n, Acknowledged: n,
-		CallsPerSecond: perSecond(n, seconds), EventsPerSecond: perSecond(n, seconds), Memory: memoryBetween(before, after, len(requests))}, nil
+	return &report.Result{Workload: b.w, Seconds: seconds, Calls: n, Events: n, Acknowledged: n,
+		CallsPerSecond: report.PerSecond(n, seconds), EventsPerSecond: report.PerSecond(n, seconds), Memory: report.MemoryBetween(before, after, len(requests))}, nil
 }
 
-func (e *echoes) memory(ctx context.Context) (m Memory, err error) {
+func (e *echoes) memory(ctx context.Context) (m report.Memory, err error) {
 	var text wrapperspb.StringValue
 	if err = e.conn().Invoke(ctx, echoMemoryMethod, new(wrapperspb.StringValue), &text); err == nil {
 		err = json.Unmarshal([]byte(text.Value), &m)
@@ -83,22 +69,13 @@ func (e *echoes) memory(ctx context.Context) (m Memory, err error) {
 	return m, err
 }
 
-// echoMemory looks at its own process as Admin.Memory does at a node.
+// echoMemory measures its own process.
 func echoMemory(*wrapperspb.StringValue) proto.Message {
-	for range collections {
-		runtime.GC()
-	}
-	var s runtime.MemStats
-	runtime.ReadMemStats(&s)
-	m := Memory{LiveBytes: float64(s.HeapAlloc + s.StackInuse)}
-	if status, err := os.ReadFile("/proc/self/status"); err == nil {
-		m.ResidentBytes = float64(fieldOf(string(status), "VmRSS:") << 10)
-	}
-	text, _ := json.Marshal(m) // numbers always can be
+	text, _ := json.Marshal(target.OwnMemory()) // numbers always can be
 	return wrapperspb.String(string(text))
 }
 
-// idle says as much as a watch does at its beginning.
+// idle sends the first message of a watch.
 func idle(stream grpc.ServerStream) error {
 	var req runlogv1.WatchRunRequest
 	if err := stream.RecvMsg(&req); err != nil {

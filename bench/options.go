@@ -4,50 +4,52 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"time"
 )
 
 // Bounds of Options.
 const (
-	MinPayloadBytes = 16
-	MaxPayloadBytes = 1 << 20
-	MaxConnections  = 1000
-	MaxRounds       = 99
+	MaxConnections = 1000
+	MaxRounds      = 99
 )
 
 // Options of a run.
 type Options struct {
 	// Workloads to measure, in this order. Default: append-unary, append-batch and append-stream.
-	Workloads []Workload
-	// Systems to measure them on, each workload on one after the other. Without any, the limits are
-	// all.
-	Systems []System
-	// Rounds repeat everything, each with the systems in another order. Default: 1.
+	Workloads []report.Workload
+	// Systems to measure, each workload on one after the other. Empty: only the limits are
+	// measured.
+	Systems []target.System
+	// Rounds repeat everything, each with another order of the systems. Default: 1.
 	Rounds int
-	// EchoCallers are the numbers of callers that grpc-echo is measured with beside those of the
-	// workloads.
+	// EchoCallers are the numbers of callers for grpc-echo, in addition to those of the workloads.
 	EchoCallers []int
 	// Duration that each workload and each limit is measured for. Default: 5 s.
 	Duration time.Duration
-	// WarmUp goes before each and is left out. Default: a fifth of Duration, at most 2 s.
+	// WarmUp precedes each measurement and is not counted. Default: a fifth of Duration, at most 2
+	// s.
 	WarmUp time.Duration
 	// Calls ends a workload or a limit before its duration is over; 0: it does not.
 	Calls uint64
-	// Connections that the callers of the echoes share; the systems see to their own. Default: 1.
+	// Connections that the callers of the echoes share; the systems have their own. Default: 1.
 	Connections int
 	// EchoServer is the command line of a process that calls ServeEcho, with its standard output
 	// for w. Default: the echo is in this process, which spares it the switches between two.
 	EchoServer []string
 	// PayloadBytes is the size of an event's payload. Default: 400.
 	PayloadBytes int
-	// Dir is where the systems keep their data and the limits write their files. Required.
+	// Dir holds the data of the systems and the files of the limits. Required.
 	Dir string
 	// Grace is how long calls that are under way or due at the end are waited for. Default: 30 s.
 	Grace time.Duration
-	// Progress is told every 200 ms how far the run is, from another goroutine. Default: nobody.
+	// Progress is called every 200 ms with the progress of the run, from another goroutine.
+	// Default: none.
 	Progress func(Progress)
-	// Measured is told each result as soon as it is known. Default: nobody.
-	Measured func(Result)
+	// Measured is called with each result at once. Default: none.
+	Measured func(report.Result)
 
 	text string // to fill payloads from
 }
@@ -64,7 +66,7 @@ type Progress struct {
 
 const progressEvery = 200 * time.Millisecond
 
-// EnsureDefaults fills in what is left out.
+// EnsureDefaults sets the defaults of unset fields.
 func (o *Options) EnsureDefaults() {
 	if len(o.Workloads) == 0 && len(o.Systems) > 0 {
 		for _, k := range Kinds()[:3] {
@@ -100,26 +102,26 @@ func (o *Options) Validate() error {
 		}
 	}
 	for i := range o.Workloads {
-		errs = append(errs, o.Workloads[i].validate())
+		errs = append(errs, validate(&o.Workloads[i]))
 	}
 	for i := range o.Systems {
 		if o.Systems[i].Open == nil {
-			errs = append(errs, fmt.Errorf("bench: system %q cannot be opened", o.Systems[i].Name))
+			errs = append(errs, fmt.Errorf("bench: system %q has no Open", o.Systems[i].Name))
 		}
 	}
 	if o.Duration <= 0 || o.WarmUp < 0 {
 		errs = append(errs, fmt.Errorf("bench: duration is %v after a warm-up of %v, want more than 0 and 0 or more", o.Duration, o.WarmUp))
 	}
 	for _, n := range o.EchoCallers {
-		within("callers", n, 1, MaxCallers)
+		within("callers", n, 1, report.MaxCallers)
 	}
 	within("rounds", o.Rounds, 1, MaxRounds)
 	within("connections", o.Connections, 1, MaxConnections)
-	within("payload bytes", o.PayloadBytes, MinPayloadBytes, MaxPayloadBytes)
+	within("payload bytes", o.PayloadBytes, load.MinPayloadBytes, load.MaxPayloadBytes)
 	if o.Dir == "" {
 		errs = append(errs, errors.New("bench: Options.Dir is empty"))
 	} else if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
-		errs = append(errs, fmt.Errorf("bench: %s is no directory", o.Dir))
+		errs = append(errs, fmt.Errorf("bench: %s is not a directory", o.Dir))
 	}
 	return errors.Join(errs...)
 }

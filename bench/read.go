@@ -2,6 +2,9 @@ package bench
 
 import (
 	"context"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,71 +15,67 @@ import (
 // listBehind is how many events, at most, a reader asks for with ListEvents.
 const listBehind = 10
 
-// reading is what goes on beside the appends of mixed-read: readers that ask for what an appender
-// was last told to be stored, each kind of question in turn.
+// reading is the concurrent part of mixed-read: readers that ask for an appender's newest
+// acknowledged event, with each kind of read in turn.
 type reading struct {
-	reader Reader
+	reader target.Reader
 	marks  []mark
 	kinds  []*readKind
 	count  int // readers
 }
 
 // mark is the newest acknowledged event of an appender.
-type mark struct{ at atomic.Pointer[marked] }
+type mark struct{ at atomic.Pointer[load.Marked] }
 
-type marked struct {
-	run string
-	seq uint64
-}
-
-// readKind is one kind of question and what came of it.
+// readKind is one kind of read and its tally.
 type readKind struct {
 	name  string
-	ask   func(ctx context.Context, m *marked) error
-	tally *tally
+	ask   func(ctx context.Context, m *load.Marked) error
+	tally *load.Tally
 }
 
-// noted is a source that leaves a mark behind what it was told.
+// noted is a source that publishes its newest acknowledged event.
 type noted struct {
-	*histories
+	*load.Histories
 	mark *mark
 }
 
-func (n *noted) settle(results []*runlogv1.AppendResult, err error) (int, error) {
-	events, err := n.histories.settle(results, err)
+func (n *noted) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
+	events, err := n.Histories.Settle(results, err)
 	if err == nil {
-		n.mark.at.Store(&marked{run: n.run, seq: n.lastSeq})
+		m := n.Newest()
+		n.mark.at.Store(&m)
 	}
 	return events, err
 }
 
 // openMixedRead prepares mixed-read.
 func openMixedRead(b *bed) (*work, error) {
-	reader, ok := b.target.(Reader)
+	reader, ok := b.target.(target.Reader)
 	if !ok {
 		return nil, errNoReads
 	}
-	r := &reading{reader: reader, marks: make([]mark, b.w.slots()), count: b.w.Readers}
+	r := &reading{reader: reader, marks: make([]mark, b.w.Slots()), count: b.w.Readers}
 	r.kinds = []*readKind{
 		{name: "get-snapshot", ask: r.askSnapshot},
 		{name: "list-events", ask: r.askEvents},
 		{name: "get-run", ask: r.askRun},
 	}
 	w := newWork(b, sourcesOf(b, func(i int) *noted {
-		return &noted{histories: newHistories(b.session, b.w.Batch, i), mark: &r.marks[i]}
+		return &noted{Histories: load.NewHistories(b.session, b.w.Batch, i), mark: &r.marks[i]}
 	}))
 	w.beside = r
 	return w, nil
 }
 
 // run reads until the returned function is called.
-func (r *reading) run(ctx context.Context, l *loop) (stop func()) {
+func (r *reading) run(ctx context.Context, l *load.Loop) (stop func()) {
 	for _, k := range r.kinds {
-		k.tally = newTally(l.duration)
+		k.tally = load.NewTally(l.Duration)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	from := time.Now().Add(l.warmUp)
-	to := from.Add(l.duration)
+	from := time.Now().Add(l.WarmUp)
+	to := from.Add(l.Duration)
 	var done sync.WaitGroup
 	for i := range r.count {
 		done.Go(func() { r.read(ctx, i, from, to) })
@@ -95,7 +94,7 @@ func (r *reading) read(ctx context.Context, number int, from, to time.Time) {
 			return
 		}
 		if m == nil {
-			pause(ctx, time.Millisecond) // nothing is stored yet
+			target.Pause(ctx, time.Millisecond) // no event acknowledged yet
 			continue
 		}
 		k := r.kinds[turn%len(r.kinds)]
@@ -103,51 +102,46 @@ func (r *reading) read(ctx context.Context, number int, from, to time.Time) {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			k.tally.fail(err)
-			pause(ctx, errorPause)
+			k.tally.Fail(err)
+			target.Pause(ctx, load.ErrorPause)
 		case !begun.Before(from):
-			k.tally.latency.Record(time.Since(begun))
-			raise(&k.tally.last, int64(time.Since(from)))
+			k.tally.Record(time.Since(begun), time.Since(from))
 		}
 	}
 }
 
-func (r *reading) askSnapshot(ctx context.Context, m *marked) error {
-	s, err := r.reader.GetSnapshot(ctx, m.run)
+func (r *reading) askSnapshot(ctx context.Context, m *load.Marked) error {
+	s, err := r.reader.GetSnapshot(ctx, m.Run)
 	return fresh(err, "snapshot", m, s.GetLastEventSeq())
 }
 
-func (r *reading) askRun(ctx context.Context, m *marked) error {
-	run, err := r.reader.GetRun(ctx, m.run)
+func (r *reading) askRun(ctx context.Context, m *load.Marked) error {
+	run, err := r.reader.GetRun(ctx, m.Run)
 	return fresh(err, "run", m, run.GetLastSeq())
 }
 
-func (r *reading) askEvents(ctx context.Context, m *marked) error {
+func (r *reading) askEvents(ctx context.Context, m *load.Marked) error {
 	var last uint64
-	events, err := r.reader.ListEvents(ctx, m.run, m.seq-min(m.seq, listBehind))
+	events, err := r.reader.ListEvents(ctx, m.Run, m.Seq-min(m.Seq, listBehind))
 	if len(events) > 0 {
 		last = events[len(events)-1].GetRunSeq()
 	}
 	return fresh(err, "list of events", m, last)
 }
 
-// fresh holds a read to what was acknowledged before it (READ-2).
-func fresh(err error, what string, m *marked, seq uint64) error {
-	if err == nil && seq < m.seq {
-		err = wrongAnswer("STALE_READ", "the %s of run %q is at runSeq %d, and %d was acknowledged before", what, m.run, seq, m.seq)
+// fresh checks that a read shows what was acknowledged before it (READ-2).
+func fresh(err error, what string, m *load.Marked, seq uint64) error {
+	if err == nil && seq < m.Seq {
+		err = target.WrongAnswer("STALE_READ", "the %s of run %q is at runSeq %d, and %d was acknowledged before", what, m.Run, seq, m.Seq)
 	}
 	return err
 }
 
 // results of all kinds of questions.
-func (r *reading) results() []ReadResult {
-	var out []ReadResult
+func (r *reading) results() []report.ReadResult {
+	var out []report.ReadResult
 	for _, k := range r.kinds {
-		seconds := time.Duration(k.tally.last.Load()).Seconds()
-		out = append(out, ReadResult{
-			Name: k.name, Calls: k.tally.latency.Count(), CallsPerSecond: perSecond(k.tally.latency.Count(), seconds),
-			Latency: latencyOf(&k.tally.latency), Errors: k.tally.errors,
-		})
+		out = append(out, k.tally.ReadResult(k.name))
 	}
 	return out
 }

@@ -2,66 +2,54 @@ package bench
 
 import (
 	"context"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"time"
 )
 
-// RebuildResult is how fast the projection was made anew.
-type RebuildResult struct {
-	Events uint64 `json:"events"`
-	Runs   int    `json:"runs"`
-	// Seconds of the whole rebuild, and of its first part, which folds the log. What follows
-	// compares all snapshots with those that are served, and puts the new ones in their place.
-	Seconds     float64 `json:"seconds"`
-	FoldSeconds float64 `json:"foldSeconds"`
-	// EventsPerSecond and FoldEventsPerSecond are the events divided by them.
-	EventsPerSecond     float64 `json:"eventsPerSecond"`
-	FoldEventsPerSecond float64 `json:"foldEventsPerSecond"`
-	// Differing snapshots are wrong before or after.
-	Differing int `json:"differing"`
-}
-
 // openRebuild prepares rebuild: each request appends a run from its beginning to its end.
 func openRebuild(b *bed) (*work, error) {
-	if _, ok := b.target.(Operator); !ok {
+	if _, ok := b.target.(target.Operator); !ok {
 		return nil, errNoAdmin
 	}
-	w := newWork(b, sourcesOf(b, func(i int) *histories { return newWholeRuns(b.session, b.w.Batch, i) }))
+	w := newWork(b, sourcesOf(b, func(i int) *load.Histories { return load.NewWholeRuns(b.session, b.w.Batch, i) }))
 	w.measure = measureRebuild
 	return w, nil
 }
 
-// measureRebuild appends what is to be folded, waits until the node has nothing else to do, and has
-// it rebuild its projection. The result is that of the appends.
-func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*Result, error) {
-	operator := b.target.(Operator)
-	l := &loop{calls: uint64(b.w.Stored+b.w.Batch-1) / uint64(b.w.Batch), duration: maxFilling, grace: o.Grace}
+// measureRebuild appends the events, waits until the node is idle, and has it rebuild its
+// projection. The result is that of the appends.
+func measureRebuild(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error) {
+	operator := b.target.(target.Operator)
+	l := &load.Loop{Calls: uint64(b.w.Stored+b.w.Batch-1) / uint64(b.w.Batch), Duration: maxFilling, Grace: o.Grace}
 	res, err := o.drive(ctx, b, w, l)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := folded(ctx, operator, o.Grace); err != nil {
+	if _, err := target.AwaitProjection(ctx, operator, o.Grace); err != nil {
 		return nil, err
 	}
-	var last RebuildState
+	var last target.RebuildState
 	var fold time.Duration
 	began := time.Now()
-	err = operator.RebuildProjection(ctx, func(s RebuildState) {
-		if last = s; s.Phase == rebuildFolds {
-			fold = time.Since(began) // the last line of the phase says that all is folded
+	err = operator.RebuildProjection(ctx, func(s target.RebuildState) {
+		if last = s; s.Phase == target.RebuildFolds {
+			fold = time.Since(began) // the last line of the phase: all is folded
 		}
 	})
 	taken := time.Since(began)
 	if err != nil {
 		return nil, err
 	}
-	res.Rebuild = &RebuildResult{
+	res.Rebuild = &report.RebuildResult{
 		Events: res.Acknowledged, Runs: last.Compared, Seconds: taken.Seconds(), FoldSeconds: fold.Seconds(),
-		EventsPerSecond: perSecond(res.Acknowledged, taken.Seconds()), FoldEventsPerSecond: perSecond(res.Acknowledged, fold.Seconds()),
+		EventsPerSecond: report.PerSecond(res.Acknowledged, taken.Seconds()), FoldEventsPerSecond: report.PerSecond(res.Acknowledged, fold.Seconds()),
 		Differing: last.Differing,
 	}
 	if last.Differing > 0 {
-		err := wrongAnswer("DIFFERING", "%d snapshots are not the fold of their runs", last.Differing)
-		res.addErrors(map[string]uint64{reasonOf(err): uint64(last.Differing)}, err)
+		err := target.WrongAnswer("DIFFERING", "%d snapshots are not the fold of their runs", last.Differing)
+		res.AddErrors(map[string]uint64{target.ReasonOf(err): uint64(last.Differing)}, err)
 	}
 	return res, nil
 }

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"runlog/bench/load"
+	"runlog/bench/target"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -10,7 +12,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// snapshotSteps is how many steps the runs have whose snapshots are asked for.
+// snapshotSteps is the number of steps in the measured runs.
 const snapshotSteps = 50
 
 const (
@@ -20,22 +22,22 @@ const (
 
 // openSnapshots prepares snapshot.
 func openSnapshots(b *bed) (*work, error) {
-	reader, ok := b.target.(Reader)
+	reader, ok := b.target.(target.Reader)
 	if !ok {
 		return nil, errNoReads
 	}
-	runs := make([]marked, max(b.w.Runs, 1))
+	runs := make([]load.Marked, max(b.w.Runs, 1))
 	example := new(runlogv1.RunSnapshot)
 	var turn atomic.Uint64
 	call := func(ctx context.Context) (int, error) {
 		m := &runs[turn.Add(1)%uint64(len(runs))]
-		s, err := reader.GetSnapshot(ctx, m.run)
+		s, err := reader.GetSnapshot(ctx, m.Run)
 		if err := fresh(err, "snapshot", m, s.GetLastEventSeq()); err != nil {
 			return 0, err
 		}
 		return 1, nil
 	}
-	w := &work{release: func() error { return nil }, limit: &limit{w: b.w.echo(), open: openSnapshotEcho(example)}}
+	w := &work{release: func() error { return nil }, limit: &limit{w: b.w.Echo(), open: openSnapshotEcho(example)}}
 	w.prepare = func(ctx context.Context) (err error) {
 		for i := range runs {
 			if runs[i], err = warmRun(ctx, b, reader, i, example); err != nil {
@@ -45,27 +47,26 @@ func openSnapshots(b *bed) (*work, error) {
 		return nil
 	}
 	for range b.w.Callers {
-		w.lanes = append(w.lanes, caller(call).lane())
+		w.lanes = append(w.lanes, load.Caller(call).Lane())
 	}
 	return w, nil
 }
 
 // warmRun makes a run, and asks for its snapshot, so that it is in memory.
-func warmRun(ctx context.Context, b *bed, reader Reader, number int, snapshot *runlogv1.RunSnapshot) (marked, error) {
-	// One event is missing to the end that whole runs have: it is open, as those are that people
-	// look at.
-	source := newWholeRuns(b.session, 2*snapshotSteps+1, number)
-	source.runEvents++
-	if _, err := appendFrom(b.target, source)(ctx); err != nil {
-		return marked{}, err
+func warmRun(ctx context.Context, b *bed, reader target.Reader, number int, snapshot *runlogv1.RunSnapshot) (load.Marked, error) {
+	// The run lacks its last event: it is open, as runs are that people look at.
+	source := load.NewOpenRuns(b.session, 2*snapshotSteps+1, number)
+	if _, err := load.AppendFrom(b.target, source)(ctx); err != nil {
+		return load.Marked{}, err
 	}
-	s, err := reader.GetSnapshot(ctx, source.run)
+	m := source.Newest()
+	s, err := reader.GetSnapshot(ctx, m.Run)
 	if err != nil {
-		return marked{}, err
+		return load.Marked{}, err
 	}
 	proto.Reset(snapshot)
 	proto.Merge(snapshot, s)
-	return marked{run: source.run, seq: source.lastSeq}, nil
+	return m, nil
 }
 
 // openSnapshotEcho prepares the limit grpc-snapshot: a bare call that is answered with a snapshot
@@ -87,18 +88,18 @@ func openSnapshotEcho(example *runlogv1.RunSnapshot) func(*bed) (*work, error) {
 				return 0, err
 			}
 			if len(res.GetSnapshot().GetSteps()) != len(example.GetSteps()) {
-				return 0, wrongAnswer("WRONG_ECHO", "the echo has lost a step")
+				return 0, target.WrongAnswer("WRONG_ECHO", "the echo has lost a step")
 			}
 			return 1, nil
 		}
 		for range b.w.Callers {
-			w.lanes = append(w.lanes, caller(call).lane())
+			w.lanes = append(w.lanes, load.Caller(call).Lane())
 		}
 		return w, nil
 	}
 }
 
-// snapshotEcho answers every call with what it was given to keep, marshalled anew as a node has to.
+// snapshotEcho answers every call with a stored response, marshalled each time as a node does.
 type snapshotEcho struct {
 	kept atomic.Pointer[runlogv1.GetSnapshotResponse]
 }
@@ -113,7 +114,7 @@ func (e *snapshotEcho) methods() []grpc.MethodDesc {
 	}
 }
 
-// unary makes a method of a function from one message to another.
+// unary makes a method from a function between messages.
 func unary[T any, M interface {
 	*T
 	proto.Message

@@ -3,60 +3,63 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 )
 
-// bed is what a workload is opened on.
+// bed is the environment of a workload.
 type bed struct {
 	o       *Options
-	w       Workload
-	session *session
-	target  Target // nil under a limit of the machine
-	system  string // its name
+	w       report.Workload
+	session *load.Session
+	target  target.Target // nil under a limit of the machine
+	system  string        // its name
 	round   int
 }
 
 // work is a workload that is ready to be driven.
 type work struct {
-	lanes []lane
-	// first is made alone, before the others: it makes the connection, and where it fails no other
-	// will do better. nil: nothing comes first.
-	first caller
-	// requestBytes is about what one call sends, or one write writes.
+	lanes []load.Lane
+	// first is called alone, before the lanes: it makes the connection, and its failure ends the
+	// workload. nil: no first call.
+	first load.Caller
+	// requestBytes is the approximate size of one call or write.
 	requestBytes int
-	// prepare goes before everything else, where there is something to prepare.
+	// prepare runs first, if not nil.
 	prepare func(ctx context.Context) error
-	// measure drives the workload, where more is to be done than to drive its lanes once.
-	measure func(ctx context.Context, o *Options, b *bed, w *work) (*Result, error)
-	// limit is one that can be measured only once the system has said what it answers.
+	// measure drives a workload that needs more than one loop.
+	measure func(ctx context.Context, o *Options, b *bed, w *work) (*report.Result, error)
+	// limit is one that needs an answer of the system before it can be measured.
 	limit *limit
-	// beside is read while the lanes write.
+	// beside reads while the lanes write.
 	beside *reading
-	// acknowledged returns the last runSeq that sources know to be stored of their current runs.
+	// acknowledged returns the last acknowledged runSeq of the sources' current runs.
 	acknowledged func() map[string]uint64
 	release      func() error
 }
 
 // newWork drives one caller for each source.
-func newWork(b *bed, sources []source) *work {
-	w := &work{first: appendFrom(b.target, sources[0]), release: func() error { return nil }}
+func newWork(b *bed, sources []load.Source) *work {
+	w := &work{first: load.AppendFrom(b.target, sources[0]), release: func() error { return nil }}
 	for _, s := range sources {
-		w.lanes = append(w.lanes, appendFrom(b.target, s).lane())
+		w.lanes = append(w.lanes, load.AppendFrom(b.target, s).Lane())
 	}
 	w.measureRequest(b)
 	return w
 }
 
 func (w *work) measureRequest(b *bed) {
-	w.requestBytes = proto.Size(newHistories(b.session, b.w.Batch, b.w.slots()).next())
+	w.requestBytes = proto.Size(load.NewHistories(b.session, b.w.Batch, b.w.Slots()).Next())
 }
 
 // sourcesOf makes a source for each request that can be on its way.
-func sourcesOf[S source](b *bed, produce func(number int) S) []source {
-	var sources []source
-	for i := range b.w.slots() {
+func sourcesOf[S load.Source](b *bed, produce func(number int) S) []load.Source {
+	var sources []load.Source
+	for i := range b.w.Slots() {
 		sources = append(sources, produce(i))
 	}
 	return sources
@@ -64,21 +67,20 @@ func sourcesOf[S source](b *bed, produce func(number int) S) []source {
 
 // openHistories prepares append-unary and append-batch.
 func openHistories(b *bed) (*work, error) {
-	return newWork(b, sourcesOf(b, func(i int) *histories { return newHistories(b.session, b.w.Batch, i) })), nil
+	return newWork(b, sourcesOf(b, func(i int) *load.Histories { return load.NewHistories(b.session, b.w.Batch, i) })), nil
 }
 
 // openRecovery prepares recovery.
 func openRecovery(b *bed) (*work, error) {
-	sources := sourcesOf(b, func(i int) *histories { return newHistories(b.session, b.w.Batch, i) })
+	sources := sourcesOf(b, func(i int) *load.Histories { return load.NewHistories(b.session, b.w.Batch, i) })
 	w := newWork(b, sources)
 	w.measure = measureRecovery
 	w.acknowledged = func() map[string]uint64 {
 		runs := make(map[string]uint64)
 		for _, s := range sources {
-			h := s.(*histories)
-			for _, m := range []marked{h.doubted, {run: h.run, seq: h.lastSeq}} {
-				if m.seq > 0 {
-					runs[m.run] = m.seq
+			for _, m := range s.(*load.Histories).Written() {
+				if m.Seq > 0 {
+					runs[m.Run] = m.Seq
 				}
 			}
 		}
@@ -89,15 +91,15 @@ func openRecovery(b *bed) (*work, error) {
 
 // openStreams prepares append-stream.
 func openStreams(b *bed) (*work, error) {
-	streamer, ok := b.target.(Streamer)
+	streamer, ok := b.target.(target.Streamer)
 	if !ok {
 		return nil, errNoStreams
 	}
-	sources := sourcesOf(b, func(i int) *histories { return newHistories(b.session, b.w.Batch, i) })
-	w := &work{first: appendFrom(b.target, sources[0]), release: func() error { return nil }}
+	sources := sourcesOf(b, func(i int) *load.Histories { return load.NewHistories(b.session, b.w.Batch, i) })
+	w := &work{first: load.AppendFrom(b.target, sources[0]), release: func() error { return nil }}
 	for slots := range slices.Chunk(sources, b.w.InFlight) {
-		p := &pipeline{open: streamer.OpenStream, slots: slots}
-		w.lanes = append(w.lanes, p.drive)
+		p := &load.Pipeline{Open: streamer.OpenStream, Slots: slots}
+		w.lanes = append(w.lanes, p.Drive)
 	}
 	w.measureRequest(b)
 	return w, nil
@@ -105,32 +107,32 @@ func openStreams(b *bed) (*work, error) {
 
 // openRepeats prepares duplicates.
 func openRepeats(b *bed) (*work, error) {
-	return newWork(b, sourcesOf(b, func(i int) *repeats { return newRepeats(b.session, b.w.Batch, i, b.w.Repeats) })), nil
+	return newWork(b, sourcesOf(b, func(i int) *load.Repeats { return load.NewRepeats(b.session, b.w.Batch, i, b.w.Repeats) })), nil
 }
 
 // openHotRun prepares hot-run.
 func openHotRun(b *bed) (*work, error) {
-	return newWork(b, sourcesOf(b, func(i int) *hotRun { return newHotRun(b.session, b.w.Batch, i, b.w.slots()) })), nil
+	return newWork(b, sourcesOf(b, func(i int) *load.HotRun { return load.NewHotRun(b.session, b.w.Batch, i, b.w.Slots()) })), nil
 }
 
 // openManyRuns prepares many-runs.
 func openManyRuns(b *bed) (*work, error) {
 	if b.w.Runs == 0 {
-		return newWork(b, sourcesOf(b, func(i int) *histories { return newWholeRuns(b.session, b.w.Batch, i) })), nil
+		return newWork(b, sourcesOf(b, func(i int) *load.Histories { return load.NewWholeRuns(b.session, b.w.Batch, i) })), nil
 	}
-	return newWork(b, sourcesOf(b, func(i int) *scattered {
-		return newScattered(b.session, b.w.Batch, i, b.w.Runs/b.w.slots())
+	return newWork(b, sourcesOf(b, func(i int) *load.Scattered {
+		return load.NewScattered(b.session, b.w.Batch, i, b.w.Runs/b.w.Slots())
 	})), nil
 }
 
 // openStoredRuns prepares stored-runs.
 func openStoredRuns(b *bed) (*work, error) {
-	return newWork(b, sourcesOf(b, func(i int) *storedRuns {
-		return newStoredRuns(b.session, b.w.Batch, i, max(b.w.Runs, 1), b.w.slots())
+	return newWork(b, sourcesOf(b, func(i int) *load.StoredRuns {
+		return load.NewStoredRuns(b.session, b.w.Batch, i, max(b.w.Runs, 1), b.w.Slots())
 	})), nil
 }
 
-// unsupportedError says that a system cannot take part in a workload.
+// unsupportedError means that a system cannot run a workload.
 type unsupportedError struct{ what string }
 
 func (e *unsupportedError) Error() string { return "bench: it has no " + e.what }
@@ -146,7 +148,7 @@ var (
 )
 
 // warm makes the first call.
-func (w *work) warm(ctx context.Context, l *loop) error {
+func (w *work) warm(ctx context.Context, l *load.Loop) error {
 	if w.first == nil {
 		return nil
 	}
@@ -154,6 +156,6 @@ func (w *work) warm(ctx context.Context, l *loop) error {
 	if err != nil {
 		return fmt.Errorf("the first call: %w", err)
 	}
-	l.acknowledged.Add(uint64(n))
+	l.Acknowledged.Add(uint64(n))
 	return nil
 }

@@ -13,11 +13,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3), and answers for each in
-// order.
+// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3), and returns a result for
+// each, in order.
 //
-// Events without an eventId get one in place before the first try, so that every try, and a later
-// call of the caller's with the same request, names the same events (APP-10).
+// An event without an eventId gets one before the first try: every try, and a later call with the
+// same request, then names the same events (APP-10).
 func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	for i, event := range req.GetEvents() {
 		if event == nil {
@@ -29,7 +29,7 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 			event.EventId = uuid.Must(uuid.NewV7()).String() // fails only without random numbers
 		}
 	}
-	unknown := false // nobody can say whether an earlier try has stored the events
+	unknown := false // an earlier try may have stored the events
 	once := func(ctx context.Context, req *runlogv1.AppendEventsRequest, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
 		var reached peer.Peer
 		res, err := c.events.AppendEvents(ctx, req, append(opts, grpc.Peer(&reached))...)
@@ -43,14 +43,14 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 	switch {
 	case !errors.As(err, &e):
 	case e.Code == codes.DeadlineExceeded && e.Reason == "":
-		// Time ran out on this side: nobody knows what the server has done (APP-10).
+		// The deadline passed on this side: the outcome is unknown (APP-10).
 		e.Reason = reasonOutcomeUnknown
 		if before != nil {
-			e.Message = fmt.Sprintf("%s; before that, a server said %s: %s", e.Message, before.Reason, before.Message)
+			e.Message = fmt.Sprintf("%s; earlier server error %s: %s", e.Message, before.Reason, before.Message)
 		}
 	case unknown && e.Retryable() && e.Reason != "" && e.Reason != reasonOutcomeUnknown:
-		// The last try was not stored, which says nothing of those before.
-		e.Message = fmt.Sprintf("an earlier try may have been stored; the last one failed with %s: %s", e.Reason, e.Message)
+		// The last try was not stored; earlier ones may be.
+		e.Message = fmt.Sprintf("an earlier try may have stored the events; the last try failed with %s: %s", e.Reason, e.Message)
 		e.Code, e.Reason = codes.Unavailable, reasonOutcomeUnknown
 	}
 	return res, err

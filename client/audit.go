@@ -11,8 +11,8 @@ import (
 )
 
 // QueryEvents yields the pages of an audit window in commit order (READ-3, READ-4), from
-// req.PageToken on. What a page says of its window, completeThrough, closed, count and digest,
-// holds from the first page to its end. An error ends the iteration.
+// req.PageToken on. The window's completeThrough, closed, count and digest on a page hold from the
+// first page to its end. An error ends the iteration.
 func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) iter.Seq2[*runlogv1.QueryEventsResponse, error] {
 	return func(yield func(*runlogv1.QueryEventsResponse, error) bool) {
 		req := proto.CloneOf(req)
@@ -30,10 +30,10 @@ func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsReque
 	}
 }
 
-// ExportEvents yields the messages of one export of an audit window, from req.PageToken on, no
-// event twice and none left out. When the connection or the node is lost it goes on behind the last
-// message, at whichever node answers; messages that bring nothing new do not keep it trying. The
-// last message is the one with the summary. An error ends the iteration.
+// ExportEvents yields the messages of one export of an audit window, from req.PageToken on, without
+// repetitions or gaps. After a lost connection or node it resumes after the last message, at any
+// node that answers. Messages without new events do not extend its retries. The last message has
+// the summary. An error ends the iteration.
 func (c *Client) ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest) iter.Seq2[*runlogv1.ExportEventsResponse, error] {
 	return func(yield func(*runlogv1.ExportEventsResponse, error) bool) {
 		req, tries, left, whole, placed := proto.CloneOf(req), retrier{client: c, patience: c.opts.Timeout}, false, false, true

@@ -9,8 +9,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// ProveRun returns what ties a run to a signed checkpoint. Who trusts the cluster's key verifies
-// it: see package proof.
+// ProveRun returns the proof of a run against a signed checkpoint. Package proof verifies it with
+// the cluster's key.
 func (c *Client) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
 	return call(ctx, c, c.audit.ProveRun, req)
 }
@@ -44,8 +44,8 @@ func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, e
 	return res.GetKeys(), err
 }
 
-// RotateSigningKey makes a new key with which the cluster signs from now on. Sent again after an
-// outcome that nobody knows it may make another one, which does no harm.
+// RotateSigningKey makes a new signing key for the cluster. A retry after an unknown outcome may
+// make another one, which is harmless.
 func (c *Client) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.SigningKey, error) {
 	res, err := call(ctx, c, c.audit.RotateSigningKey, req)
 	return res.GetKey(), err

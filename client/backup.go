@@ -7,9 +7,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Backup yields what a node sends of its state, until its manifest has come: a backup whose last
-// message is no manifest is none. It is asked for again only as long as nothing has come.
-// Options.Timeout bounds the silence between two messages. An error ends the iteration.
+// Backup yields a node's backup stream up to its manifest: a backup without a manifest as its last
+// message is incomplete. Backup retries only before the first message. Options.Timeout bounds the
+// silence between two messages. An error ends the iteration.
 func (c *Client) Backup(ctx context.Context, req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 	return func(yield func(*runlogv1.BackupResponse, error) bool) {
 		tries := retrier{client: c, patience: c.opts.Timeout}

@@ -33,12 +33,12 @@ type Options struct {
 	// MinBackoff is the wait before the second try, doubled for each further one up to MaxBackoff.
 	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
 	MinBackoff, MaxBackoff time.Duration
-	// Timeout bounds one call with all of its tries. On a stream that reads, exports or backs up it
-	// bounds the silence between two messages, and how long it is tried to go on once it has
-	// broken. 0 means that only the context bounds them.
+	// Timeout bounds one call with all its tries. On a stream (read, export, backup) it bounds the
+	// silence between two messages, and the time to resume after a break. 0: only the context
+	// bounds them.
 	Timeout time.Duration
-	// DialOptions come after this package's own and win over them: credentials, dialers,
-	// interceptors. Without credentials the connection is plain text.
+	// DialOptions follow this package's own and override them: credentials, dialers, interceptors.
+	// Without credentials the connection is plain text.
 	DialOptions []grpc.DialOption
 }
 
@@ -90,9 +90,9 @@ type Client struct {
 	reached atomic.Bool
 }
 
-// Dial prepares a client for the cluster whose nodes are at target: addresses such as "host:port",
-// or any gRPC targets, with commas between them. Calls go to the first one until it fails, and then
-// to the next. Dial does not wait for any of them: the first call connects.
+// Dial prepares a client for the cluster with nodes at target: comma-separated addresses such as
+// "host:port", or any gRPC targets. Calls use the first one until it fails, and then the next. Dial
+// does not wait for a node: the first call connects.
 func Dial(target string, opts Options) (*Client, error) {
 	opts = opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {

@@ -6,19 +6,19 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// GetStatus tells who belongs to the cluster and how each of them is.
+// GetStatus returns the members of the cluster and their states.
 func (c *Client) GetStatus(ctx context.Context) (*runlogv1.GetStatusResponse, error) {
 	return call(ctx, c, c.cluster.GetStatus, &runlogv1.GetStatusRequest{})
 }
 
-// AddMember invites the node that listens for other nodes at req.RaftAddress. Sent again after an
-// outcome that nobody knows it may find the node a member: MEMBER_EXISTS.
+// AddMember invites the node that listens for other nodes at req.RaftAddress. A retry after an
+// unknown outcome may find the node a member: MEMBER_EXISTS.
 func (c *Client) AddMember(ctx context.Context, req *runlogv1.AddMemberRequest) (*runlogv1.AddMemberResponse, error) {
 	return call(ctx, c, c.cluster.AddMember, req)
 }
 
-// RemoveMember takes a member out of the cluster for good. Sent again after an outcome that nobody
-// knows it may find the member gone: MEMBER_NOT_FOUND.
+// RemoveMember removes a member from the cluster permanently. A retry after an unknown outcome may
+// find the member gone: MEMBER_NOT_FOUND.
 func (c *Client) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberRequest) error {
 	_, err := call(ctx, c, c.cluster.RemoveMember, req)
 	return err

@@ -12,16 +12,16 @@
 //	           └─ wait: the server's RetryInfo, else doubling backoff; with jitter
 //
 // Every call may be repeated: reads change nothing, and an append is deduplicated by its
-// idempotency keys, so one whose outcome is unknown is sent again as it was (APP-10). The context,
-// Options.Timeout and Options.MaxAttempts bound the repetition; whichever ends first hands back the
-// last failure.
+// idempotency keys, so the client repeats a call with an unknown outcome unchanged (APP-10). The
+// context, Options.Timeout and Options.MaxAttempts bound the retries; after the first of these
+// limits, the call returns the last failure.
 //
 // With several addresses, a try that ended UNAVAILABLE is followed by one at the next address. Any
-// node takes any call; appends go straight to the leader once another node has named it, and back
-// to the list when that fails.
+// node accepts any call. Appends go straight to the leader once a node has named it, and back to
+// the list after a failure.
 //
-// Streams (ReadEvents, WatchRun, WatchRuns) resume behind the last message they handed out, so a
-// caller sees no seam, nothing twice and nothing missing.
+// Streams (ReadEvents, WatchRun, WatchRuns) resume after the last delivered message: the caller
+// sees no repetition and no gap.
 //
 // Every failure is an *Error; take it with errors.As.
 package client

@@ -13,8 +13,7 @@ import (
 // errorDomain marks an ErrorInfo as runlog's own.
 const errorDomain = "runlog"
 
-// The reasons that this package acts upon, where the gRPC code alone does not tell what to do
-// (contract section 7).
+// The reasons that this package acts on, if the gRPC code alone is not enough (contract section 7).
 const (
 	reasonOutcomeUnknown     = "OUTCOME_UNKNOWN"
 	reasonStorageFailed      = "STORAGE_FAILED"
@@ -27,16 +26,16 @@ const (
 type Error struct {
 	// Code is the gRPC code.
 	Code codes.Code
-	// Reason names what went wrong, such as "RUN_NOT_FOUND". Empty when no runlog server said so:
-	// the connection failed, or the deadline passed on this side.
+	// Reason names the failure, such as "RUN_NOT_FOUND". Empty if it did not come from a runlog
+	// server: the connection failed, or the deadline passed on this side.
 	Reason string
-	// Message is for people, and says what to do.
+	// Message has the cause and the remedy for people.
 	Message string
 	// Violations are the refused fields of the request, all of them.
 	Violations []Violation
-	// Metadata holds the facts, such as "index" (of the first refused event) or "expected".
+	// Metadata holds details, such as "index" (of the first refused event) or "expected".
 	Metadata map[string]string
-	// RetryAfter is the delay that the server asked for; 0 when it named none.
+	// RetryAfter is the delay requested by the server; 0 without one.
 	RetryAfter time.Duration
 
 	causes []error
@@ -63,7 +62,7 @@ func (e *Error) Error() string {
 // Unwrap returns the gRPC error and, when the caller's context ended the call, the context's.
 func (e *Error) Unwrap() []error { return e.causes }
 
-// Retryable tells whether the same call may succeed later without any change.
+// Retryable reports whether the same call may succeed later without a change.
 func (e *Error) Retryable() bool {
 	switch e.Code {
 	case codes.Unavailable:
@@ -74,28 +73,28 @@ func (e *Error) Retryable() bool {
 	case codes.DeadlineExceeded:
 		return e.Reason == reasonOutcomeUnknown
 	case codes.Aborted:
-		return e.Reason == reasonSlowConsumer // the stream goes on from its resume token
+		return e.Reason == reasonSlowConsumer // the stream resumes with its token
 	default:
 		return false
 	}
 }
 
-// unknown tells whether a call that reached a server may have been stored all the same.
+// unknown reports whether a call may have been stored despite its failure.
 func (e *Error) unknown() bool {
 	switch e.Reason {
 	case reasonOutcomeUnknown, reasonStorageFailed:
 		return true
 	case "":
-		return e.Code != codes.ResourceExhausted // which comes from the limits of messages
+		return e.Code != codes.ResourceExhausted // the cause is a message limit
 	default:
 		return false
 	}
 }
 
-// ErrorOf returns what a gRPC status says, whatever brought it. It must not be OK.
+// ErrorOf returns the Error in a gRPC status, of any origin. The status must not be OK.
 func ErrorOf(st *status.Status) *Error { return newError(context.Background(), st.Err()) }
 
-// newError turns what gRPC returned into an *Error. ctx is the context of the call.
+// newError turns a gRPC error into an *Error. ctx is the context of the call.
 func newError(ctx context.Context, err error) *Error {
 	st := status.Convert(err)
 	e := &Error{Code: st.Code(), Message: st.Message(), causes: []error{err}}

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// leaderHeader of an answer names the address of the leader, where another node has answered.
+	// leaderHeader of an answer has the leader's address, if another node has answered.
 	leaderHeader = "runlog-leader"
 	// leaderFact is the same in the metadata of an error.
 	leaderFact = "leader"
 	// connectTimeout bounds one try to connect: a host that is down sends no refusal.
 	connectTimeout = 5 * time.Second
-	// A connection with calls under way on which nothing comes for keepaliveTime is asked for a
-	// sign of life, and is lost when none comes within keepaliveTimeout: a host that is frozen or
-	// cut off closes no connection. A node takes such questions every 10 s at most.
+	// A silent connection with calls in flight is pinged after keepaliveTime, and is lost without
+	// an answer within keepaliveTimeout: a frozen or unreachable host closes no connection. A node
+	// accepts pings every 10 s at most.
 	keepaliveTime    = 15 * time.Second
 	keepaliveTimeout = 5 * time.Second
 	// maxLearned bounds the connections to leaders that are not on the caller's list. A cluster has
@@ -38,8 +38,8 @@ const (
 )
 
 // nodes are the connections to a cluster: one for each address on the caller's list, and those to
-// leaders that other nodes named. It decides where each try of a call goes; whether there is
-// another one is decided above it.
+// leaders that other nodes named. It chooses the node of each try; the retry loop above decides
+// whether there is another try.
 //
 //	reads, streams ──► listed[at]        at moves on when a try ends UNAVAILABLE
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
@@ -50,7 +50,7 @@ type nodes struct {
 	mu struct {
 		sync.Mutex
 		at      int
-		leader  *node   // nil: nobody knows
+		leader  *node   // nil: unknown
 		learned []*node // the newest last
 		closed  bool
 	}
@@ -58,7 +58,7 @@ type nodes struct {
 
 var _ grpc.ClientConnInterface = (*nodes)(nil)
 
-// node is one address and its connection, which is made when it is first used.
+// node is one address and its connection, which is made at the first use.
 type node struct {
 	address string
 	conn    *grpc.ClientConn
@@ -87,7 +87,7 @@ func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, erro
 
 func (n *nodes) open(address string) (*node, error) {
 	if address == "" {
-		return nil, errors.New("client: an address of a server is empty")
+		return nil, errors.New("client: server address is empty")
 	}
 	conn, err := grpc.NewClient(address, n.dial...)
 	if err != nil {
@@ -118,7 +118,7 @@ func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 	return nil
 }
 
-// NewStream opens a stream, which stays where it is until it ends.
+// NewStream opens a stream, which stays on its node until it ends.
 func (n *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	to := n.pick(false)
 	stream, err := to.conn.NewStream(ctx, desc, method, opts...)
@@ -145,7 +145,7 @@ func (s *nodeStream) RecvMsg(m any) error {
 	return err
 }
 
-// pick returns where a try goes. Whoever called it for a unary call calls release.
+// pick returns the node of the next try. For a unary call, the caller must call release.
 func (n *nodes) pick(appends bool) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,8 +168,7 @@ func (n *nodes) release(to *node) {
 	to.calls--
 }
 
-// judge draws the conclusions from a try that failed: another node is asked next where this one may
-// be at fault.
+// judge handles a failed try: if the node may be at fault, the next try uses another one.
 func (n *nodes) judge(ctx context.Context, from *node, err error) {
 	if err == nil {
 		return
@@ -192,8 +191,8 @@ func (n *nodes) judge(ctx context.Context, from *node, err error) {
 	}
 }
 
-// learn notes where the leader is, and begins to connect to it. Nobody waits for that: a leader
-// need not be within the reach of a client that reaches other nodes.
+// learn records the leader and starts to connect to it, without waiting: the leader may be
+// unreachable for a client that reaches other nodes.
 func (n *nodes) learn(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,7 +208,7 @@ func (n *nodes) learn(address string) {
 		}
 		l, err := n.open(address)
 		if err != nil {
-			return // what another node believes of the leader does not matter here
+			return // another node's view of the leader does not matter here
 		}
 		n.mu.learned = append(n.mu.learned, l)
 		n.mu.leader = l
@@ -219,8 +218,8 @@ func (n *nodes) learn(address string) {
 	}
 }
 
-// makeRoomLocked closes the connection to the oldest leader that no call is under way to, where
-// there are as many as may be.
+// makeRoomLocked closes the connection to the oldest leader without calls in flight, at the limit
+// of connections.
 func (n *nodes) makeRoomLocked() bool {
 	if len(n.mu.learned) < maxLearned {
 		return true
@@ -233,7 +232,7 @@ func (n *nodes) makeRoomLocked() bool {
 	if n.mu.leader == gone {
 		n.mu.leader = nil
 	}
-	_ = gone.conn.Close() // fails only where it is closed
+	_ = gone.conn.Close() // fails only if it is closed
 	n.mu.learned = slices.Delete(n.mu.learned, oldest, oldest+1)
 	return true
 }

@@ -33,8 +33,8 @@ func (c *Client) ListEvents(ctx context.Context, req *runlogv1.ListEventsRequest
 	}
 }
 
-// ReadEvents yields a run's events in runSeq order from one stream (READ-1), resumed behind the
-// last event when it breaks. An error ends the iteration.
+// ReadEvents yields a run's events in runSeq order from one stream (READ-1). A broken stream
+// resumes after the last event. An error ends the iteration.
 func (c *Client) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
 		req := proto.CloneOf(req)

@@ -13,8 +13,7 @@ import (
 type retrier struct {
 	client *Client
 	failed int // tries in a row that failed
-	// patience bounds how long tries go on after the first of a row has failed; 0: the context
-	// does.
+	// patience bounds the tries after the first failure in a row; 0: the context does.
 	patience time.Duration
 	since    time.Time // when the first of the row has failed
 }
@@ -53,7 +52,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	}
 }
 
-// answered starts the count anew: the server is well.
+// answered resets the count after a success.
 func (r *retrier) answered() {
 	r.failed = 0
 	r.client.reached.Store(true)
@@ -73,8 +72,8 @@ func (r *retrier) delay(e *Error) time.Duration {
 	return backoff/2 + rand.N(backoff/2+1)
 }
 
-// call makes a unary call until it succeeds, fails for good, or runs out of time or tries. When
-// time runs out, what a server said before, in its own words, tells more than that.
+// call makes a unary call until it succeeds, fails permanently, or reaches a limit of time or
+// tries. After a timeout it prefers an earlier error of the server, which says more.
 func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (Res, error) {
 	res, before, err := try(ctx, c, rpc, req)
 	if before != nil {
@@ -83,8 +82,8 @@ func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context
 	return res, err
 }
 
-// try is call, but when time runs out it returns that, and beside it what a server said before,
-// nil: nothing.
+// try is call, but after a timeout it returns that error and, separately, an earlier error of the
+// server, or nil.
 func try[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (_ Res, before *Error, err error) {
 	if c.opts.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -20,12 +20,11 @@ func bind[Req, Res any](rpc func(context.Context, Req, ...grpc.CallOption) (grpc
 	return func(ctx context.Context) (grpc.ServerStreamingClient[Res], error) { return rpc(ctx, req) }
 }
 
-var errSilent = errors.New("client: the stream fell silent")
+var errSilent = errors.New("client: stream is silent")
 
-// receive opens a stream and hands its messages to take until take says false or the server ends
-// the stream (nil), or it fails. A stream on which nothing arrives for silence (0: for ever) counts
-// as UNAVAILABLE: a broken network path closes no connection. The time that take needs does not
-// count.
+// receive opens a stream and passes its messages to take until take returns false, the server ends
+// the stream (nil), or it fails. A stream without a message for silence (0: unlimited) counts as
+// UNAVAILABLE: a broken network path closes no connection. The time spent in take does not count.
 func receive[Res any](ctx context.Context, silence time.Duration, open opener[Res], take func(*Res) bool) *Error {
 	streamCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

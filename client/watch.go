@@ -12,18 +12,18 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// watchSilence is three missed heartbeats (WATCH-4): the connection is dead, whatever TCP says.
+// watchSilence is three missed heartbeats (WATCH-4): the connection is dead, whatever TCP reports.
 const watchSilence = 45 * time.Second
 
-// WatchRun yields what the server tells about a run, catch-up first, then live (WATCH-1),
-// heartbeats included, until the context ends or the caller leaves. It reconnects by itself with
-// the last resume token, also when it was too slow for events; watermarks and snapshots never go
-// back and no event comes twice (WATCH-3), whichever node answers. An error ends the iteration.
+// WatchRun yields the server's messages about a run, catch-up first, then live (WATCH-1),
+// heartbeats included, until the context or the iteration ends. It reconnects with the last resume
+// token, also after it was too slow for events. Watermarks and snapshots never go back, and no
+// event is repeated (WATCH-3), at any node. An error ends the iteration.
 //
-// Among events, a runSeq that does not follow the one before is a hole, as runs have that were
-// imported. The run is then STALE: it is told as a watermark that says so. What comes behind the
-// hole is read again, up to the run's snapshot, and told as events; then comes that snapshot, and
-// the watch goes on behind it (WATCH-5).
+// Among events, a runSeq that does not follow the one before is a hole; imported runs have holes.
+// The run is then STALE, and the caller gets a watermark with that status. WatchRun reads the
+// events after the hole again, up to the run's snapshot, and yields them; then it yields that
+// snapshot, and the watch continues after it (WATCH-5).
 func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) iter.Seq2[*runlogv1.WatchRunResponse, error] {
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
 		w := watch{
@@ -51,16 +51,16 @@ func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) it
 type watch struct {
 	c       *Client
 	req     *runlogv1.WatchRunRequest // of the next stream
-	last    uint64                    // newest runSeq handed out, or which the caller said to have
-	placed  bool                      // last is known: a token of the caller's does not tell
+	last    uint64                    // newest delivered runSeq, or the caller's
+	placed  bool                      // last is known: a caller's token does not say
 	learned bool                      // req.ResumeToken came from the server
-	token   string                    // behind which nothing was told that the caller must not miss
+	token   string                    // every earlier message was delivered
 	left    bool                      // the caller left the loop
 	tries   retrier
 	yield   func(*runlogv1.WatchRunResponse, error) bool
 }
 
-// take hands one message on and returns false when the caller leaves.
+// take delivers one message and returns false when the iteration ends.
 func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 	w.tries.answered()
 	if token := res.GetResumeToken(); token != "" {
@@ -71,10 +71,10 @@ func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 		return w.events(ctx, res, kind.Events)
 	case *runlogv1.WatchRunResponse_Watermark, *runlogv1.WatchRunResponse_Snapshot, *runlogv1.WatchRunResponse_Heartbeat:
 		if w.req.GetView() == runlogv1.WatchView_EVENT {
-			break // a heartbeat tells how far the snapshot is, not the events
+			break // a heartbeat has the position of the snapshot, not of the events
 		}
 		if lastSeq(res) < w.last {
-			return true // a node that is behind the one before; it will catch up
+			return true // a node behind the earlier one; it will catch up
 		}
 		w.reached(lastSeq(res))
 	}
@@ -84,7 +84,7 @@ func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 	return w.hand(res, nil)
 }
 
-// hand gives the caller a message, or the error that ends the watch, and tells whether to go on.
+// hand delivers a message, or the error that ends the watch, and reports whether to continue.
 func (w *watch) hand(res *runlogv1.WatchRunResponse, err error) bool {
 	w.left = !w.yield(res, err) || err != nil
 	return !w.left
@@ -95,8 +95,7 @@ func (w *watch) reached(seq uint64) {
 	w.req.AfterSeq = max(w.req.AfterSeq, seq)
 }
 
-// events hands on those that the caller does not have, up to the first hole, and then what there is
-// behind it.
+// events delivers new events up to the first hole, and then the events after it.
 func (w *watch) events(ctx context.Context, res *runlogv1.WatchRunResponse, batch *runlogv1.EventBatch) bool {
 	batch.Events = slices.DeleteFunc(batch.GetEvents(), func(e *runlogv1.EventRecord) bool { return e.GetRunSeq() <= w.last })
 	whole, last := 0, w.last
@@ -108,7 +107,7 @@ func (w *watch) events(ctx context.Context, res *runlogv1.WatchRunResponse, batc
 	}
 	rest := batch.GetEvents()[whole:]
 	batch.Events = batch.GetEvents()[:whole:whole]
-	// The message's own token is behind the rest: whoever resumed with it would miss that.
+	// The message's own token is after the rest: a caller that resumed with it would miss that.
 	behind := res.GetResumeToken()
 	if len(rest) > 0 {
 		res.ResumeToken = w.token
@@ -143,7 +142,7 @@ func (w *watch) resume(ctx context.Context, failure *Error) error {
 	case failure == nil:
 		failure = ended(ctx)
 	case failure.Reason == reasonResumeTokenInvalid && w.learned:
-		// What a token stands for is a runSeq: going on behind the newest one loses nothing.
+		// A token stands for a runSeq: resuming after the newest one loses nothing.
 		w.req.ResumeToken, w.learned = "", false
 		return nil
 	}
@@ -159,10 +158,10 @@ func ended(ctx context.Context) *Error {
 	return e
 }
 
-// WatchRuns yields what the server tells about the runs that a request names, in commit order
-// (WATCH-2), until the context ends or the caller leaves. It reconnects by itself with the last
-// resume token. An error ends the iteration; after RESUME_TOKEN_INVALID the caller has been away
-// for too long, and begins anew with IncludeExisting.
+// WatchRuns yields the server's messages about the selected runs, in commit order (WATCH-2), until
+// the context or the iteration ends. It reconnects with the last resume token. An error ends the
+// iteration. After RESUME_TOKEN_INVALID the caller was away for too long, and starts again with
+// IncludeExisting.
 func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error] {
 	return func(yield func(*runlogv1.WatchRunsResponse, error) bool) {
 		req, tries, left := proto.CloneOf(req), retrier{client: c}, false

@@ -6,13 +6,13 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// refetchBatch is how many events that were read again are told at a time.
+// refetchBatch is how many re-read events are delivered at a time.
 const refetchBatch = 256
 
-// pass takes a watch of events past a hole in front of these events (WATCH-5). A hole is never
-// taken for loss: what the run has is read again, behind the last event that was told and up to
-// where its snapshot is. With the snapshot comes the token that is behind these events; what comes
-// before it has the one in front of the hole.
+// pass continues a watch of events past a hole before these events (WATCH-5). A hole is never taken
+// for loss: pass reads the run again, from the last delivered event up to its snapshot. The
+// snapshot comes with the token after these events; earlier messages have the token before the
+// hole.
 func (w *watch) pass(ctx context.Context, behind []*runlogv1.EventRecord, token string) bool {
 	run := w.req.GetRunId()
 	stale := &runlogv1.Watermark{RunId: run, LastEventSeq: w.last, Stale: true}

@@ -9,19 +9,18 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// AutopilotOptions say when a leader changes the members by itself.
+// AutopilotOptions configure when the leader changes the members by itself.
 type AutopilotOptions struct {
 	// StableAfter is how long a new member must have kept up before it becomes a voter. Default: 5
 	// s.
 	StableAfter time.Duration
-	// DeadAfter is how long a member may give no answer before it is removed, provided that
-	// MinVoters are left without it and that it is one of a minority. Default: 10 min; negative: it
-	// never is.
+	// DeadAfter is how long a member may fail to answer before the leader removes it. The leader
+	// removes only a minority, and only while MinVoters remain. Default: 10 min; negative: never.
 	DeadAfter time.Duration
-	// MinVoters must be left when a dead member is removed. Default: 3, so that of three nodes a
-	// dead one goes when another has taken its place.
+	// MinVoters must remain when the leader removes a dead member. Default: 3: of three nodes, the
+	// leader removes a dead one after a fourth has joined.
 	MinVoters uint
-	// Every is how often the leader looks. Default: 1 s.
+	// Every is the interval between two checks. Default: 1 s.
 	Every time.Duration
 }
 
@@ -41,14 +40,13 @@ func (o *AutopilotOptions) ensureDefaults() {
 }
 
 const (
-	// maxTrailing is how many entries a member may be behind to count as healthy.
+	// maxTrailing is how many entries a healthy member may lag.
 	maxTrailing = 1000
-	// askTimeout bounds what is asked of a member for autopilot.
+	// askTimeout bounds one round of questions to the members.
 	askTimeout = time.Second
 )
 
-// pilot is what hashicorp's autopilot needs to know of the members. It runs only while this node
-// leads.
+// pilot adapts a Node to hashicorp's autopilot. It runs only while this node leads.
 type pilot struct {
 	n    *Node
 	auto *autopilot.Autopilot
@@ -71,9 +69,9 @@ func newPilot(n *Node) *pilot {
 	return p
 }
 
-// promoter is hashicorp/raft, but that only members are made voters, where they are now: autopilot
-// goes by what it saw a while ago, and would add a node again that was removed since, or take one
-// back to its old address.
+// promoter is hashicorp/raft with a stricter AddVoter: it promotes only current members, at their
+// current addresses. Autopilot acts on an older view: it would add a removed node again, or restore
+// an old address.
 type promoter struct {
 	*hraft.Raft
 	n *Node
@@ -100,7 +98,7 @@ type changed struct{ err error }
 func (c changed) Error() error { return c.err }
 func (changed) Index() uint64  { return 0 }
 
-// run looks after the members whenever this node leads, until it is closed.
+// run starts autopilot whenever this node leads, and stops it afterwards, until the node closes.
 func (p *pilot) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -109,7 +107,7 @@ func (p *pilot) run() {
 		cancel()
 	}()
 	for p.n.WaitLeading(ctx) == nil {
-		// Nobody is dead because another leader was not answered.
+		// A member is not dead because it did not answer an earlier leader.
 		p.mu.Lock()
 		clear(p.mu.answered)
 		p.mu.Unlock()
@@ -199,12 +197,12 @@ func (p *pilot) ask(ctx context.Context, s *autopilot.Server) (Progress, error) 
 
 // RemoveFailedServer is hashicorp's. It must not block.
 func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
-	p.n.opts.Logger.Warn("a member has given no answer for too long and is removed", "member", s.ID, "limit", p.n.opts.Autopilot.DeadAfter)
+	p.n.opts.Logger.Warn("removing unresponsive member", "member", s.ID, "limit", p.n.opts.Autopilot.DeadAfter)
 	p.n.done.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 		defer cancel()
 		if err := p.n.Remove(ctx, string(s.ID)); err != nil {
-			p.n.opts.Logger.Warn("a dead member was not removed, trying again", "member", s.ID, "err", err)
+			p.n.opts.Logger.Warn("cannot remove dead member; retrying", "member", s.ID, "err", err)
 		}
 	})
 }

@@ -59,7 +59,7 @@ func (b *bed) fail(err error) {
 	b.failed.errs = append(b.failed.errs, err)
 }
 
-// failures returns what Options.Fail was told.
+// failures returns the calls of Options.Fail.
 func (b *bed) failures() []error {
 	b.failed.Lock()
 	defer b.failed.Unlock()
@@ -69,7 +69,7 @@ func (b *bed) failures() []error {
 // wal is the directory of the log.
 func (b *bed) wal() string { return filepath.Join(b.dir, "wal") }
 
-// prepare opens the store, and returns what the node is started with.
+// prepare opens the store, and returns the options for a start.
 func (b *bed) prepare(id string) Options {
 	b.t.Helper()
 	store, err := storage.Open(storage.Options{
@@ -134,7 +134,7 @@ func (b *bed) stop() {
 	b.node, b.store = nil, nil
 }
 
-// crash ends the node like a loss of power: the store keeps what it had synced, no more.
+// crash ends the node as a power loss does: the store keeps only synced data.
 func (b *bed) crash() {
 	b.t.Helper()
 	kept := b.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
@@ -155,7 +155,7 @@ func seal(t *testing.T, requests ...storagetest.Request) []byte {
 	return data
 }
 
-// propose puts requests through the log, and wants an outcome without an error for each.
+// propose proposes requests, and checks that each has an outcome without an error.
 func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	b.t.Helper()
 	f, err := propose(b.node, seal(b.t, requests...))
@@ -174,7 +174,7 @@ func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	return outcomes
 }
 
-// answered has the answer of a proposal once it is there.
+// answered receives the answer of a proposal.
 type answered chan answer
 
 type answer struct {
@@ -182,7 +182,7 @@ type answer struct {
 	err      error
 }
 
-// propose hands an entry to a node, and notices when it is answered twice.
+// propose hands an entry to a node, and panics at a second answer.
 func propose(n *Node, data []byte) (answered, error) {
 	c := make(answered, 1)
 	return c, n.Propose(data, func(outcomes []storage.Outcome, err error) {
@@ -216,8 +216,8 @@ func (b *bed) fill(run string, first, n int) {
 	}
 }
 
-// expect wants the store to hold the first n events of a run, as they were given, and to know each
-// as a duplicate.
+// expect checks that the store has exactly the first n events of a run, unchanged, and recognises
+// each as a duplicate.
 func (b *bed) expect(run string, n int) {
 	b.t.Helper()
 	records, err := storagetest.ReadRun(b.store, run, 0)

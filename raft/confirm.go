@@ -16,13 +16,11 @@ func (n *Node) ConfirmLeader(ctx context.Context) error {
 	return n.verify.join(ctx)
 }
 
-// confirmLeader asks the other voters for their term. Where a majority, with this node, is in the
-// term of this node's leadership, after it was asked, nobody can have been elected in a later one
-// before.
+// confirmLeader asks the other voters for their term. If a majority, this node included, is still
+// in the term of this node's leadership, no node was elected in a later term before the call.
 //
-// hashicorp/raft's VerifyLeader is not used: it counts answers to heartbeats that were sent before
-// it was called, and a process that was paused for longer than its lease finds such answers
-// waiting.
+// hashicorp/raft's VerifyLeader is not used: it counts answers to heartbeats sent before the call.
+// A process that was paused for longer than its lease finds such answers in its queue.
 func (n *Node) confirmLeader() error {
 	term, leading := n.leadership()
 	if !leading {
@@ -61,7 +59,7 @@ func (n *Node) confirmLeader() error {
 		}
 	}
 	if agree < need {
-		return fmt.Errorf("%w: of %d other voters %d confirm it", ErrNotLeader, len(voters), agree)
+		return fmt.Errorf("%w: %d of %d other voters confirm the term", ErrNotLeader, agree, len(voters))
 	}
 	return nil
 }
@@ -100,7 +98,7 @@ func (v *verifier) join(ctx context.Context) error {
 	}
 }
 
-// run holds rounds until nobody waits for one.
+// run holds rounds until no caller waits for one.
 func (v *verifier) run() {
 	for {
 		v.mu.Lock()

@@ -10,8 +10,7 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// replicated is a store behind a node: what the suite of package storagetest proposes goes through
-// the log.
+// replicated is a store behind a node: the proposals of package storagetest go through the log.
 type replicated struct{ *bed }
 
 var _ storagetest.System = replicated{}
@@ -52,8 +51,8 @@ func (r replicated) Close() error {
 	return nil
 }
 
-// TestConformance holds a store behind the log to the contract's examples, with a loss of power
-// wherever they restart (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8, D2).
+// TestConformance runs the contract's examples against a store behind the log, with a power loss at
+// each restart (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8, D2).
 func TestConformance(t *testing.T) {
 	storagetest.Examples(t, func(t rapid.TB) storagetest.System {
 		b := newBed(t.(*testing.T))

@@ -1,5 +1,5 @@
-// Package raft replicates the log: it is all that touches hashicorp/raft, whose types, errors, logs
-// and metrics are translated here and go no further.
+// Package raft replicates the log. It is the only package that uses hashicorp/raft: it translates
+// that library's types, errors, logs and metrics.
 //
 //	Node.Propose ──► hashicorp/raft ──► logStore (raft-wal, one fsync an entry) ──► commit
 //	                                                                                  │
@@ -9,19 +9,20 @@
 //
 //   - A Future answers only after its entry is on stable storage of a majority and applied here
 //     (APP-2).
-//   - A failed write of the log, and a failed apply, stop the node: Options.Fail is called and
-//     nothing is answered any more (D10). hashicorp/raft alone would log the error and go on.
+//   - A failed write of the log, and a failed apply, stop the node: it calls Options.Fail and
+//     answers no further call (D10). hashicorp/raft alone would log the error and continue.
 //   - The log drops an entry only when Pebble holds its effects on stable storage (D2).
-//   - A node whose log ends before what its store has applied does not start (D2).
-//   - A follower that is sent a snapshot is told the index that the sent store holds, and its log
-//     begins right after it (D5).
-//   - A leader confirms itself by the term of a majority, asked after a read has begun (READ-2),
-//     and is ready only in the term whose barrier it has applied.
-//   - A node's log never ends in a later term than the one that the node remembers (D3): nothing is
-//     sent in a term that is over.
-//   - A follower applies only what the leader has sent it, or has checked (APP-2): a request says
-//     that no more is committed than that.
+//   - If a node's log ends before the last entry that its store has applied, the node does not
+//     start (D2).
+//   - A leader that sends a snapshot announces the index of the sent store. The follower's log
+//     starts right after it (D5).
+//   - A leader confirms its leadership by the term of a majority, asked after the read began
+//     (READ-2). It is ready only in the term whose barrier it has applied.
+//   - A node's log never ends in a later term than the stored current term (D3): a node sends
+//     nothing in a past term.
+//   - A follower applies only entries that the leader has sent or checked (APP-2): the commit index
+//     of a request covers no later entry.
 //
-// The owner gives connections of members only; the transport has the heartbeat fast path and
-// pipelines switched off (D4). ADR 14 tells what of hashicorp/raft is not used, and why.
+// The owner passes in connections of members only. The transport disables the heartbeat fast path
+// and pipelines (D4). ADR 14 lists the unused parts of hashicorp/raft, with reasons.
 package raft

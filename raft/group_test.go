@@ -20,9 +20,9 @@ import (
 type group struct {
 	t       *testing.T
 	members []*member
-	// what members say of themselves instead of the truth
+	// false progress of the members, for a test
 	says atomic.Pointer[func(Member) (Progress, error)]
-	// held while a member begins or ends to run: others propose meanwhile
+	// held while a member starts or stops: other goroutines propose meanwhile
 	mu sync.Mutex
 }
 
@@ -73,7 +73,7 @@ func (g *group) newMember(id string, opts Options) *member {
 	return m
 }
 
-// ask is what another member says of itself; one that does not run says nothing.
+// ask returns another member's progress; a stopped member does not answer.
 func (g *group) ask(_ context.Context, m Member) (Progress, error) {
 	if says := g.says.Load(); says != nil {
 		return (*says)(m)
@@ -134,7 +134,7 @@ func (g *group) run(m *member) {
 	g.mu.Unlock()
 }
 
-// halt stops a member; it loses what its store had not synced when power is set.
+// halt stops a member; with power it also loses unsynced data of its store.
 func (g *group) halt(m *member, power bool) {
 	g.t.Helper()
 	for _, other := range g.members {
@@ -201,7 +201,7 @@ func (g *group) follower() *member {
 	return nil
 }
 
-// append appends events to a run, one a proposal, whoever leads.
+// append appends events to a run, one a proposal, at any leader.
 func (g *group) append(run string, first, n int) error {
 	for i := range n {
 		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -242,7 +242,7 @@ func (g *group) leaveBehind(run string, first, n int) {
 	}
 }
 
-// nextTerm starts the leader again, so that somebody has to be elected.
+// nextTerm restarts the leader, which forces an election.
 func (g *group) nextTerm() {
 	g.t.Helper()
 	leader := g.leader()
@@ -271,7 +271,7 @@ func (g *group) settle() {
 	}
 }
 
-// expectEqual stops all members, and wants their stores to be equal, byte for byte, with so many
+// expectEqual stops all members, and checks that their stores are equal, byte for byte, with n
 // events.
 func (g *group) expectEqual(events int) {
 	g.t.Helper()
@@ -338,7 +338,7 @@ func dump(t *testing.T, disk vfs.FS) (rows []byte) {
 	return rows
 }
 
-// newestOf returns what a leader would send now.
+// newestOf returns the snapshot that a leader would send now.
 func newestOf(t *testing.T, m *member) (*hraft.SnapshotMeta, *outgoing) {
 	t.Helper()
 	list, err := m.node.snapshots.List()

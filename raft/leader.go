@@ -7,14 +7,14 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// following is who leads, as far as this node knows.
+// following announces changes of the leader.
 type following struct {
 	sync.Mutex
 	changed chan struct{} // closed when that changes
 }
 
-// LeaderChange returns a channel that is closed when another leads than when it was called, or
-// nobody any more, or when this node begins to take proposals, or ends it.
+// LeaderChange returns a channel that is closed when the leader changes or is lost, or when this
+// node starts or stops taking proposals.
 func (n *Node) LeaderChange() <-chan struct{} {
 	n.following.Lock()
 	defer n.following.Unlock()
@@ -28,7 +28,7 @@ func (n *Node) tellLeader() {
 	n.following.changed = make(chan struct{})
 }
 
-// followLeader tells whoever waits for another leader.
+// followLeader announces leader changes, and logs them.
 func (n *Node) followLeader() {
 	changes := make(chan hraft.Observation, 16)
 	o := hraft.NewObserver(changes, false, func(o *hraft.Observation) bool {
@@ -53,15 +53,15 @@ func (n *Node) followLeader() {
 		case leader == "" && said != "":
 			lost = time.Now()
 		case leader == "" && time.Since(lost) >= leaderlessAfter:
-			n.opts.Logger.Warn("nobody leads: no appends are taken until a majority of the voters is up and elects a leader",
+			n.opts.Logger.Warn("no leader; appends wait for a majority of the voters",
 				"for", time.Since(lost).Round(time.Second), "voters", names(others(n.Members(), "")))
 		}
 		said = leader
 	}
 }
 
-// leaderlessAfter is how long there may be no leader before that is a warning, which then comes
-// again and again.
+// leaderlessAfter is how long the group may lack a leader before the node warns, and the interval
+// between warnings.
 const leaderlessAfter = 10 * time.Second
 
 func names(members []Member) []string {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// breakWrites makes every write to the log's open segments fail, as a disk in trouble does: it puts
-// descriptors that are for reading alone in their places.
+// breakWrites makes every write to the log's open segments fail, as a failing disk does: it
+// replaces their descriptors by read-only ones.
 func breakWrites(t *testing.T, dir string) {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
@@ -46,9 +46,9 @@ func breakWrites(t *testing.T, dir string) {
 	}
 }
 
-// TestLogWriteFailure proves D3 and D10: a failed write of the log stops the node, Fail is told
-// once, the outcome of the proposal is unknown, and nothing is acknowledged later, whatever
-// hashicorp/raft goes on to do.
+// TestLogWriteFailure proves D3 and D10: a failed write of the log stops the node, Fail is called
+// once, and the outcome of the proposal is unknown. Nothing is acknowledged later, whatever
+// hashicorp/raft does.
 func TestLogWriteFailure(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// repeatAfter is how long what the libraries say of one member is not said again: they say it
-	// at every attempt.
+	// repeatAfter is how long a repeated library error about one member is not logged again: the
+	// libraries log it at every attempt.
 	repeatAfter = 30 * time.Second
-	// maxRepeats bounds what is remembered of it.
+	// maxRepeats bounds the number of remembered errors.
 	maxRepeats = 256
 )
 
-// libraryLog hands the libraries' log to ours. Their errors are warnings here: most are that
-// another node is gone, stands for election or leads by now; what stops this node is told through
-// Options.Fail. Each is told once in a while, and none while the node closes. The rest is for
-// debugging: they warn of every election, also of the one that starts a node, and leadership is
-// ours to tell.
+// libraryLog forwards the libraries' logs to slog. A library error becomes a warning: most say that
+// another node is down, stands for election or leads by now. Errors that stop this node go through
+// Options.Fail. The same error is logged once in repeatAfter, and not while the node closes.
+// Everything else is debug output: the libraries warn of every election, also of the one that
+// starts a node.
 type libraryLog struct {
 	log *slog.Logger
 
@@ -34,7 +34,7 @@ type libraryLog struct {
 
 var _ hclog.SinkAdapter = (*libraryLog)(nil)
 
-// logger is what the libraries are given.
+// logger returns the logger for the libraries.
 func (l *libraryLog) logger() hclog.Logger {
 	h := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
 	h.RegisterSink(l)
@@ -57,7 +57,7 @@ func (l *libraryLog) Accept(_ string, level hclog.Level, msg string, args ...any
 	l.log.Log(context.Background(), to, msg, args...)
 }
 
-// news says whether something was not said lately. What it is about is the first of its values.
+// news reports whether an error was not logged lately. The first value of args names its subject.
 func (l *libraryLog) news(msg string, args []any) bool {
 	key := msg
 	if len(args) > 1 {

@@ -1,17 +1,19 @@
 package raft
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/raft/internal/wal"
 )
 
-// TestSnapshotsLost shows that a log whose begin was dropped is refused, with an error that tells
-// what to do, when the snapshots that say so are gone or are older ones (D2): hashicorp/raft would
-// panic.
+// TestSnapshotsLost shows that a truncated log is refused, with an error and its remedy, if its
+// snapshot records are missing or old (D2): hashicorp/raft would panic.
 func TestSnapshotsLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, b *bed){
 		"all":  func(t *testing.T, b *bed) { remove(t, b.dir+"/snapshots") },
@@ -56,7 +58,7 @@ func removeLastSnapshot(t *testing.T, b *bed) {
 	}
 }
 
-// TestLogMetaLost proves D2: a log whose segments nobody tells of is refused, and stays.
+// TestLogMetaLost proves D2: a log without metadata is refused, and its segments stay.
 func TestLogMetaLost(t *testing.T) {
 	b := newBed(t)
 	b.start().fill("run", 0, 10)
@@ -74,22 +76,26 @@ func TestLogMetaLost(t *testing.T) {
 	b.start().expect("run", 10)
 }
 
-// TestVoteLost proves D2 for the term and the vote: a node that forgot them does not vote again in
-// a term of its log.
+// TestVoteLost proves D2 for the term and the vote: a node that lost them does not vote again in a
+// term of its log.
 func TestVoteLost(t *testing.T) {
 	for name, lose := range map[string]func(path string) error{
 		"removed": os.Remove,
 		"emptied": func(path string) error { return os.Truncate(path, 0) },
 		"of an earlier term": func(path string) error {
-			early := vote{term: 1}
-			return replaceSummed(vfs.Default, filepath.Dir(path), filepath.Base(path), early.bytes())
+			early := t.TempDir()
+			s, err := wal.OpenStable(vfs.Default, early, func(err error) { t.Error(err) })
+			if err == nil {
+				err = s.SetTerm(1)
+			}
+			return errors.Join(err, os.Rename(filepath.Join(early, wal.VoteFile), path))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t).start()
 			b.fill("run", 0, 3)
 			b.stop()
-			if err := lose(filepath.Join(b.dir, voteFile)); err != nil {
+			if err := lose(filepath.Join(b.dir, wal.VoteFile)); err != nil {
 				t.Fatal(err)
 			}
 			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "restore") {

@@ -12,28 +12,28 @@ import (
 )
 
 var (
-	// ErrLastVoter means that without the member nobody would be left who may vote.
+	// ErrLastVoter means that the member is the last voter of the group.
 	ErrLastVoter = errors.New("raft: the last voter cannot be removed")
-	// ErrNotMember means that the group does not know the member.
+	// ErrNotMember means that the node is not a member of the group.
 	ErrNotMember = errors.New("raft: no such member")
 
-	errNobody = errors.New("raft: nobody answers")
+	errNobody = errors.New("raft: no member answers")
 )
 
 // Member is one node of the group.
 type Member struct {
 	ID      string
 	Address string
-	// Voter says that the member counts for a majority.
+	// Voter: the member counts for a majority.
 	Voter bool
 }
 
-// Progress is how far a member is, as it says itself.
+// Progress is a member's own report of its log position.
 type Progress struct {
 	Term uint64 // that it is in
 	// The end of its log.
 	LastIndex, LastTerm uint64
-	// LastContact is how long ago it heard from the leader; negative: never.
+	// LastContact is the time since the last message of the leader; negative: none so far.
 	LastContact time.Duration
 }
 
@@ -41,17 +41,17 @@ type Progress struct {
 type Status struct {
 	Progress
 	Leading bool
-	// Leader, as far as the node knows; empty: nobody.
+	// Leader that the node follows; empty: none.
 	LeaderID, LeaderAddress string
 	// FirstIndex of the log; 0: it is empty.
 	FirstIndex  uint64
 	CommitIndex uint64
-	// AppliedIndex is how far the log is worked off, Raft's own entries included, which are none of
-	// the store's. What is being applied at this moment may count.
+	// AppliedIndex is the last applied entry, Raft's own entries included: the store never gets
+	// these. An entry that is just being applied may count.
 	AppliedIndex uint64
 }
 
-// Status returns how the node stands now. The fields are read one after the other.
+// Status returns the current status of the node. It reads the fields one by one, not atomically.
 func (n *Node) Status() Status {
 	stats := n.raft.Stats()
 	s := Status{Leading: n.Leading(), CommitIndex: n.raft.CommitIndex(), Progress: n.progress(stats)}
@@ -59,7 +59,7 @@ func (n *Node) Status() Status {
 		s.AppliedIndex = max(s.AppliedIndex, n.raft.AppliedIndex())
 	}
 	s.LeaderAddress, s.LeaderID = n.Leader()
-	s.FirstIndex, _ = n.logs.FirstIndex() // fails only where writing does, which stops the node
+	s.FirstIndex, _ = n.logs.FirstIndex() // fails only if writes fail, and these stop the node
 	return s
 }
 
@@ -80,20 +80,20 @@ func (n *Node) progress(stats map[string]string) Progress {
 // Term returns the term that the node is in.
 func (n *Node) Term() uint64 { return n.raft.CurrentTerm() }
 
-// Leader returns who leads, as far as this node knows; empty: nobody.
+// Leader returns the leader that this node follows; empty: none.
 func (n *Node) Leader() (address, id string) {
 	a, i := n.raft.LeaderWithID()
 	return string(a), string(i)
 }
 
-// Members returns who belongs to the group, as far as this node knows.
+// Members returns the latest membership that this node has in its log.
 func (n *Node) Members() []Member {
 	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
 }
 
-// CommittedMembers returns who belongs to the group; as voters those of whom that is committed, as
-// far as this node knows. Members may know of one that only the leader knows, and that is lost with
-// it.
+// CommittedMembers returns the members. Voter is set only if that is committed, according to this
+// node's store. The log of Members may contain a change that only the leader has, and that is lost
+// with it.
 func (n *Node) CommittedMembers() ([]Member, error) {
 	members := n.Members()
 	applied, err := n.opts.Store.Membership()
@@ -129,8 +129,7 @@ func EncodeMembers(members []Member) []byte {
 	return hraft.EncodeConfiguration(c)
 }
 
-// Self returns what the group knows of this node; false: it is no member, as far as this node
-// knows.
+// Self returns this node's entry in the membership, and whether it is a member.
 func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }
 
 func find(members []Member, id string) (Member, bool) {
@@ -141,22 +140,22 @@ func find(members []Member, id string) (Member, bool) {
 	return members[i], true
 }
 
-// takeTurn waits until nobody else changes the members; then giveTurn must follow. Who waited in
-// vain has changed nothing.
+// takeTurn waits until no other change of the members is in progress. After nil, the caller must
+// call giveTurn. After an error, nothing has changed.
 func (n *Node) takeTurn(ctx context.Context) error {
 	select {
 	case n.changing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("raft: another change of the members is under way: %w", ctx.Err())
+		return fmt.Errorf("raft: another membership change is in progress: %w", ctx.Err())
 	}
 }
 
 func (n *Node) giveTurn() { <-n.changing }
 
-// Add makes a node a member that follows the log and does not vote yet; Autopilot makes it a voter.
-// Of a member it notes the address. may judges the members as they are, and its error is returned;
-// nil judges nothing. Errors: ErrNotLeader, or ErrUnknown.
+// Add makes a node a non-voter that follows the log; autopilot promotes it. For a member, Add
+// updates the address. may judges the current members, and Add returns its error; nil accepts all.
+// Errors: ErrNotLeader, ErrUnknown.
 func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) error) error {
 	if err := n.takeTurn(ctx); err != nil {
 		return err
@@ -207,7 +206,7 @@ func others(members []Member, id string) []Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Voter || m.ID == id })
 }
 
-// changeTimeout bounds a change of the members whose caller sets no bound.
+// changeTimeout bounds a change of the members if the caller's context has no deadline.
 const changeTimeout = 10 * time.Second
 
 func deadline(ctx context.Context) time.Time {
@@ -217,8 +216,8 @@ func deadline(ctx context.Context) time.Time {
 	return time.Now().Add(changeTimeout)
 }
 
-// change waits for a change of the members, no longer than the context and the node last:
-// hashicorp/raft forgets futures when it shuts down.
+// change waits for a change of the members until the context ends or the node closes:
+// hashicorp/raft drops futures at shutdown.
 func (n *Node) change(ctx context.Context, f hraft.IndexFuture) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -237,6 +236,6 @@ func (n *Node) change(ctx context.Context, f hraft.IndexFuture) error {
 	case <-n.stop:
 		return fmt.Errorf("%w: the node was closed", ErrUnknown)
 	case <-ctx.Done():
-		return fmt.Errorf("%w: no majority has taken the change yet: %w", ErrUnknown, context.Cause(ctx))
+		return fmt.Errorf("%w: no majority has stored the change: %w", ErrUnknown, context.Cause(ctx))
 	}
 }

@@ -16,8 +16,8 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestTransferAPP2: the leadership goes from node to node under load; every append is stored once,
-// and no node's log is another than the others'.
+// TestTransferAPP2: the leadership moves from node to node under load. Every append is stored once,
+// and all nodes have the same log.
 func TestTransferAPP2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	const events = 300
@@ -49,8 +49,8 @@ func TestTransferAPP2(t *testing.T) {
 	g.expectEqual(events)
 }
 
-// TestTransferFails: a voter that does not answer, or has not the whole log, is not handed the
-// leadership, and the leader goes on.
+// TestTransferFails: a voter that does not answer, or lacks entries, does not become the leader,
+// and the old leader continues.
 func TestTransferFails(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
@@ -81,8 +81,8 @@ func TestTransferFails(t *testing.T) {
 	g.expectEqual(9)
 }
 
-// TestDeposedInTransfer: a leader that is deposed while it hands over to a voter that lags proposes
-// again when it leads again. hashicorp/raft's own transfer would refuse every proposal for ever.
+// TestDeposedInTransfer: a leader that is deposed during a transfer to a lagging voter proposes
+// again when it leads again. hashicorp/raft's own transfer would refuse every later proposal.
 func TestDeposedInTransfer(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
@@ -134,8 +134,8 @@ func TestDeposedInTransfer(t *testing.T) {
 	g.expectEqual(9)
 }
 
-// TestConfirmTermREAD2: a leader may answer linearizable reads only after a majority said, when
-// asked, that it is in the leader's own term.
+// TestConfirmTermREAD2: a leader may answer linearizable reads only after a majority has confirmed,
+// during the read, that it is in the leader's term.
 func TestConfirmTermREAD2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 1)
@@ -159,7 +159,7 @@ func TestConfirmTermREAD2(t *testing.T) {
 		{[2]any{down, down}, false},
 		{[2]any{now + 1, now + 1}, false},
 		{[2]any{now + 1, down}, false},
-		// it has not heard of the leader yet, and may vote for another
+		// it has no leader yet, and may vote for another node
 		{[2]any{now - 1, now - 1}, false},
 	} {
 		says := func(m Member) (Progress, error) {
@@ -176,13 +176,12 @@ func TestConfirmTermREAD2(t *testing.T) {
 	}
 }
 
-// TestConfirmAfterDepositionREAD2: a leader that was deposed and has not heard of it does not
-// confirm itself.
+// TestConfirmAfterDepositionREAD2: a deposed leader that has not noticed does not confirm itself.
 func TestConfirmAfterDepositionREAD2(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 3)
 	old := g.leader()
-	// It cannot be reached, and reaches nobody, but with what nodes ask each other.
+	// It is cut off, except for the questions between nodes.
 	for _, m := range g.members {
 		if m != old {
 			m.trans.Disconnect(old.trans.LocalAddr())
@@ -203,8 +202,8 @@ func TestConfirmAfterDepositionREAD2(t *testing.T) {
 	}
 }
 
-// TestMembersChange: a node follows the log from when it is added, votes once it has kept up, is
-// known under its new address, and is removed; the last voter is not.
+// TestMembersChange: a node follows the log once it is added, votes once it has kept up, changes
+// its address, and is removed; the last voter is not removed.
 func TestMembersChange(t *testing.T) {
 	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, Every: 20 * time.Millisecond}}
 	g := newGroup(t, 1, o)
@@ -248,15 +247,15 @@ func TestMembersChange(t *testing.T) {
 	g.fill("run", 10, 5)
 }
 
-// TestDeadMemberIsReplaced: a member that does not answer is removed when another has taken its
-// place, and not before.
+// TestDeadMemberIsReplaced: a member that does not answer is removed after another has replaced it,
+// and not before.
 func TestDeadMemberIsReplaced(t *testing.T) {
 	o := Options{Autopilot: AutopilotOptions{StableAfter: 50 * time.Millisecond, DeadAfter: 300 * time.Millisecond, Every: 20 * time.Millisecond}}
 	g := newGroup(t, 3, o)
 	g.fill("run", 0, 5)
 	dead := g.follower()
 	g.halt(dead, false)
-	time.Sleep(2 * o.Autopilot.DeadAfter) // nothing can be waited for here: it must stay
+	time.Sleep(2 * o.Autopilot.DeadAfter) // there is no event to wait for: the member must stay
 	if _, known := find(g.leader().node.Members(), string(dead.id)); !known {
 		t.Fatal("the dead member was removed with nobody in its place")
 	}
@@ -278,7 +277,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	t.Errorf("the members are still %v", fmt.Sprint(members))
 }
 
-// TestCommittedMembers: a voter that only its leader knows is none yet.
+// TestCommittedMembers: a voter in the leader's log only does not count yet.
 func TestCommittedMembers(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3, Options{})
@@ -288,7 +287,7 @@ func TestCommittedMembers(t *testing.T) {
 			g.halt(m, false)
 		}
 	}
-	_ = l.node.raft.AddVoter("new", "new", 0, 0).Error() // nobody is there to agree
+	_ = l.node.raft.AddVoter("new", "new", 0, 0).Error() // no other node is there to agree
 	committed, err := l.node.CommittedMembers()
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +296,7 @@ func TestCommittedMembers(t *testing.T) {
 	if known, _ := find(committed, "new"); !newest.Voter || known.Voter || len(others(committed, "")) != 3 {
 		t.Errorf("the leader knows of %v; committed are %v", l.node.Members(), committed)
 	}
-	// After a loss of power, and without the others, it says the same.
+	// After a power loss, and without the others, the answer is the same.
 	g.halt(l, true)
 	l.open()
 	g.run(l)

@@ -15,7 +15,7 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	// 50 µs to 3.2 s: from a fast fsync to a disk in trouble.
+	// 50 µs to 3.2 s: from a fast fsync to a failing disk.
 	buckets := prometheus.ExponentialBuckets(50e-6, 2, 17)
 	m := &metrics{
 		logWrite: prometheus.NewHistogram(prometheus.HistogramOpts{

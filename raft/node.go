@@ -11,12 +11,12 @@ import (
 	"time"
 
 	hraft "github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/segment"
+
+	"runlog/raft/internal/wal"
 )
 
 var (
-	// ErrNotLeader means that this node does not lead now. What was proposed was not stored.
+	// ErrNotLeader means that this node does not lead. The proposal was not stored.
 	ErrNotLeader = errors.New("raft: this node is not the leader")
 	// ErrUnknown means that a proposal may or may not have been stored: leadership or the node was
 	// lost after it was proposed (D4i).
@@ -24,7 +24,7 @@ var (
 	// ErrTooLarge means that an entry has more bytes than the log can read back. It was not stored.
 	ErrTooLarge = errors.New("raft: entry too large")
 	// ErrLogTooShort means that the log lacks entries that were once committed.
-	ErrLogTooShort = errors.New("raft: log is too short")
+	ErrLogTooShort = wal.ErrTooShort
 	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it
 	// must have lost acknowledged entries.
 	ErrLogBehindStore = errors.New("raft: log is behind the store")
@@ -36,8 +36,8 @@ const (
 	closeTimeout = 3 * time.Second
 	// maxHold bounds the log that is kept for a follower, in multiples of TruncateBytes.
 	maxHold = 8
-	// markEvery is how far the commit mark may trail the log, and how often the log's size is
-	// looked at.
+	// markEvery bounds the lag of the commit mark behind the log. It is also the interval between
+	// checks of the log's size.
 	markEvery = time.Second
 	// barrierRetry is how long a new leader waits between barriers.
 	barrierRetry = 10 * time.Millisecond
@@ -50,15 +50,13 @@ const (
 
 // Node is one member of the Raft group.
 type Node struct {
-	opts  Options
-	raft  *hraft.Raft
-	wal   *wal.WAL
-	files *segmentFiles
+	opts Options
+	raft *hraft.Raft
 
 	snapshots *snapshotStore
-	logs      *logStore
-	stable    *stableStore
-	mark      *commitMark // housekeep's, once the node runs
+	logs      *wal.Log
+	stable    *wal.Stable
+	mark      *wal.Mark // housekeep's, once the node runs
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -68,7 +66,7 @@ type Node struct {
 	pilot     *pilot
 	following following
 	library   *libraryLog
-	// changing has room for one, who holds it from looking at the members until a change of them is
+	// changing is a mutex with room for one: held from reading the members until their change is
 	// made.
 	changing chan struct{}
 
@@ -81,13 +79,13 @@ type Node struct {
 	}
 	failed atomic.Bool
 
-	// flight counts the proposals whose answer somebody waits for.
+	// flight counts the proposals without an answer.
 	flight struct {
 		sync.Mutex
 		closing bool
-		held    bool // while the leadership is handed over
+		held    bool // while a leadership transfer is in progress
 		count   int
-		changed chan struct{} // has room for one: count went down
+		changed chan struct{} // has room for one: count decreased
 	}
 
 	answers  answers
@@ -98,8 +96,8 @@ type Node struct {
 	done sync.WaitGroup
 }
 
-// Start opens the log and joins the group, which it makes where there is none and it is told the
-// founders.
+// Start opens the log and joins the group. If the group does not exist and Options.Founders are
+// set, it creates the group.
 func Start(opts Options) (*Node, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -127,7 +125,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.term.Load)
+	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -148,31 +146,21 @@ func (n *Node) open() error {
 		return fmt.Errorf("raft: %w", err)
 	}
 	var err error
-	if n.mark, err = openMark(disk, n.opts.Dir); err != nil {
+	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); err != nil {
 		return err
 	}
-	if n.stable, err = openStable(disk, n.opts.Dir, n.fail); err != nil {
+	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
 		return err
 	}
-	if err := finishRotation(walFiles{disk}, dir, n.mark.index); err != nil {
-		return err
-	}
-	if n.files, err = openSegmentFiles(disk, dir, int64(n.opts.SegmentBytes), n.opts.Logger); err != nil {
-		return err
-	}
-	n.wal, err = wal.Open(dir, wal.WithSegmentSize(n.opts.SegmentBytes), wal.WithLogger(n.library.logger()),
-		wal.WithSegmentFiler(segment.NewFiler(dir, n.files)), wal.WithMetaStore(&logMeta{disk: disk, dir: dir}))
+	n.logs, err = wal.Open(wal.Options{
+		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
+		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
+	})
 	if err != nil {
-		return fmt.Errorf("raft: open log in %s: %w", dir, err)
-	}
-	n.logs = &logStore{
-		wal: n.wal, writes: make(chan struct{}, 1), opened: time.Now(), cache: entryCache{limit: n.opts.CacheBytes},
-		applied: func() uint64 { return n.opts.Store.Applied().Index }, metrics: n.metrics, fail: n.fail,
+		return err
 	}
 	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable}
-	if err := n.logs.countBytes(n.files.walFiles, dir); err != nil {
-		return err
-	}
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}
@@ -198,7 +186,7 @@ func (n *Node) run(trans hraft.Transport) error {
 	return nil
 }
 
-// newRaft starts hashicorp/raft, which panics where it cannot read an entry of the log, or write a
+// newRaft starts hashicorp/raft, which panics if it cannot read an entry of the log or write a
 // term.
 func (n *Node) newRaft(fsm *stateMachine, leading chan<- bool, trans hraft.Transport) (r *hraft.Raft, err error) {
 	defer func() {
@@ -224,7 +212,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.NotifyCh = leading
 	conf.Logger = n.library.logger()
 	conf.NoSnapshotRestoreOnStart = true
-	conf.ShutdownOnRemove = false // the owner decides what a node does that was removed
+	conf.ShutdownOnRemove = false // the owner decides what a removed node does
 	conf.TrailingLogs = n.opts.TrailingEntries
 	// Entries are no measure of a log; housekeep counts bytes instead (D4h).
 	conf.SnapshotThreshold = math.MaxUint64
@@ -258,15 +246,15 @@ func (n *Node) followLeadership(leading <-chan bool) {
 	}
 }
 
-// takeOver applies everything of earlier terms, and tells the term in which this node leads, and
-// whether it could.
+// takeOver applies all entries of earlier terms. It returns the term in which this node leads, and
+// whether it succeeded.
 func (n *Node) takeOver() (term uint64, ok bool) {
 	term = n.raft.CurrentTerm()
 	if err := n.barrier(); err != nil {
 		n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
 		return 0, false
 	}
-	// The barrier may have been one of a later leadership, which is told next.
+	// The barrier may belong to a later leadership; the next notification announces that one.
 	return term, n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
 }
 
@@ -275,8 +263,8 @@ func (n *Node) barrier() error {
 	return n.await(func() error { return n.raft.Barrier(0).Error() })
 }
 
-// await waits for what hashicorp/raft was asked for, no longer than the node lasts: it forgets what
-// waits in its queues when it shuts down.
+// await waits for an answer of hashicorp/raft until the node closes: the library drops its queues
+// at shutdown.
 func (n *Node) await(ask func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- ask() }()
@@ -306,15 +294,15 @@ func (n *Node) setLeading(now bool, term uint64) {
 	n.opts.Logger.Info("leadership", "leading", now, "term", term)
 }
 
-// Leading says whether this node can take proposals: it leads, and has applied everything of
+// Leading reports whether this node takes proposals: it leads, and has applied all entries of
 // earlier terms.
 func (n *Node) Leading() bool {
 	_, leading := n.leadership()
 	return leading
 }
 
-// leadership returns the term in which this node leads, if it does. What was made ready may have
-// ended since, and another leadership of this node's begun.
+// leadership returns the term in which this node leads, if it does. The leadership that became
+// ready may have ended since, and this node may have been elected again.
 func (n *Node) leadership() (term uint64, leading bool) {
 	n.ready.Lock()
 	term, leading = n.ready.term, n.ready.leading
@@ -358,21 +346,21 @@ func (n *Node) housekeep() {
 		case <-tick.C:
 		}
 		n.advanceMark()
-		written := n.logs.written.Load()
+		written := n.logs.Written()
 		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
 			continue
 		}
 		if err := n.Truncate(); err != nil {
-			n.opts.Logger.Warn("log not truncated, trying again", "err", err)
+			n.opts.Logger.Warn("cannot truncate log; retrying", "err", err)
 			continue
 		}
 		base = written
 	}
 }
 
-// holdLog says whether the log is kept for a follower that is being sent a snapshot, and for as
-// many bytes after that, which it needs to go on from there: else it would be sent another, and so
-// on. It is not kept without bound (D12).
+// holdLog reports whether the log must be kept for a follower that receives a snapshot, and for
+// TruncateBytes after that. The follower continues with these entries; without them it would need
+// another snapshot. The log is not kept without bound (D12).
 func (n *Node) holdLog(grown uint64) bool {
 	if n.snapshots.streams.Load() > 0 {
 		n.heldUntil = grown + n.opts.TruncateBytes
@@ -384,18 +372,18 @@ func (n *Node) holdLog(grown uint64) bool {
 	return true
 }
 
-// advanceMark moves the mark to what is applied, which is committed.
+// advanceMark moves the mark to the applied index. Applied entries are committed.
 func (n *Node) advanceMark() {
 	if n.failed.Load() {
 		return
 	}
-	if err := n.mark.advance(n.opts.Store.Applied().Index); err != nil {
+	if err := n.mark.Advance(n.opts.Store.Applied().Index); err != nil {
 		n.fail(err)
 	}
 }
 
-// HoldLog keeps the log from being truncated for a node that is given the store's state outside of
-// Raft, from a call with true to one with false, and for a while after that (D5).
+// HoldLog keeps the log for a node that receives the store's state outside of Raft: from a call
+// with true to a call with false, and a while longer (D5).
 func (n *Node) HoldLog(on bool) {
 	if on {
 		n.snapshots.streams.Add(1)
@@ -408,7 +396,7 @@ func (n *Node) HoldLog(on bool) {
 // TrailingEntries and TrailingBytes.
 func (n *Node) Truncate() error {
 	conf := n.raft.ReloadableConfig()
-	conf.TrailingLogs = max(n.opts.TrailingEntries, n.logs.holding(n.opts.TrailingBytes))
+	conf.TrailingLogs = max(n.opts.TrailingEntries, n.logs.Holding(n.opts.TrailingBytes))
 	if err := n.raft.ReloadConfig(conf); err != nil {
 		return fmt.Errorf("raft: truncate: %w", err)
 	}
@@ -422,7 +410,7 @@ func (n *Node) Truncate() error {
 	return nil
 }
 
-// fail stops the node from answering and tells the owner, once.
+// fail stops the node from answering, and calls Options.Fail once.
 func (n *Node) fail(err error) {
 	if n.failed.CompareAndSwap(false, true) {
 		n.opts.Fail(err)
@@ -437,7 +425,7 @@ func (n *Node) Close() error {
 	n.flight.Unlock()
 	n.library.hush()
 	n.awaitProposals()
-	// What is being sent to a member that takes nothing would hold up the shutdown.
+	// A send to a member that does not read would delay the shutdown.
 	err := n.trans.(hraft.WithClose).Close()
 	err = errors.Join(err, n.raft.Shutdown().Error())
 	close(n.stop)
@@ -448,7 +436,7 @@ func (n *Node) Close() error {
 }
 
 // awaitProposals returns when all proposals have their answer, or after closeTimeout:
-// hashicorp/raft forgets what waits in its queues when it shuts down.
+// hashicorp/raft drops its queues at shutdown.
 func (n *Node) awaitProposals() {
 	deadline := time.After(closeTimeout)
 	for {
@@ -461,13 +449,13 @@ func (n *Node) awaitProposals() {
 		select {
 		case <-changed:
 		case <-deadline:
-			n.opts.Logger.Warn("closing with proposals that have no answer", "count", count)
+			n.opts.Logger.Warn("closing with unanswered proposals", "count", count)
 			return
 		}
 	}
 }
 
-// endSettling joins settle, which a future that hashicorp/raft forgot would hold for ever.
+// endSettling joins settle. A future that hashicorp/raft dropped would block it.
 func (n *Node) endSettling() {
 	n.flight.Lock()
 	left := n.flight.count
@@ -489,13 +477,10 @@ func (n *Node) closeFiles() error {
 		err = nil // the transport has closed the listener
 	}
 	if n.mark != nil {
-		err = errors.Join(err, n.mark.close())
+		err = errors.Join(err, n.mark.Close())
 	}
-	if n.wal != nil {
-		err = errors.Join(err, n.wal.Close())
-	}
-	if n.files != nil {
-		n.files.close()
+	if n.logs != nil {
+		err = errors.Join(err, n.logs.Close())
 	}
 	return err
 }

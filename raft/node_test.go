@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestOptions shows that Validate reports every fault, and that a node that does not start leaves
-// its listener and its registry as a stopped one does.
+// TestOptions shows that Validate reports every fault, and that a failed start releases the
+// listener and the registry.
 func TestOptions(t *testing.T) {
 	_, err := Start(Options{})
 	for _, field := range []string{"Dir", "NodeID", "Listener", "Store", "Fail"} {
@@ -26,7 +26,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRestart proves APP-2 and IDM-6 over planned restarts: what was acknowledged is there, and a
+// TestRestart proves APP-2 and IDM-6 over planned restarts: acknowledged events are there, and a
 // retry gets the same answer.
 func TestRestart(t *testing.T) {
 	b := newBed(t).start()
@@ -52,7 +52,7 @@ func TestRestartOnFiles(t *testing.T) {
 	b.start().expect("run", 5)
 }
 
-// TestCrash proves APP-2 and D2: the log alone brings back what the store lost with its memory.
+// TestCrash proves APP-2 and D2: the log alone restores the store's unflushed data.
 func TestCrash(t *testing.T) {
 	b := newBed(t).start()
 	n := 0
@@ -66,7 +66,7 @@ func TestCrash(t *testing.T) {
 	if err := b.tryStart(); err != nil {
 		t.Fatal(err)
 	}
-	// The store is behind until the node leads, and never after.
+	// The store lags until the node leads, and never after.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := b.node.WaitLeading(ctx); err != nil {
@@ -77,8 +77,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestTruncate proves D2: the log drops what the store holds on stable storage, and a crash right
-// after loses nothing.
+// TestTruncate proves D2: the log drops entries that the store holds on stable storage, and a crash
+// right after loses nothing.
 func TestTruncate(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -133,15 +133,15 @@ func TestTruncateNeedsFlush(t *testing.T) {
 	broken.Store(false)
 	<-truncated
 	b.stop()
-	// What a loss of power at that moment would have left, with the log as it was then, is covered
-	// by TestCrash; here the log was truncated since, and the old store must be refused.
+	// TestCrash covers a power loss at that moment. Here the log was truncated since, so the old
+	// store must be refused.
 	b.disk = kept
 	if err := b.tryStart(); err == nil {
 		t.Error("a store that lacks what the log dropped was accepted")
 	}
 }
 
-// TestTruncateByBytes proves D4h: the log is truncated by its bytes, without anybody asking.
+// TestTruncateByBytes proves D4h: the log is truncated by size, without a request.
 func TestTruncateByBytes(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries, b.opts.TruncateBytes = 1, 1000
@@ -205,8 +205,8 @@ func replaceLog(t *testing.T, b *bed) {
 	}
 }
 
-// TestStoreLost proves D2: a store that was emptied is rebuilt while the log has everything, and
-// refused once the log has dropped what the store must hold.
+// TestStoreLost proves D2: an emptied store is rebuilt while the log is complete, and refused after
+// the log was truncated.
 func TestStoreLost(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -237,8 +237,8 @@ func TestStoreLost(t *testing.T) {
 	b.start().expect("run", 10)
 }
 
-// TestStoreSetBack proves D2: a store put back from before the log dropped entries is refused; one
-// from before that is behind the log's begin by nothing is replayed.
+// TestStoreSetBack proves D2: a store from before a truncation is refused; an old store that
+// reaches the log's first entry is replayed.
 func TestStoreSetBack(t *testing.T) {
 	b := newBed(t)
 	b.opts.TrailingEntries = 1
@@ -288,8 +288,8 @@ func TestStartFailureCleansUp(t *testing.T) {
 	b.start().expect("run", 3)
 }
 
-// TestApplyFailure proves D10: an entry that cannot be applied stops the node, Fail is told once,
-// and nothing is acknowledged from then on, neither what came with it nor what comes later.
+// TestApplyFailure proves D10: an entry that cannot be applied stops the node, Fail is called once,
+// and nothing is acknowledged from then on, neither entries of the same batch nor later ones.
 func TestApplyFailure(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)
@@ -331,8 +331,7 @@ func TestApplyFailure(t *testing.T) {
 	}
 }
 
-// TestWaitLeadingStopped shows that who waits for a leader does not take a node that stopped itself
-// for one (D10).
+// TestWaitLeadingStopped shows that a stopped node does not count as the leader (D10).
 func TestWaitLeadingStopped(t *testing.T) {
 	b := newBed(t).start()
 	b.node.fail(errors.New("the disk is gone"))
@@ -363,8 +362,8 @@ func TestConfirmLeader(t *testing.T) {
 	}
 }
 
-// TestCloseAnswers proves D13: when a node closes, every proposal that is under way is answered,
-// stored or not, and Close returns at once. hashicorp/raft alone forgets what waits in its queues.
+// TestCloseAnswers proves D13: when a node closes, every proposal in flight gets an answer, stored
+// or not, and Close returns at once. hashicorp/raft alone drops its queues.
 func TestCloseAnswers(t *testing.T) {
 	for range 10 {
 		b := newBed(t).start()

@@ -15,41 +15,40 @@ import (
 
 // Options of a node.
 type Options struct {
-	// Dir holds the log and the snapshots' metadata, and nothing else. Required.
+	// Dir holds the log and the snapshots' metadata only. Required.
 	Dir string
 	// FS holds Dir. Default: the operating system's.
 	FS vfs.FS
-	// NodeID names this node in its cluster for ever. Required.
+	// NodeID is this node's permanent name in its cluster. Required.
 	NodeID string
-	// Listener gives the connections of other members, and of nobody else: hashicorp/raft believes
-	// whoever is at the other end. Required; the node closes it.
+	// Listener accepts connections of members only: hashicorp/raft trusts its peers. Required; the
+	// node closes it.
 	Listener net.Listener
 	// Dial connects to the member at an address. Default: TCP.
 	Dial func(address string, timeout time.Duration) (net.Conn, error)
 	// Advertise is the address at which the other members reach this node. Default: the listener's.
 	Advertise string
-	// Founders make a group where this node belongs to none, as its voters. Empty: the node waits
-	// for the leader of a group that it was made a member of. Exactly one of the founders of a
-	// group may be given them.
+	// Founders are the voters of a new group. They are used only if this node belongs to no group.
+	// Empty: the node waits for a leader that has added it. Only one founder may set them.
 	Founders []Member
-	// AskTerm asks another member for the term that it is in, for linearizable reads (READ-2).
-	// Default: nobody answers, which suits one voter.
+	// AskTerm asks another member for its current term, for linearizable reads (READ-2). Default:
+	// no member answers, which suits a single voter.
 	AskTerm func(context.Context, Member) (uint64, error)
-	// Ask asks another member how far it is. Default: nobody answers.
+	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
-	// Autopilot looks after the members while this node leads.
+	// Autopilot configures how the leader changes the members.
 	Autopilot AutopilotOptions
-	// Store is where committed entries are applied. Required; the caller closes it after the node.
+	// Store applies committed entries. Required; the caller closes it after the node.
 	Store *storage.Store
-	// Fail is told why the node had to stop itself (D10). It should end the process; if it returns,
-	// the node answers nothing more. Required.
+	// Fail is called with the reason when the node stops itself (D10). It should end the process.
+	// If it returns, the node answers no further call. Required.
 	Fail func(error)
 	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a
 	// leader for a majority before it steps down. Default: 1 s. An only voter does not wait.
 	ElectionTimeout time.Duration
-	// CommitTimeout is how long followers may learn later than the leader what is committed: so
-	// long may a read that is linearizable wait on a follower when nothing else is being written.
-	// So often the leader calls on every follower. Default: 10 ms.
+	// CommitTimeout is the interval of the leader's messages to followers, and so the maximal delay
+	// of a commit on an idle follower. A linearizable read on a follower may wait for that long.
+	// Default: 10 ms.
 	CommitTimeout time.Duration
 	// SegmentBytes is the size of a file of the log. Default: 64 MiB.
 	SegmentBytes int
@@ -61,16 +60,16 @@ type Options struct {
 	TruncateBytes uint64
 	// TrailingEntries stay in the log after it was truncated, at least. Default: 64.
 	TrailingEntries uint64
-	// TrailingBytes stay in the log after it was truncated, about, so that a member that was away
-	// for a while need not be sent all there is. Default: 128 MiB.
+	// TrailingBytes stay in the log after truncation, approximately: a member that was away for a
+	// while then needs no snapshot. Default: 128 MiB.
 	TrailingBytes uint64
 	// Logger. Default: discards.
 	Logger *slog.Logger
-	// Registerer of metrics. Default: a registry that nobody reads.
+	// Registerer of metrics. Default: a private registry.
 	Registerer prometheus.Registerer
 }
 
-// EnsureDefaults fills in what is left out.
+// EnsureDefaults sets the defaults of unset fields.
 func (o *Options) EnsureDefaults() {
 	if o.FS == nil {
 		o.FS = vfs.Default

@@ -18,7 +18,7 @@ func votersIn(voters []hraft.ServerID, others ...hraft.ServerID) (c hraft.Config
 	return c
 }
 
-// knowsOf returns a node whose log has a configuration, and others that followed it.
+// knowsOf returns a node whose log has a configuration, and later ones.
 func knowsOf(t *testing.T, id string, first hraft.Configuration, later ...hraft.Configuration) *plainNode {
 	t.Helper()
 	n := newPlainNode(t, id, first, 50*time.Millisecond)
@@ -30,8 +30,7 @@ func knowsOf(t *testing.T, id string, first hraft.Configuration, later ...hraft.
 	return n
 }
 
-// expectLeader starts nodes that reach each other, and wants one of them to be elected and to
-// commit.
+// expectLeader starts nodes that reach each other, and checks that one is elected and commits.
 func expectLeader(t *testing.T, nodes ...*plainNode) {
 	t.Helper()
 	var rafts []*hraft.Raft
@@ -53,9 +52,10 @@ func expectLeader(t *testing.T, nodes ...*plainNode) {
 	t.Fatalf("%d nodes, which are a majority, elect nobody", len(nodes))
 }
 
-// TestPromotedIsElected: a leader is lost for good right after it has made another node a voter.
-// That one knows, and makes a majority with the leader, so that it is committed; the third does not
-// know yet. The two that are left are a majority of three, and must go on (D4).
+// TestPromotedIsElected: a leader is lost permanently right after it has promoted a node. The
+// promoted node has the change and makes a majority with the leader, so it is committed; the third
+// node does not have it yet. The two remaining nodes are a majority of three, and must continue
+// (D4).
 func TestPromotedIsElected(t *testing.T) {
 	t.Parallel()
 	before := votersIn([]hraft.ServerID{"lost", "behind"}, "promoted")
@@ -63,9 +63,9 @@ func TestPromotedIsElected(t *testing.T) {
 	expectLeader(t, knowsOf(t, "behind", before), knowsOf(t, "promoted", before, after))
 }
 
-// TestPromotedWithoutKnowing: of two that were made voters at once, the first does not know it of
-// itself, and two of the three others are lost. Whom the second asks for a vote has to give it,
-// though it is none to give by what it knows.
+// TestPromotedWithoutKnowing: of two nodes promoted in sequence, the first lacks its own promotion,
+// and two of the three others are lost. The second needs the first's vote, though the first is no
+// voter in its own log.
 func TestPromotedWithoutKnowing(t *testing.T) {
 	t.Parallel()
 	before := votersIn([]hraft.ServerID{"lost", "lost too", "old"}, "first", "second")

@@ -10,16 +10,16 @@ import (
 	"runlog/storage"
 )
 
-// maxEntryBytes is far above what a proposal holds. raft-wal writes entries of any size and refuses
-// to read those over 64 MiB, after which no node would start again.
+// maxEntryBytes is far above the size of a proposal. raft-wal writes entries of any size but
+// refuses to read those over 64 MiB; with such an entry, no node would start again.
 const maxEntryBytes = 60 << 20
 
-// Propose hands a log entry, made by storage.Proposal, to the group. It keeps data. An error means
-// that the entry is not stored, and that done is not called.
+// Propose submits a log entry, made by storage.Proposal, to the group. It keeps data. After an
+// error the entry is not stored, and done is not called.
 //
-// Otherwise done is called once, from a goroutine of the node's that it must not hold up: with the
-// outcomes of the proposal's commands, in order, once the entry is durable and applied; or with
-// ErrNotLeader (not stored) or ErrUnknown.
+// Otherwise done is called once, from a goroutine of the node, which it must not block. It gets the
+// outcomes of the proposal's commands, in order, once the entry is durable and applied; or
+// ErrNotLeader (not stored), or ErrUnknown.
 func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	if len(data) > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
@@ -34,7 +34,7 @@ func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	return nil
 }
 
-// acquire counts a proposal in, unless the node closes or hands its leadership over.
+// acquire counts a proposal in. It returns false while the node closes or transfers its leadership.
 func (n *Node) acquire() bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
@@ -63,9 +63,9 @@ type proposal struct {
 	next   *proposal // of the same memory, proposed later
 }
 
-// answers are the proposals without an answer. Nearly all get theirs from the state machine, as
-// soon as their entry is applied: to wait for hashicorp/raft's future would cost another switch of
-// goroutines. An entry is known by its memory, which nothing else can occupy before it is answered.
+// answers are the proposals without an answer. The state machine answers nearly all of them as soon
+// as their entry is applied: waiting for hashicorp/raft's future would cost another goroutine
+// switch. The key is the address of the entry's data, which stays in use until the answer.
 type answers struct {
 	mu      sync.Mutex
 	waiting map[*byte]*proposal
@@ -89,7 +89,7 @@ func (a *answers) expect(p *proposal) {
 	last.next = p
 }
 
-// first takes the proposal of an entry that was applied; nil when it is none of this node's.
+// first removes and returns the proposal of an applied entry; nil if another node proposed it.
 func (a *answers) first(data []byte) *proposal {
 	if len(data) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (a *answers) first(data []byte) *proposal {
 	return p
 }
 
-// take tells whether a proposal has no answer yet, and takes it.
+// take removes a proposal and reports whether it had no answer yet.
 func (a *answers) take(p *proposal) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,15 +128,15 @@ func (a *answers) unlink(p, before *proposal) {
 	}
 }
 
-// applied answers the proposal of an entry that was applied, where it is this node's.
+// applied answers the proposal of an applied entry, if this node proposed it.
 func (n *Node) applied(data []byte, outcomes []storage.Outcome) {
 	if p := n.answers.first(data); p != nil {
 		n.answer(p, outcomes, nil)
 	}
 }
 
-// answer tells what became of a proposal. Nothing may be acknowledged by a node that could not
-// write or apply (D10).
+// answer calls the proposal's done. A node that failed to write or apply must acknowledge nothing
+// (D10).
 func (n *Node) answer(p *proposal, outcomes []storage.Outcome, err error) {
 	if n.failed.Load() {
 		outcomes, err = nil, fmt.Errorf("%w: %w", ErrUnknown, errStopped)
@@ -144,8 +144,8 @@ func (n *Node) answer(p *proposal, outcomes []storage.Outcome, err error) {
 	p.done(outcomes, err)
 }
 
-// settle waits for what hashicorp/raft says of each proposal, in order, and answers those that the
-// state machine has not.
+// settle waits for each proposal's future, in order, and answers the proposals that the state
+// machine has not answered.
 func (n *Node) settle() {
 	defer close(n.settled)
 	for p := range n.settling {
@@ -157,7 +157,7 @@ func (n *Node) settle() {
 	}
 }
 
-// refusal is what became of a proposal that was not applied here as such.
+// refusal returns the error of a proposal that this node did not apply as its own.
 func refusal(p *proposal, err error) error {
 	switch {
 	case err == nil:
@@ -169,7 +169,7 @@ func refusal(p *proposal, err error) error {
 	}
 }
 
-// abandon answers the proposals that hashicorp/raft forgot when it shut down.
+// abandon answers the proposals that hashicorp/raft dropped at shutdown.
 func (a *answers) abandon() {
 	a.mu.Lock()
 	left := a.waiting

@@ -7,18 +7,18 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// Recovered is what a node had when it was made the only member of its group.
+// Recovered describes a node's state before it became the only member of its group.
 type Recovered struct {
-	// Members of the group before, as far as the node knew.
+	// Members of the group before, according to this node's log.
 	Members []Member
-	// LastIndex and LastTerm are the end of its log, of which everything counts as committed from
-	// now on; Applied is what its store held.
+	// LastIndex and LastTerm are the end of the node's log: from now on all of it counts as
+	// committed. Applied is the last index that its store held.
 	LastIndex, LastTerm, Applied uint64
 }
 
-// Recover makes a node that does not run the only voter of its group, after the majority of the
-// group was lost for good. What only the lost nodes had is lost, acknowledged or not; and they must
-// never run again, or there are two groups. Everything that this node's log holds counts as
+// Recover makes a stopped node the only voter of its group, after the majority was lost
+// permanently. Entries that only the lost nodes had are lost, acknowledged or not. The lost nodes
+// must never run again: there would be two groups. Every entry in this node's log counts as
 // committed. The options are those of Start.
 func Recover(opts Options) (r Recovered, err error) {
 	opts.EnsureDefaults()
@@ -39,21 +39,20 @@ func Recover(opts Options) (r Recovered, err error) {
 	}
 	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
 	err = n.logs.StoreLog(&hraft.Log{
-		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.state.term), Type: hraft.LogConfiguration,
+		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.Term()), Type: hraft.LogConfiguration,
 		Data: hraft.EncodeConfiguration(alone),
 	})
 	return r, err
 }
 
-// standing reads who belonged to the group, and how far the node is, from its log and its newest
-// snapshot.
+// standing reads the members and the node's position from its log and its newest snapshot.
 func (n *Node) standing() (Recovered, error) {
 	first, last, err := n.logBounds()
 	if err != nil {
 		return Recovered{}, err
 	}
 	newest := n.snapshots.newest()
-	r := Recovered{LastIndex: newest.index, LastTerm: newest.term, Applied: n.opts.Store.Applied().Index}
+	r := Recovered{LastIndex: newest.Index, LastTerm: newest.Term, Applied: n.opts.Store.Applied().Index}
 	var members hraft.Configuration
 	if list, err := n.snapshots.List(); err == nil && len(list) > 0 {
 		members = list[0].Configuration

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRecover: the one node that is left of three is made the only voter, leads, and has everything
-// that its log had; another one that is left is no member any more.
+// TestRecover: the last of three nodes becomes the only voter, leads, and has all entries of its
+// log. Another remaining node is no member any more.
 func TestRecover(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 20)

@@ -19,8 +19,8 @@ import (
 // each entry would cost a second fsync (D3).
 const markDelay = 1200 * time.Millisecond
 
-// rotten is the log of a node that lost power before its store was ever flushed, so that the log
-// alone holds what was acknowledged.
+// rotten is the log of a node that lost power before the first flush of its store: only the log has
+// the acknowledged events.
 type rotten struct {
 	dir     string
 	segment string // the file's name
@@ -67,8 +67,8 @@ func (r *rotten) frames() []frame {
 	return all
 }
 
-// start starts a node on a copy of the log with other bytes in its segment, and tells what became
-// of the events: an error when some are not there and nobody was told.
+// start starts a node on a copy of the log with other bytes in its segment. It returns an error if
+// events are missing and the node has not noticed.
 func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
 	t.Helper()
 	b := newBed(t)
@@ -89,7 +89,7 @@ func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
 	}
 	for deadline := time.Now().Add(2 * time.Second); !b.node.Leading() && len(b.failures()) == 0; {
 		if time.Now().After(deadline) {
-			return true, nil // Without the entry that tells of the group, a node never leads.
+			return true, nil // Without the configuration entry, a node never leads.
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -109,8 +109,8 @@ func (r *rotten) flipped(at int, bit int) []byte {
 	return data
 }
 
-// TestEntryRot proves D3: no flipped bit in an entry of the log makes a node skip the entry, or
-// take it for another one; it does not start, or stops.
+// TestEntryRot proves D3: a flipped bit in an entry never makes a node skip the entry, or take it
+// for another one. The node does not start, or it stops.
 func TestEntryRot(t *testing.T) {
 	t.Parallel()
 	r := newRotten(t)
@@ -121,7 +121,7 @@ func TestEntryRot(t *testing.T) {
 		if f.typ != 1 {
 			continue
 		}
-		// Index, term and type come first, a byte each in a young log; then the length and the
+		// Index, term and type come first, one byte each in a young log; then the length and the
 		// data.
 		for k := range 8 {
 			at, bit := f.start+k%4, rng.IntN(8)
@@ -143,8 +143,8 @@ func TestEntryRot(t *testing.T) {
 	t.Logf("%d flipped bits were noticed", found)
 }
 
-// TestTailRot proves D2: what looks like a write that the crash cut off, but was acknowledged, is
-// noticed. raft-wal alone takes a damaged tail for an unfinished write and drops it.
+// TestTailRot proves D2: damage to acknowledged entries at the end is noticed, although it looks
+// like an interrupted write. raft-wal alone drops a damaged tail.
 func TestTailRot(t *testing.T) {
 	t.Parallel()
 	r := newRotten(t)
@@ -173,8 +173,8 @@ func zeroed(data []byte, from int) []byte {
 	return data
 }
 
-// TestTailLost proves D2: a log that was put back from an earlier moment, after which events were
-// acknowledged, is refused even when the store had not been flushed: the commit mark tells.
+// TestTailLost proves D2: a log restored from an earlier copy is refused if events were
+// acknowledged since, even if the store was not flushed: the commit mark shows it.
 func TestTailLost(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).start()
@@ -229,9 +229,9 @@ func TestLargeEntry(t *testing.T) {
 	b.expect("run", 2)
 }
 
-// TestYoungLogLost proves D2 for a node's first second, before there is a commit mark: a node that
-// has led is not made anew because its log is empty. Only a group that was never complete is, which
-// is in term 1 and has never voted.
+// TestYoungLogLost proves D2 for a node's first second, before the first commit mark: a node that
+// has led does not start over with an empty log. Only a group that was never complete does: it is
+// in term 1 and has never voted.
 func TestYoungLogLost(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 3)

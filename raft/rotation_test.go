@@ -10,9 +10,14 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 )
 
+const (
+	metaFile    = "meta" // of the log, beside its segments
+	frameHeader = 8      // bytes of a segment's frame header
+)
+
 // sealedTail leaves a log as a kill does between the fsync that seals a segment and the commit of
-// the meta data that begins the next: events of "run" were acknowledged, and the tail's file is
-// returned.
+// the next segment's metadata. It returns the number of acknowledged events of "run", and the
+// tail's file.
 func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 	t.Helper()
 	files := func() []string {
@@ -27,8 +32,7 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 		for len(files()) < segments {
 			b.fill("run", events, 1)
 			events++
-			// The rotation runs beside the appends; the next one would lie in the new segment
-			// already.
+			// The rotation is concurrent; a further append would go to the new segment already.
 			for sealed := files()[segments-2]; hasIndex(t, sealed) && len(files()) < segments; {
 				time.Sleep(time.Millisecond)
 			}
@@ -52,7 +56,7 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 	return events, files()[1]
 }
 
-// hasIndex tells whether a segment is sealed.
+// hasIndex reports whether a segment is sealed.
 func hasIndex(t *testing.T, file string) bool {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -62,8 +66,8 @@ func hasIndex(t *testing.T, file string) bool {
 	return findFrame(data, segment.FrameIndex) >= 0
 }
 
-// TestCrashInRotation proves APP-2 and D3: a node whose log was cut off between sealing a segment
-// and beginning the next starts, has every event, and takes more.
+// TestCrashInRotation proves APP-2 and D3: after a crash between sealing a segment and starting the
+// next, a node starts, has every event, and takes more.
 func TestCrashInRotation(t *testing.T) {
 	b := newBed(t)
 	events, _ := sealedTail(t, b)
@@ -88,7 +92,7 @@ func TestTornSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The mark trails the log, and does not know of the write yet.
+	// The mark trails the log, and does not cover the write yet.
 	if err := os.Remove(filepath.Join(b.dir, "commit-mark")); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +110,7 @@ func TestTornSeal(t *testing.T) {
 	b.expect("run", events+4)
 }
 
-// lastFrame returns where the last frame of a type begins.
+// lastFrame returns the offset of the last frame of a type.
 func lastFrame(t *testing.T, data []byte, frame byte) int {
 	t.Helper()
 	at := findFrame(data, frame)
@@ -116,7 +120,7 @@ func lastFrame(t *testing.T, data []byte, frame byte) int {
 	return at
 }
 
-// findFrame returns where the last frame of a type begins, -1 when there is none.
+// findFrame returns the offset of the last frame of a type, -1 without one.
 func findFrame(data []byte, frame byte) int {
 	at := -1
 	for i := 32; i+frameHeader <= len(data) && data[i] != segment.FrameInvalid; {

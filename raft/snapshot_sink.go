@@ -10,18 +10,18 @@ import (
 	"runlog/storage"
 )
 
-// snapshotSink takes the metadata of a local snapshot, or the bytes of one that comes from a
-// leader. One goroutine uses it.
+// snapshotSink receives the metadata of a local snapshot, or the bytes of a leader's. It is used by
+// one goroutine.
 type snapshotSink struct {
 	s      *snapshotStore
 	id     string
 	meta   hraft.SnapshotMeta
 	closed bool
 
-	pipe *io.PipeWriter // to the goroutine that receives; nil: no byte has come
-	done chan struct{}  // closed when that has ended, which sets what follows
+	pipe *io.PipeWriter // to the receiving goroutine; nil: no byte received yet
+	done chan struct{}  // closed when that goroutine has ended, which sets err and received
 	err  error
-	// received is what has come, whole. From Close on it is the snapshotStore's.
+	// received is the complete snapshot. After Close the snapshotStore owns it.
 	received *storage.Received
 }
 
@@ -38,7 +38,7 @@ func (k *snapshotSink) record(meta snapshotMeta) (err error) {
 		return errInstalling
 	}
 	if r := k.s.mu.records; len(r) > 0 && r[0].Meta.Index >= k.meta.Index {
-		// Nothing is new; and one that was installed must stay known as such.
+		// The snapshot adds nothing. The record of an installed snapshot must stay.
 		k.id = r[0].Meta.ID
 		return nil
 	}
@@ -46,7 +46,7 @@ func (k *snapshotSink) record(meta snapshotMeta) (err error) {
 	return err
 }
 
-// Write takes bytes from a leader, and hands them to the store at the store's pace.
+// Write passes bytes of a leader to the store, and blocks while the store is busy.
 func (k *snapshotSink) Write(p []byte) (int, error) {
 	if k.pipe == nil {
 		if err := k.receive(); err != nil {
@@ -70,13 +70,14 @@ func (k *snapshotSink) receive() error {
 	go func() {
 		defer close(k.done)
 		k.received, k.err = k.s.store.Receive(r)
-		// What is still written meets the reason. After success nothing may come.
+		// Later writes get the error. After success the leader may send nothing more.
 		_ = r.CloseWithError(k.err)
 	}()
 	return nil
 }
 
-// Close returns when what came is whole, checked and on stable storage, for Restore to install.
+// Close returns when the received snapshot is complete, checked and on stable storage, for Restore
+// to install.
 func (k *snapshotSink) Close() error {
 	if k.closed || k.pipe == nil {
 		k.closed = true
@@ -94,22 +95,22 @@ func (k *snapshotSink) Close() error {
 	return k.err
 }
 
-// fits compares what came with what the leader said of it: it may end before the index where only
-// entries lie between that are none of the store's; see describe.
+// fits compares the received snapshot with the leader's announcement. It may end before the
+// announced index if no entry between concerns the store; see describe.
 func (k *snapshotSink) fits() error {
 	a := &k.received.Applied
 	if a.Index < k.meta.Index || a.Index == k.meta.Index && a.Term == k.meta.Term {
 		return nil
 	}
 	k.received.Discard()
-	return fmt.Errorf("raft: a snapshot of entry %d, term %d, was announced, and one of entry %d, term %d, came",
+	return fmt.Errorf("raft: receive snapshot: entry %d, term %d announced; entry %d, term %d received",
 		k.meta.Index, k.meta.Term, a.Index, a.Term)
 }
 
-// errCanceled is what the store meets in the middle of a snapshot whose sender went away.
-var errCanceled = errors.New("raft: the snapshot did not come to its end")
+// errCanceled is the read error in the middle of a snapshot whose sender disconnected.
+var errCanceled = errors.New("raft: snapshot incomplete")
 
-// Cancel gives up what came.
+// Cancel discards the received bytes.
 func (k *snapshotSink) Cancel() error {
 	if k.closed || k.pipe == nil {
 		k.closed = true

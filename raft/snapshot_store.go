@@ -13,26 +13,26 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
-// snapshotStore is where hashicorp/raft puts snapshots and takes them from. What lies on disk of a
-// snapshot is a record of it, in the small file "snapshots": the data is the store (D5). So there
-// are three things that hashicorp/raft takes for one:
+// snapshotStore is hashicorp/raft's SnapshotStore. On disk, a snapshot is only a record in the
+// small file "snapshots": its data is the store (D5). hashicorp/raft takes three things for a
+// snapshot:
 //
 //   - a local snapshot, by which the log may be dropped: Persist records its metadata;
-//   - the snapshot that a far-behind follower is sent: Open makes a checkpoint of now, and tells
-//     its index;
-//   - the snapshot that comes from a leader: the sink hands it to the store, and Restore installs
-//     it.
+//   - the snapshot for a far-behind follower: Open makes a checkpoint of the current store, and
+//     returns its index;
+//   - the snapshot from a leader: the sink passes it to the store, and Restore installs it.
 //
-// docs/adr/0006-snapshots.md tells why the indexes fit.
+// docs/adr/0006-snapshots.md explains why the indexes fit.
 type snapshotStore struct {
 	disk   vfs.FS
 	dir    string
 	store  *storage.Store
-	logs   *logStore // is told after which snapshot it begins
-	stable *stableStore
+	logs   *wal.Log // gets the snapshot after which it begins
+	stable *wal.Stable
 
 	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
 	// (HoldLog).
@@ -40,66 +40,62 @@ type snapshotStore struct {
 
 	mu struct {
 		sync.Mutex
-		records []snapshotRecord // the newest first; what the file says
-		// what comes from a leader, from its first byte until Restore has ended
+		records []snapshotRecord // the newest first; the content of the file
+		// the snapshot from a leader, from its first byte until Restore has ended
 		incoming *snapshotSink
 	}
 }
 
-// place is the end of a snapshot in the log.
-type place struct{ index, term uint64 }
-
 var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 
-// errInstalling says that no local snapshot can be recorded while one from a leader comes in:
-// hashicorp/raft would go on from whichever ends last.
+// errInstalling refuses the record of a local snapshot during the transfer of a leader's:
+// hashicorp/raft would continue from the one that ends last.
 var errInstalling = errors.New("raft: a snapshot is being installed")
 
-// snapshotRecord is what is kept of a snapshot.
+// snapshotRecord is the stored metadata of a snapshot.
 type snapshotRecord struct {
 	// Meta is hashicorp/raft's.
 	Meta hraft.SnapshotMeta `json:"meta"`
 	snapshotMeta
 }
 
-// snapshotMeta is what is kept of a snapshot beside hashicorp/raft's own metadata.
+// snapshotMeta is our part of a snapshot's metadata.
 type snapshotMeta struct {
 	// Applied is the index that the store held on stable storage when the snapshot was recorded.
 	Applied uint64 `json:"applied"`
-	// Installed says that the snapshot came from a leader, so that the log may begin after it,
-	// empty.
+	// Installed: the snapshot came from a leader, so an empty log may begin after it.
 	Installed bool `json:"installed,omitempty"`
 }
 
 const (
 	snapshotsFile = "snapshots"
-	// snapshotsKept has room for one that hashicorp/raft has listed, and opens when there is a
-	// newer one.
+	// snapshotsKept leaves room for a snapshot that hashicorp/raft has listed and opens after a
+	// newer one was recorded.
 	snapshotsKept = 2
 )
 
-// drop is how far the newest snapshot allowed the log to be dropped; zero without one.
+// drop is how far the newest snapshot allowed truncation of the log; zero without a snapshot.
 type drop struct {
-	place
+	wal.EntryID
 	meta snapshotMeta
 }
 
-// load reads what was recorded.
+// load reads the records.
 func (s *snapshotStore) load() error {
 	path := s.disk.PathJoin(s.dir, snapshotsFile)
-	body, err := readSummed(s.disk, path)
+	body, err := wal.ReadSummed(s.disk, path)
 	if err == nil && body != nil {
 		if err = json.Unmarshal(body, &s.mu.records); err != nil {
-			err = fmt.Errorf("%s: %w; %s", path, err, advice)
+			err = fmt.Errorf("%s: %w; %s", path, err, wal.Advice)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("raft: read the records of snapshots: %w", err)
+		return fmt.Errorf("raft: read snapshot records: %w", err)
 	}
 	return nil
 }
 
-// newest returns what the newest snapshot says.
+// newest returns the newest snapshot's position.
 func (s *snapshotStore) newest() drop {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +103,7 @@ func (s *snapshotStore) newest() drop {
 		return drop{}
 	}
 	r := &s.mu.records[0]
-	return drop{place: place{r.Meta.Index, r.Meta.Term}, meta: r.snapshotMeta}
+	return drop{EntryID: wal.EntryID{Index: r.Meta.Index, Term: r.Meta.Term}, meta: r.snapshotMeta}
 }
 
 // List returns the snapshots, the newest first.
@@ -122,26 +118,22 @@ func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
 	return list, nil
 }
 
-// Create begins a snapshot, a local one or one that comes: what is done with the sink tells which.
+// Create begins a snapshot, a local or a received one: the use of the sink decides.
 //
-// A leader that was deposed may still be sending, and what it applied since can be of a later term
-// than the one it sends in, which this node has been told of. With such a snapshot the log would
-// end in a term that this node has never been in; the leader of that term will send another.
+// A deposed leader may still be sending. Entries that it applied since can be of a later term than
+// the one it sends in. Such a snapshot would end this node's log in a term that the node has never
+// been in. The leader of that term will send another.
 func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64, members hraft.Configuration,
 	membersIndex uint64, _ hraft.Transport) (hraft.SnapshotSink, error) {
-	now, err := s.stable.GetUint64([]byte(keyCurrentTerm))
-	if err != nil {
-		return nil, err
-	}
-	if term > now {
-		return nil, fmt.Errorf("raft: a snapshot that ends in term %d came in term %d: its sender does not lead any more", term, now)
+	if now := s.stable.Term(); term > now {
+		return nil, fmt.Errorf("raft: snapshot of term %d received in term %d: its sender no longer leads", term, now)
 	}
 	return &snapshotSink{s: s, id: fmt.Sprintf("incoming-%d-%d", term, index), meta: hraft.SnapshotMeta{
 		Version: version, Index: index, Term: term, Configuration: members, ConfigurationIndex: membersIndex,
 	}}, nil
 }
 
-// record keeps the metadata of a snapshot, whose data the store has on stable storage, and returns
+// record stores the metadata of a snapshot whose data the store has on stable storage, and returns
 // its id.
 func (s *snapshotStore) record(m *hraft.SnapshotMeta, meta snapshotMeta) (string, error) {
 	s.mu.Lock()
@@ -158,7 +150,7 @@ func (s *snapshotStore) recordLocked(m *hraft.SnapshotMeta, meta snapshotMeta) (
 	records := append([]snapshotRecord{r}, s.mu.records[:min(len(s.mu.records), snapshotsKept-1)]...)
 	body, err := json.Marshal(records)
 	if err == nil {
-		err = replaceSummed(s.disk, s.dir, snapshotsFile, body)
+		err = wal.ReplaceSummed(s.disk, s.dir, snapshotsFile, body)
 	}
 	if err != nil {
 		return "", fmt.Errorf("raft: record a snapshot: %w", err)
@@ -167,19 +159,20 @@ func (s *snapshotStore) recordLocked(m *hraft.SnapshotMeta, meta snapshotMeta) (
 	return r.Meta.ID, nil
 }
 
-// Open opens the snapshot that Restore is to install, or, for a follower, a checkpoint of now.
+// Open opens the received snapshot for Restore, or a checkpoint of the current store for a
+// follower.
 func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	in := s.mu.incoming
 	s.mu.Unlock()
 	if in != nil && in.id == id {
-		// The bytes are with the store. What Restore reads is only their name.
+		// The store already has the bytes. Restore reads only their id.
 		return &in.meta, io.NopCloser(strings.NewReader(id)), nil
 	}
 	list, _ := s.List() // never fails
 	i := slices.IndexFunc(list, func(m *hraft.SnapshotMeta) bool { return m.ID == id })
 	if i < 0 {
-		return nil, nil, fmt.Errorf("raft: there is no snapshot %s any more", id)
+		return nil, nil, fmt.Errorf("raft: snapshot %s no longer exists", id)
 	}
 	meta := list[i]
 	c, err := s.store.Checkpoint()
@@ -195,17 +188,16 @@ func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, err
 
 // describe turns the metadata of the newest local snapshot into those of a checkpoint.
 //
-// A checkpoint reaches at least as far as the store did then. Where it does not reach past the
-// snapshot's own index, what lies between are entries that are none of the store's, so that it is
-// the state at that index too; and the log may begin right after that index, so that it must be
-// told.
+// A checkpoint is at least as new as the snapshot's record. If it does not reach past the
+// snapshot's own index, the entries between do not concern the store, so it is the state at that
+// index too. The follower must be told that index, because the log may begin right after it.
 func describe(meta *hraft.SnapshotMeta, c *storage.Checkpoint) error {
 	meta.Size = c.Size()
 	if c.Applied.Index <= meta.Index {
 		return nil
 	}
 	if c.Membership.Index == 0 {
-		return errors.New("raft: the store does not know who belongs to the group; change that once")
+		return errors.New("raft: the store has no membership; change the membership once")
 	}
 	meta.Index, meta.Term, meta.Peers = c.Applied.Index, c.Applied.Term, nil
 	meta.Configuration, meta.ConfigurationIndex = hraft.DecodeConfiguration(c.Membership.Data), c.Membership.Index
@@ -224,14 +216,13 @@ func (o *outgoing) Close() error {
 	return o.c.Close()
 }
 
-// install makes the snapshot that came under an id the store. It is called by the goroutine that
-// applies.
+// install makes the received snapshot with this id the store. The applying goroutine calls it.
 func (s *snapshotStore) install(id string) error {
 	s.mu.Lock()
 	in := s.mu.incoming
 	s.mu.Unlock()
 	if in == nil || in.id != id {
-		return fmt.Errorf("raft: no snapshot %q has come", id)
+		return fmt.Errorf("raft: no snapshot %q received", id)
 	}
 	defer s.end(in)
 	if err := in.received.Install(); err != nil {
@@ -244,11 +235,11 @@ func (s *snapshotStore) install(id string) error {
 	if _, err := s.record(&in.meta, snapshotMeta{Applied: in.received.Applied.Index, Installed: true}); err != nil {
 		return err
 	}
-	s.logs.installed.Store(&place{in.meta.Index, in.meta.Term})
+	s.logs.BeginAfter(wal.EntryID{Index: in.meta.Index, Term: in.meta.Term})
 	return nil
 }
 
-// end forgets what came in.
+// end forgets a received snapshot.
 func (s *snapshotStore) end(k *snapshotSink) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +248,7 @@ func (s *snapshotStore) end(k *snapshotSink) {
 	}
 }
 
-// close discards what came in and was not installed. hashicorp/raft has stopped.
+// close discards a received snapshot that was not installed. hashicorp/raft has stopped.
 func (s *snapshotStore) close() {
 	if in := s.mu.incoming; in != nil && in.received != nil {
 		in.received.Discard()

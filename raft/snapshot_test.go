@@ -10,12 +10,13 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
-// TestFarBehind proves D5: a follower that is behind the begin of everybody's log gets a snapshot
-// while the leader keeps writing and drops more of its log, goes on from there, and ends with the
-// same store, byte for byte; over two losses of power, and with the leadership moving on to it.
+// TestFarBehind proves D5: a follower that lags behind every log's first entry gets a snapshot
+// while the leader writes and truncates. It continues from there, and ends with the same store,
+// byte for byte; over two power losses, and after the leadership moved to it.
 func TestFarBehind(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1, TruncateBytes: 4 << 10})
 	g.fill("run", 0, 10)
@@ -60,7 +61,7 @@ func TestFarBehind(t *testing.T) {
 		if behind.store.Installed() == 0 {
 			t.Fatal("no snapshot was installed")
 		}
-		// The node starts again from what it has.
+		// The node starts again from its own data.
 		g.halt(behind, true)
 		behind.open()
 		g.run(behind)
@@ -69,9 +70,9 @@ func TestFarBehind(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// TestSnapshotTellsItsOwnIndex proves D5: what a follower is told of a snapshot is what the
-// checkpoint holds, members included; and where the store is behind the snapshot's index by entries
-// that are none of its own, it is the index after which the leader's log may begin.
+// TestSnapshotTellsItsOwnIndex proves D5: a snapshot's metadata match the sent checkpoint, members
+// included. If the store lags behind the snapshot's index only by entries of Raft's own, the
+// metadata have the index after which the leader's log may begin.
 func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	m := g.leader()
@@ -113,7 +114,7 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	if len(meta.Configuration.Servers) != 2 || meta.ConfigurationIndex != meta.Index || meta.Index != m.store.Applied().Index {
 		t.Errorf("after another member came: %+v, applied %d", meta, m.store.Applied().Index)
 	}
-	// A barrier is an entry of the log's and none of the store's.
+	// A barrier is an entry of the log that the store never gets.
 	if err := m.node.barrier(); err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +131,8 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	g.halt(m, false)
 }
 
-// TestLogIsHeld proves D5 and D12: the log is kept for a follower that is being sent a snapshot and
-// for as much again afterwards, and not without bound.
+// TestLogIsHeld proves D5 and D12: the log is kept for a follower that receives a snapshot, and for
+// the same size afterwards, and not without bound.
 func TestLogIsHeld(t *testing.T) {
 	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
 	for i, step := range []struct {
@@ -150,7 +151,7 @@ func TestLogIsHeld(t *testing.T) {
 	}
 }
 
-// installer is a member that is far behind, and what a leader sends it, taken step by step.
+// installer is a far-behind member with a leader's snapshot, installed step by step.
 type installer struct {
 	*member
 	meta *hraft.SnapshotMeta
@@ -158,12 +159,12 @@ type installer struct {
 	fsm  *stateMachine
 }
 
-// receive does what hashicorp/raft does with a snapshot that comes, up to and without Restore.
+// receive does hashicorp/raft's part of an install, up to Restore.
 func (m *member) receive(t *testing.T, leader *member) *installer {
 	t.Helper()
 	meta, out := newestOf(t, leader)
-	if m.node.stable.state.term < meta.Term {
-		if err := m.node.stable.SetUint64([]byte(keyCurrentTerm), meta.Term); err != nil {
+	if m.node.stable.Term() < meta.Term {
+		if err := m.node.stable.SetTerm(meta.Term); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +205,7 @@ func (i *installer) removeOldLogs(t *testing.T) {
 var installSteps = []struct {
 	name string
 	do   func(t *testing.T, i *installer)
-	done bool // what is installed is there after a crash
+	done bool // the installed state survives a crash
 }{
 	{"received", func(*testing.T, *installer) {}, false},
 	{"installed", func(t *testing.T, i *installer) {
@@ -217,8 +218,8 @@ var installSteps = []struct {
 	{"log dropped", func(t *testing.T, i *installer) { i.restore(t); i.removeOldLogs(t) }, true},
 }
 
-// TestCrashBetweenInstallSteps proves D5 and D2: a node that loses its power between any two steps
-// of an install starts, from the old or from the new store, passes its own checks, starts once
+// TestCrashBetweenInstallSteps proves D5 and D2: after a power loss between any two steps of an
+// install, a node starts from the old or from the new store, passes its own checks, starts once
 // more, and catches up with its group.
 func TestCrashBetweenInstallSteps(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
@@ -242,9 +243,9 @@ func TestCrashBetweenInstallSteps(t *testing.T) {
 			first, last := behind.bounds()
 			newest := behind.node.snapshots.newest()
 			switch now := behind.store.Applied(); {
-			case !step.done && (now.Index > held.Index || newest.index == i.meta.Index):
+			case !step.done && (now.Index > held.Index || newest.Index == i.meta.Index):
 				t.Errorf("%s: at %+v, was at %+v, newest %+v", step.name, now, held, newest)
-			case step.done && (now.Index != i.meta.Index || newest.place != place{i.meta.Index, i.meta.Term} || !newest.meta.Installed || last != 0):
+			case step.done && (now.Index != i.meta.Index || newest.EntryID != wal.EntryID{Index: i.meta.Index, Term: i.meta.Term} || !newest.meta.Installed || last != 0):
 				t.Errorf("%s: at %+v, newest %+v, log from %d to %d; want %+v", step.name, now, newest, first, last, i.meta)
 			}
 			behind.shut()
@@ -256,27 +257,26 @@ func TestCrashBetweenInstallSteps(t *testing.T) {
 	g.expectEqual(n)
 }
 
-// misbelieve appends entries to a log that nobody else has, in the term in which it ends.
+// misbelieve appends entries that no other log has, in the term of the last entry.
 func (m *member) misbelieve(t *testing.T, n uint64) {
 	t.Helper()
-	end := m.node.snapshots.newest().place
+	end := m.node.snapshots.newest().EntryID
 	if _, last := m.bounds(); last > 0 {
 		var l hraft.Log
 		if err := m.node.logs.GetLog(last, &l); err != nil {
 			t.Fatal(err)
 		}
-		end = place{last, l.Term}
+		end = wal.EntryID{Index: last, Term: l.Term}
 	}
 	for i := range n {
-		if err := m.node.logs.StoreLog(&hraft.Log{Index: end.index + 1 + i, Term: end.term, Type: hraft.LogNoop}); err != nil {
+		if err := m.node.logs.StoreLog(&hraft.Log{Index: end.Index + 1 + i, Term: end.Term, Type: hraft.LogNoop}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestOverruledLog proves D5: a node whose log goes on past the snapshot that it is sent, with
-// entries that the group never committed, drops them; a node that had to do so while it ran stops,
-// and starts well.
+// TestOverruledLog proves D5: a node whose log has uncommitted entries past a received snapshot
+// drops them. If it runs at that time, it stops, and then starts well.
 func TestOverruledLog(t *testing.T) {
 	g := newGroup(t, 3, Options{TrailingEntries: 1})
 	n := 10
@@ -286,7 +286,7 @@ func TestOverruledLog(t *testing.T) {
 		g.settle()
 		behind := g.follower()
 		g.halt(behind, false)
-		// The group goes on in a later term.
+		// The group continues in a later term.
 		g.nextTerm()
 		g.leaveBehind("run", n, 20)
 		n += 20
@@ -324,7 +324,7 @@ func TestOverruledLog(t *testing.T) {
 func TestInstalledLogLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, m *member){
 		"log":   func(t *testing.T, m *member) { remove(t, m.wal()) },
-		"term":  func(t *testing.T, m *member) { remove(t, m.dir+"/"+voteFile) },
+		"term":  func(t *testing.T, m *member) { remove(t, m.dir+"/"+wal.VoteFile) },
 		"store": func(_ *testing.T, m *member) { m.disk = newBed(m.t).disk },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,8 +351,8 @@ func TestInstalledLogLost(t *testing.T) {
 	}
 }
 
-// TestSeeded proves D5: a new node whose store was installed before it was ever started joins from
-// there, and is sent no snapshot.
+// TestSeeded proves D5: a new node with a store installed before its first start joins from there,
+// without a snapshot.
 func TestSeeded(t *testing.T) {
 	g := newGroup(t, 1, Options{})
 	g.fill("run", 0, 10)
@@ -380,9 +380,9 @@ func TestSeeded(t *testing.T) {
 	g.expectEqual(15)
 }
 
-// TestIncoming proves D5 for what a leader sends: what is cut off, or is not what was announced, is
-// refused and leaves nothing; so is what a deposed leader sends; one comes at a time, and no local
-// snapshot is recorded meanwhile.
+// TestIncoming proves D5 for received snapshots: a cut one, one that does not match its
+// announcement, and one of a deposed leader are refused and leave nothing. Only one is received at
+// a time, and no local snapshot is recorded meanwhile.
 func TestIncoming(t *testing.T) {
 	g := newGroup(t, 1, Options{TrailingEntries: 1})
 	g.fill("run", 0, 5)
@@ -396,7 +396,7 @@ func TestIncoming(t *testing.T) {
 	if _, err := m.node.snapshots.Create(deposed.Version, deposed.Index, deposed.Term, deposed.Configuration, deposed.ConfigurationIndex, nil); err == nil {
 		t.Error("a snapshot of a later term than the node's was taken")
 	}
-	if err := errors.Join(out.Close(), m.node.stable.SetUint64([]byte(keyCurrentTerm), deposed.Term+1)); err != nil {
+	if err := errors.Join(out.Close(), m.node.stable.SetTerm(deposed.Term+1)); err != nil {
 		t.Fatal(err)
 	}
 	create := func(meta *hraft.SnapshotMeta) hraft.SnapshotSink {
@@ -438,7 +438,7 @@ func TestIncoming(t *testing.T) {
 	if err != nil || len(names) != 2 || m.store.Applied() != (storage.Applied{}) && m.store.Applied().Index != 0 {
 		t.Errorf("left are %q, %v; applied %+v", names, err, m.store.Applied())
 	}
-	// After all that, one comes well.
+	// After all that, a good one is accepted.
 	m.receive(t, leader).restore(t)
 	if m.store.Applied() != leader.store.Applied() {
 		t.Errorf("at %+v, want %+v", m.store.Applied(), leader.store.Applied())
@@ -447,9 +447,9 @@ func TestIncoming(t *testing.T) {
 	g.halt(leader, false)
 }
 
-// TestSeedBelowTheMark proves D2 and D5: a node whose store has lost what was not flushed, and is
-// given the state of another one that is itself behind what this node has in its log and knows to
-// be committed, goes on from its own log. Found by a simulation.
+// TestSeedBelowTheMark proves D2 and D5: a node's store has lost unflushed data, and gets the state
+// of another node that lags behind this node's committed log. The node continues from its own log.
+// Found by a simulation.
 func TestSeedBelowTheMark(t *testing.T) {
 	g := newGroup(t, 3, Options{})
 	g.fill("run", 0, 10)
@@ -470,7 +470,7 @@ func TestSeedBelowTheMark(t *testing.T) {
 	f := g.follower()
 	g.halt(f, true)
 	f.open()
-	mark := f.node.mark.index
+	mark := f.node.mark.Index()
 	if f.store.Applied().Index >= c.Applied.Index || mark <= c.Applied.Index {
 		t.Fatalf("the store holds %d, the mark is %d, and the state is that of %d", f.store.Applied().Index, mark, c.Applied.Index)
 	}

@@ -12,8 +12,8 @@ import (
 	"runlog/storage"
 )
 
-// errStopped is every answer of a state machine that could not go on.
-var errStopped = errors.New("raft: node stopped itself")
+// errStopped is the answer of a stopped state machine.
+var errStopped = errors.New("raft: node stopped after an error")
 
 // stateMachine applies committed entries to the store. hashicorp/raft calls it from one goroutine.
 type stateMachine struct {
@@ -21,7 +21,7 @@ type stateMachine struct {
 	snapshots *snapshotStore
 	metrics   *metrics
 	fail      func(error)
-	// applied is told the outcomes of each entry, at once.
+	// applied gets the outcomes of each entry at once.
 	applied func(data []byte, outcomes []storage.Outcome)
 	stopped atomic.Bool
 }
@@ -30,8 +30,8 @@ var _ hraft.BatchingFSM = (*stateMachine)(nil)
 
 func (m *stateMachine) Apply(l *hraft.Log) any { return m.ApplyBatch([]*hraft.Log{l})[0] }
 
-// ApplyBatch applies entries in order. The answers are errors, and only of entries that could not
-// be applied: nothing is applied after one of those (D10).
+// ApplyBatch applies entries in order. The answers are errors, and only for entries that could not
+// be applied; later entries are not applied (D10).
 func (m *stateMachine) ApplyBatch(logs []*hraft.Log) []any {
 	answers := make([]any, len(logs))
 	for i, l := range logs {
@@ -63,7 +63,7 @@ func (m *stateMachine) apply(l *hraft.Log) ([]storage.Outcome, error) {
 		if err := m.store.ApplyMembership(l.Index, l.Term, l.Data); err != nil {
 			return nil, err
 		}
-		// who starts without a majority tells by it who votes, see CommittedMembers
+		// a node that starts without a majority reads the voters from it, see CommittedMembers
 		return nil, m.store.MakeDurable(l.Index)
 	default:
 		return nil, nil
@@ -83,12 +83,12 @@ func (m *stateMachine) Snapshot() (hraft.FSMSnapshot, error) {
 	return &snapshot{store: m.store, meta: snapshotMeta{Applied: m.store.Applied().Index}}, nil
 }
 
-// Restore installs the snapshot that came from a leader. At start the store is its own snapshot
-// (NoSnapshotRestoreOnStart), and nothing calls it.
+// Restore installs a leader's snapshot. hashicorp/raft does not call it at start, because the store
+// is its own snapshot (NoSnapshotRestoreOnStart).
 //
-// One that is older than the store is refused, and the node stays as it is: the leader has applied
-// less than this node, and will have applied more when it tries again. After any other error nobody
-// knows what a restart would find (D10).
+// It refuses a snapshot older than the store, and the node stays as it is: the leader has applied
+// less than this node, and sends a newer one when it retries. After any other error the state after
+// a restart is unknown (D10).
 func (m *stateMachine) Restore(r io.ReadCloser) error {
 	if m.stopped.Load() {
 		return errStopped
@@ -108,8 +108,8 @@ type snapshot struct {
 	meta  snapshotMeta
 }
 
-// Persist flushes the store before it says that the snapshot is good: from then on the log may drop
-// what the snapshot covers (D2, D5).
+// Persist flushes the store before it reports the snapshot as good: after that, the log may drop
+// the covered entries (D2, D5).
 func (s *snapshot) Persist(sink hraft.SnapshotSink) error {
 	err := s.store.MakeDurable(s.meta.Applied)
 	if err == nil {

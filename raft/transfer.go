@@ -9,19 +9,19 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// ErrNotTransferred means that the leadership stays where it was.
+// ErrNotTransferred means that the leadership did not move.
 var ErrNotTransferred = errors.New("raft: the leadership was not transferred")
 
-// transferStep is how often is looked whether a transfer has got further.
+// transferStep is the interval between checks of a transfer's progress.
 const transferStep = 2 * time.Millisecond
 
-// Transfer makes another voter the leader: this node proposes nothing more, waits until the voter
-// has its whole log, and tells it to stand for election at once. It returns when this node follows
-// another leader, or ErrNotTransferred with the reason once the context ends, after which this node
-// goes on. Proposals meanwhile: ErrNotLeader.
+// Transfer makes another voter the leader. This node proposes nothing more, waits until the voter
+// has its whole log, and tells it to stand for election at once. Transfer returns when this node
+// follows another leader. If the context ends first, it returns ErrNotTransferred with the reason,
+// and this node takes proposals again. Proposals in between get ErrNotLeader.
 //
-// hashicorp/raft v1.8.0 has a transfer of its own, which hangs for ever, and with it every later
-// proposal of the node, when the leader is deposed while the voter lags.
+// hashicorp/raft v1.8.0 has a transfer of its own. If the leader is deposed while the voter lags,
+// it hangs for ever, and with it every later proposal of the node.
 func (n *Node) Transfer(ctx context.Context, id string) error {
 	target, known := find(n.Members(), id)
 	if !known || !target.Voter || id == n.opts.NodeID {
@@ -31,7 +31,7 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 		return ErrNotLeader
 	}
 	if !n.hold(true) {
-		return fmt.Errorf("%w: another transfer is under way, or the node closes", ErrNotTransferred)
+		return fmt.Errorf("%w: another transfer is in progress, or the node closes", ErrNotTransferred)
 	}
 	defer n.hold(false)
 	term := n.raft.CurrentTerm()
@@ -49,14 +49,14 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 	})
 }
 
-// reaches returns when nothing is under way and the target has the whole log.
+// reaches returns when no proposal is in flight and the target has the whole log.
 func (n *Node) reaches(ctx context.Context, target Member) error {
 	return n.until(ctx, func() error {
 		n.flight.Lock()
 		count := n.flight.count
 		n.flight.Unlock()
 		if count > 0 {
-			return fmt.Errorf("%d proposals are under way", count)
+			return fmt.Errorf("%d proposals in flight", count)
 		}
 		last := n.raft.LastIndex()
 		p, err := n.opts.Ask(ctx, target)
@@ -70,7 +70,7 @@ func (n *Node) reaches(ctx context.Context, target Member) error {
 	})
 }
 
-// until returns when the condition holds, or what it says when the context or the node ends.
+// until returns nil when the condition holds, or its last error when the context or the node ends.
 func (n *Node) until(ctx context.Context, condition func() error) error {
 	for {
 		err := condition()
@@ -87,7 +87,7 @@ func (n *Node) until(ctx context.Context, condition func() error) error {
 	}
 }
 
-// hold begins or ends a time in which nothing is proposed, and tells whether it could.
+// hold starts or ends a period without proposals, and reports whether it could.
 func (n *Node) hold(on bool) bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
@@ -98,15 +98,15 @@ func (n *Node) hold(on bool) bool {
 	return true
 }
 
-// electSelf makes an only voter stand for election at once: there is nobody to wait for. Where that
-// fails, it stands for election after ElectionTimeout, as any other.
+// electSelf makes a single voter stand for election at once: it has no other node to wait for. If
+// that fails, it stands after ElectionTimeout as usual.
 func (n *Node) electSelf() {
 	self, known := n.Self()
 	if !known || !self.Voter || len(others(n.Members(), self.ID)) > 0 {
 		return
 	}
 	if err := n.timeoutNow(self.ID, n.opts.Listener.Addr().String()); err != nil {
-		n.opts.Logger.Debug("an only voter waits for its election", "err", err)
+		n.opts.Logger.Debug("single voter waits for the election timeout", "err", err)
 	}
 }
 

@@ -17,9 +17,9 @@ const (
 	transportTimeout = 5 * time.Second
 )
 
-// transport is hashicorp's without the heartbeat fast path, which answers heartbeats beside the
-// main loop and can make a follower acknowledge a log that it does not have (D4a, hashicorp/raft
-// issue 695).
+// transport is hashicorp's NetworkTransport without the heartbeat fast path. That path answers
+// heartbeats outside of the main loop, and can make a follower acknowledge a log that it does not
+// have (D4a, hashicorp/raft issue 695).
 type transport struct {
 	*hraft.NetworkTransport
 	term  func() uint64  // that the node remembers
@@ -31,20 +31,19 @@ type transport struct {
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
 func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 
-// errNotLeading ends the sending of what a node had to say while it led.
-var errNotLeading = errors.New("raft: the term in which this node led is over")
+// errNotLeading ends a send of a past leadership.
+var errNotLeading = errors.New("raft: leadership term is over")
 
-// AppendEntries sends entries to a follower, as long as the term lasts in which they are sent, and
-// calls nothing committed but what it sends, or what comes before.
+// AppendEntries sends entries to a follower only while the term of the request lasts. The commit
+// index that it sends covers no entry after the last one of the request.
 //
-// hashicorp/raft (v1.8.0) reads the entries, and what is committed, when it tries again, perhaps
-// long after the node has lost the leadership, and sends them with the term in which it led. A
-// node's term changes before another leader changes its log: so what was read in between is not
-// sent.
+// hashicorp/raft (v1.8.0) reads entries and commit index again for each retry, possibly long after
+// the node lost its leadership, and sends them with the old term. A node's stored term changes
+// before another leader changes its log: the check of the term keeps such entries back.
 //
-// A follower of hashicorp's takes everything for committed that it has, up to what the leader says
-// is; Raft wants it to stop at the last entry of the request (section 5.3 of the paper). What a
-// follower has behind that may be of a leader whose entries never were.
+// A follower of hashicorp/raft commits all its entries up to the leader's commit index. Raft wants
+// it to stop at the last entry of the request (section 5.3 of the paper): later entries of the
+// follower may be of a leader that never committed them.
 func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
 	if t.term() != req.Term {
@@ -55,7 +54,7 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	return t.NetworkTransport.AppendEntries(id, target, &sent, resp)
 }
 
-// Consumer returns what other nodes ask of this one.
+// Consumer returns the requests of other nodes.
 func (t transport) Consumer() <-chan hraft.RPC { return t.asked }
 
 // Close ends the transport. It may be called again.
@@ -64,23 +63,21 @@ func (t transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// deliver gives Raft what other nodes ask, until the transport is closed. Who wants a vote counts
-// as a voter, whatever this node knows of it.
+// deliver passes requests of other nodes to Raft until the transport closes. It treats every
+// candidate as a voter, whatever this node's membership says.
 //
-// A node of hashicorp's (v1.8.0) votes for nobody who is no voter by the configuration that it has
-// itself; Raft has votes depend on the terms and the logs alone (section 4.1 of the dissertation).
-// Where leaders are lost for good after they have made other nodes voters, those that are left and
-// know can be the only ones that can be elected, and never would be. What that check is for, that
-// who was removed leaves the others in peace, is seen to by pre-votes: whoever has a leader gives
-// none.
+// A node of hashicorp/raft (v1.8.0) refuses its vote to a node that is no voter in its own
+// configuration. In Raft, votes depend on terms and logs alone (section 4.1 of the dissertation).
+// Suppose leaders promote nodes and are then lost for good: the promoted nodes may be the only
+// electable ones, and would never be elected. The check protects a group from removed nodes;
+// pre-votes do that here: a node with a leader grants none.
 func (t transport) deliver(members func() hraft.ConfigurationFuture) {
 	for in := t.NetworkTransport.Consumer(); ; {
 		select {
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.RequestVoteRequest:
-				// there is no pre-vote before one, and who is told to stand has the leader's whole
-				// log
+				// no pre-vote precedes it, and the candidate has the leader's whole log
 				if !req.LeadershipTransfer {
 					req.ID = nil
 				}
@@ -115,14 +112,14 @@ func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
 			Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
-			// No pipeline: it can block for ever after an entry was rejected (D4b).
+			// No pipeline: it can block for ever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
 		term: term, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
 	}
 }
 
-// streams are the connections to and from other nodes, of which it knows all that are open.
+// streams has all open connections to and from other nodes.
 type streams struct {
 	net.Listener
 	advertise string
@@ -139,7 +136,7 @@ func newStreams(o *Options) *streams {
 	return &streams{Listener: o.Listener, advertise: o.Advertise, dial: o.Dial, open: make(map[*stream]struct{})}
 }
 
-// Accept returns the next connection of another node.
+// Accept returns the next connection from another node.
 func (s *streams) Accept() (net.Conn, error) {
 	conn, err := s.Listener.Accept()
 	if err != nil {
@@ -157,7 +154,7 @@ func (s *streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.
 	return s.keep(conn)
 }
 
-// Addr is the address that the other nodes are told.
+// Addr returns the advertised address.
 func (s *streams) Addr() net.Addr { return advertised(s.advertise) }
 
 func (s *streams) keep(conn net.Conn) (net.Conn, error) {
@@ -171,8 +168,8 @@ func (s *streams) keep(conn net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// Close takes no more connections and ends those that are open. hashicorp/raft waits for what is
-// being sent when it shuts down, and would wait long for a node that takes nothing.
+// Close stops accepting and closes all open connections. hashicorp/raft waits for sends at
+// shutdown; a node that does not read would delay it.
 func (s *streams) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -184,7 +181,7 @@ func (s *streams) Close() error {
 		err = nil
 	}
 	for c := range left {
-		_ = c.Conn.Close() // what is on it fails, as it should
+		_ = c.Conn.Close() // pending reads and writes fail, as intended
 	}
 	return err
 }
@@ -202,7 +199,7 @@ func (c *stream) Close() error {
 	return c.Conn.Close()
 }
 
-// advertised is an address as the other nodes are told it.
+// advertised is the address for other nodes.
 type advertised string
 
 func (advertised) Network() string  { return "tcp" }

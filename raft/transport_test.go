@@ -11,8 +11,8 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestClosedStreams: a transport that is closed ends every connection, also under who waits for a
-// node that takes nothing, and makes no further one; what was closed before is forgotten.
+// TestClosedStreams: a closed transport closes every connection, also one that blocks on a node
+// that does not read, and makes no further one. It forgets connections closed before.
 func TestClosedStreams(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestClosedStreams(t *testing.T) {
 	}
 	var far []net.Conn
 	s := newStreams(&Options{Listener: l, Advertise: "elsewhere:1", Dial: func(string, time.Duration) (net.Conn, error) {
-		near, other := net.Pipe() // nobody reads
+		near, other := net.Pipe() // no reader
 		far = append(far, other)
 		return near, nil
 	}})
@@ -62,8 +62,8 @@ func TestClosedStreams(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentAfterItsTermD3: what a node had to say as the leader of a term is not said once
-// the node remembers another. It may have been read from a log that the next leader has changed.
+// TestNothingIsSentAfterItsTermD3: a node sends nothing of a past leadership once its stored term
+// has changed. It may have read the entries from a log that the next leader has changed.
 func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 	dialled := errors.New("dialled")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

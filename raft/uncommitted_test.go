@@ -14,10 +14,10 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestNothingUncommittedIsAppliedAPP2: a follower has entries that only an earlier leader knew, and
-// cannot be reached while a new one commits others in their place. The first that it hears of the
-// new one is a request that was begun before these were there, with what is committed by now. It
-// must apply what the leader has applied, and nothing of its own.
+// TestNothingUncommittedIsAppliedAPP2: a follower has entries of an earlier leader, and is
+// unreachable while a new leader commits others in their place. The first request that reaches it
+// was built before these, but has the current commit index. The follower must apply the leader's
+// entries only, and none of its own.
 func TestNothingUncommittedIsAppliedAPP2(t *testing.T) {
 	t.Parallel()
 	for range 10 {
@@ -28,7 +28,7 @@ func TestNothingUncommittedIsAppliedAPP2(t *testing.T) {
 	t.Error("no request said that more is committed than it sends: the test proved nothing")
 }
 
-// applyBehindARequest tells whether the request was such a one.
+// applyBehindARequest reports whether such a request occurred.
 func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	t.Helper()
 	members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "follower", Address: "follower"}}}
@@ -49,7 +49,7 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	for raft.State() != hraft.Leader {
 		time.Sleep(time.Millisecond)
 	}
-	// replication tries again and again, and waits longer each time, which is then 0.3 s
+	// replication retries with growing waits, up to 0.3 s
 	for away.refused() < 7 {
 		time.Sleep(time.Millisecond)
 	}
@@ -61,7 +61,7 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	for _, f := range futures {
 		if err := f.Error(); err != nil {
-			// a machine that does much else takes the leadership away
+			// a busy machine can cost the leadership
 			t.Logf("not committed: %v", err)
 			return false
 		}
@@ -75,6 +75,9 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	return away.ahead()
 }
+
+// keyCurrentTerm is hashicorp/raft's key for the current term.
+const keyCurrentTerm = "CurrentTerm"
 
 // plainNode is hashicorp/raft with this package's transport, a log in memory and no store.
 type plainNode struct {
@@ -146,7 +149,7 @@ func (n *plainNode) applied() []string {
 func (*plainNode) Snapshot() (hraft.FSMSnapshot, error) { return nil, errors.ErrUnsupported }
 func (*plainNode) Restore(io.ReadCloser) error          { return errors.ErrUnsupported }
 
-// stallingLog writes nothing before stall is closed, where there is one.
+// stallingLog blocks writes until stall is closed, if there is one.
 type stallingLog struct {
 	*hraft.InmemStore
 	stall chan struct{}
@@ -159,8 +162,8 @@ func (l *stallingLog) StoreLogs(logs []*hraft.Log) error {
 	return l.InmemStore.StoreLogs(logs)
 }
 
-// awayTransport plays the voter, who agrees with everything, and reaches nobody else before open is
-// closed.
+// awayTransport answers for the voter, which agrees to everything, and reaches no other node before
+// open is closed.
 type awayTransport struct {
 	transport
 	open chan struct{}
@@ -210,7 +213,7 @@ func (a *awayTransport) refused() int {
 	return a.tries
 }
 
-// ahead tells whether the first request said that more is committed than it sent.
+// ahead reports whether the first request had a commit index past its entries.
 func (a *awayTransport) ahead() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

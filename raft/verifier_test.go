@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestVerifierCoalesces proves D8: all who wait share a round, and nobody joins a round that began
-// before the call, since leadership may have been lost between the two.
+// TestVerifierCoalesces proves D8: concurrent callers share a round, and no caller joins a round
+// that began before its call: the leadership may have been lost in between.
 func TestVerifierCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan int)
@@ -64,7 +64,7 @@ func TestVerifierCoalesces(t *testing.T) {
 		if rounds != 3 {
 			t.Errorf("%d rounds for five callers, want 3", rounds)
 		}
-		// Nobody waits, so nothing runs; the next caller starts again.
+		// Without a caller, no round runs; the next caller starts one.
 		join("sixth")
 		<-begun
 		answer <- nil
@@ -72,7 +72,7 @@ func TestVerifierCoalesces(t *testing.T) {
 	})
 }
 
-// TestVerifierContext shows that a caller who gives up takes nothing from those who stay.
+// TestVerifierContext shows that a cancelled caller does not affect the others.
 func TestVerifierContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := verifier{confirm: func() error { time.Sleep(time.Second); return nil }}
@@ -86,11 +86,11 @@ func TestVerifierContext(t *testing.T) {
 		if err := <-patient; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Second) // The round of the one who gave up may come second.
+		time.Sleep(2 * time.Second) // The cancelled caller's round may come second.
 	})
 }
 
-// TestVerifierOrder proves READ-2 under load: whoever joins is answered by a round that began at or
+// TestVerifierOrder proves READ-2 under load: a caller gets the result of a round that began at or
 // after the call.
 func TestVerifierOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestVerifierOrder(t *testing.T) {
 						t.Error(err)
 					}
 					mu.Lock()
-					// The round that answered is the last one that began, or the one before it.
+					// The answering round is the last one that began, or the one before it.
 					if latest := began; latest.Before(asked) {
 						t.Errorf("asked at %v, answered by a round of %v", asked, latest)
 					}

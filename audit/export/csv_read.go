@@ -18,8 +18,8 @@ type rowReader struct {
 	fault string
 }
 
-// parseRow reads a record from a row as appendRow wrote it, without its line feed, and says what is
-// wrong with it. The record shares its texts with text and its payload with raw, which is changed.
+// parseRow parses a row of appendRow, without its line feed, and returns its fault. The record
+// shares its texts with text and its payload with raw, which parseRow changes.
 func parseRow(raw []byte, text string, r *Record) (fault string) {
 	*r = Record{}
 	if !utf8.ValidString(text) {
@@ -92,8 +92,7 @@ func (c *rowReader) quoted() string {
 	}
 }
 
-// payload takes the last cell, without a copy: quotes that are doubled in it are made single ones
-// where they stand.
+// payload takes the last cell without a copy: it replaces doubled quotes in place.
 func (c *rowReader) payload() []byte {
 	from := c.pos
 	if from >= len(c.text) || c.text[from] != '"' {
@@ -124,7 +123,7 @@ func (c *rowReader) payload() []byte {
 	}
 }
 
-// setCell sets what a column says of a record, and says what it should have been where it is not.
+// setCell sets a column's field of a record, or returns the expected form.
 func setCell(k int, cell string, r *Record) (want string) {
 	set := func(want string, ok bool) string {
 		if ok {

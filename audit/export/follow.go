@@ -10,11 +10,11 @@ import (
 	"runlog/proto/contract"
 )
 
-// maxRuns bounds what is remembered of runs: twice as many at the most. A run that was not seen for
-// so many others is forgotten, and the next of its records is not compared with it.
+// maxRuns bounds the remembered runs: at most twice as many. A run that does not occur among so
+// many others is forgotten, and its next record is not compared with its last.
 const maxRuns = 200_000
 
-// follower looks at the records of a file in their order.
+// follower checks the records of a file in order.
 type follower struct {
 	report *Report
 	m      *Manifest
@@ -25,7 +25,7 @@ type follower struct {
 	seed   maphash.Seed
 }
 
-// followed is what is remembered of a run.
+// followed is the remembered state of a run.
 type followed struct {
 	at    uint64 // the line or row of its last record
 	seq   uint64
@@ -37,7 +37,7 @@ func newFollower(report *Report, unit string) *follower {
 	return &follower{report: report, m: &report.Manifest, unit: unit, seed: maphash.MakeSeed()}
 }
 
-// record takes the next record, and tells whether there is sense in going on.
+// record checks the next record, and reports whether to continue.
 func (f *follower) record(c *checked) bool {
 	r := &c.Record
 	f.report.Events++
@@ -60,7 +60,7 @@ func (f *follower) wrong(at uint64, r *Record, wrong string) {
 	f.report.fault("%s %d (run %s, runSeq %d): %s", f.unit, at, contract.Quote(r.RunID), r.RunSeq, wrong)
 }
 
-// outside tells of a record that is not where it should be in time.
+// outside reports a record outside of the time window.
 func (f *follower) outside(r *Record) (wrong string) {
 	stamp, name := r.Stamp(), "persistedAt"
 	if r.ImportedAt != 0 {
@@ -77,7 +77,7 @@ func (f *follower) outside(r *Record) (wrong string) {
 	return wrong
 }
 
-// stray tells of a record that the filter does not let through.
+// stray reports a record that does not match the filter.
 func (f *follower) stray(r *Record) string {
 	for _, want := range [...]struct{ name, filter, has string }{
 		{"tenantId", f.m.TenantID, r.TenantID},
@@ -97,7 +97,7 @@ func (f *follower) stray(r *Record) string {
 	return ""
 }
 
-// follow compares a record with the one before in its run (APP-1, APP-6, APP-11).
+// follow compares a record with its predecessor in the run (APP-1, APP-6, APP-11).
 func (f *follower) follow(at uint64, r *Record) {
 	run := f.run(r.RunID)
 	scope := f.scope(r)
@@ -120,7 +120,7 @@ func (f *follower) follow(at uint64, r *Record) {
 	*run = followed{at, r.RunSeq, r.ChainDigest, scope}
 }
 
-// run returns what is remembered of a run.
+// run returns the remembered state of a run.
 func (f *follower) run(id string) *followed {
 	if run := f.runs.young[id]; run != nil {
 		return run
@@ -132,12 +132,12 @@ func (f *follower) run(id string) *followed {
 	if run == nil {
 		run = &followed{}
 	}
-	// A copy of the id, which else would keep a whole piece of the file.
+	// A copy of the id: otherwise the id would keep a whole piece of the file in memory.
 	f.runs.young[strings.Clone(id)] = run
 	return run
 }
 
-// scope is a hash of where a run belongs.
+// scope is a hash of a run's tenant, project and environment.
 func (f *follower) scope(r *Record) (sum uint64) {
 	for _, text := range [...]string{r.TenantID, r.ProjectID, r.EnvironmentID} {
 		sum = sum*31 + maphash.String(f.seed, text)
@@ -145,7 +145,7 @@ func (f *follower) scope(r *Record) (sum uint64) {
 	return sum
 }
 
-// end compares all records with what the manifest says of them.
+// end compares all records with the manifest.
 func (f *follower) end() {
 	m := f.m
 	switch {

@@ -30,7 +30,7 @@ func (w *jsonWriter) Close(manifest string) error {
 	return w.spill(0)
 }
 
-// spill writes what is gathered when it is more than so many bytes.
+// spill writes the buffer if it exceeds a size.
 func (w *jsonWriter) spill(most int) error {
 	if len(w.buf) <= most {
 		return nil
@@ -71,7 +71,7 @@ func appendLine(b []byte, r *Record) []byte {
 	}
 	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
 		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
-		// A line cannot hold it as it is, and without its line breaks, or the blanks around it, it
+		// A line cannot hold the payload as it is: without its line breaks or surrounding blanks it
 		// would have another digest.
 		b = base64.StdEncoding.AppendEncode(append(b, `,"payloadJson":"`...), r.Payload)
 		return append(b, "\"}\n"...)

@@ -61,7 +61,7 @@ var quotedMembers = func() (quoted [members]string) {
 	return quoted
 }()
 
-// What a value should have been.
+// The expected forms of a value.
 const (
 	wantText    = "a JSON string"
 	wantUUID    = "a UUID of 36 characters in lower case"
@@ -81,10 +81,10 @@ type lineReader struct {
 	pos  int
 }
 
-// parseLine reads a record from a line as appendLine wrote it, without its line feed, and says what
-// is wrong with it. The record shares its texts with text and its payload with raw.
+// parseLine parses a line of appendLine, without its line feed, and returns its fault. The record
+// shares its texts with text and its payload with raw.
 //
-// It does not look into the payload further than to its end: whether it is JSON, its digest tells.
+// It only finds the payload's end: the payload's digest shows whether it is the stored one.
 func parseLine(raw []byte, text string, r *Record) (fault string) {
 	*r = Record{}
 	l := lineReader{raw: raw, text: text}
@@ -135,7 +135,7 @@ func (l *lineReader) take(c byte) bool {
 	return false
 }
 
-// name takes the name of a member and returns its number, which likely is next; -1: it is none.
+// name takes the name of a member and returns its number, usually next; -1: unknown.
 func (l *lineReader) name(next int) int {
 	rest := l.text[l.pos:]
 	for range members {
@@ -151,7 +151,7 @@ func (l *lineReader) name(next int) int {
 	return -1
 }
 
-// stranger says what is where a member's name should be.
+// stranger returns the text in place of a member's name.
 func (l *lineReader) stranger() string {
 	if strings.HasPrefix(l.text, manifestMember) {
 		return "has a manifest, behind which nothing may come"
@@ -163,7 +163,7 @@ func (l *lineReader) stranger() string {
 	return fmt.Sprintf("has no member's name at byte %d", at)
 }
 
-// value takes the value of a member and says what it should have been where it is not.
+// value takes the value of a member, or returns the expected form.
 func (l *lineReader) value(k int, r *Record) (want string) {
 	var ok bool
 	switch k {
@@ -202,7 +202,7 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 	return ""
 }
 
-// present is string for a member that is left out where it would be empty.
+// present is string for a member that is omitted if empty.
 func (l *lineReader) present() (string, bool) {
 	text, ok := l.string()
 	return text, ok && text != ""
@@ -302,7 +302,7 @@ func (l *lineReader) inherited(absent *contract.Absent) (want string) {
 	return ""
 }
 
-// object takes a JSON object. It returns nil when there is none, or one without an end.
+// object takes all bytes up to the matching bracket; nil: unterminated.
 func (l *lineReader) object() []byte {
 	if l.pos >= len(l.text) || l.text[l.pos] != '{' {
 		return nil

@@ -6,17 +6,17 @@ import (
 	"runlog/audit/proof"
 )
 
-// Manifest is what a file says of itself.
+// Manifest is a file's signed statement about itself.
 type Manifest struct {
 	proof.Export
-	// Signers says to have signed, a name and a key's id each. None: it is not signed.
+	// Signers are the claimed signers, as name and key id. None: unsigned.
 	Signers []string
 	// Key is the public key with which the signature was verified; empty: it was not.
 	Key string
 }
 
-// readManifest reads a manifest, and verifies that one of the public keys has signed it where there
-// are any. unsigned is what is wrong with the signature; err wraps errFile.
+// readManifest reads a manifest, and verifies the signature of one of the public keys, if there are
+// any. unsigned is the fault of the signature; err wraps errFile.
 func readManifest(note string, keys []string) (m Manifest, unsigned, err error) {
 	st, signers, err := proof.Peek(note)
 	if err != nil {

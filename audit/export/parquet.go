@@ -12,11 +12,11 @@ import (
 const (
 	// manifestKey has the manifest among the key-value metadata of a Parquet file.
 	manifestKey = "runlog.manifest"
-	// A row group is kept in memory until it is whole: it ends at so many rows, or so many bytes
-	// before compression.
+	// A row group is kept in memory until it is complete: at a number of rows, or of bytes before
+	// compression.
 	groupRows  = 100_000
 	groupBytes = 64 << 20
-	// rowsAtOnce are handed to the Parquet library together.
+	// rowsAtOnce are passed to the Parquet library together.
 	rowsAtOnce = 256
 )
 
@@ -54,21 +54,20 @@ type parquetRow struct {
 // parquetSchema is the schema of a file.
 var parquetSchema = parquet.NewSchema("event", parquet.SchemaOf(parquetRow{}))
 
-// parquetCodec compresses the pages of columns that do not say otherwise.
+// parquetCodec compresses the pages of columns without a codec of their own.
 var parquetCodec = &snappy.Codec{}
 
 func parquetOptions() []parquet.WriterOption {
-	// Without a buffer, what a flush writes has been written when it ends.
+	// Without a buffer, a flush has written everything when it returns.
 	return []parquet.WriterOption{parquetSchema, parquet.Compression(parquetCodec), parquet.DataPageVersion(2), parquet.DataPageStatistics(false), parquet.WriteBufferSize(0)}
 }
 
-// parquetWriter gathers rows and hands them on by the hundred, which is what the library is fast
-// at.
+// parquetWriter batches rows by the hundred: the library is fastest with batches.
 type parquetWriter struct {
 	out   *parquet.GenericWriter[parquetRow]
 	pages *pageWriter
 	rows  []parquetRow
-	texts []byte // of the rows: what has no text of its own to share
+	texts []byte // of the rows: texts that cannot share other memory
 	group struct{ rows, bytes int }
 }
 
@@ -130,7 +129,7 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 	}
 }
 
-// present returns a value of an optional column; nil: there is none.
+// present returns a value of an optional column; nil: null.
 func present[T string | int64](v T) *T {
 	var zero T
 	if v == zero {
@@ -141,7 +140,7 @@ func present[T string | int64](v T) *T {
 	return p
 }
 
-// text returns what was appended to the texts.
+// text returns the texts appended since an offset.
 func (w *parquetWriter) text(texts []byte) []byte {
 	from := len(w.texts)
 	w.texts = texts

@@ -12,14 +12,13 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// A Parquet file of an export has nothing beside its values that a query engine could believe
-// instead of them: no statistics of pages, columns or row groups, no index of pages, no filter, no
-// order. An engine skips what these say cannot match, so that whoever changed them would hide
-// events in a file whose every value is as it was.
+// A Parquet file of an export has only values: no statistics of pages, columns or row groups, no
+// page index, no filter, no order. An engine skips parts that these exclude. If they were allowed,
+// changed statistics could hide events in a file with unchanged values.
 //
-// What is left, page headers and the footer, is worked out here from the pages, for who writes a
-// file and for who verifies it: a file whose footer says anything else is refused. The types are
-// those of the format (parquet.thrift) without the fields that exports leave out.
+// The rest, page headers and the footer, is computed here from the pages, by the writer and by the
+// verifier: a file with another footer is refused. The types are those of the format
+// (parquet.thrift) without the fields that exports omit.
 
 const (
 	magic     = "PAR1"
@@ -86,14 +85,14 @@ type footerColumn struct {
 	DictionaryPageOffset  int64                         `thrift:"11,optional"`
 }
 
-// form is what all files have in common.
+// form is the constant part of all files.
 type form struct {
 	schema []format.SchemaElement
-	leaves []footerColumn // what does not depend on the pages
+	leaves []footerColumn // the parts that do not depend on the pages
 	levels []bool         // whether a column has levels
 }
 
-// theForm is worked out once: the library tells the elements of its schemas only in files.
+// theForm is computed once: the library exposes the elements of its schemas only in files.
 var theForm = sync.OnceValues(func() (*form, error) {
 	var empty bytes.Buffer
 	if err := parquet.NewGenericWriter[parquetRow](&empty, parquetOptions()...).Close(); err != nil {
@@ -116,10 +115,10 @@ var theForm = sync.OnceValues(func() (*form, error) {
 	return f, nil
 })
 
-// chunk is a column of a row group, as its pages tell.
+// chunk is a column of a row group, as its pages show.
 type chunk struct {
 	at         int64 // of the first page in the file
-	dictionary int64 // bytes of the dictionary's page; 0: there is none
+	dictionary int64 // bytes of the dictionary's page; 0: none
 	packed     int64 // bytes of all pages and their headers
 	unpacked   int64 // the same before compression
 	values     int64
@@ -129,7 +128,7 @@ type chunk struct {
 
 var errPage = errors.New("a page that exports do not have")
 
-// add takes the next page, whose header has so many bytes.
+// add takes the next page, with the size of its header.
 func (c *chunk) add(h *pageHeader, size int) error {
 	if h.CompressedSize < 0 || h.UncompressedSize < 0 {
 		return errPage
@@ -190,15 +189,15 @@ func footerOf(groups []group, manifest string) ([]byte, error) {
 	return thrift.Marshal(new(thrift.CompactProtocol), &f)
 }
 
-// decode reads what some bytes begin with, and returns how many of them it is.
+// decode parses the start of some bytes, and returns the number of bytes used.
 func decode(head []byte, v any) (int, error) {
 	r := new(thrift.CompactProtocol).NewReaderFromBytes(head)
 	err := thrift.NewDecoder(r).Decode(v)
 	return r.BytesRead(), err
 }
 
-// parsePage reads the page header that some bytes begin with, and returns how many of them it is. A
-// header that exports would have written in another way has something that they do not have.
+// parsePage parses the page header at the start of some bytes, and returns its size. A header in
+// another form than the canonical one has fields that exports do not have.
 func parsePage(head []byte) (h pageHeader, size int, err error) {
 	size, err = decode(head, &h)
 	var again []byte

@@ -9,19 +9,19 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// pageWriter is between the Parquet library and a file. The library has statistics in the header of
-// every page, right or wrong, and statistics and indexes of pages behind the last; this leaves them
-// out, and writes the footer of what is left.
+// pageWriter is between the Parquet library and a file. The library writes statistics into every
+// page header, and statistics and page indexes after the last page. pageWriter omits these, and
+// writes a footer for the rest.
 //
 //	library ──► PAR1, pages ──► pageWriter ──► PAR1, pages without statistics, footerOf(pages)
 type pageWriter struct {
 	out  io.Writer
 	at   int64  // in the file
-	skip int    // bytes of the library's own magic that are still to come
-	head []byte // of the header of the next page, as far as it came
-	left int    // bytes of the current page that are still to come
-	// rows of the row group that the library flushes. Its columns follow one another, and each ends
-	// with as many.
+	skip int    // remaining bytes of the library's own magic
+	head []byte // the next page's header, as far as received
+	left int    // remaining bytes of the current page
+	// rows of the row group being flushed. Its columns follow one another, and each ends with this
+	// number.
 	rows   int64
 	column chunk
 	group  group // the columns before
@@ -30,7 +30,7 @@ type pageWriter struct {
 
 func newPageWriter(out io.Writer) *pageWriter { return &pageWriter{out: out, skip: len(magic)} }
 
-// Write takes what the library writes when it flushes a row group, in pieces of any size.
+// Write takes the library's output of a flushed row group, in pieces of any size.
 func (w *pageWriter) Write(p []byte) (int, error) {
 	whole := len(p)
 	n := min(w.skip, len(p))
@@ -61,14 +61,14 @@ func (w *pageWriter) put(p []byte) error {
 	return err
 }
 
-// header gathers the header of a page, and writes its own once it is whole. It returns what comes
-// behind.
+// header collects the header of a page, and writes its own once it is complete. It returns the
+// bytes after it.
 func (w *pageWriter) header(p []byte) (rest []byte, err error) {
 	w.head = append(w.head, p...)
 	var full format.PageHeader
 	size, err := decode(w.head, &full)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, nil // the rest comes with the next piece
+		return nil, nil // the rest follows with the next piece
 	}
 	if err != nil {
 		return nil, err

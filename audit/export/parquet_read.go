@@ -12,22 +12,21 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// maxFooterBytes bounds what is read of a Parquet file at once: its footer tells of each row group
-// some kilobytes.
+// maxFooterBytes bounds the footer of a Parquet file: it has some kilobytes for each row group.
 const maxFooterBytes = 64 << 20
 
 // groups are the records of a Parquet file, row group by row group, read column by column.
 type groups struct {
-	groups  []parquet.RowGroup // those that were not begun
+	groups  []parquet.RowGroup // row groups not started
 	pages   [][][]dataHeader   // of each of them, of each column
-	left    int                // rows of the current one that were not read
+	left    int                // unread rows of the current one
 	columns []*cells           // of the current one
 	texts   []byte             // of a column
 	ends    []int              // of each row's text in texts
 }
 
-// openParquet looks at a file's footer. What the library panics on, as files that were changed make
-// it, is a fault of the file.
+// openParquet reads a file's footer. A panic of the library, as changed files cause, is reported as
+// a fault of the file.
 func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err error) {
 	defer catch(&err)
 	var tail [8]byte
@@ -71,7 +70,7 @@ func openParquet(file io.ReaderAt, size int64) (_ source, manifest string, err e
 	return &groups{groups: f.RowGroups(), pages: heads}, manifest, nil
 }
 
-// sameFooter wants a footer to be that of the pages, byte by byte.
+// sameFooter checks that a footer is that of the pages, byte by byte.
 func sameFooter(file io.ReaderAt, at, size int64, pages []group, manifest string) error {
 	got := make([]byte, size)
 	if _, err := file.ReadAt(got, at); err != nil {
@@ -84,8 +83,8 @@ func sameFooter(file io.ReaderAt, at, size int64, pages []group, manifest string
 	return err
 }
 
-// walk reads the headers of all pages, which have to follow one another from the beginning of a
-// file to its footer: what no header leads to, no reader would see.
+// walk reads the headers of all pages, which must follow one another from the start of a file to
+// its footer: a reader would not see bytes without a header.
 func walk(file io.ReaderAt, m *format.FileMetaData, end int64) (groups []group, pages [][][]dataHeader, err error) {
 	at := int64(len(magic))
 	for i := range m.RowGroups {
@@ -192,7 +191,7 @@ func (g *groups) next(b *batch) (err error) {
 	return nil
 }
 
-// endGroup wants the columns of the current group to end with its rows.
+// endGroup checks that the columns of the current group end with its rows.
 func (g *groups) endGroup() error {
 	for k, column := range g.columns {
 		_, err := column.peek()
@@ -254,7 +253,7 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 	return g.set(b, k)
 }
 
-// errEmpty is a value that is there and says nothing: what an event does not have is null.
+// errEmpty is an empty value: a missing field must be null.
 var errEmpty = errors.New("has a value that is empty, and not null")
 
 func optional(k int) bool {
@@ -321,13 +320,13 @@ func noEOF(err error) error {
 	return err
 }
 
-// cells are the values of a column of a row group. A value holds until the next one is looked at.
+// cells are the values of a column of a row group. A value is valid until the next one is read.
 type cells struct {
 	pages  parquet.Pages
 	heads  []dataHeader // of the pages that were not ended
-	page   parquet.Page // the current one; nil: there is none
+	page   parquet.Page // the current one; nil: none
 	in     parquet.ValueReader
-	got    dataHeader // of the current page, what was counted
+	got    dataHeader // counts of the current page
 	values [rowsAtOnce]parquet.Value
 	rest   []parquet.Value
 }
@@ -366,7 +365,7 @@ func (c *cells) count() {
 	}
 }
 
-// endPage wants a page to have what its header says, which engines may believe.
+// endPage checks a page's contents against its header, which engines may trust.
 func (c *cells) endPage() error {
 	parquet.Release(c.page)
 	c.page, c.in = nil, nil

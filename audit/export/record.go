@@ -11,11 +11,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// ErrRecord means that what a node sent is no record that it could have stored.
+// ErrRecord means that a node sent a record that it could not have stored.
 var ErrRecord = errors.New("export: undecodable record")
 
-// Record is an event as it was stored, with all that a file says of it. What a sparse event left
-// out is filled in from its run; Absent says which fields those are.
+// Record is a stored event with all fields of a file. Fields that a sparse event omitted are filled
+// in from its run; Absent names them.
 type Record struct {
 	contract.Event
 
@@ -98,7 +98,7 @@ var inheritable = [...]struct {
 	{contract.AbsentPlanVersion, "planVersion"},
 }
 
-// inherit notes a field as inherited. It is false for a name that is none, or comes twice.
+// inherit records a field as inherited. It returns false for an unknown or repeated name.
 func inherit(absent *contract.Absent, name string) bool {
 	for _, f := range inheritable {
 		if f.name == name {

@@ -14,16 +14,14 @@ import (
 const (
 	// pieceBytes is how much of a text file is read, and given to one worker, at a time.
 	pieceBytes = 256 << 10
-	// maxLineBytes bounds a line or row: a payload of 1 MiB whose every byte is a quote, and all
-	// else.
+	// maxLineBytes bounds a line or row: a payload of 1 MiB of quotes, and all other fields.
 	maxLineBytes = 4 << 20
 	// maxManifestBytes bounds the last line of a text file: a statement with 100 types of 256
 	// bytes, each an escape.
 	maxManifestBytes = 1 << 20
 )
 
-// errFile means that a file is not what an export has written. The error's text says why, without a
-// prefix.
+// errFile means that a file is not an export. The error's text is the reason, without a prefix.
 var errFile = errors.New("the file is not whole")
 
 // source reads the records of a file in their order, piece by piece. Only one goroutine calls next;
@@ -32,10 +30,10 @@ type source interface {
 	// next puts the next piece of the file into a batch, and is io.EOF at the file's end. Errors of
 	// the content wrap errFile.
 	next(b *batch) error
-	// parse makes records of a piece. It is given up behind what cannot be read, which the last
-	// record's fault tells.
+	// parse makes records of a piece. It stops after an unreadable one, whose fault is that of the
+	// last record.
 	parse(b *batch)
-	// unit is what a record is called: line or row.
+	// unit is the word for a record: line or row.
 	unit() string
 }
 
@@ -43,15 +41,15 @@ type source interface {
 type batch struct {
 	raw     []byte // whole lines or rows; of a Parquet file the payloads
 	records []checked
-	err     error         // why there is no next piece
+	err     error         // the reason why there is no next piece
 	parsed  chan struct{} // has room for one
 }
 
-// checked is a record and what is wrong with it by itself.
+// checked is a record and its own fault.
 type checked struct {
 	Record
 	fault string // why it could not be read; empty: it was
-	wrong string // what does not fit within it; empty: nothing
+	wrong string // the fault within the record; empty: none
 }
 
 // add returns the place of the next record.
@@ -66,8 +64,7 @@ func (b *batch) add() *checked {
 	return c
 }
 
-// Detect returns the format of a file that begins with some bytes, of which a few hundred tell; 0:
-// none.
+// Detect returns the format of a file by its first few hundred bytes; 0: unknown.
 func Detect(head []byte) Format {
 	switch {
 	case bytes.HasPrefix(head, []byte("PAR1")):
@@ -121,7 +118,7 @@ func unquote(token string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(token), &text) == nil && proof.Quote(text) == token
 }
 
-// lastLine returns the last line of a file without its line feed, and where it begins.
+// lastLine returns the last line of a file without its line feed, and its offset.
 func lastLine(file io.ReaderAt, size int64) (line string, at int64, err error) {
 	n := min(size, maxManifestBytes)
 	tail := make([]byte, n)
@@ -139,7 +136,7 @@ func lastLine(file io.ReaderAt, size int64) (line string, at int64, err error) {
 	return string(body[begin:]), size - n + int64(begin), nil
 }
 
-// sameHead wants a CSV file's first line to be as it is written.
+// sameHead checks a CSV file's first line.
 func sameHead(file io.ReaderAt, head string, end int64) error {
 	got := make([]byte, min(end, int64(len(head))))
 	if _, err := file.ReadAt(got, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -162,7 +159,7 @@ func sameHead(file io.ReaderAt, head string, end int64) error {
 type pieces struct {
 	in     io.Reader
 	quoted bool   // a line feed between quotes ends no line (RFC 4180)
-	rest   []byte // read, and not handed out
+	rest   []byte // read, and not delivered
 	ended  bool
 }
 
@@ -192,7 +189,7 @@ func (p *pieces) next(buf []byte) ([]byte, error) {
 	}
 }
 
-// end returns the place behind the last whole line; 0: there is none.
+// end returns the offset after the last complete line; 0: none.
 func (p *pieces) end(buf []byte) int {
 	if !p.quoted {
 		return bytes.LastIndexByte(buf, '\n') + 1
@@ -208,8 +205,7 @@ func (p *pieces) end(buf []byte) int {
 	}
 }
 
-// endOfRow returns the place behind the first line feed that is not between quotes; 0: there is
-// none.
+// endOfRow returns the offset after the first line feed outside of quotes; 0: none.
 func endOfRow(buf []byte) int {
 	open := false
 	for at := 0; ; {

@@ -25,8 +25,7 @@ const hexDigits = "0123456789abcdef"
 // appendHex appends lower-case hexadecimal digits.
 func appendHex(dst, src []byte) []byte { return hex.AppendEncode(dst, src) }
 
-// appendNames appends the names of what is inherited, each between quotes, with separators in
-// between.
+// appendNames appends the names of inherited fields, each in quotes, with separators.
 func appendNames(dst []byte, absent contract.Absent, quote, separator string) []byte {
 	if absent == 0 {
 		return dst
@@ -41,7 +40,7 @@ func appendNames(dst []byte, absent contract.Absent, quote, separator string) []
 	return dst
 }
 
-// nibbles has the value of each lower-case hexadecimal digit, and 0xff for all else.
+// nibbles has the value of each lower-case hexadecimal digit, and 0xff for other bytes.
 var nibbles = func() (t [256]byte) {
 	for i := range t {
 		t[i] = 0xff
@@ -113,7 +112,7 @@ func appendDigits(dst []byte, n, width int) []byte {
 	return append(dst, digits[:width]...)
 }
 
-// parseTime reads what appendTime wrote.
+// parseTime parses the output of appendTime.
 func parseTime(ns *int64, text string) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(text) <= seconds || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' {
@@ -133,14 +132,14 @@ func parseTime(ns *int64, text string) bool {
 			return false
 		}
 		fraction = part(seconds+1, len(text)-1)
-		ok = ok && fraction%1000 != 0 // else it would be written with fewer digits
+		ok = ok && fraction%1000 != 0 // otherwise it has a form with fewer digits
 		for ; n < 11; n += 3 {
 			fraction *= 1000
 		}
 	}
 	at := time.Date(year, time.Month(month), day, hour, minute, second, fraction, time.UTC)
 	*ns = at.UnixNano()
-	// What an int64 of nanoseconds cannot hold, or no calendar has, comes out as another time.
+	// A time outside of int64 nanoseconds or of the calendar formats differently.
 	back := time.Unix(0, *ns).UTC()
 	return ok && text[len(text)-1] == 'Z' && hour < 24 && minute < 60 && second < 60 &&
 		back.Year() == year && int(back.Month()) == month && back.Day() == day

@@ -9,25 +9,25 @@ import (
 	"sync"
 )
 
-// maxFaults are told of a file.
+// maxFaults bounds the listed faults of a file.
 const maxFaults = 20
 
-// Report is what the verification of a file found.
+// Report is the result of verifying a file.
 type Report struct {
 	Manifest Manifest
 	// Events that were read.
 	Events uint64
-	// Links is how many of the records were found to follow from the one before in their run, which
-	// is in the file too, or to begin their run.
+	// Links is the number of records that follow their predecessor in the run, which is in the file
+	// too, or that begin their run.
 	Links uint64
-	// Faults are the first of what is wrong, each with its line or row. None: the file has what the
-	// cluster exported.
+	// Faults are the first faults, each with its line or row. None: the file is the cluster's
+	// export.
 	Faults []string
-	// More is how many faults there are beside these.
+	// More is the number of further faults.
 	More int
-	// Unsigned is why none of the public keys vouches for the manifest: proof.ErrUnsigned,
-	// proof.ErrUnknownKey, which a key that was rotated explains, proof.ErrSignature, which nothing
-	// does, or that of a note; nil: one does, or there are none.
+	// Unsigned is why no public key vouches for the manifest: proof.ErrUnsigned,
+	// proof.ErrUnknownKey (a key rotation explains it), proof.ErrSignature (nothing explains it),
+	// or the error of a note; nil: one key does, or none was given.
 	Unsigned error
 }
 
@@ -39,13 +39,13 @@ func (r *Report) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// Verify reads a file and compares what it has with its manifest: the digests of each record with
-// its fields, the records with each other where they follow one another in their run, and all of
-// them with the window, the filter, the count and the digest that the cluster has stated. Where
-// there are public keys, one of them must have signed that.
+// Verify reads a file and compares it with its manifest. It compares the digests of each record
+// with its fields, the records of a run with each other, and all records with the window, the
+// filter, the count and the digest of the cluster's statement. If there are public keys, one of
+// them must have signed that.
 //
-// What is wrong with the file, or with who has signed it, is in the report. The errors are those of
-// reading it, and the context's.
+// Faults of the file and of its signature are in the report. Errors are those of reading the file,
+// and the context's.
 func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ...string) (*Report, error) {
 	report := &Report{}
 	src, note, err := open(f, file, size)
@@ -62,9 +62,9 @@ func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ..
 	return report, err
 }
 
-// verify takes the file through three stages that run at the same time: one goroutine reads pieces,
-// some make records of them and hash these, and this one follows the records in their order. As
-// many pieces are on the way as there are batches, and texts are read in pieces of so many bytes.
+// verify runs three concurrent stages: one goroutine reads pieces, some parse and hash records, and
+// this one follows the records in order. There are as many pieces in flight as batches; texts are
+// read in pieces of a fixed size.
 func verify(ctx context.Context, src source, piece int, report *Report) error {
 	workers := runtime.GOMAXPROCS(0)
 	batches := 2*workers + 2
@@ -109,7 +109,7 @@ func verify(ctx context.Context, src source, piece int, report *Report) error {
 	return nil
 }
 
-// read hands the pieces of a file to the workers and, in the same order, to the follower.
+// read passes the pieces of a file to the workers and, in the same order, to the follower.
 func read(ctx context.Context, src source, free <-chan *batch, work, ordered chan<- *batch) {
 	for {
 		var b *batch
@@ -126,7 +126,7 @@ func read(ctx context.Context, src source, free <-chan *batch, work, ordered cha
 		if failed {
 			b.raw, b.records = b.raw[:0], b.records[:0]
 		}
-		// Neither waits: there are no more batches than the channels have room for.
+		// Neither blocks: there are no more batches than room in the channels.
 		ordered <- b
 		work <- b
 		if failed {

@@ -28,10 +28,10 @@ var formats = [...]struct{ name, told string }{
 	Parquet:   {"parquet", "Parquet"},
 }
 
-// ErrFormat means that a format is not known.
+// ErrFormat means that a format is unknown.
 var ErrFormat = errors.New("export: want jsonl, csv or parquet")
 
-// String returns what people call the format.
+// String returns the format's name.
 func (f Format) String() string { return formats[f].told }
 
 // FormatNames returns the names that ParseFormat takes.
@@ -49,17 +49,17 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("%w, not %q", ErrFormat, name)
 }
 
-// FormatOf returns the format that a file's name tells.
+// FormatOf returns the format of a file name.
 func FormatOf(path string) (Format, error) {
 	return ParseFormat(strings.ToLower(strings.TrimPrefix(filepath.Ext(path), ".")))
 }
 
 // Writer writes the records of a window to a file, in commit order. Only one goroutine uses it.
 type Writer interface {
-	// Write takes a record, of which it keeps nothing.
+	// Write takes a record, and keeps nothing of it.
 	Write(r *Record) error
-	// Close ends the file with its manifest, a note with the statement of a proof.Export. Without
-	// it the file is cut. It does not close what it writes to.
+	// Close ends the file with its manifest, a note with the statement of a proof.Export; without
+	// it the file is cut. Close does not close the underlying writer.
 	Close(manifest string) error
 }
 

@@ -20,31 +20,29 @@ const (
 	maxBackupFiles = 200_000
 )
 
-// ErrBackupFormat means that the statement of a backup has another version than this build knows.
+// ErrBackupFormat means that a backup's statement has a version that this build does not know.
 var ErrBackupFormat = errors.New("proof: backup of another format")
 
 var (
 	backupOriginRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}/[1-9][0-9]{0,18}$`)
-	// backupNameRE names files that lie in a directory and nowhere else.
+	// backupNameRE matches names of files directly in a directory.
 	backupNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
 )
 
-// Backup is what a node says of a backup that it has made: how far it reaches, and which files it
-// consists of.
+// Backup is a node's statement about a backup: its position and its files.
 type Backup struct {
-	// Format of what the files hold: that of the node's data directory.
+	// Format of the files: that of the node's data directory.
 	Format  uint64
 	Cluster [16]byte
-	// Node is the name of the node. Origin names its database: what it is called in Raft, a slash,
-	// and the number of the database. Files of one origin that have the same name are the same
-	// file.
+	// Node is the name of the node. Origin names its database: the Raft ID, a slash, and the number
+	// of the database. Files of one origin with the same name are the same file.
 	Node, Origin string
 	// Version of the build.
 	Version string
 	// Made is the node's clock, in nanoseconds since 1970.
 	Made int64
-	// Position is the last entry of the log that the backup has, Term that entry's, and RollingHash
-	// the one over all entries up to it (docs/formats.md).
+	// Position is the last log entry in the backup, Term that entry's term, and RollingHash the
+	// hash over all entries up to it (docs/formats.md).
 	Position, Term uint64
 	RollingHash    contract.Digest
 	// CompleteThrough is the time at or before which no event will ever be stamped again, in
@@ -134,7 +132,7 @@ func (b *Backup) takeFiles(s *Statement) error {
 		if err != nil {
 			return err
 		}
-		// In order, so that no name comes twice.
+		// Sorted, so that no name occurs twice.
 		if n := len(b.Files); n > 0 && b.Files[n-1].Name >= f.Name {
 			return fmt.Errorf("%w: file %q after %q", ErrStatement, f.Name, b.Files[n-1].Name)
 		}
@@ -150,7 +148,7 @@ func (b *Backup) takeFiles(s *Statement) error {
 // them.
 func (f BackupFile) String() string { return fmt.Sprintf("%s %d %s", f.Name, f.Size, f.SHA256) }
 
-// ParseBackupFile reads what String wrote. Errors are ErrStatement.
+// ParseBackupFile parses the output of String. Errors are ErrStatement.
 func ParseBackupFile(text string) (f BackupFile, err error) {
 	parts := strings.Split(text, " ")
 	if len(parts) == 3 {

@@ -12,9 +12,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// Checkpoint is what a cluster says of all its runs at one moment: the root of the tree over their
-// heads. Its text has the form of C2SP tlog-checkpoint, so that tools for transparency logs read
-// it:
+// Checkpoint is a cluster's statement about all its runs at one moment: the root of the tree over
+// their heads. Its text has the form of C2SP tlog-checkpoint, so that tools for transparency logs
+// read it:
 //
 //	runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70       origin: the name of the key that signs
 //	3                                             runs, which are the leaves
@@ -24,8 +24,8 @@ import (
 //	events 57
 //	previous 5f70…
 //
-// Unlike that of a transparency log, the tree does not only grow: a leaf changes as often as its
-// run does. What keeps the past is the log of checkpoints, each of which names the one before.
+// The tree of a transparency log only grows; here a leaf changes as often as its run does. The past
+// is kept by the log of checkpoints, each of which names the one before.
 type Checkpoint struct {
 	Cluster [16]byte
 	// Runs are the leaves of the tree, in the order in which the runs were made, and Root its root
@@ -39,7 +39,7 @@ type Checkpoint struct {
 	CompleteThrough int64
 	// Events that were stored up to there.
 	Events uint64
-	// Previous is the SHA-256 of the text of the checkpoint before; zeros: there is none.
+	// Previous is the SHA-256 of the text of the checkpoint before; zeros: none.
 	Previous contract.Digest
 }
 
@@ -109,9 +109,8 @@ func (c *Checkpoint) parseOrigin(origin string) error {
 // SignCheckpoint returns a checkpoint as a signed note.
 func (s *Signer) SignCheckpoint(c *Checkpoint) (string, error) { return s.sign(c.Text()) }
 
-// OpenCheckpoint verifies that a note was signed with one of the public keys, in their text form,
-// by the cluster whose checkpoint it is. It returns the checkpoint and the key. Errors are as those
-// of Open.
+// OpenCheckpoint verifies a note's signature by one of the public keys, in their text form, of the
+// checkpoint's cluster. It returns the checkpoint and the key. Errors are those of Open.
 func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, error) {
 	body, key, err := openText(text, publicKeys)
 	if err != nil {
@@ -127,8 +126,8 @@ func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, err
 	return c, key, nil
 }
 
-// PeekCheckpoint returns the checkpoint of a note without verifying any signature, and who says to
-// have signed it.
+// PeekCheckpoint returns the checkpoint of a note, and the claimed signers, without verifying a
+// signature.
 func PeekCheckpoint(text string) (*Checkpoint, []string, error) {
 	body, who, err := peekText(text)
 	if err != nil {
@@ -138,8 +137,7 @@ func PeekCheckpoint(text string) (*Checkpoint, []string, error) {
 	return c, who, err
 }
 
-// TextDigest returns the SHA-256 of a note's text, which is what Checkpoint.Previous has of the
-// checkpoint before.
+// TextDigest returns the SHA-256 of a note's text: the value of Previous in the next checkpoint.
 func TextDigest(text string) (contract.Digest, error) {
 	body, _, err := split(text)
 	return sha256.Sum256([]byte(body)), err

@@ -10,14 +10,14 @@ import (
 	"runlog/proto/contract"
 )
 
-// ErrChain means that checkpoints which are good by themselves do not follow one another.
+// ErrChain means that valid checkpoints do not follow one another.
 var ErrChain = errors.New("proof: the checkpoints do not follow one another")
 
-// signatureLine begins a line behind the text of a note.
+// signatureLine starts a signature line after the text of a note.
 const signatureLine = "— "
 
-// SplitCheckpoints cuts a text of checkpoints into notes: one follows the other, with an empty line
-// in between or behind the last, or without. Nothing of them is verified. The error is ErrNote.
+// SplitCheckpoints cuts a text of checkpoints into notes, with or without an empty line between
+// them and at the end. It verifies nothing. The error is ErrNote.
 func SplitCheckpoints(text string) (notes []string, err error) {
 	for text != "" {
 		at := strings.Index(text, "\n\n"+signatureLine)
@@ -38,7 +38,7 @@ func SplitCheckpoints(text string) (notes []string, err error) {
 	return notes, nil
 }
 
-// KeptCheckpoint is a checkpoint that somebody has kept, and verified.
+// KeptCheckpoint is a stored and verified checkpoint.
 type KeptCheckpoint struct {
 	Checkpoint
 	// Key is the public key that has signed it.
@@ -47,12 +47,12 @@ type KeptCheckpoint struct {
 	Text contract.Digest
 }
 
-// VerifyCheckpoints verifies checkpoints of one cluster, in any order: that one of the public keys
-// has signed each, and that each but the first names the one before. It returns them in the order
-// of the log; one that is given twice is there once.
+// VerifyCheckpoints verifies checkpoints of one cluster, in any order: one of the public keys has
+// signed each, and each but the first names the one before. It returns them in the order of the
+// log, without repetitions.
 //
-// Errors are those of OpenCheckpoint for the first that is not good, and ErrChain where two are of
-// different histories, or of one that has others between them.
+// Errors are those of OpenCheckpoint for the first invalid one. ErrChain: two belong to different
+// histories, or others between them are missing.
 func VerifyCheckpoints(notes []string, publicKeys ...string) ([]KeptCheckpoint, error) {
 	var all []KeptCheckpoint
 	for i, note := range notes {
@@ -87,7 +87,7 @@ func openKept(note string, publicKeys []string) (k KeptCheckpoint, err error) {
 	return k, err
 }
 
-// follows wants one checkpoint to be the next after another.
+// follows checks that one checkpoint is the next after another.
 func follows(before, c *KeptCheckpoint) error {
 	between := fmt.Sprintf("those of %s (position %d) and %s (position %d)",
 		FormatTime(before.CompleteThrough), before.Position, FormatTime(c.CompleteThrough), c.Position)

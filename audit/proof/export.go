@@ -12,13 +12,13 @@ import (
 // ExportTitle is the title of an export's statement.
 const ExportTitle = "runlog export 1"
 
-// Export is what a cluster says of the events of a window (READ-4).
+// Export is a cluster's statement about the events of a window (READ-4).
 type Export struct {
 	Cluster [16]byte
-	// From, inclusive, and To, exclusive, in nanoseconds since 1970 over persistedAt, or importedAt
-	// where an event was imported.
+	// From, inclusive, and To, exclusive, in nanoseconds since 1970 of persistedAt; of importedAt
+	// for an imported event.
 	From, To int64
-	// Filter: empty fields filter nothing.
+	// Filter: empty fields match everything.
 	TenantID, ProjectID, EnvironmentID, PlanID, RunID, StepID string
 	// any of them, in ascending order
 	Types []string
@@ -32,7 +32,7 @@ type Export struct {
 	Position uint64
 }
 
-// Closed tells that the same window has the same events for ever.
+// Closed: the same window has the same events for ever.
 func (e *Export) Closed() bool { return e.To <= e.CompleteThrough }
 
 func (e *Export) filter() []struct {

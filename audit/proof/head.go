@@ -11,19 +11,18 @@ import (
 // headTag begins the canonical bytes of a run's head.
 const headTag = "runlog/run-head/1\x00"
 
-// RunHead is what a checkpoint says of one run: which run it is, and the end of its chain of
-// records.
+// RunHead is a run's leaf in a checkpoint: its identity and the end of its chain of records.
 type RunHead struct {
 	RunID, TenantID, ProjectID, EnvironmentID string
 	// PlanID and PlanVersion of the run's first event, or of its creation.
 	PlanID, PlanVersion string
-	// CreatedAt is when the run was made, in nanoseconds since 1970; for an imported run, what its
-	// first event says.
+	// CreatedAt is the creation of the run, in nanoseconds since 1970; of an imported run,
+	// according to its first event.
 	CreatedAt int64
-	// LastSeq and PersistedAt are those of the last record; 0: there is none.
+	// LastSeq and PersistedAt are those of the last record; 0: no records.
 	LastSeq     uint64
 	PersistedAt int64
-	// Chain is the chain digest of the last record (APP-11); zeros: there is none.
+	// Chain is the chain digest of the last record (APP-11); zeros: no records.
 	Chain contract.Digest
 }
 

@@ -14,9 +14,8 @@ import (
 var (
 	// ErrUnsigned means that a note has no signature.
 	ErrUnsigned = errors.New("proof: the note is not signed")
-	// ErrUnknownKey means that none of a note's signatures is by a key that the verifier was given.
-	// The keys that have signed may be as good: a cluster that has rotated its key signs with the
-	// new one.
+	// ErrUnknownKey means that no signature of a note is by a key of the verifier. The note may
+	// still be good: after a key rotation a cluster signs with the new key.
 	ErrUnknownKey = errors.New("proof: not signed by a key that was named")
 	// ErrKey means that a text is no public key.
 	ErrKey = errors.New("proof: not a public key")
@@ -39,8 +38,8 @@ type Signer struct {
 	public string
 }
 
-// NewSigner returns the signer of a cluster with the key of a seed (RFC 8032), which must not be
-// told to anybody.
+// NewSigner returns the signer of a cluster with the key of a seed (RFC 8032). Keep the seed
+// secret.
 func NewSigner(cluster [16]byte, seed [ed25519.SeedSize]byte) (*Signer, error) {
 	public, err := PublicKey(cluster, ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
 	if err != nil {
@@ -90,7 +89,8 @@ func (s *Signer) SignBytes(title string, data []byte) ([]byte, error) {
 	return signature, nil
 }
 
-// VerifyBytes tells whether SignBytes has made a signature, with a public key in its text form.
+// VerifyBytes reports whether a signature was made by SignBytes, with a public key in its text
+// form.
 func VerifyBytes(publicKey, title string, data, signature []byte) bool {
 	v, err := note.NewVerifier(publicKey)
 	return err == nil && v.Verify(titled(title, data), signature)
@@ -100,8 +100,8 @@ func titled(title string, data []byte) []byte {
 	return append(append([]byte(title), 0), data...)
 }
 
-// KeyID returns the id in a public key's text form, in eight hexadecimal digits, or what is wrong
-// with the key.
+// KeyID returns the id in a public key's text form, in eight hexadecimal digits, or the fault of
+// the key.
 func KeyID(publicKey string) (string, error) {
 	v, err := note.NewVerifier(publicKey)
 	if err != nil || strings.ContainsAny(publicKey, "\r\n") { // which base64 passes over
@@ -170,8 +170,7 @@ func openText(text string, publicKeys []string) (body, key string, err error) {
 	return "", "", ErrUnknownKey // not reached: Open gives signatures of the verifiers alone
 }
 
-// strict refuses signatures whose base64 has bits that do not count: a changed note must never
-// pass.
+// strict refuses signatures with unused base64 bits set: a changed note must never pass.
 func strict(n *note.Note) error {
 	for _, s := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
 		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
@@ -189,8 +188,8 @@ func signers(n *note.Note) string {
 	return strings.Join(names, ", ")
 }
 
-// Peek returns the statement of a note without verifying any signature, and who says to have signed
-// it, name+id each; none: it is not signed.
+// Peek returns the statement of a note, and the claimed signers as name+id, without verifying a
+// signature; none: unsigned.
 func Peek(text string) (*Statement, []string, error) {
 	body, who, err := peekText(text)
 	if err != nil {
@@ -222,8 +221,7 @@ func split(text string) (body, signatures string, err error) {
 	return text[:at+1], text[at+2:], nil
 }
 
-// signedOnce refuses a note with more or fewer signatures than one. Others than the cluster's say
-// nothing that is verified.
+// signedOnce refuses a note unless it has exactly one signature: further ones are not verified.
 func signedOnce(text string) error {
 	_, signatures, err := split(text)
 	if err == nil && strings.Count(signatures, "\n") != 1 {

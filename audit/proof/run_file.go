@@ -15,10 +15,10 @@ import (
 	"runlog/proto/contract"
 )
 
-// ErrRunFile means that a proof of a run does not hold: it was changed, or is none.
+// ErrRunFile means that the proof of a run is invalid, or not a proof.
 var ErrRunFile = errors.New("proof: the proof does not hold")
 
-// runFileTitle is what a proof of a run begins with.
+// runFileTitle starts a proof of a run.
 const runFileTitle = "runlog run proof 1"
 
 // A proof of a run is a text of lines, each a JSON object:
@@ -27,8 +27,8 @@ const runFileTitle = "runlog run proof 1"
 //	{"runSeq":"1", …}                                  each record, in the order of runSeq
 //	{"leaf":{…},"index":"0","path":[…],"checkpoint":"…","keys":[…]}
 //
-// Each line is written one way only, so that a proof in which any byte was changed is not believed,
-// whatever the byte means.
+// Each line has exactly one valid form, so that a proof with any changed byte is refused, whatever
+// the byte means.
 type runFileHeader struct {
 	Proof string `json:"proof"`
 	RunID string `json:"runId"`
@@ -36,14 +36,14 @@ type runFileHeader struct {
 
 func (h *runFileHeader) line() ([]byte, error) { return jsonLine(h) }
 
-// RunProof is what ties the end of a run's chain to a signed checkpoint.
+// RunProof connects the end of a run's chain to a signed checkpoint.
 type RunProof struct {
 	Leaf  RunHead
 	Index uint64 // of the leaf, from 0
 	Path  []tlog.Hash
 	// Checkpoint is the signed note.
 	Checkpoint string
-	// Keys lead to the one that signed, which is the last: see Lineage.
+	// Keys lead to the signing key, which is the last: see Lineage.
 	Keys []Key
 }
 
@@ -64,7 +64,7 @@ type runFileLeaf struct {
 	PlanVersion   string `json:"planVersion"`
 	CreatedAt     string `json:"createdAt"`
 	LastSeq       string `json:"lastSeq"`
-	PersistedAt   string `json:"persistedAt,omitempty"` // of the last record; there is none
+	PersistedAt   string `json:"persistedAt,omitempty"` // of the last record, if there is one
 	ChainDigest   string `json:"chainDigest"`
 }
 
@@ -158,7 +158,7 @@ func NewRunWriter(w io.Writer, runID string) (*RunWriter, error) {
 	return &RunWriter{w: w, runID: runID}, err
 }
 
-// Add writes a record. It is an error when the line does not say what the record does.
+// Add writes a record. It returns an error if the line does not match the record.
 func (w *RunWriter) Add(r *Record) error {
 	w.state.add(r)
 	line, err := r.line(w.state.chain)
@@ -176,7 +176,7 @@ func (w *RunWriter) Add(r *Record) error {
 	return err
 }
 
-// End writes the end of a proof. It is an error when the records are not those that the leaf says.
+// End writes the end of a proof. It returns an error if the records do not match the leaf.
 func (w *RunWriter) End(p *RunProof) error {
 	if err := w.state.ends(w.runID, &p.Leaf); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (w *RunWriter) End(p *RunProof) error {
 	return err
 }
 
-// ends tells what is wrong with the records of a run whose end a leaf says.
+// ends returns the difference between a run's records and its leaf.
 func (s *runState) ends(runID string, leaf *RunHead) error {
 	switch {
 	case leaf.RunID != runID:
@@ -205,7 +205,7 @@ func (s *runState) ends(runID string, leaf *RunHead) error {
 	}
 }
 
-// IsRunFile tells whether a file that begins so is a proof of a run.
+// IsRunFile reports whether a file with this start is a proof of a run.
 func IsRunFile(begin []byte) bool {
 	return bytes.HasPrefix(begin, []byte(`{"proof":"`+runFileTitle+`"`))
 }

@@ -14,9 +14,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// runRecord is a line of a proof: what a record's digests are made of, and the chain digest that
-// they give. Fields that a sparse event left out are left out. The payload comes behind it: as it
-// is, or in base64 where a line could not hold it.
+// runRecord is a line of a proof: the input of a record's digests, and the resulting chain digest.
+// Fields that a sparse event omitted are omitted. The payload follows: as it is, or in base64 if a
+// line cannot hold it.
 type runRecord struct {
 	RunSeq           string `json:"runSeq"`
 	PersistedAt      string `json:"persistedAt"`
@@ -53,7 +53,7 @@ type Record struct {
 	PersistedAt int64 // nanoseconds since 1970
 }
 
-// RecordOf returns the record of an answer of the API, whose payload must be in its stored bytes.
+// RecordOf returns the record in an answer of the API. The payload must have its stored bytes.
 func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 	id, err := uuid.Parse(m.GetEventId())
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *Record) sparse() []sparseField {
 	}
 }
 
-// chain returns the chain digest of the record behind another.
+// chain returns the chain digest of the record after another.
 func (r *Record) chain(before contract.Digest) contract.Digest {
 	_, record := r.Digests()
 	return contract.ChainDigest(before, record, r.RunSeq, r.PersistedAt)
@@ -123,13 +123,13 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 	return append(text, "}\n"...), nil
 }
 
-// inLine tells whether a payload can stand in a line of JSON byte for byte.
+// inLine reports whether a line of JSON can hold a payload byte for byte.
 func inLine(payload []byte) bool {
 	n := len(payload)
 	return n >= 2 && payload[0] == '{' && payload[n-1] == '}' && !bytes.ContainsAny(payload, "\r\n") && json.Valid(payload)
 }
 
-// parseRecord reads a line. Whether it is written as line writes it is another question.
+// parseRecord parses a line. It does not check that line would write it the same way.
 func parseRecord(text []byte) (r Record, chain string, err error) {
 	var p parsedRecord
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -170,7 +170,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 	return r, p.ChainDigest, nil
 }
 
-// parseTime reads what FormatTime writes.
+// parseTime parses the output of FormatTime.
 func parseTime(text string) (int64, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	return at.UnixNano(), err

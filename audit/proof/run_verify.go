@@ -15,7 +15,7 @@ import (
 // maxRunLine is more than a record, or the end of a proof, can have.
 const maxRunLine = 16 << 20
 
-// RunReport is what a proof of a run proves.
+// RunReport is the result of verifying a run's proof.
 type RunReport struct {
 	// Leaf is the run, and how far it is proved.
 	Leaf RunHead
@@ -53,7 +53,7 @@ func VerifyRunFile(r io.Reader, trusted ...string) (*RunReport, error) {
 // runVerifier reads a proof line by line.
 type runVerifier struct {
 	in    *bufio.Reader
-	line  int // number of the one that was read last
+	line  int // number of the last line read
 	buf   []byte
 	runID string
 	state runState
@@ -96,7 +96,7 @@ func (v *runVerifier) header() error {
 	return v.same(text, &h)
 }
 
-// same wants a line to be written as what it says is written.
+// same checks that a line equals its canonical form.
 func (v *runVerifier) same(text []byte, what interface{ line() ([]byte, error) }) error {
 	want, err := what.line()
 	if err != nil {
@@ -161,7 +161,7 @@ func (v *runVerifier) end(text []byte, trusted []string) (*RunReport, error) {
 	return &RunReport{Leaf: p.Leaf, Records: v.state.records, Checkpoint: *c, Key: key}, nil
 }
 
-// RunProofOf returns the proof of an answer of the API. What it says is still to be verified.
+// RunProofOf returns the proof in an answer of the API, unverified.
 func RunProofOf(resp *runlogv1.ProveRunResponse) (*RunProof, error) {
 	l, head := resp.GetLeaf(), resp.GetLeaf().GetHead()
 	p := &RunProof{Index: resp.GetLeafIndex(), Checkpoint: resp.GetCheckpoint(), Leaf: RunHead{
@@ -189,8 +189,8 @@ func RunProofOf(resp *runlogv1.ProveRunResponse) (*RunProof, error) {
 	return p, err
 }
 
-// Verify verifies that the leaf is in the checkpoint, and that this is signed with a key that is
-// one of those that the caller trusts, or follows one. It returns the checkpoint and the key.
+// Verify verifies that the leaf is in the checkpoint, and that a trusted key, or a later key of its
+// lineage, has signed it. It returns the checkpoint and the key.
 func (p *RunProof) Verify(trusted ...string) (*Checkpoint, string, error) {
 	good, err := Trusted(p.Keys, trusted...)
 	if err != nil {

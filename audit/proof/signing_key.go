@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// SigningKeyTitle is the title of the statement by which a key vouches for the one that follows.
+// SigningKeyTitle is the title of the statement by which a key endorses the next one.
 const SigningKeyTitle = "runlog signing key 1"
 
-// SigningKey is what the key of a cluster says of the one that follows.
+// SigningKey is a key's statement about the next one.
 type SigningKey struct {
 	Cluster [16]byte
 	// Number of the key that follows, from 1.
@@ -63,8 +63,7 @@ func ClusterOf(key string) (cluster [16]byte, ok bool) {
 type Key struct {
 	// PublicKey is its text form.
 	PublicKey string `json:"publicKey"`
-	// Endorsement is the note in which the key before says that this one follows. The first one has
-	// none.
+	// Endorsement is the note in which the key before endorses this one. The first key has none.
 	Endorsement string `json:"endorsement,omitempty"`
 }
 
@@ -84,8 +83,7 @@ func Lineage(keys []Key, publicKey string) []Key {
 	return lineage
 }
 
-// SignerLineage returns the lineage of the key that says to have signed a note. Nothing is
-// verified.
+// SignerLineage returns the lineage of a note's claimed key, unverified.
 func SignerLineage(note string, keys []Key) ([]Key, error) {
 	_, signers, err := peekText(note)
 	if err != nil {
@@ -99,13 +97,12 @@ func SignerLineage(note string, keys []Key) ([]Key, error) {
 	return nil, fmt.Errorf("%w, but by %s", ErrUnknownKey, strings.Join(signers, ", "))
 }
 
-// Trusted verifies a lineage of keys, each endorsed by the one before as the next in number, and
-// returns those that can be trusted by who trusts some keys: the first of these that is among them,
-// and those that follow it. The error is ErrUnknownKey where none is, and tells which of the
-// lineage is not endorsed.
+// Trusted verifies a lineage of keys, each endorsed by the one before as the next in number. It
+// returns the trusted part: from the first key that the caller trusts to the last. If there is
+// none, the error is ErrUnknownKey, and names the key without an endorsement.
 func Trusted(lineage []Key, trusted ...string) ([]string, error) {
 	var good []string
-	var number uint64 // 0: that of the first key, which is told nowhere
+	var number uint64 // 0: the number of the first key, which the file does not have
 	for i, k := range lineage {
 		if i > 0 {
 			said, err := endorses(lineage[i-1].PublicKey, k)
@@ -142,7 +139,7 @@ func nameAndID(publicKey string) string {
 	return name + "+" + id
 }
 
-// endorses verifies that a key says that another follows, and returns the number that it says.
+// endorses verifies that a key endorses the next one, and returns the number in the statement.
 func endorses(before string, k Key) (number uint64, err error) {
 	s, _, err := Open(k.Endorsement, before)
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrStatement means that the text of a note is not the statement that was wanted.
+// ErrStatement means that the text of a note is not the expected statement.
 var ErrStatement = errors.New("proof: undecodable statement")
 
 // Statement is the text of a note: a title, then lines of a name and a value each.
@@ -19,9 +19,8 @@ var ErrStatement = errors.New("proof: undecodable statement")
 //	cluster 0191a3c8f6b27d4e8f1a2b3c4d5e6f70
 //	count 12
 //
-// Names are lower-case words joined by hyphens, and repeat only where several of a kind are listed.
-// The order is part of a kind of statement; a line that it does not know makes it another
-// statement, which is refused.
+// Names are lower-case words joined by hyphens, and repeat only in lists. The order is part of a
+// kind of statement; a statement with an unknown line is refused.
 type Statement struct {
 	Title string
 	lines []line
@@ -50,7 +49,7 @@ func (s *Statement) String() string {
 	return b.String()
 }
 
-// ParseStatement reads what String wrote.
+// ParseStatement parses the output of String.
 func ParseStatement(text string) (*Statement, error) {
 	if !utf8.ValidString(text) || !strings.HasSuffix(text, "\n") {
 		return nil, fmt.Errorf("%w: it is no text of lines", ErrStatement)
@@ -76,7 +75,7 @@ func (s *Statement) Expect(title string) error {
 	return nil
 }
 
-// Has tells whether the next line has a name.
+// Has reports whether the next line has a name.
 func (s *Statement) Has(name string) bool {
 	return s.next < len(s.lines) && s.lines[s.next].name == name
 }
@@ -93,7 +92,7 @@ func (s *Statement) Take(name string) (string, error) {
 	return s.lines[s.next-1].value, nil
 }
 
-// End refuses a statement that says more than was taken.
+// End refuses a statement with further lines.
 func (s *Statement) End() error {
 	if s.next < len(s.lines) {
 		return fmt.Errorf("%w: %q is not known", ErrStatement, s.lines[s.next].name)

@@ -1,18 +1,16 @@
 package main
 
-import (
-	"runlog/bench"
-)
+import "runlog/bench/report"
 
 // The workloads that the goals are about.
 var (
-	batches       = bench.Workload{Name: "append-batch", Callers: 16, Batch: 100}
-	streamBatches = bench.Workload{Name: "append-stream", Callers: 16, InFlight: 1, Batch: 100}
-	streams       = bench.Workload{Name: "append-stream", Callers: 4, InFlight: 64, Batch: 1}
+	batches       = report.Workload{Name: "append-batch", Callers: 16, Batch: 100}
+	streamBatches = report.Workload{Name: "append-stream", Callers: 16, InFlight: 1, Batch: 100}
+	streams       = report.Workload{Name: "append-stream", Callers: 4, InFlight: 64, Batch: 1}
 )
 
-func unary(callers int) bench.Workload {
-	return bench.Workload{Name: "append-unary", Callers: callers, Batch: 1}
+func unary(callers int) report.Workload {
+	return report.Workload{Name: "append-unary", Callers: callers, Batch: 1}
 }
 
 // usualWorkloads are those that the goals are about, as the command line has them.
@@ -27,7 +25,7 @@ func usualWorkloads(nodes int) []string {
 }
 
 // goals are what runlog means to reach next to the others; each is met by the median of the rounds.
-func goals(nodes int) []bench.Goal {
+func goals(nodes int) []report.Goal {
 	if nodes > 1 {
 		return clusterGoals()
 	}
@@ -35,13 +33,13 @@ func goals(nodes int) []bench.Goal {
 }
 
 // serverGoals are those of one node next to one server.
-func serverGoals() []bench.Goal {
-	return []bench.Goal{
-		{Measure: "unary, 1 client: p50 ÷ postgres", Figure: bench.RatioOf(bench.P50, runlog(unary(1)), of("postgres", unary(1))), Must: 1.3, Stretch: 1, AtMost: true},
+func serverGoals() []report.Goal {
+	return []report.Goal{
+		{Measure: "unary, 1 client: p50 ÷ postgres", Figure: report.RatioOf(report.P50, runlog(unary(1)), of("postgres", unary(1))), Must: 1.3, Stretch: 1, AtMost: true},
 		events("unary, 64 clients: events ÷ postgres", runlog(unary(64)), of("postgres", unary(64)), 2.5, 4),
 		events("unary, 64 clients: events ÷ etcd", runlog(unary(64)), of("etcd", unary(64)), 2, 0),
 		events("unary, 64 clients: events ÷ nats", runlog(unary(64)), of("nats", unary(64)), 3, 0),
-		events("unary, 256 clients: events ÷ gRPC echoes", runlog(unary(256)), bench.LimitOf(bench.GRPCEcho, 256), 0.6, 0.75),
+		events("unary, 256 clients: events ÷ gRPC echoes", runlog(unary(256)), report.LimitOf(report.GRPCEcho, 256), 0.6, 0.75),
 		events("unary, 256 clients: events ÷ postgres", runlog(unary(256)), of("postgres", unary(256)), 3.5, 0),
 		events("batches of 100, 16 clients: events ÷ postgres", runlog(batches), of("postgres", batches), 4, 0),
 		events("batches of 100, 16 clients: events ÷ etcd", runlog(batches), of("etcd", batches), 6, 0),
@@ -58,8 +56,8 @@ const clusterMust = 5
 
 // clusterGoals are those of a cluster next to one of etcd with as many members. A transaction of
 // etcd's append-unary has one event.
-func clusterGoals() []bench.Goal {
-	return []bench.Goal{
+func clusterGoals() []report.Goal {
+	return []report.Goal{
 		events("batches of 100, 16 clients: events ÷ etcd's transactions of one event, 64 clients", runlog(batches), of("etcd", unary(64)), clusterMust, 0),
 		events("batches of 100, 16 clients: events ÷ etcd's transactions of one event, 256 clients", runlog(batches), of("etcd", unary(256)), clusterMust, 0),
 		events("unary, 64 clients: events ÷ etcd's transactions of one event, 64 clients", runlog(unary(64)), of("etcd", unary(64)), clusterMust, 0),
@@ -69,10 +67,10 @@ func clusterGoals() []bench.Goal {
 }
 
 // events is a goal about events a second: those of a divided by those of b.
-func events(measure string, a, b bench.Of, must, stretch float64) bench.Goal {
-	return bench.Goal{Measure: measure, Figure: bench.RatioOf(bench.Events, a, b), Must: must, Stretch: stretch}
+func events(measure string, a, b report.Of, must, stretch float64) report.Goal {
+	return report.Goal{Measure: measure, Figure: report.RatioOf(report.Events, a, b), Must: must, Stretch: stretch}
 }
 
-func of(system string, w bench.Workload) bench.Of { return bench.SystemOf(system, w) }
+func of(system string, w report.Workload) report.Of { return report.SystemOf(system, w) }
 
-func runlog(w bench.Workload) bench.Of { return of("runlog", w) }
+func runlog(w report.Workload) report.Of { return of("runlog", w) }

@@ -6,23 +6,24 @@ import (
 	"time"
 
 	"runlog/bench"
+	"runlog/bench/report"
 )
 
 // figures of one round.
-func figures(system string, round int, w string, rate float64, p50 time.Duration) bench.Result {
+func figures(system string, round int, w string, rate float64, p50 time.Duration) report.Result {
 	workload, err := bench.ParseWorkload(w, nil)
 	if err != nil {
 		panic(err)
 	}
-	return bench.Result{System: system, Round: round, Workload: workload, EventsPerSecond: rate, Latency: bench.Latency{P50: p50, P99: 2 * p50}}
+	return report.Result{System: system, Round: round, Workload: workload, EventsPerSecond: rate, Latency: report.Latency{P50: p50, P99: 2 * p50}}
 }
 
-func exampleReport() *bench.Report {
-	r := &bench.Report{}
+func exampleReport() *report.Report {
+	r := &report.Report{}
 	for round, rate := range []float64{300, 100, 200} {
 		const u1, u64, u256 = "append-unary:callers=1", "append-unary:callers=64", "append-unary:callers=256"
 		r.Results = append(r.Results,
-			bench.Result{Limit: true, Round: round + 1, Workload: bench.Workload{Name: bench.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 2 * rate},
+			report.Result{Limit: true, Round: round + 1, Workload: report.Workload{Name: report.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 2 * rate},
 			// The machine is slower in some rounds, for everybody.
 			figures("runlog", round+1, u1, rate, 3*time.Millisecond), figures("postgres", round+1, u1, rate, 2*time.Millisecond),
 			figures("runlog", round+1, u64, 5*rate, 1), figures("postgres", round+1, u64, rate, 1), figures("etcd", round+1, u64, 2.5*rate, 1),
@@ -59,7 +60,7 @@ func TestGoals(t *testing.T) {
 // TestClusterGoals: batches are held to transactions of one event, with as many clients as etcd
 // likes, and to what etcd makes of batches without a must.
 func TestClusterGoals(t *testing.T) {
-	r := &bench.Report{}
+	r := &report.Report{}
 	for round, speed := range []float64{1, 3, 2} {
 		r.Results = append(r.Results,
 			figures("runlog", round+1, "append-unary:callers=64", 2000*speed, 1), figures("etcd", round+1, "append-unary:callers=64", 1000*speed, 1),
@@ -86,7 +87,7 @@ func TestClusterGoals(t *testing.T) {
 // TestGoalsAreMeasured: what make bench-peers runs by default is what the goals are about.
 func TestGoalsAreMeasured(t *testing.T) {
 	for nodes, args := range map[int][]string{1: nil, 3: {"--nodes", "3"}} {
-		r := &bench.Report{Results: []bench.Result{{Limit: true, Round: 1, Workload: bench.Workload{Name: bench.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 1}}}
+		r := &report.Report{Results: []report.Result{{Limit: true, Round: 1, Workload: report.Workload{Name: report.GRPCEcho, Callers: 256, Batch: 1}, EventsPerSecond: 1}}}
 		c, err := parseFlags(args)
 		if _, missing := postgresBin(); missing != nil && nodes == 1 {
 			t.Log(missing)
@@ -97,7 +98,7 @@ func TestGoalsAreMeasured(t *testing.T) {
 		}
 		for _, s := range c.opts.Systems {
 			for _, w := range c.opts.Workloads {
-				r.Results = append(r.Results, bench.Result{System: s.Name, Round: 1, Workload: w, EventsPerSecond: 1, Latency: bench.Latency{P50: 1}})
+				r.Results = append(r.Results, report.Result{System: s.Name, Round: 1, Workload: w, EventsPerSecond: 1, Latency: report.Latency{P50: 1}})
 			}
 		}
 		r.Judge(goals(nodes))

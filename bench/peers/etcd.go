@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +21,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
-
-	"runlog/bench"
 )
 
 const (
@@ -47,13 +47,13 @@ type etcd struct {
 
 // member is a process of etcd and where it serves clients.
 type member struct {
-	process *bench.Process
+	process *target.Process
 	address string
 }
 
 // openEtcd starts so many members and connects to the one that leads.
-func openEtcd(form etcdForm, nodes int) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openEtcd(form etcdForm, nodes int) func(context.Context, string) (target.Target, error) {
+	return func(ctx context.Context, dir string) (target.Target, error) {
 		e := &etcd{form: form, heads: make(map[string]int64)}
 		err := e.start(dir, nodes)
 		if err == nil {
@@ -68,7 +68,7 @@ func openEtcd(form etcdForm, nodes int) func(context.Context, string) (bench.Tar
 
 func (e *etcd) start(dir string, nodes int) error {
 	binary, err1 := os.Executable()
-	addresses, err2 := bench.FreeAddresses(2 * nodes)
+	addresses, err2 := target.FreeAddresses(2 * nodes)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (e *etcd) start(dir string, nodes int) error {
 	}
 	for i := range nodes {
 		name := memberName(i)
-		process, err := bench.StartProcess(filepath.Join(dir, name+".log"), exec.Command(binary, etcdCommand,
+		process, err := target.StartProcess(filepath.Join(dir, name+".log"), exec.Command(binary, etcdCommand,
 			filepath.Join(dir, name), name, clients[i], peers[i], strings.Join(cluster, ",")))
 		if err != nil {
 			return err
@@ -145,12 +145,12 @@ func serveEtcd(dir, name, client, peer, cluster string) error {
 }
 
 // Describe names the version and every setting that is not the default.
-func (e *etcd) Describe() []bench.Fact {
+func (e *etcd) Describe() []report.Fact {
 	members := "one member"
 	if n := len(e.members); n > 1 {
 		members = fmt.Sprintf("%d members, each a process of its own on this machine, all data on one disk; calls to the leader", n)
 	}
-	return []bench.Fact{
+	return []report.Fact{
 		{Name: "version", Value: "etcd " + version.Version},
 		{Name: "settings", Value: fmt.Sprintf("%s, max-txn-ops=%d quota-backend-bytes=%d max-request-bytes=16MiB", members, etcdTxnOps, int64(etcdQuotaBytes))},
 		{Name: "adapter", Value: e.form.name},

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runlog/bench/target"
 	"time"
-
-	"runlog/bench"
 )
 
 // leadership is who leads, and in which term.
@@ -47,7 +46,7 @@ func (e *etcd) Check(ctx context.Context) error {
 		return err
 	}
 	if now := (leadership{status.Leader, status.RaftTerm}); now != e.leader {
-		return &bench.AnswerError{Reason: "LEADER_MOVED", Message: fmt.Sprintf("member %x led in term %d, and now %x does in term %d", e.leader.member, e.leader.term, now.member, now.term)}
+		return &target.AnswerError{Reason: "LEADER_MOVED", Message: fmt.Sprintf("member %x led in term %d, and now %x does in term %d", e.leader.member, e.leader.term, now.member, now.term)}
 	}
 	return nil
 }

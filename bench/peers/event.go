@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/bench"
+	"runlog/bench/target"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -66,7 +66,7 @@ func failed(reason string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.Join(&bench.AnswerError{Reason: reason, Message: reason}, err)
+	return errors.Join(&target.AnswerError{Reason: reason, Message: reason}, err)
 }
 
 // freePort finds a port of loopback that nobody listens on. Another process may take it before it

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"runlog/bench"
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 // gcPercent is how much the heap may grow between collections, as in runlog bench: this process
@@ -67,7 +69,7 @@ func parseFlags(args []string) (*comparison, error) {
 		fmt.Fprintf(f.Output(), "\nFlags:\n\n")
 		f.PrintDefaults()
 	}
-	f.StringVar(&systems, "systems", "", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats (default "+usualSystems(1)+"; with --nodes "+usualSystems(bench.MinNodes)+")")
+	f.StringVar(&systems, "systems", "", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats (default "+usualSystems(1)+"; with --nodes "+usualSystems(target.MinNodes)+")")
 	f.StringVar(&workloads, "workloads", "", "as runlog bench knows them (default those of the goals)")
 	f.IntVar(&c.common.nodes, "nodes", 1, "nodes of each system, all on this machine, that make a cluster; calls go to its leader")
 	f.IntVar(&c.opts.Rounds, "rounds", 3, "repeat everything so often, each time in another order, and report the medians")
@@ -86,8 +88,8 @@ func parseFlags(args []string) (*comparison, error) {
 		return nil, fmt.Errorf("%q is no flag", f.Arg(0))
 	}
 	c.opts.Connections = c.common.connections
-	if n := c.common.nodes; n != 1 && (n < bench.MinNodes || n > bench.MaxNodes) {
-		return nil, fmt.Errorf("--nodes %d is not 1, nor between %d and %d", n, bench.MinNodes, bench.MaxNodes)
+	if n := c.common.nodes; n != 1 && (n < target.MinNodes || n > target.MaxNodes) {
+		return nil, fmt.Errorf("--nodes %d is not 1, nor between %d and %d", n, target.MinNodes, target.MaxNodes)
 	}
 	return c, c.choose(cmp.Or(systems, usualSystems(c.common.nodes)), cmp.Or(workloads, strings.Join(usualWorkloads(c.common.nodes), ",")))
 }
@@ -124,7 +126,7 @@ func (c *comparison) compare(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	opts.Dir = dir
-	opts.Measured = func(r bench.Result) {
+	opts.Measured = func(r report.Result) {
 		fmt.Fprintf(os.Stderr, "round %d of %d: %s %s, %d callers: %.0f events/s, p50 %v\n", r.Round, opts.Rounds, r.System, r.Name, r.Callers, r.EventsPerSecond, r.Latency.P50.Round(time.Microsecond))
 	}
 	report, err := bench.Run(ctx, opts)
@@ -135,7 +137,7 @@ func (c *comparison) compare(ctx context.Context) (err error) {
 	return errors.Join(err, c.print(report))
 }
 
-func (c *comparison) print(report *bench.Report) error {
+func (c *comparison) print(report *report.Report) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, t := range append(report.Tables(), report.Versus("runlog"), report.GoalTable()) {
 		if len(t.Rows) == 0 {

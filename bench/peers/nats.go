@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"strconv"
 	"syscall"
 	"time"
@@ -15,8 +17,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"runlog/bench"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 
 // jetStream is a server of its own, in a process of its own.
 type jetStream struct {
-	process *bench.Process
+	process *target.Process
 	conns   []*nats.Conn
 	streams []jetstream.JetStream // one for each connection
 	form    natsForm
@@ -37,15 +37,15 @@ type jetStream struct {
 }
 
 // openNATS starts a server and makes shards streams.
-func openNATS(form natsForm, shards int) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openNATS(form natsForm, shards int) func(context.Context, string) (target.Target, error) {
+	return func(ctx context.Context, dir string) (target.Target, error) {
 		port, err1 := freePort()
 		binary, err2 := os.Executable()
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
 		j := &jetStream{form: form, shards: shards}
-		j.process, err1 = bench.StartProcess(filepath.Join(dir, "log"), exec.Command(binary, natsCommand, filepath.Join(dir, "data"), port))
+		j.process, err1 = target.StartProcess(filepath.Join(dir, "log"), exec.Command(binary, natsCommand, filepath.Join(dir, "data"), port))
 		if err1 == nil {
 			err1 = j.connect(ctx, "nats://127.0.0.1:"+port)
 		}
@@ -125,8 +125,8 @@ func (stderrLog) Fatalf(format string, args ...any) {
 }
 
 // Describe names the version and every setting that is not the default.
-func (j *jetStream) Describe() []bench.Fact {
-	return []bench.Fact{
+func (j *jetStream) Describe() []report.Fact {
+	return []report.Fact{
 		{Name: "version", Value: "nats-server " + server.VERSION},
 		{Name: "settings", Value: fmt.Sprintf("one server, sync_interval=always; %d streams on files, 1 replica, duplicate window %v", j.shards, natsWindow)},
 		{Name: "adapter", Value: fmt.Sprintf("%d connections, batches by %s", len(j.conns), j.form.name)},

@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/bench"
+	"runlog/bench/target"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -67,16 +67,16 @@ func TestPeers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target, err := k.open(&common{nodes: 1}, min(k.usual, 3))(ctx, dir)
+			opened, err := k.open(&common{nodes: 1}, min(k.usual, 3))(ctx, dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkAppends(ctx, t, k, target)
-			checkHotRun(ctx, t, k, target)
-			if facts := target.(bench.Describer).Describe(); len(facts) < 3 {
+			checkAppends(ctx, t, k, opened)
+			checkHotRun(ctx, t, k, opened)
+			if facts := opened.(target.Describer).Describe(); len(facts) < 3 {
 				t.Errorf("%v", facts)
 			}
-			closeAll(t, target)
+			closeAll(t, opened)
 		})
 	}
 }
@@ -85,13 +85,13 @@ func TestPeers(t *testing.T) {
 func TestEtcdCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	target, err := openEtcd(counted, 3)(ctx, t.TempDir())
+	opened, err := openEtcd(counted, 3)(ctx, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkAppends(ctx, t, kind{name: "etcd"}, target)
-	checkHotRun(ctx, t, kind{name: "etcd"}, target)
-	e := target.(*etcd)
+	checkAppends(ctx, t, kind{name: "etcd"}, opened)
+	checkHotRun(ctx, t, kind{name: "etcd"}, opened)
+	e := opened.(*etcd)
 	if err := e.Check(ctx); err != nil || len(e.members) != 3 || e.leader.member == 0 {
 		t.Errorf("%v, %+v", err, e.leader)
 	}
@@ -99,17 +99,17 @@ func TestEtcdCluster(t *testing.T) {
 	if err := e.Check(ctx); err == nil {
 		t.Error("a leader of another term is taken for the same")
 	}
-	closeAll(t, target)
+	closeAll(t, opened)
 }
 
 // closeAll closes a target and sees to it that its processes are gone.
-func closeAll(t *testing.T, target bench.Target) {
+func closeAll(t *testing.T, opened target.Target) {
 	t.Helper()
 	var pids []int
-	for _, p := range processesOf(target) {
+	for _, p := range processesOf(opened) {
 		pids = append(pids, p.ID())
 	}
-	if err := target.Close(); err != nil {
+	if err := opened.Close(); err != nil {
 		t.Error(err)
 	}
 	for _, pid := range pids {
@@ -119,29 +119,29 @@ func closeAll(t *testing.T, target bench.Target) {
 	}
 }
 
-func processesOf(target bench.Target) []*bench.Process {
-	switch x := target.(type) {
+func processesOf(opened target.Target) []*target.Process {
+	switch x := opened.(type) {
 	case *postgres:
-		return []*bench.Process{x.process}
+		return []*target.Process{x.process}
 	case *etcd:
-		var all []*bench.Process
+		var all []*target.Process
 		for _, m := range x.members {
 			all = append(all, m.process)
 		}
 		return all
 	default:
-		return []*bench.Process{x.(*jetStream).process}
+		return []*target.Process{x.(*jetStream).process}
 	}
 }
 
-func checkAppends(ctx context.Context, t *testing.T, k kind, target bench.Target) {
+func checkAppends(ctx context.Context, t *testing.T, k kind, opened target.Target) {
 	t.Helper()
 	var last uint64
 	seqs := map[string]uint64{}
 	// expect says which of the steps are new.
 	expect := func(run string, steps []string, fresh ...string) {
 		t.Helper()
-		res, err := target.Append(ctx, request(run, steps...))
+		res, err := opened.Append(ctx, request(run, steps...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,18 +171,18 @@ func checkAppends(ctx context.Context, t *testing.T, k kind, target bench.Target
 	expect("r1", []string{"h", "h", "a", "i", "h"}, "h", "i")
 	last = 0
 	expect("r2", []string{"a"}, "a")
-	first, err := target.Append(ctx, request("r3", "x"))
-	again, err2 := target.Append(ctx, request("r3", "x"))
+	first, err := opened.Append(ctx, request("r3", "x"))
+	again, err2 := opened.Append(ctx, request("r3", "x"))
 	if err := errors.Join(err, err2); err != nil || !first.Results[0].PersistedAt.AsTime().Equal(again.Results[0].PersistedAt.AsTime()) {
 		t.Errorf("%v, then %v, %v", first, again, err)
 	}
-	if _, err := target.Append(ctx, &runlogv1.AppendEventsRequest{RunId: "r4", Events: []*runlogv1.EventWrite{{EventType: "?"}}}); err == nil {
+	if _, err := opened.Append(ctx, &runlogv1.AppendEventsRequest{RunId: "r4", Events: []*runlogv1.EventWrite{{EventType: "?"}}}); err == nil {
 		t.Error("an event that breaks the contract is stored")
 	}
 }
 
 // checkHotRun appends to one run from all sides.
-func checkHotRun(ctx context.Context, t *testing.T, k kind, target bench.Target) {
+func checkHotRun(ctx context.Context, t *testing.T, k kind, opened target.Target) {
 	t.Helper()
 	var mu sync.Mutex
 	var all []uint64
@@ -194,7 +194,7 @@ func checkHotRun(ctx context.Context, t *testing.T, k kind, target bench.Target)
 				if n%3 == 0 {
 					req = request("hot", fmt.Sprintf("%d-%d", i, n), fmt.Sprintf("%d-%d-more", i, n))
 				}
-				res, err := target.Append(ctx, req)
+				res, err := opened.Append(ctx, req)
 				if err != nil {
 					t.Error(err)
 					return

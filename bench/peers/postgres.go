@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +19,6 @@ import (
 	_ "embed"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"runlog/bench"
 )
 
 const postgresStart = 60 * time.Second
@@ -37,7 +37,7 @@ var postgresSettings = []string{
 
 // postgres is a cluster of its own in a temporary directory.
 type postgres struct {
-	process  *bench.Process
+	process  *target.Process
 	pool     *pgxpool.Pool
 	form     batchForm
 	settings []string
@@ -57,8 +57,8 @@ func postgresBin() (string, error) {
 
 // openPostgres makes a cluster, starts it, and makes the table and the functions. extra are
 // settings, as in "commit_delay=100", that come after the usual ones and win.
-func openPostgres(form batchForm, conns int, extra string) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openPostgres(form batchForm, conns int, extra string) func(context.Context, string) (target.Target, error) {
+	return func(ctx context.Context, dir string) (target.Target, error) {
 		bin, err := postgresBin()
 		if err != nil {
 			return nil, err
@@ -93,7 +93,7 @@ func (p *postgres) start(ctx context.Context, bin, dir, data string, who *syscal
 	}
 	server := exec.Command(filepath.Join(bin, "postgres"), args...)
 	server.Dir, server.SysProcAttr = dir, &syscall.SysProcAttr{Credential: who}
-	if p.process, err = bench.StartProcess(filepath.Join(dir, "log"), server); err != nil {
+	if p.process, err = target.StartProcess(filepath.Join(dir, "log"), server); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig("host=127.0.0.1 port=" + port + " user=bench dbname=postgres sslmode=disable pool_max_conns=" + strconv.Itoa(p.conns))
@@ -136,8 +136,8 @@ func serverUser(dir string) (*syscall.Credential, error) {
 }
 
 // Describe names the version and every setting that is not the default.
-func (p *postgres) Describe() []bench.Fact {
-	return []bench.Fact{
+func (p *postgres) Describe() []report.Fact {
+	return []report.Fact{
 		{Name: "version", Value: "PostgreSQL " + p.version},
 		{Name: "settings", Value: strings.Join(p.settings, " ")},
 		{Name: "adapter", Value: fmt.Sprintf("%d connections, batches by %s", p.conns, p.form.name)},

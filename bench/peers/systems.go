@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runlog/bench/report"
+	"runlog/bench/target"
 	"slices"
 	"strconv"
 	"strings"
-
-	"runlog/bench"
 )
 
 // common is what the systems need to be opened.
@@ -29,12 +29,12 @@ type kind struct {
 	usual int
 	// clusters tells that it can have several nodes.
 	clusters bool
-	open     func(c *common, size int) func(context.Context, string) (bench.Target, error)
+	open     func(c *common, size int) func(context.Context, string) (target.Target, error)
 }
 
 // kinds lists the systems; those behind the fourth are other forms of the ones before, to try.
 func kinds() []kind {
-	type opener = func(context.Context, string) (bench.Target, error)
+	type opener = func(context.Context, string) (target.Target, error)
 	postgres := func(form batchForm) func(*common, int) opener {
 		return func(c *common, size int) opener { return openPostgres(form, size, c.postgresSettings) }
 	}
@@ -71,8 +71,8 @@ func usualSystems(nodes int) string {
 const maxSize = 290
 
 // systemsOf reads their names: NAME or NAME@N.
-func systemsOf(names []string, c *common) ([]bench.System, error) {
-	var out []bench.System
+func systemsOf(names []string, c *common) ([]target.System, error) {
+	var out []target.System
 	for _, text := range names {
 		name, number, sized := strings.Cut(text, "@")
 		all := kinds()
@@ -101,35 +101,35 @@ func systemsOf(names []string, c *common) ([]bench.System, error) {
 				return nil, err
 			}
 		}
-		out = append(out, bench.System{Name: text, Open: k.open(c, size), Sparse: k.sparse})
+		out = append(out, target.System{Name: text, Open: k.open(c, size), Sparse: k.sparse})
 	}
 	return out, nil
 }
 
 // runlogNode is a node that can say which one it is.
 type runlogNode struct {
-	*bench.Node
+	*target.Node
 	version string
 }
 
 // Describe names the version; every setting is the default.
-func (n runlogNode) Describe() []bench.Fact {
-	return []bench.Fact{{Name: "version", Value: n.version}, {Name: "settings", Value: "one node, its defaults"}}
+func (n runlogNode) Describe() []report.Fact {
+	return []report.Fact{{Name: "version", Value: n.version}, {Name: "settings", Value: "one node, its defaults"}}
 }
 
 // runlogCluster is a cluster that can say so too.
 type runlogCluster struct {
-	*bench.Cluster
+	*target.Cluster
 	version string
 }
 
 // Describe names the version and the nodes; every setting is the default.
-func (c runlogCluster) Describe() []bench.Fact {
-	return append([]bench.Fact{{Name: "version", Value: c.version}}, c.Cluster.Describe()...)
+func (c runlogCluster) Describe() []report.Fact {
+	return append([]report.Fact{{Name: "version", Value: c.version}}, c.Cluster.Describe()...)
 }
 
-func openRunlog(c *common, _ int) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openRunlog(c *common, _ int) func(context.Context, string) (target.Target, error) {
+	return func(ctx context.Context, dir string) (target.Target, error) {
 		binary, err := filepath.Abs(c.runlogBinary)
 		if err != nil {
 			return nil, err
@@ -139,13 +139,13 @@ func openRunlog(c *common, _ int) func(context.Context, string) (bench.Target, e
 			return nil, fmt.Errorf("%s version: %w; make build makes it, or name another with --runlog", c.runlogBinary, err)
 		}
 		if c.nodes > 1 {
-			cluster, err := bench.StartCluster(ctx, bench.ClusterOptions{Binary: binary, Dir: dir, Nodes: c.nodes, Connections: c.connections})
+			cluster, err := target.StartCluster(ctx, target.ClusterOptions{Binary: binary, Dir: dir, Nodes: c.nodes, Connections: c.connections})
 			if err != nil {
 				return nil, err
 			}
 			return runlogCluster{cluster, strings.TrimSpace(string(version))}, nil
 		}
-		n, err := bench.StartNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Connections: c.connections})
+		n, err := target.StartNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: c.connections})
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/bench"
+	benchreport "runlog/bench/report"
+	benchtarget "runlog/bench/target"
 )
 
 // benchGCPercent is how much the heap of the bench may grow between collections.
@@ -161,7 +163,7 @@ func (f *benchFlags) options() (bench.Options, error) {
 			callers = []int{0}
 		}
 		for _, n := range callers {
-			w, err := bench.ParseWorkload(text, func(w *bench.Workload, k bench.Kind) { f.adjust(w, &k, n) })
+			w, err := bench.ParseWorkload(text, func(w *benchreport.Workload, k bench.Kind) { f.adjust(w, &k, n) })
 			if err == nil && !f.group && isGroup(w.Name) {
 				err = fmt.Errorf("%s is about clusters: runlog bench cluster --workloads %[1]s", w.Name)
 			}
@@ -198,7 +200,7 @@ func isGroup(name string) bool {
 }
 
 // adjust a workload's defaults by the flags; what its own text says comes later and wins.
-func (f *benchFlags) adjust(w *bench.Workload, k *bench.Kind, callers int) {
+func (f *benchFlags) adjust(w *benchreport.Workload, k *bench.Kind, callers int) {
 	if callers != 0 {
 		w.Callers = callers
 	}
@@ -220,7 +222,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 		return usageError("%s takes a node of its own: leave --server out", name)
 	}
 	if len(opts.Workloads) > 0 {
-		opts.Systems = []bench.System{{Name: "runlog", Open: a.openServer(opts.Connections)}}
+		opts.Systems = []benchtarget.System{{Name: "runlog", Open: a.openServer(opts.Connections)}}
 	}
 	if own {
 		opts.Systems[0].Open = openChild(opts.Connections)
@@ -231,7 +233,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 // wantsOwn names a workload that wants an empty node that the bench has started, or is empty.
 func wantsOwn(opts *bench.Options) string {
 	for _, k := range bench.Kinds() {
-		if k.Own && slices.ContainsFunc(opts.Workloads, func(w bench.Workload) bool { return w.Name == k.Name }) {
+		if k.Own && slices.ContainsFunc(opts.Workloads, func(w benchreport.Workload) bool { return w.Name == k.Name }) {
 			return k.Name
 		}
 	}
@@ -266,7 +268,7 @@ func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, p
 	// This process holds little, so by default its collector would run all the time and slow the
 	// echo, a limit of the machine, by a quarter to a third. A node has its own process.
 	defer debug.SetGCPercent(debug.SetGCPercent(benchGCPercent))
-	if fs := bench.DescribeMachine(dir).FileSystem; fs == "tmpfs" || fs == "ramfs" {
+	if fs := benchreport.DescribeMachine(dir).FileSystem; fs == "tmpfs" || fs == "ramfs" {
 		fmt.Fprintf(a.stderr, "runlog: %s is in memory, where fsync costs nothing; name a directory on a disk with --dir\n", filepath.Dir(dir))
 	}
 	r := newBenchReport(a, f, opts)
@@ -295,9 +297,9 @@ func (f *benchFlags) tryFiles() error {
 }
 
 // openServer connects to the node that --server names.
-func (a *app) openServer(connections int) func(context.Context, string) (bench.Target, error) {
-	return func(context.Context, string) (bench.Target, error) {
-		r, err := bench.Connect(a.server, connections, a.dialOptions...)
+func (a *app) openServer(connections int) func(context.Context, string) (benchtarget.Target, error) {
+	return func(context.Context, string) (benchtarget.Target, error) {
+		r, err := benchtarget.Connect(a.server, connections, a.dialOptions...)
 		if err != nil {
 			return nil, usageError("%v", err)
 		}
@@ -306,12 +308,12 @@ func (a *app) openServer(connections int) func(context.Context, string) (bench.T
 }
 
 // openChild starts a node that runs this very binary.
-func openChild(connections int) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openChild(connections int) func(context.Context, string) (benchtarget.Target, error) {
+	return func(ctx context.Context, dir string) (benchtarget.Target, error) {
 		binary, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		return startNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
+		return startNode(ctx, benchtarget.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
 	}
 }

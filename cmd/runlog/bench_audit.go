@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/bench"
+	benchload "runlog/bench/load"
+	benchreport "runlog/bench/report"
+	benchtarget "runlog/bench/target"
 )
 
 // What an audit is held to.
@@ -22,10 +25,10 @@ const (
 
 func (a *app) benchAuditCommand() *cobra.Command {
 	var f benchFlags
-	var fill bench.Fill
+	var fill benchload.Fill
 	var store string
 	cmd := &cobra.Command{
-		Use:   bench.Audit,
+		Use:   benchreport.Audit,
 		Short: "Measure windows of time, exports and verification on a large store",
 		Long: `Fill a data directory with events that have payloads, and measure what an auditor's questions take:
 the first page of a window of a million events in the midst of them, the export of the window, that
@@ -49,7 +52,7 @@ The events are written past the log, as runlog bench big-store does it.`,
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{bench.Audit + ":rate=1000"}, "what to measure")
+	flags.StringSliceVar(&f.workloads, "workloads", []string{benchreport.Audit + ":rate=1000"}, "what to measure")
 	flags.IntVar(&fill.Receipts, "receipts", 2_000_000, "events in the store")
 	flags.IntVar(&fill.RunEvents, "run-events", 100, "events of each run")
 	flags.IntVar(&fill.PayloadBytes, "stored-payload-bytes", 300, "size of their payloads")
@@ -58,9 +61,9 @@ The events are written past the log, as runlog bench big-store does it.`,
 	return cmd
 }
 
-func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options, fill bench.Fill, data string) error {
+func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options, fill benchload.Fill, data string) error {
 	if name := wantsOwn(&opts); name != "" {
-		return usageError("%s takes an empty node of its own; leave it out of %s", name, bench.Audit)
+		return usageError("%s takes an empty node of its own; leave it out of %s", name, benchreport.Audit)
 	}
 	for i := range opts.Workloads {
 		opts.Workloads[i].Stored = fill.Receipts
@@ -69,8 +72,8 @@ func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options,
 	if err != nil {
 		return err
 	}
-	opts.Systems = []bench.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (bench.Target, error) {
-		return startNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
+	opts.Systems = []benchtarget.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (benchtarget.Target, error) {
+		return startNode(ctx, benchtarget.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
 	}}}
 	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
 		r.goals = auditGoals(opts.Workloads)
@@ -82,7 +85,7 @@ func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options,
 }
 
 // fill fills a data directory, unless it is.
-func (a *app) fill(ctx context.Context, r *benchReport, fill *bench.Fill, binary, data string) error {
+func (a *app) fill(ctx context.Context, r *benchReport, fill *benchload.Fill, binary, data string) error {
 	began := time.Now()
 	err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
 	r.bar.clear()
@@ -93,23 +96,23 @@ func (a *app) fill(ctx context.Context, r *benchReport, fill *bench.Fill, binary
 }
 
 // auditGoals are what an audit means to reach: medians of the rounds.
-func auditGoals(workloads []bench.Workload) []bench.Goal {
-	var goals []bench.Goal
+func auditGoals(workloads []benchreport.Workload) []benchreport.Goal {
+	var goals []benchreport.Goal
 	for _, w := range workloads {
-		if w.Name != bench.Audit {
+		if w.Name != benchreport.Audit {
 			continue
 		}
-		of := bench.SystemOf(bigStore, w)
-		add := func(measure string, figure func(*bench.AuditResult) float64, g bench.Goal) {
+		of := benchreport.SystemOf(bigStore, w)
+		add := func(measure string, figure func(*benchreport.AuditResult) float64, g benchreport.Goal) {
 			g.Measure = measure
-			g.Figure = bench.FigureOf(func(r *bench.Result) float64 { return figure(r.Audit) }, of, bench.Median)
+			g.Figure = benchreport.FigureOf(func(r *benchreport.Result) float64 { return figure(r.Audit) }, of, benchreport.Median)
 			goals = append(goals, g)
 		}
-		add("first page of the window", func(r *bench.AuditResult) float64 { return float64(r.FirstPage.P50) }, bench.Goal{Must: float64(auditFirstPage), AtMost: true, Duration: true})
-		add("events exported a second", func(r *bench.AuditResult) float64 { return r.Exported }, bench.Goal{Must: auditExported})
-		add("1 % tenant: share of the window's time", func(r *bench.AuditResult) float64 { return r.TenantTime }, bench.Goal{})
-		add("events verified a second", func(r *bench.AuditResult) float64 { return r.Verified }, bench.Goal{Must: auditVerified})
-		add("p99 of appends beside an export ÷ alone", func(r *bench.AuditResult) float64 { return r.Slowdown }, bench.Goal{Must: auditSlowdown, AtMost: true})
+		add("first page of the window", func(r *benchreport.AuditResult) float64 { return float64(r.FirstPage.P50) }, benchreport.Goal{Must: float64(auditFirstPage), AtMost: true, Duration: true})
+		add("events exported a second", func(r *benchreport.AuditResult) float64 { return r.Exported }, benchreport.Goal{Must: auditExported})
+		add("1 % tenant: share of the window's time", func(r *benchreport.AuditResult) float64 { return r.TenantTime }, benchreport.Goal{})
+		add("events verified a second", func(r *benchreport.AuditResult) float64 { return r.Verified }, benchreport.Goal{Must: auditVerified})
+		add("p99 of appends beside an export ÷ alone", func(r *benchreport.AuditResult) float64 { return r.Slowdown }, benchreport.Goal{Must: auditSlowdown, AtMost: true})
 	}
 	return goals
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/bench"
+	benchreport "runlog/bench/report"
+	benchtarget "runlog/bench/target"
 )
 
 // The systems of cluster.
@@ -56,7 +58,7 @@ At the end are cluster ÷ single and what a cluster is held to.`,
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-batch", "append-unary:callers=64", bench.Failover, bench.Transfer}, "what to measure")
+	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-batch", "append-unary:callers=64", benchreport.Failover, benchreport.Transfer}, "what to measure")
 	flags.IntVar(&nodes, "nodes", 3, "nodes of the cluster")
 	flags.Lookup("rounds").DefValue = "3"
 	f.opts.Rounds = 3
@@ -68,10 +70,10 @@ func (a *app) benchCluster(ctx context.Context, f *benchFlags, opts bench.Option
 	if name := wantsOwn(&opts); name != "" {
 		return usageError("%s takes a single node; leave it out of %s", name, clusterSystem)
 	}
-	if nodes < bench.MinNodes || nodes > bench.MaxNodes {
-		return usageError("--nodes %d is not between %d and %d", nodes, bench.MinNodes, bench.MaxNodes)
+	if nodes < benchtarget.MinNodes || nodes > benchtarget.MaxNodes {
+		return usageError("--nodes %d is not between %d and %d", nodes, benchtarget.MinNodes, benchtarget.MaxNodes)
 	}
-	opts.Systems = []bench.System{
+	opts.Systems = []benchtarget.System{
 		{Name: singleSystem, Open: openChild(opts.Connections)},
 		{Name: clusterSystem, Open: openCluster(nodes, opts.Connections)},
 	}
@@ -82,13 +84,13 @@ func (a *app) benchCluster(ctx context.Context, f *benchFlags, opts bench.Option
 }
 
 // openCluster starts nodes that run this very binary.
-func openCluster(nodes, connections int) func(context.Context, string) (bench.Target, error) {
-	return func(ctx context.Context, dir string) (bench.Target, error) {
+func openCluster(nodes, connections int) func(context.Context, string) (benchtarget.Target, error) {
+	return func(ctx context.Context, dir string) (benchtarget.Target, error) {
 		binary, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		c, err := bench.StartCluster(ctx, bench.ClusterOptions{Binary: binary, Dir: dir, Nodes: nodes, Connections: connections})
+		c, err := benchtarget.StartCluster(ctx, benchtarget.ClusterOptions{Binary: binary, Dir: dir, Nodes: nodes, Connections: connections})
 		if err != nil {
 			return nil, err
 		}
@@ -98,31 +100,31 @@ func openCluster(nodes, connections int) func(context.Context, string) (bench.Ta
 
 // clusterGoals are what a cluster means to reach in these workloads. Ratios are medians of the
 // rounds, and so are medians; the longest of all rounds is the longest.
-func clusterGoals(workloads []bench.Workload) []bench.Goal {
-	var goals []bench.Goal
+func clusterGoals(workloads []benchreport.Workload) []benchreport.Goal {
+	var goals []benchreport.Goal
 	for _, w := range workloads {
-		cluster, single := bench.SystemOf(clusterSystem, w), bench.SystemOf(singleSystem, w)
+		cluster, single := benchreport.SystemOf(clusterSystem, w), benchreport.SystemOf(singleSystem, w)
 		callers := fmt.Sprintf("%s, %s", w.Name, plural(w.Callers, "caller"))
-		ratio := func(measure string, figure func(*bench.Result) float64, must float64, atMost bool) {
-			goals = append(goals, bench.Goal{Measure: callers + ": " + measure + " ÷ single", Figure: bench.RatioOf(figure, cluster, single), Must: must, AtMost: atMost})
+		ratio := func(measure string, figure func(*benchreport.Result) float64, must float64, atMost bool) {
+			goals = append(goals, benchreport.Goal{Measure: callers + ": " + measure + " ÷ single", Figure: benchreport.RatioOf(figure, cluster, single), Must: must, AtMost: atMost})
 		}
-		outage := func(measure string, figure func(*bench.Result) float64, fold func([]float64) float64, must time.Duration) {
-			goals = append(goals, bench.Goal{Measure: w.Name + ": " + measure, Figure: bench.FigureOf(figure, cluster, fold), Must: float64(must), AtMost: true, Duration: true})
+		outage := func(measure string, figure func(*benchreport.Result) float64, fold func([]float64) float64, must time.Duration) {
+			goals = append(goals, benchreport.Goal{Measure: w.Name + ": " + measure, Figure: benchreport.FigureOf(figure, cluster, fold), Must: float64(must), AtMost: true, Duration: true})
 		}
 		switch w.Name {
 		case "append-batch":
-			ratio("events", bench.Events, clusterThroughput, false)
+			ratio("events", benchreport.Events, clusterThroughput, false)
 		case "append-unary":
-			ratio("p99", bench.P99, clusterLatency, true)
-			ratio("p50", bench.P50, 0, true)
-			ratio("events", bench.Events, 0, false)
-		case bench.Failover:
-			outage("kill to next append, median", bench.MedianOutage, bench.Median, failoverLimit)
-			outage("kill to next append, longest", bench.MaxOutage, slices.Max[[]float64], 0)
-		case bench.Transfer:
-			outage("call to next append, median", bench.MedianOutage, bench.Median, transferLimit)
-			outage("call to next append, longest", bench.MaxOutage, slices.Max[[]float64], transferLimit)
-			outage("without an answer, longest", bench.MaxPause, slices.Max[[]float64], transferLimit)
+			ratio("p99", benchreport.P99, clusterLatency, true)
+			ratio("p50", benchreport.P50, 0, true)
+			ratio("events", benchreport.Events, 0, false)
+		case benchreport.Failover:
+			outage("kill to next append, median", benchreport.MedianOutage, benchreport.Median, failoverLimit)
+			outage("kill to next append, longest", benchreport.MaxOutage, slices.Max[[]float64], 0)
+		case benchreport.Transfer:
+			outage("call to next append, median", benchreport.MedianOutage, benchreport.Median, transferLimit)
+			outage("call to next append, longest", benchreport.MaxOutage, slices.Max[[]float64], transferLimit)
+			outage("without an answer, longest", benchreport.MaxPause, slices.Max[[]float64], transferLimit)
 		}
 	}
 	return goals

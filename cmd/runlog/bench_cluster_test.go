@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runlog/bench"
+	benchreport "runlog/bench/report"
 )
 
 func TestBenchClusterUsage(t *testing.T) {
@@ -67,36 +68,36 @@ func TestBenchWorkloadNames(t *testing.T) {
 	for _, group := range []bool{false, true} {
 		f := benchFlags{workloads: []string{"all"}, group: group}
 		names := f.names()
-		if slices.Contains(names, bench.Failover) != group || slices.Contains(names, bench.Recovery) == group || !slices.Contains(names, "append-unary") {
+		if slices.Contains(names, benchreport.Failover) != group || slices.Contains(names, benchreport.Recovery) == group || !slices.Contains(names, "append-unary") {
 			t.Errorf("group %t: %q", group, names)
 		}
 	}
 }
 
 // clusterReport has fixed figures: two rounds on a single node and a cluster.
-func clusterReport(workloads []bench.Workload) *bench.Report {
-	r := &bench.Report{
-		Machine:  bench.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
-		Settings: bench.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 2},
-		Systems:  []bench.SystemFacts{{Name: clusterSystem, Facts: []bench.Fact{{Name: "nodes", Value: "3"}}}},
+func clusterReport(workloads []benchreport.Workload) *benchreport.Report {
+	r := &benchreport.Report{
+		Machine:  benchreport.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
+		Settings: benchreport.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 2},
+		Systems:  []benchreport.SystemFacts{{Name: clusterSystem, Facts: []benchreport.Fact{{Name: "nodes", Value: "3"}}}},
 		LeftOut:  []string{"single, failover: no other node that could lead"},
 	}
-	takeovers := func(ms ...int) []bench.Takeover {
-		var all []bench.Takeover
+	takeovers := func(ms ...int) []benchreport.Takeover {
+		var all []benchreport.Takeover
 		for _, n := range ms {
 			d := time.Duration(n) * time.Millisecond
-			all = append(all, bench.Takeover{Outage: d, OutageMs: float64(n), Pause: d + time.Millisecond, PauseMs: float64(n + 1), InSync: 3 * time.Second, InSyncMs: 3000, FailedTries: n / 100})
+			all = append(all, benchreport.Takeover{Outage: d, OutageMs: float64(n), Pause: d + time.Millisecond, PauseMs: float64(n + 1), InSync: 3 * time.Second, InSyncMs: 3000, FailedTries: n / 100})
 		}
 		return all
 	}
 	for round := range 2 {
 		for _, w := range workloads {
 			for _, system := range []string{singleSystem, clusterSystem} {
-				res := bench.Result{System: system, Round: round + 1, Workload: w, CallsPerSecond: 1000, EventsPerSecond: 1000 * float64(w.Batch),
-					Latency: bench.Latency{P50: time.Millisecond, P99: 5 * time.Millisecond, Max: 9 * time.Millisecond}}
+				res := benchreport.Result{System: system, Round: round + 1, Workload: w, CallsPerSecond: 1000, EventsPerSecond: 1000 * float64(w.Batch),
+					Latency: benchreport.Latency{P50: time.Millisecond, P99: 5 * time.Millisecond, Max: 9 * time.Millisecond}}
 				if system == clusterSystem {
 					res.EventsPerSecond *= 0.4 - float64(round)/10
-					res.Latency = bench.Latency{P50: 2 * time.Millisecond, P99: 16 * time.Millisecond, Max: 20 * time.Millisecond}
+					res.Latency = benchreport.Latency{P50: 2 * time.Millisecond, P99: 16 * time.Millisecond, Max: 20 * time.Millisecond}
 				}
 				switch {
 				case w.Kills+w.Transfers == 0:
@@ -137,7 +138,7 @@ func TestBenchCluster(t *testing.T) {
 
 // TestBenchSteps: where steps end a workload, progress counts them.
 func TestBenchSteps(t *testing.T) {
-	got := progressText(bench.Progress{Name: bench.Failover, Elapsed: 10 * time.Second, Total: time.Hour, Events: 20, Step: 3, Steps: 20, Rounds: 1})
+	got := progressText(bench.Progress{Name: benchreport.Failover, Elapsed: 10 * time.Second, Total: time.Hour, Events: 20, Step: 3, Steps: 20, Rounds: 1})
 	if want := "failover  3 of 20  10.0s  2/s"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runlog/bench"
+	benchreport "runlog/bench/report"
 )
 
 // plainProgressEvery is how often progress gets a line where it cannot draw over the last one.
@@ -19,12 +20,12 @@ const plainProgressEvery = time.Second
 type benchReport struct {
 	a       *app
 	f       *benchFlags
-	opts    bench.Options // of the run, with this report behind its hooks
-	bar     *progress     // nil: not a terminal
-	told    time.Duration // of the workload under way, in the last line of progress
-	versus  string        // the system that is compared with the others; empty: none
-	goals   []bench.Goal  // that the report is held to
-	failure error         // of writing
+	opts    bench.Options      // of the run, with this report behind its hooks
+	bar     *progress          // nil: not a terminal
+	told    time.Duration      // of the workload under way, in the last line of progress
+	versus  string             // the system that is compared with the others; empty: none
+	goals   []benchreport.Goal // that the report is held to
+	failure error              // of writing
 }
 
 func newBenchReport(a *app, f *benchFlags, opts bench.Options) *benchReport {
@@ -71,7 +72,7 @@ func progressText(p bench.Progress) string {
 	return text
 }
 
-func (r *benchReport) measured(result bench.Result) {
+func (r *benchReport) measured(result benchreport.Result) {
 	r.bar.clear()
 	if r.a.format == formatJSON {
 		r.failure = errors.Join(r.failure, json.NewEncoder(r.a.stdout).Encode(result))
@@ -80,7 +81,7 @@ func (r *benchReport) measured(result bench.Result) {
 
 // end writes the tables, or the last line of JSON, and the files. It is an error when calls have
 // failed.
-func (r *benchReport) end(report *bench.Report) error {
+func (r *benchReport) end(report *benchreport.Report) error {
 	r.bar.clear()
 	if report == nil || len(report.Results) == 0 {
 		return r.failure
@@ -117,15 +118,15 @@ func writeFile(path string, write func(io.Writer) error) error {
 }
 
 // last is the line after those of the results.
-func (r *benchReport) last(report *bench.Report) error {
+func (r *benchReport) last(report *benchreport.Report) error {
 	return json.NewEncoder(r.a.stdout).Encode(struct {
-		Machine bench.Machine `json:"machine"`
-		bench.Settings
-		Goals []bench.Verdict `json:"goals,omitempty"`
+		Machine benchreport.Machine `json:"machine"`
+		benchreport.Settings
+		Goals []benchreport.Verdict `json:"goals,omitempty"`
 	}{report.Machine, report.Settings, report.Goals})
 }
 
-func (r *benchReport) tables(report *bench.Report) error {
+func (r *benchReport) tables(report *benchreport.Report) error {
 	out := bufio.NewWriter(r.a.stdout)
 	for _, t := range append(report.Tables(), report.Versus(r.versus), report.GoalTable()) {
 		if len(t.Rows) == 0 {

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/bench"
+	benchload "runlog/bench/load"
+	benchreport "runlog/bench/report"
+	benchtarget "runlog/bench/target"
 )
 
 // The systems of big-store.
@@ -21,10 +24,10 @@ const (
 
 func (a *app) benchStoreCommand() *cobra.Command {
 	var f benchFlags
-	var fill bench.Fill
+	var fill benchload.Fill
 	var store string
 	cmd := &cobra.Command{
-		Use:   bench.BigStore,
+		Use:   benchreport.BigStore,
 		Short: "Measure what new events cost when many are stored",
 		Long: `Fill a data directory with many small events, whose receipts are kept for ever, and measure what
 new events cost a node that opens it, next to a node with an empty store in the same run.
@@ -49,7 +52,7 @@ projection is left as it was, so the runs are read one by one as usual, but not 
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", bench.StoredRuns}, "what to measure on both")
+	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", benchreport.StoredRuns}, "what to measure on both")
 	flags.IntVar(&fill.Receipts, "receipts", 1_000_000, "events in the store")
 	flags.IntVar(&fill.RunEvents, "run-events", 50, "events of each run")
 	flags.StringVar(&store, "store", "", "keep the filled data directory here, and use it again if it is there (default: removed afterwards)")
@@ -57,12 +60,12 @@ projection is left as it was, so the runs are read one by one as usual, but not 
 	return cmd
 }
 
-func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill bench.Fill, data string) error {
+func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill benchload.Fill, data string) error {
 	if name := wantsOwn(&opts); name != "" {
-		return usageError("%s takes an empty node of its own; leave it out of %s", name, bench.BigStore)
+		return usageError("%s takes an empty node of its own; leave it out of %s", name, benchreport.BigStore)
 	}
 	for i := range opts.Workloads {
-		if w := &opts.Workloads[i]; w.Name == bench.StoredRuns {
+		if w := &opts.Workloads[i]; w.Name == benchreport.StoredRuns {
 			w.Runs = fill.Runs()
 		}
 	}
@@ -70,10 +73,10 @@ func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options,
 	if err != nil {
 		return err
 	}
-	opts.Systems = []bench.System{
+	opts.Systems = []benchtarget.System{
 		{Name: emptyStore, Open: openChild(opts.Connections)},
-		{Name: bigStore, Open: func(ctx context.Context, dir string) (bench.Target, error) {
-			return startNode(ctx, bench.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
+		{Name: bigStore, Open: func(ctx context.Context, dir string) (benchtarget.Target, error) {
+			return startNode(ctx, benchtarget.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
 		}},
 	}
 	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
@@ -97,9 +100,9 @@ func (r *benchReport) filling(done, total int) {
 	}
 }
 
-// startNode is bench.StartNode as a target.
-func startNode(ctx context.Context, o bench.NodeOptions) (bench.Target, error) {
-	n, err := bench.StartNode(ctx, o)
+// startNode is benchtarget.StartNode as a target.
+func startNode(ctx context.Context, o benchtarget.NodeOptions) (benchtarget.Target, error) {
+	n, err := benchtarget.StartNode(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func startNode(ctx context.Context, o bench.NodeOptions) (bench.Target, error) {
 // noWorkload explains names that are commands of the bench.
 func noWorkload(err error, name string) error {
 	switch name, _, _ := strings.Cut(name, ":"); name {
-	case bench.BigStore:
+	case benchreport.BigStore:
 		return errors.New("big-store is a command of its own: runlog bench big-store --receipts 1000000")
 	case clusterSystem:
 		return errors.New("cluster is a command of its own: runlog bench cluster --nodes 3")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"runlog/bench"
+	benchload "runlog/bench/load"
+	benchreport "runlog/bench/report"
 	"runlog/client"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -26,7 +28,7 @@ type benchLine struct {
 	Acknowledged uint64
 	Errors       map[string]uint64
 	Restarts     []struct{ FirstAppendMs float64 }
-	Machine      *bench.Machine
+	Machine      *benchreport.Machine
 }
 
 // runBench runs the command for a moment, with the directory that it may use, which must be empty
@@ -147,24 +149,24 @@ func TestBenchProjection(t *testing.T) {
 			Calls uint64
 			Watch *struct {
 				Delivered, Behind uint64
-				Turns             []bench.WatchTurn
+				Turns             []benchreport.WatchTurn
 			}
-			Memory  *bench.StreamMemory `json:"memoryOfAStream"`
-			Lag     *bench.LagResult
-			Rebuild *bench.RebuildResult
+			Memory  *benchreport.StreamMemory `json:"memoryOfAStream"`
+			Lag     *benchreport.LagResult
+			Rebuild *benchreport.RebuildResult
 		}
 		if err := dec.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
 		good := true
 		switch r.Name {
-		case bench.Snapshots:
+		case benchreport.Snapshots:
 			good = r.Calls > 0
-		case bench.Watch:
+		case benchreport.Watch:
 			good = r.Watch.Delivered > 0 && r.Watch.Behind == 0 && len(r.Watch.Turns) == 2 && r.Memory.LiveBytes > 0
-		case bench.Lag:
+		case benchreport.Lag:
 			good = r.Lag.Events > 0 && r.Lag.P50Ms > 0 && r.Lag.P99Ms >= r.Lag.P50Ms
-		case bench.Rebuild:
+		case benchreport.Rebuild:
 			good = r.Rebuild.Events == 3000 && r.Rebuild.Runs == 30 && r.Rebuild.FoldSeconds > 0 && r.Rebuild.FoldSeconds <= r.Rebuild.Seconds
 		}
 		if !good {
@@ -186,7 +188,7 @@ func TestBenchFiles(t *testing.T) {
 	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
 	code := a.run(t.Context(), []string{"bench", "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
 		"--svg", svg, "--json=" + doc, "--progress", "--payload-bytes", "100"})
-	if code != exitOK || !strings.Contains(out.String(), bench.SeqWrite) {
+	if code != exitOK || !strings.Contains(out.String(), benchreport.SeqWrite) {
 		t.Fatalf("exit %d: %s%s", code, out.String(), errs.String())
 	}
 	if lines := strings.Count(errs.String(), "\n"); lines != 4 || !strings.Contains(errs.String(), "fsync  1.") {
@@ -212,7 +214,7 @@ func TestBenchNodeThatFails(t *testing.T) {
 	if text := errs.String(); code != exitFailed || !strings.Contains(text, `"loud"`) || !strings.Contains(text, "ended by itself") {
 		t.Errorf("exit %d: %s", code, text)
 	}
-	if !strings.Contains(out.String(), bench.GRPCEcho) {
+	if !strings.Contains(out.String(), benchreport.GRPCEcho) {
 		t.Errorf("the limits that were measured are not shown: %s", out.String())
 	}
 }
@@ -223,7 +225,7 @@ func TestBenchProgress(t *testing.T) {
 	a := &app{stderr: &errs, stderrWidth: 40}
 	r := newBenchReport(a, &benchFlags{}, bench.Options{})
 	r.opts.Progress(bench.Progress{Name: "append-unary", Elapsed: 1500 * time.Millisecond, Total: 6 * time.Second, Events: 30_000})
-	r.opts.Measured(bench.Result{})
+	r.opts.Measured(benchreport.Result{})
 	if got, want := errs.String(), "\rappend-unary  1.5s of 6s  20,000/s\x1b[K\r\x1b[K"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -260,23 +262,23 @@ func TestBenchUsage(t *testing.T) {
 
 // TestBenchReport shows the report of fixed figures.
 func TestBenchReport(t *testing.T) {
-	latency := func(ms float64) bench.Latency {
+	latency := func(ms float64) benchreport.Latency {
 		d := time.Duration(ms * float64(time.Millisecond))
-		return bench.Latency{P50: d, P90: 2 * d, P99: 3 * d, P999: 40 * d, Max: 500 * d}
+		return benchreport.Latency{P50: d, P90: 2 * d, P99: 3 * d, P999: 40 * d, Max: 500 * d}
 	}
-	limit := func(name string, callers int, rate float64, l bench.Latency) bench.Result {
-		return bench.Result{Round: 1, Limit: true, Workload: bench.Workload{Name: name, Callers: callers, Batch: 1}, CallsPerSecond: rate, EventsPerSecond: rate, Latency: l}
+	limit := func(name string, callers int, rate float64, l benchreport.Latency) benchreport.Result {
+		return benchreport.Result{Round: 1, Limit: true, Workload: benchreport.Workload{Name: name, Callers: callers, Batch: 1}, CallsPerSecond: rate, EventsPerSecond: rate, Latency: l}
 	}
-	report := &bench.Report{
-		Machine:  bench.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
-		Settings: bench.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 1},
-		Results: []bench.Result{
-			limit(bench.Fsync, 1, 3210.9, latency(0.12345)),
-			limit(bench.GRPCEcho, 256, 33000, latency(5)),
-			{System: "runlog", Round: 1, Workload: bench.Workload{Name: "append-batch", Callers: 16, Batch: 100}, RequestBytes: 70_000,
+	report := &benchreport.Report{
+		Machine:  benchreport.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
+		Settings: benchreport.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 1},
+		Results: []benchreport.Result{
+			limit(benchreport.Fsync, 1, 3210.9, latency(0.12345)),
+			limit(benchreport.GRPCEcho, 256, 33000, latency(5)),
+			{System: "runlog", Round: 1, Workload: benchreport.Workload{Name: "append-batch", Callers: 16, Batch: 100}, RequestBytes: 70_000,
 				CallsPerSecond: 412, EventsPerSecond: 41200, Latency: latency(28.2), Acknowledged: 1_000_000, LongestPause: 90 * time.Millisecond,
-				Errors: map[string]uint64{"OVERLOADED": 1200, "NO_LEADER": 1}, Usage: &bench.Usage{PeakBytes: 300 << 20, WrittenBytes: 1 << 30, CPUSeconds: 12},
-				Ratios: &bench.Ratios{EchoCalls: 0.0125, EchoEvents: 1.25, EchoP50: 5.6, EchoP99: 5.6, FsyncEvents: 12.8, FsyncP50: 228, FsyncP99: 1228, WriteBytes: 0.1}},
+				Errors: map[string]uint64{"OVERLOADED": 1200, "NO_LEADER": 1}, Usage: &benchreport.Usage{PeakBytes: 300 << 20, WrittenBytes: 1 << 30, CPUSeconds: 12},
+				Ratios: &benchreport.Ratios{EchoCalls: 0.0125, EchoEvents: 1.25, EchoP50: 5.6, EchoP99: 5.6, FsyncEvents: 12.8, FsyncP50: 228, FsyncP99: 1228, WriteBytes: 0.1}},
 		},
 	}
 	var text bytes.Buffer
@@ -321,7 +323,7 @@ func TestBenchBigStore(t *testing.T) {
 	}
 
 	conn := dialNode(t, spawnNode(t, store).ready(t).GRPC)
-	id := bench.StoredRun(5714)
+	id := benchload.StoredRun(5714)
 	res, err := runlogv1.NewEventServiceClient(conn).ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: id})
 	if err != nil || len(res.Events) < 7 {
 		t.Fatal(res, err)

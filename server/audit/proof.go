@@ -131,7 +131,7 @@ func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKe
 
 // RotateSigningKey makes a new key with which the cluster signs from now on.
 func (s *Service) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.RotateSigningKeyResponse, error) {
-	key, err := s.opts.Signer.sealer.Rotate(ctx, req.OldKeyIsLost)
+	key, err := s.opts.Signer.checkpoints.Rotate(ctx, req.OldKeyIsLost)
 	if err != nil {
 		return nil, sealError(err)
 	}

@@ -46,10 +46,10 @@ type SignerOptions struct {
 
 // Signer signs with the cluster's key, and looks after the key and the signed checkpoints.
 type Signer struct {
-	opts   SignerOptions
-	sealer *checkpoint.Sealer
-	raised prometheus.Counter
-	gone   atomic.Bool // AUDIT_KEY_MISSING is raised.
+	opts        SignerOptions
+	checkpoints *checkpoint.Maker
+	raised      prometheus.Counter
+	gone        atomic.Bool // AUDIT_KEY_MISSING is raised.
 }
 
 // NewSigner begins to look after the key and the checkpoints.
@@ -60,7 +60,7 @@ func NewSigner(opts SignerOptions) *Signer {
 	})}
 	opts.Registry.MustRegister(s.raised)
 	r := opts.Replica
-	s.sealer = checkpoint.New(checkpoint.Options{
+	s.checkpoints = checkpoint.New(checkpoint.Options{
 		Store: r.Store(), Cluster: r.ClusterID(), KeyFile: opts.KeyFile, FS: opts.FS,
 		Interval: opts.Interval, Events: opts.Events,
 		Leading: r.Leading, Propose: r.Submit, Members: s.members,
@@ -72,7 +72,7 @@ func NewSigner(opts SignerOptions) *Signer {
 
 // Close ends the work on checkpoints.
 func (s *Signer) Close() error {
-	err := s.sealer.Close()
+	err := s.checkpoints.Close()
 	s.opts.Registry.Unregister(s.raised)
 	return err
 }
@@ -82,7 +82,7 @@ func (s *Signer) Close() error {
 func (s *Signer) Sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
 	err = s.awaitKey(ctx, func() error {
 		var err error
-		if note, signed, err = s.sealer.Sign(ctx, st); err == nil && !signed {
+		if note, signed, err = s.checkpoints.Sign(ctx, st); err == nil && !signed {
 			return checkpoint.ErrKeyMissing
 		}
 		return err
@@ -121,7 +121,7 @@ func (s *Signer) prove(ctx context.Context, runID string, fresh bool) (p *checkp
 		if err := s.opts.Replica.Node().ConfirmLeader(ctx); err != nil {
 			return err
 		}
-		p, err = s.sealer.Prove(ctx, runID, fresh)
+		p, err = s.checkpoints.Prove(ctx, runID, fresh)
 		return err
 	})
 	return p, err
@@ -143,10 +143,10 @@ func (s *Signer) give(ctx context.Context, number uint64, seed []byte, members [
 }
 
 // Seed returns the private key with a number, for another member.
-func (s *Signer) Seed(number uint64) ([]byte, bool) { return s.sealer.Seed(number) }
+func (s *Signer) Seed(number uint64) ([]byte, bool) { return s.checkpoints.Seed(number) }
 
 // Keep keeps a private key that another member is about to propose.
-func (s *Signer) Keep(number uint64, seed []byte) error { return s.sealer.Keep(number, seed) }
+func (s *Signer) Keep(number uint64, seed []byte) error { return s.checkpoints.Keep(number, seed) }
 
 // missing sets AUDIT_KEY_MISSING, and logs when it is raised and when it is cleared.
 func (s *Signer) missing(missing bool) {

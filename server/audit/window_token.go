@@ -53,7 +53,7 @@ func (s *Service) windowToken(w *window) string {
 	}
 	b = append(b, w.at.digest[:]...)
 	kind := rpc.TokenWindow
-	if signer := s.opts.Signer.sealer.Signer(); w.vouched && signer != nil {
+	if signer := s.opts.Signer.checkpoints.Signer(); w.vouched && signer != nil {
 		signature, err := signer.SignBytes(windowTokenTitle, append(b[:len(b):len(b)], w.asked[:]...))
 		if err != nil {
 			panic(err) // Ed25519 signs anything.

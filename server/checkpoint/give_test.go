@@ -14,15 +14,15 @@ import (
 	"runlog/storage"
 )
 
-// signs tells whether a node signs with the newest key.
+// signs reports whether a node signs with the newest key.
 func (n *member) signs() bool {
-	_, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"})
+	_, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"})
 	return err == nil && signed
 }
 
-// restart starts the Sealer of a node again, where its disk is lost without the file of its keys.
+// restart restarts a node's Maker; with a lost disk, without its key file.
 func (n *member) restart(disk bool) {
-	was := n.sealer
+	was := n.maker
 	n.live(nil)
 	if err := was.Close(); err != nil {
 		n.g.t.Fatal(err)
@@ -35,15 +35,15 @@ func (n *member) restart(disk bool) {
 	n.live(New(n.opts))
 }
 
-// lead makes one node the leader, -1: none.
+// lead makes one node the leader; -1: none.
 func (g *group) lead(leader int) {
 	for i, n := range g.nodes {
 		n.leads.Store(i == leader)
 	}
 }
 
-// TestMakerLosesItsDisk: whoever makes a key and loses its disk at once, the others sign with the
-// key.
+// TestMakerLosesItsDisk: a node makes a key and loses its disk at once; the other nodes sign with
+// the key.
 func TestMakerLosesItsDisk(t *testing.T) {
 	for _, rotation := range []bool{false, true} {
 		t.Run(fmt.Sprint("rotation-", rotation), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 			if rotation && !maker.signs() {
 				t.Fatal("no first key")
 			}
-			// It loses its disk when the log has the public part, and nobody has looked yet.
+			// It loses its disk when the log has the public part, and no other node has noticed.
 			g.before = func(c storage.Command) error {
 				g.apply(c)
 				if err := maker.opts.FS.Remove(maker.opts.KeyFile); err != nil {
@@ -61,7 +61,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 				}
 				return errLost
 			}
-			if _, err := maker.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+			if _, err := maker.maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 				t.Fatal(err)
 			}
 			g.before = nil
@@ -72,7 +72,7 @@ func TestMakerLosesItsDisk(t *testing.T) {
 					t.Errorf("node %d does not sign", i)
 				}
 			}
-			if k, err := g.nodes[1].sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
+			if k, err := g.nodes[1].maker.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 				t.Errorf("%+v, %v: nobody vouches for the next key", k, err)
 			}
 		})
@@ -91,31 +91,31 @@ func TestKeepNeedsAMajority(t *testing.T) {
 	proposed := 0
 	g.before = func(storage.Command) error { proposed++; return nil }
 	for range manyTries {
-		if _, err := maker.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+		if _, err := maker.maker.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 			t.Fatalf("%v, of five nodes two have the key", err)
 		}
 	}
-	if _, err := maker.sealer.Prove(t.Context(), "run", true); errors.Is(err, ErrKeyMissing) {
+	if _, err := maker.maker.Prove(t.Context(), "run", true); errors.Is(err, ErrKeyMissing) {
 		t.Errorf("a run that is not there: %v", err)
 	}
 	g.append("run", 0, 1)
-	if _, err := maker.sealer.Prove(t.Context(), "run", true); !errors.Is(err, ErrKeyMissing) || !errors.Is(err, ErrNotGiven) {
+	if _, err := maker.maker.Prove(t.Context(), "run", true); !errors.Is(err, ErrKeyMissing) || !errors.Is(err, ErrNotGiven) {
 		t.Errorf("a proof without a key: %v", err)
 	}
-	made, ok := maker.sealer.keys.proposed(1, g.members())
+	made, ok := maker.maker.keys.proposed(1, g.members())
 	if !ok || proposed > 0 {
 		t.Fatalf("%d were proposed", proposed)
 	}
 	g.nodes[2].silent.Store(false)
-	k, err := maker.sealer.Rotate(t.Context(), false)
+	k, err := maker.maker.Rotate(t.Context(), false)
 	if err != nil || k.PublicKey != made.signer.PublicKey() {
 		t.Errorf("%+v, %v", k, err)
 	}
 }
 
-// TestLeftBeforeTheKeyWasTaken: who was given a key, and is no member any more when the next is
-// asked for, does not have that one: whoever made the first, and however it came to those who are
-// still there.
+// TestLeftBeforeTheKeyWasTaken: a node that received a key and was removed before the next proposal
+// does not have the proposed key, whichever node made the first key, and however the others
+// received it.
 func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 	for maker := range 4 {
 		t.Run(fmt.Sprint("maker-", maker), func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 			defer g.close()
 			g.before = func(storage.Command) error { return errLost }
 			g.lead(maker)
-			if _, err := g.nodes[maker].sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+			if _, err := g.nodes[maker].maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 				t.Fatal(err)
 			}
 			g.before = nil
@@ -133,10 +133,10 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 			}
 			g.removed = map[int]bool{3: true}
 			g.lead(0)
-			if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+			if _, err := g.nodes[0].maker.Rotate(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
-			if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(seeds, string(seed)) || slices.Contains(g.seedsOf(3), string(seed)) {
+			if seed, ok := g.nodes[0].maker.Seed(1); !ok || slices.Contains(seeds, string(seed)) || slices.Contains(g.seedsOf(3), string(seed)) {
 				t.Error("a node that has left has the private part")
 			}
 		})
@@ -145,31 +145,31 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 
 // seedsOf are the keys that a node has.
 func (g *group) seedsOf(node int) (seeds []string) {
-	for _, k := range g.nodes[node].sealer.keys.held {
+	for _, k := range g.nodes[node].maker.keys.held {
 		seeds = append(seeds, string(k.seed[:]))
 	}
 	return seeds
 }
 
-// TestLeftWhileTheKeyWasGiven: who is removed while a key is given has it, so that it is not
-// proposed.
+// TestLeftWhileTheKeyWasGiven: a node removed while it received a key has that key, so the key is
+// not proposed.
 func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	g := newGroup(t, "", 4)
 	defer g.close()
 	g.given = func() { g.removed = map[int]bool{3: true} }
-	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
+	if _, err := g.nodes[0].maker.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 		t.Fatal(err)
 	}
-	if _, err := g.nodes[0].sealer.Rotate(t.Context(), false); err != nil {
+	if _, err := g.nodes[0].maker.Rotate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if seed, ok := g.nodes[0].sealer.Seed(1); !ok || slices.Contains(g.seedsOf(3), string(seed)) {
+	if seed, ok := g.nodes[0].maker.Seed(1); !ok || slices.Contains(g.seedsOf(3), string(seed)) {
 		t.Error("a node that has left has the private part")
 	}
 }
 
-// TestKeepWhatTheLogHasNot: what the log has decided otherwise is not kept, what is far from it
-// neither, nor more than a bound; and what is kept stays in the file.
+// TestKeepWhatTheLogHasNot: a key that the log has decided against is not kept, nor one far from
+// the log, nor more than a bound; kept keys stay in the file.
 func TestKeepWhatTheLogHasNot(t *testing.T) {
 	g := newGroup(t, "", 1)
 	defer g.close()
@@ -179,51 +179,50 @@ func TestKeepWhatTheLogHasNot(t *testing.T) {
 	}
 	seed := func(i byte) []byte { return slices.Repeat([]byte{i}, 32) }
 	for number := range uint64(2) {
-		if err := n.sealer.Keep(number, seed(1)); !errors.Is(err, ErrKeyTaken) {
+		if err := n.maker.Keep(number, seed(1)); !errors.Is(err, ErrKeyTaken) {
 			t.Errorf("another key %d: %v", number, err)
 		}
 	}
-	if own, ok := n.sealer.Seed(1); !ok || n.sealer.Keep(1, own) != nil {
+	if own, ok := n.maker.Seed(1); !ok || n.maker.Keep(1, own) != nil {
 		t.Error("the one that the log has is refused")
 	}
-	if n.sealer.Keep(2, seed(1)[:31]) == nil || n.sealer.Keep(2+maxUnseen, seed(1)) == nil {
+	if n.maker.Keep(2, seed(1)[:31]) == nil || n.maker.Keep(2+maxUnseen, seed(1)) == nil {
 		t.Error("a short seed was kept, or a key that comes later")
 	}
-	if err := n.sealer.Keep(1+maxUnseen, seed(1)); err != nil {
+	if err := n.maker.Keep(1+maxUnseen, seed(1)); err != nil {
 		t.Errorf("a key of one who is ahead: %v", err)
 	}
 	for i := range byte(maxHeld - 2) {
-		if err := n.sealer.Keep(2, seed(i)); err != nil {
+		if err := n.maker.Keep(2, seed(i)); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if err := n.sealer.Keep(1+maxUnseen, seed(0)); err == nil {
+	if err := n.maker.Keep(1+maxUnseen, seed(0)); err == nil {
 		t.Errorf("more than %d keys are held", maxHeld)
 	}
-	if err := n.sealer.Keep(2, seed(0)); err != nil {
+	if err := n.maker.Keep(2, seed(0)); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := n.sealer.Keep(2, seed(maxHeld)); err == nil {
+	if err := n.maker.Keep(2, seed(maxHeld)); err == nil {
 		t.Errorf("more than %d keys are held", maxHeld)
 	}
 	n.restart(true)
 	if seeds := g.seedsOf(0); len(seeds) != maxHeld || !slices.Contains(seeds, string(seed(0))) {
 		t.Errorf("%d keys were read again", len(seeds))
 	}
-	if _, ok := n.sealer.Seed(2); ok {
+	if _, ok := n.maker.Seed(2); ok {
 		t.Error("a key is given that the log does not have")
 	}
 }
 
-// TestOneDiskAtATime: leaders come and go, answers are lost, nodes do not answer for a while, and
-// one after the other loses its disk, once all others that are up have had a look at the log. The
-// key is never gone.
+// TestOneDiskAtATime: leaders change, answers are lost, nodes are silent for a while, and each in
+// turn loses its disk, once all running nodes have seen the log. The key is never lost.
 func TestOneDiskAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGroup(t, "", rapid.SampledFrom([]int{3, 5}).Draw(t, "nodes"))
 		defer g.close()
 		node := rapid.IntRange(0, len(g.nodes)-1)
-		var late []storage.Command // those that were proposed, and may be taken yet
+		var late []storage.Command // proposed keys that may still be accepted
 		decide := func(taken bool) {
 			for _, c := range late {
 				if taken {
@@ -248,7 +247,7 @@ func TestOneDiskAtATime(t *testing.T) {
 						return errLost
 					}
 				}
-				_, _ = g.nodes[node.Draw(t, "maker")].sealer.Rotate(t.Context(), false)
+				_, _ = g.nodes[node.Draw(t, "maker")].maker.Rotate(t.Context(), false)
 				g.before = nil
 			},
 			"late":    func(*rapid.T) { decide(true) },
@@ -256,24 +255,24 @@ func TestOneDiskAtATime(t *testing.T) {
 			"restart": func(t *rapid.T) { g.nodes[node.Draw(t, "node")].restart(true) },
 			"lose": func(t *rapid.T) {
 				lost := node.Draw(t, "node")
-				// no node takes the place of another before the log has got so far
+				// a node is replaced only after the log has got so far
 				decide(rapid.Bool().Draw(t, "taken"))
 				g.nodes[lost].restart(false)
-				g.nodes[lost].id += "'" // another node of the same name
+				g.nodes[lost].id += "'" // another node with the same name
 				for i, n := range g.nodes {
 					if i != lost {
-						_ = n.sealer.tend(t.Context(), false)
+						_ = n.maker.tend(t.Context(), false)
 					}
 				}
 				g.nodes[lost].silent.Store(false)
-				_ = g.nodes[lost].sealer.tend(t.Context(), false)
+				_ = g.nodes[lost].maker.tend(t.Context(), false)
 			},
 			"": func(t *rapid.T) {
 				last, err := g.nodes[0].opts.Store.LastSigningKey()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if last.Number > 0 && !slices.ContainsFunc(g.nodes, func(n *member) bool { _, ok := n.sealer.keys.find(last.Number, last.PublicKey); return ok }) {
+				if last.Number > 0 && !slices.ContainsFunc(g.nodes, func(n *member) bool { _, ok := n.maker.keys.find(last.Number, last.PublicKey); return ok }) {
 					t.Fatalf("nobody has signing key %d", last.Number)
 				}
 			},

@@ -22,14 +22,14 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// group are nodes with one log, each of which may believe that it leads.
+// group is nodes with one log, each of which may consider itself the leader.
 type group struct {
 	t     rapid.TB
 	mu    sync.Mutex
 	lives sync.RWMutex
 	index uint64
 	nodes []*member
-	// before is called with each command that a Sealer proposes; an error is answered instead of
+	// before is called with each command that a Maker proposes; an error is answered instead of
 	// proposing it.
 	before func(storage.Command) error
 	// removed are the numbers of nodes that are no members any more.
@@ -47,15 +47,15 @@ type member struct {
 	opts    Options
 	leads   atomic.Bool
 	missing atomic.Bool
-	seeds   atomic.Pointer[[][]byte] // what others give instead of what they have
-	silent  atomic.Bool              // it keeps nothing that others give it
-	sealer  *Sealer                  // others read it under lives
+	seeds   atomic.Pointer[[][]byte] // wrong answers to other nodes
+	silent  atomic.Bool              // it stores no key of other nodes
+	maker   *Maker                   // others read it under lives
 }
 
 var errLost = errors.New("the answer was lost")
 
 // newGroup starts nodes of which the first leads, with their key files in a directory, or in
-// memory. Nothing is signed before it is asked for.
+// memory. They sign only on request.
 func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 	g := &group{t: t}
 	for i := range n {
@@ -86,7 +86,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 func (g *group) close() {
 	var errs []error
 	for _, nd := range g.nodes {
-		errs = append(errs, nd.sealer.Close()) // which may ask the others
+		errs = append(errs, nd.maker.Close()) // which may ask the others
 	}
 	for _, nd := range g.nodes {
 		errs = append(errs, nd.store.Close(), nd.store.Failed())
@@ -125,18 +125,18 @@ func (n *member) give(_ context.Context, number uint64, seed []byte, members []s
 	return nil
 }
 
-// asked is what other nodes can ask; nil: nothing.
-func (n *member) asked() *Sealer {
+// asked is the Maker for other nodes; nil: none.
+func (n *member) asked() *Maker {
 	n.g.lives.RLock()
 	defer n.g.lives.RUnlock()
-	return n.sealer
+	return n.maker
 }
 
-// live has others ask another Sealer from now on.
-func (n *member) live(s *Sealer) {
+// live makes other nodes ask another Maker from now on.
+func (n *member) live(s *Maker) {
 	n.g.lives.Lock()
 	defer n.g.lives.Unlock()
-	n.sealer = s
+	n.maker = s
 }
 
 func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool) {
@@ -204,10 +204,10 @@ func (g *group) append(runID string, first, n int) {
 	}
 }
 
-// prove proves a run, and verifies what comes.
+// prove proves a run, and verifies the answer.
 func (n *member) prove(runID string, fresh bool) (*Proof, *proof.Checkpoint) {
 	t := n.g.t
-	p, err := n.sealer.Prove(context.Background(), runID, fresh)
+	p, err := n.maker.Prove(context.Background(), runID, fresh)
 	if err != nil {
 		t.Fatalf("prove %q: %v", runID, err)
 	}

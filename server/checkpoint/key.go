@@ -13,13 +13,13 @@ import (
 	"runlog/storage"
 )
 
-// tendKey sees to it that the node has the key with which the cluster signs.
-func (s *Sealer) tendKey() {
+// tendKey keeps the node's signing key up to date.
+func (s *Maker) tendKey() {
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
 	for {
 		if err := s.tend(s.stopping, s.opts.Interval > 0); err != nil && s.stopping.Err() == nil {
-			s.log.Warn("the signing key could not be seen to, trying again", "err", err)
+			s.log.Warn("cannot load signing key; retrying", "err", err)
 		}
 		select {
 		case <-ticker.C:
@@ -29,9 +29,8 @@ func (s *Sealer) tendKey() {
 	}
 }
 
-// current returns the signer of the newest key, or ErrKeyMissing with what there is to say about
-// it.
-func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
+// current returns the signer of the newest key, or ErrKeyMissing with the reason.
+func (s *Maker) current(ctx context.Context) (*proof.Signer, error) {
 	var tended error
 	for try := 0; ; try++ {
 		last, err := s.opts.Store.LastSigningKey()
@@ -51,10 +50,10 @@ func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 	}
 }
 
-// tend makes the newest key that of the signer: it is in the file, or another member has it, or,
-// where the cluster has none yet, this node leads and may make it. A key that was made under
-// another cluster id does not count: that is what a restored backup has.
-func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
+// tend makes the newest key that of the signer: from the file, or from another member. If the
+// cluster has no key yet, the leader may make one. A key of another cluster id does not count: a
+// restored backup has such a key.
+func (s *Maker) tend(ctx context.Context, mayMake bool) error {
 	if err := s.keys.Lock(ctx); err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
 	return s.tendLocked(ctx, mayMake)
 }
 
-func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
+func (s *Maker) tendLocked(ctx context.Context, mayMake bool) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
 		return err
@@ -89,9 +88,8 @@ func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
 	return s.useLocked(k)
 }
 
-// missedLocked tells that the key is missing once it has been for a while: a node that has just
-// joined is not given it at once.
-func (s *Sealer) missedLocked(missed bool) {
+// missedLocked reports the key as missing after a while: a new member gets it with a delay.
+func (s *Maker) missedLocked(missed bool) {
 	switch now := time.Now(); {
 	case !missed:
 		s.keys.missedSince = time.Time{}
@@ -103,14 +101,14 @@ func (s *Sealer) missedLocked(missed bool) {
 	}
 }
 
-// own tells whether a key belongs to this cluster.
-func (s *Sealer) own(k storage.SigningKey) bool {
+// own reports whether a key belongs to this cluster.
+func (s *Maker) own(k storage.SigningKey) bool {
 	cluster, ok := proof.ClusterOf(k.PublicKey)
 	return k.Number > 0 && ok && cluster == s.opts.Cluster
 }
 
-// useLocked signs with a key from now on, and forgets those before it.
-func (s *Sealer) useLocked(k heldKey) error {
+// useLocked signs with a key from now on, and drops earlier keys.
+func (s *Maker) useLocked(k heldKey) error {
 	if err := s.keys.keep(k); err != nil {
 		return err
 	}
@@ -119,17 +117,17 @@ func (s *Sealer) useLocked(k heldKey) error {
 }
 
 // fetchLocked asks other members for the private part of a public key, and keeps it.
-func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (found heldKey, ok bool) {
+func (s *Maker) fetchLocked(ctx context.Context, public storage.SigningKey) (found heldKey, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	s.opts.Fetch(ctx, public.Number, func(seed []byte) bool {
 		k, err := s.keys.key(public.Number, seed, nil)
 		if err != nil || k.signer.PublicKey() != public.PublicKey {
-			s.log.Warn("a member gave a signing key that is not the cluster's", "number", public.Number)
+			s.log.Warn("member sent a signing key of another cluster", "number", public.Number)
 			return false
 		}
 		if err := s.keys.keep(k); err != nil {
-			s.log.Error("the signing key was not kept", "err", err)
+			s.log.Error("cannot store signing key", "err", err)
 			return false
 		}
 		found, ok = k, true
@@ -138,10 +136,10 @@ func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (fo
 	return found, ok
 }
 
-// makeKeyLocked proposes a key, which the one before endorses where it is there. A majority has it
-// on stable storage before the log has its public part, so that who loses a disk does not lose it;
-// others fetch it as soon as they see that.
-func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
+// makeKeyLocked proposes a key. The key before endorses it, if the node has that. A majority has
+// the new key on stable storage before the log has its public part, so a lost disk does not lose
+// it. Other members fetch it when they see the public part.
+func (s *Maker) makeKeyLocked(number uint64, before *heldKey) error {
 	k, err := s.newKeyLocked(number)
 	if err != nil {
 		return err
@@ -164,15 +162,15 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	if err = errors.Join(err, outcome.Err); err != nil {
 		return fmt.Errorf("signing key %d: %w", number, err)
 	}
-	s.log.Info("the cluster signs with a new key", "number", number, "key", public.PublicKey)
+	s.log.Info("signing with a new key", "number", number, "key", public.PublicKey)
 	s.missedLocked(false)
 	return s.useLocked(k)
 }
 
-// newKeyLocked returns the key that the node makes for a number. Where it has made one already, and
-// does not know whether the log takes it yet, it is the same, unless somebody may have been given
-// that who is no member any more.
-func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
+// newKeyLocked returns the key that the node makes for a number. If the node has made one before,
+// and its proposal is still undecided, it is the same key, unless a removed member may have
+// received it.
+func (s *Maker) newKeyLocked(number uint64) (heldKey, error) {
 	members := s.members()
 	if k, ok := s.keys.proposed(number, members); ok {
 		return k, nil
@@ -186,28 +184,28 @@ func (s *Sealer) newKeyLocked(number uint64) (heldKey, error) {
 	return k, s.keys.add(k)
 }
 
-func (s *Sealer) members() []string { return slices.Sorted(slices.Values(s.opts.Members())) }
+func (s *Maker) members() []string { return slices.Sorted(slices.Values(s.opts.Members())) }
 
-// giveLocked has a majority keep a key. Who has left while it was given must not have it: then
-// another is made.
-func (s *Sealer) giveLocked(k heldKey) error {
+// giveLocked has a majority store a key. A member that was removed in the meantime must not have
+// it: then the node makes another.
+func (s *Maker) giveLocked(k heldKey) error {
 	ctx, cancel := context.WithTimeout(s.stopping, fetchTimeout)
 	defer cancel()
 	if err := s.opts.Give(ctx, k.number, k.seed[:], k.members); err != nil {
 		return err
 	}
 	if !slices.Equal(s.members(), k.members) {
-		return fmt.Errorf("%w: they have changed meanwhile", ErrNotGiven)
+		return fmt.Errorf("%w: the members have changed", ErrNotGiven)
 	}
 	return nil
 }
 
-// maxUnseen is how many keys a member may be behind the leader to be given the next one.
+// maxUnseen is how many keys a member may lag and still receive the next one.
 const maxUnseen = 8
 
-// Keep keeps a key that another member is about to propose: one whose number comes soon, or what
-// the log has.
-func (s *Sealer) Keep(number uint64, seed []byte) error {
+// Keep stores a key that another member is about to propose: one with a number just ahead, or one
+// in the log.
+func (s *Maker) Keep(number uint64, seed []byte) error {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil {
 		return err
@@ -221,23 +219,23 @@ func (s *Sealer) Keep(number uint64, seed []byte) error {
 	case number <= last.Number:
 		return ErrKeyTaken
 	case number-last.Number > maxUnseen:
-		return fmt.Errorf("seal: the log is known up to signing key %d here", last.Number)
+		return fmt.Errorf("checkpoint: this node's log ends at signing key %d", last.Number)
 	default:
 		return s.keys.add(k)
 	}
 }
 
-// Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor
-// any member that answers has the one before it is ErrKeyMissing, unless the caller says that it is
-// lost: then nobody vouches for the new one. The first key of a cluster has none before it.
-func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
+// Rotate makes a new key at the leader, endorsed by the key before. If neither this node nor a
+// reachable member has the key before, Rotate returns ErrKeyMissing. With oldIsLost it continues
+// without an endorsement. The first key of a cluster has none.
+func (s *Maker) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
 	if err := s.rotate(ctx, oldIsLost); err != nil {
 		return storage.SigningKey{}, err
 	}
 	return s.opts.Store.LastSigningKey()
 }
 
-func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
+func (s *Maker) rotate(ctx context.Context, oldIsLost bool) error {
 	if err := s.keys.Lock(ctx); err != nil {
 		return err
 	}
@@ -260,8 +258,8 @@ func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 	}
 }
 
-// Seed returns the private part of the newest key that the log has, for another member.
-func (s *Sealer) Seed(number uint64) ([]byte, bool) {
+// Seed returns the private part of the newest key in the log, for another member.
+func (s *Maker) Seed(number uint64) ([]byte, bool) {
 	last, err := s.opts.Store.LastSigningKey()
 	if err != nil || last.Number != number {
 		return nil, false

@@ -19,10 +19,9 @@ import (
 //
 //	{"cluster":"0191…","keys":[{"number":1,"seed":"base64","members":["n1.1","n2.2"]}]}
 //
-// There are more than one in it while a new one is on its way into the log, and it is not known yet
-// whether it was taken. For each number and set of members a node makes one key at the most, so
-// that there are never more than a few. Only keys that the node has made itself, and that the log
-// has not taken yet, have members.
+// The ring has more than one key while a new one is proposed and undecided. A node makes at most
+// one key for each number and set of members, so there are never more than a few. Only keys that
+// this node made, and that the log does not have yet, have members.
 type keyring struct {
 	disk    vfs.FS
 	path    string
@@ -58,20 +57,20 @@ const (
 	maxHeld = 64
 )
 
-// open reads the file. Where there is none, or it belongs to another cluster, there is no key. A
-// file that cannot be read is an error; the ring is empty then, and the file is written anew with
-// the next key.
+// open reads the file. Without a file, or with the file of another cluster, the ring is empty. If
+// the file cannot be read, open returns an error and the ring is empty; the next key rewrites the
+// file.
 func (r *keyring) open() error {
 	text, err := storage.ReadFile(r.disk, r.path, maxKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("seal: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	var f keyFile
 	if err := json.Unmarshal(text, &f); err != nil {
-		return fmt.Errorf("seal: %s: %w", r.path, err)
+		return fmt.Errorf("checkpoint: %s: %w", r.path, err)
 	}
 	if f.Cluster != fmt.Sprintf("%x", r.cluster) {
 		return nil
@@ -80,7 +79,7 @@ func (r *keyring) open() error {
 	for _, k := range f.Keys {
 		one, err := r.key(k.Number, k.Seed, k.Members)
 		if err != nil {
-			return fmt.Errorf("seal: %s: key %d: %w", r.path, k.Number, err)
+			return fmt.Errorf("checkpoint: %s: key %d: %w", r.path, k.Number, err)
 		}
 		held = append(held, one)
 	}
@@ -91,7 +90,7 @@ func (r *keyring) open() error {
 func (r *keyring) key(number uint64, seed []byte, members []string) (heldKey, error) {
 	k := heldKey{number: number, members: members}
 	if len(seed) != len(k.seed) {
-		return k, fmt.Errorf("seal: a seed of %d bytes", len(seed))
+		return k, fmt.Errorf("checkpoint: signing key seed has %d bytes", len(seed))
 	}
 	copy(k.seed[:], seed)
 	var err error
@@ -99,7 +98,7 @@ func (r *keyring) key(number uint64, seed []byte, members []string) (heldKey, er
 	return k, err
 }
 
-// find returns the key with a number whose public part is publicKey.
+// find returns the key with a number and a public part.
 func (r *keyring) find(number uint64, publicKey string) (heldKey, bool) {
 	return r.first(func(k heldKey) bool { return k.number == number && k.signer.PublicKey() == publicKey })
 }
@@ -119,7 +118,7 @@ func (r *keyring) first(is func(heldKey) bool) (heldKey, bool) {
 	return heldKey{}, false
 }
 
-// add puts a key beside those that are there, on stable storage.
+// add stores one more key durably.
 func (r *keyring) add(k heldKey) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,20 +126,19 @@ func (r *keyring) add(k heldKey) error {
 	case slices.ContainsFunc(r.held, k.is):
 		return nil
 	case len(r.held) >= maxHeld:
-		return fmt.Errorf("seal: %s holds %d keys of which the log has taken none", r.path, maxHeld)
+		return fmt.Errorf("checkpoint: %s holds %d keys that the log does not have", r.path, maxHeld)
 	}
 	return r.replaceLocked(append(slices.Clone(r.held), k))
 }
 
 func (k heldKey) is(other heldKey) bool { return k.number == other.number && k.seed == other.seed }
 
-// keep sees to it that a key that the log has is on stable storage, and drops all that it takes the
-// place of. Those with higher numbers stay: the log may name one of them, further than the store
-// has got.
+// keep stores a key of the log durably, and drops the keys that it replaces. Keys with higher
+// numbers stay: the log may have one of them, ahead of the store.
 func (r *keyring) keep(k heldKey) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k.members = nil // it is nobody's to propose any more
+	k.members = nil // no member is left to propose it
 	held := slices.DeleteFunc(slices.Clone(r.held), func(other heldKey) bool { return other.number <= k.number })
 	held = append(held, k)
 	if slices.EqualFunc(held, r.held, func(a, b heldKey) bool { return a.is(b) && slices.Equal(a.members, b.members) }) {
@@ -159,7 +157,7 @@ func (r *keyring) replaceLocked(held []heldKey) error {
 		err = storage.ReplaceFile(r.disk, r.path, append(text, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("seal: write %s: %w", r.path, err)
+		return fmt.Errorf("checkpoint: write %s: %w", r.path, err)
 	}
 	r.held = held
 	return nil

@@ -32,7 +32,7 @@ func clusterText() string {
 	return strings.Split(string(text), `"`)[3]
 }
 
-// TestHalfAKeyFile: of a file of which one key cannot be read, none is held.
+// TestHalfAKeyFile: if one key of a file is unreadable, none is used.
 func TestHalfAKeyFile(t *testing.T) {
 	text := strings.ReplaceAll(keyText, "CLUSTER", clusterText())
 	if r := ringOf(t, text); r.open() != nil || len(r.held) != 1 {
@@ -44,8 +44,7 @@ func TestHalfAKeyFile(t *testing.T) {
 	}
 }
 
-// FuzzKeyFile: a file is refused, and no key is held; or what is held is held again after it was
-// written.
+// FuzzKeyFile: a file is refused, and no key is held; or a rewritten file holds the same keys.
 func FuzzKeyFile(f *testing.F) {
 	good := strings.ReplaceAll(keyText, "CLUSTER", clusterText())
 	f.Add(good)

@@ -17,39 +17,39 @@ func TestRefusedRotations(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	// overloaded, disk full, no quorum: nothing was stored
 	g.before = func(storage.Command) error { return errLost }
 	for range manyTries {
-		if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+		if _, err := n.maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
 	}
 	g.before = nil
-	if _, ok := n.sealer.Seed(1); !ok {
+	if _, ok := n.maker.Seed(1); !ok {
 		t.Error("the key in use is not given to other members any more")
 	}
 	// The node restarts.
-	if err := n.sealer.Close(); err != nil {
+	if err := n.maker.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n.live(New(n.opts))
-	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("after a restart: signed %t, %v: the cluster's only key is lost", signed, err)
 	}
-	if k, err := n.sealer.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
+	if k, err := n.maker.Rotate(t.Context(), false); err != nil || k.Endorsement == "" {
 		t.Errorf("the next key is not endorsed: %+v, %v", k, err)
 	}
 }
 
-// manyTries are more than a leader makes that comes and goes for a while.
+// manyTries is more than an unstable leader makes.
 const manyTries = 20
 
-// TestLostFirstKey: a leader that makes the first key loses the leadership again and again before
-// it is told what became of that. Whichever of its proposals the log has, or that of another node,
-// it has the key.
+// TestLostFirstKey: a leader that makes the first key loses its leadership repeatedly before it
+// learns the outcome. Whichever proposal the log accepts, its own or another node's, it has the
+// key.
 func TestLostFirstKey(t *testing.T) {
 	for _, taken := range []int{0, manyTries / 2, manyTries - 1, -1} { // -1: another node's
 		t.Run(fmt.Sprint("taken-", taken), func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestLostFirstKey(t *testing.T) {
 			var proposed []storage.Command
 			g.before = func(c storage.Command) error { proposed = append(proposed, c); return errLost }
 			for range manyTries {
-				if err := n.sealer.tend(t.Context(), true); !errors.Is(err, errLost) {
+				if err := n.maker.tend(t.Context(), true); !errors.Is(err, errLost) {
 					t.Fatal(err)
 				}
 			}
@@ -69,15 +69,15 @@ func TestLostFirstKey(t *testing.T) {
 				g.apply(proposed[taken])
 			} else {
 				other.leads.Store(true)
-				if err := other.sealer.tend(t.Context(), true); err != nil {
+				if err := other.maker.tend(t.Context(), true); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for _, m := range []*member{n, other} {
-				if err := m.sealer.tend(t.Context(), true); err != nil {
+				if err := m.maker.tend(t.Context(), true); err != nil {
 					t.Fatal(err)
 				}
-				if _, ok := m.sealer.Seed(1); !ok {
+				if _, ok := m.maker.Seed(1); !ok {
 					t.Error("a node does not have the key that the log has")
 				}
 			}
@@ -85,46 +85,45 @@ func TestLostFirstKey(t *testing.T) {
 	}
 }
 
-// TestRestartBeforeReplay: the log has the new key, the store, which is opened behind the log, not
-// yet.
+// TestRestartBeforeReplay: the log has the new key, but the store lags at its start.
 func TestRestartBeforeReplay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	var committed storage.Command
 	// the node is killed once the log has it
 	g.before = func(c storage.Command) error { committed = c; return errLost }
-	if _, err := n.sealer.Rotate(t.Context(), false); !errors.Is(err, errLost) {
+	if _, err := n.maker.Rotate(t.Context(), false); !errors.Is(err, errLost) {
 		t.Fatal(err)
 	}
 	g.before = nil
-	if err := n.sealer.Close(); err != nil {
+	if err := n.maker.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n.leads.Store(false)
 	n.live(New(n.opts))
-	for n.sealer.signer.Load() == nil { // tendKey looks at once
+	for n.maker.signer.Load() == nil { // tendKey looks at once
 		time.Sleep(time.Millisecond)
 	}
 	g.apply(committed) // the log is replayed
 	n.leads.Store(true)
-	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Errorf("signed %t, %v: the key that the log names is in no file any more", signed, err)
 	}
 }
 
-// TestRotateWhileFetching: while the member that has the key does not answer no other key is made,
-// unless the caller says that it is lost; once it answers, its key endorses the new one.
+// TestRotateWhileFetching: while the member with the key does not answer, no other key is made,
+// unless the caller declares it lost. Once it answers, its key endorses the new one.
 func TestRotateWhileFetching(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		g := newGroup(t, t.TempDir(), 3)
 		a, b := g.nodes[0], g.nodes[1]
 		g.append("run", 0, 1)
 		b.silent.Store(true) // while the key is made
-		if k, err := a.sealer.Rotate(t.Context(), false); err != nil || k.Number != 1 {
+		if k, err := a.maker.Rotate(t.Context(), false); err != nil || k.Number != 1 {
 			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)
 		}
 		b.silent.Store(false)
@@ -132,7 +131,7 @@ func TestRotateWhileFetching(t *testing.T) {
 		b.seeds.Store(&silent)
 		a.leads.Store(false)
 		b.leads.Store(true)
-		if k, err := b.sealer.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {
+		if k, err := b.maker.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {
 			t.Errorf("rotated to %+v, %v", k, err)
 		}
 		if keys, err := b.opts.Store.SigningKeys(); err != nil || len(keys) != 1 {
@@ -141,18 +140,18 @@ func TestRotateWhileFetching(t *testing.T) {
 		if !lost {
 			b.seeds.Store(nil) // it answers again
 		}
-		if k, err := b.sealer.Rotate(t.Context(), lost); err != nil || k.Number != 2 || (k.Endorsement == "") != lost {
+		if k, err := b.maker.Rotate(t.Context(), lost); err != nil || k.Number != 2 || (k.Endorsement == "") != lost {
 			t.Errorf("lost %t: rotated to %+v, %v", lost, k, err)
 		}
-		if _, signed, err := b.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+		if _, signed, err := b.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 			t.Errorf("lost %t: signed %t, %v", lost, signed, err)
 		}
 		g.close()
 	}
 }
 
-// TestRefreshFailsHalfWay: what a refresh of the tree that failed was to bring is brought by the
-// next; until then the tree is that of the checkpoint before.
+// TestRefreshFailsHalfWay: the next refresh does the rest of a failed one; until then the tree is
+// that of the checkpoint before.
 func TestRefreshFailsHalfWay(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
@@ -172,9 +171,9 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	if len(heads.Changed) != 3 {
 		t.Fatalf("changed are groups %v", heads.Changed)
 	}
-	heads.Runs++ // the last group has a run that nobody made, and cannot be read
+	heads.Runs++ // the last group has a run without a record, and cannot be read
 	heads.Changed = append(heads.Changed, heads.Runs/storage.RunGroup)
-	if _, err := n.sealer.refresh(t.Context(), heads); err == nil {
+	if _, err := n.maker.refresh(t.Context(), heads); err == nil {
 		t.Error("a run that is not there was read")
 	}
 	if err := heads.Close(); err != nil {
@@ -183,7 +182,7 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	if p, c := n.prove("run-0", false); c.Root != before.Root || p.Leaf.LastSeq != 1 {
 		t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Root, before.Root)
 	}
-	delete(n.sealer.pending, heads.Runs/storage.RunGroup) // nobody made it
+	delete(n.maker.pending, heads.Runs/storage.RunGroup) // no such run exists
 	want := rootNow(t, n.opts.Store, runs)
 	for _, run := range []string{"run-0", runs[len(runs)-1], "run-70"} {
 		if _, c := n.prove(run, true); c.Root != want {
@@ -192,27 +191,28 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 	}
 }
 
-// TestWaitForTheKeyEnds: who wants the key while a rotation waits for the log can give up.
+// TestWaitForTheKeyEnds: a caller can cancel its wait for the key while a rotation waits for the
+// log.
 func TestWaitForTheKeyEnds(t *testing.T) {
 	g := newGroup(t, t.TempDir(), 1)
 	defer g.close()
 	n := g.nodes[0]
-	if _, signed, err := n.sealer.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
+	if _, signed, err := n.maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || !signed {
 		t.Fatal(signed, err)
 	}
 	proposed, goOn, rotated := make(chan struct{}), make(chan struct{}), make(chan error)
 	g.before = func(storage.Command) error { close(proposed); <-goOn; return nil }
 	go func() {
-		_, err := n.sealer.Rotate(context.Background(), false)
+		_, err := n.maker.Rotate(context.Background(), false)
 		rotated <- err
 	}()
 	<-proposed
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := n.sealer.Rotate(short, false); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := n.maker.Rotate(short, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("another rotation: %v", err)
 	}
-	if _, ok := n.sealer.Seed(1); !ok {
+	if _, ok := n.maker.Seed(1); !ok {
 		t.Error("another member is not given the key while it is being changed")
 	}
 	close(goOn)

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// workSlice is how long the tree is worked on before there is a rest of restShare times as
-	// long: appends go first.
+	// workSlice is how long the tree is computed before a pause of restShare times that length:
+	// appends have priority.
 	workSlice = 5 * time.Millisecond
 	restShare = 3
 )
 
-// sealed is a checkpoint that is in the log, and the state of the store that it is of.
-type sealed struct {
+// madeCheckpoint is a checkpoint that is in the log, and the state of the store that it is of.
+type madeCheckpoint struct {
 	note  string
 	key   string // in its text form
 	heads *storage.Heads
 }
 
-// demand are those who wait for a checkpoint that is begun after they asked for it.
+// demand has the callers that wait for a checkpoint that starts after their call.
 type demand struct {
 	kick chan struct{}
 
@@ -49,9 +49,9 @@ func (d *demand) answer(waiting []chan error, err error) {
 	}
 }
 
-// await returns when a checkpoint was made that was begun after the call, or with the reason why
-// not. One is made for all who ask at a time.
-func (s *Sealer) await(ctx context.Context) error {
+// await returns when a checkpoint was made that started after the call, or with the reason for its
+// failure. Concurrent callers share one.
+func (s *Maker) await(ctx context.Context) error {
 	done := make(chan error, 1)
 	s.demand.mu.Lock()
 	s.demand.waiting = append(s.demand.waiting, done)
@@ -70,8 +70,8 @@ func (s *Sealer) await(ctx context.Context) error {
 	}
 }
 
-// makeCheckpoints makes checkpoints that are due or wanted.
-func (s *Sealer) makeCheckpoints() {
+// makeCheckpoints makes checkpoints that are due or requested.
+func (s *Maker) makeCheckpoints() {
 	look := step
 	if s.opts.Interval > 0 {
 		look = min(step, s.opts.Interval)
@@ -87,7 +87,7 @@ func (s *Sealer) makeCheckpoints() {
 		} else {
 			s.demand.answer(waiting, err)
 			if !warned && s.stopping.Err() == nil && s.opts.Leading() && !errors.Is(err, ErrKeyMissing) {
-				s.log.Warn("no checkpoint was made, trying again", "err", err)
+				s.log.Warn("cannot make checkpoint; retrying", "err", err)
 				warned = true
 			}
 		}
@@ -100,8 +100,8 @@ func (s *Sealer) makeCheckpoints() {
 	}
 }
 
-// makeIf makes a checkpoint if it is wanted, or due at the leader.
-func (s *Sealer) makeIf(wanted bool) error {
+// makeIf makes a checkpoint if one is requested, or due at the leader.
+func (s *Maker) makeIf(wanted bool) error {
 	if !wanted {
 		if !s.opts.Leading() {
 			s.newest.Lock()
@@ -118,15 +118,15 @@ func (s *Sealer) makeIf(wanted bool) error {
 	return s.make(s.stopping)
 }
 
-// lastCheckpoint is what the last checkpoint says, read again when there is another.
+// lastCheckpoint is the parsed last checkpoint, read again when it changes.
 type lastCheckpoint struct {
 	position storage.Position
 	proof.Checkpoint
 }
 
-// due tells whether something has changed since the last checkpoint, and long enough ago or much
-// enough.
-func (s *Sealer) due() (bool, error) {
+// due reports whether something has changed since the last checkpoint, and enough time or events
+// have passed.
+func (s *Maker) due() (bool, error) {
 	stored, err := s.opts.Store.LastCheckpoint()
 	if err != nil {
 		return false, err
@@ -156,10 +156,10 @@ func (s *Sealer) due() (bool, error) {
 	}
 }
 
-// rotated tells whether the last checkpoint made here is signed with a key that was given up since.
-func (s *Sealer) rotated() (bool, error) {
+// rotated reports whether the last checkpoint made here is signed with an old key.
+func (s *Maker) rotated() (bool, error) {
 	s.newest.Lock()
-	newest := s.newest.sealed
+	newest := s.newest.made
 	s.newest.Unlock()
 	if newest == nil {
 		return false, nil
@@ -168,8 +168,8 @@ func (s *Sealer) rotated() (bool, error) {
 	return err == nil && last.PublicKey != newest.key, err
 }
 
-// make makes a checkpoint of what is applied now.
-func (s *Sealer) make(ctx context.Context) error {
+// make makes a checkpoint of the applied state.
+func (s *Maker) make(ctx context.Context) error {
 	signer, err := s.current(ctx)
 	if err != nil {
 		return err
@@ -178,18 +178,18 @@ func (s *Sealer) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := &sealed{key: signer.PublicKey(), heads: heads}
-	if err := s.seal(ctx, signer, next); err != nil {
+	next := &madeCheckpoint{key: signer.PublicKey(), heads: heads}
+	if err := s.sign(ctx, signer, next); err != nil {
 		return errors.Join(err, heads.Close())
 	}
 	s.newest.Lock()
 	defer s.newest.Unlock()
-	s.newest.sealed = next
+	s.newest.made = next
 	return nil
 }
 
-// seal brings the tree up to date, signs its root and puts that into the log.
-func (s *Sealer) seal(ctx context.Context, signer *proof.Signer, next *sealed) error {
+// sign updates the tree, signs its root and proposes the checkpoint.
+func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckpoint) error {
 	heads := next.heads
 	root, err := s.refresh(ctx, heads)
 	if err != nil {
@@ -221,9 +221,9 @@ func (s *Sealer) seal(ctx context.Context, signer *proof.Signer, next *sealed) e
 	return errors.Join(err, outcome.Err)
 }
 
-// refresh makes the tree that of heads, and returns its root. What it could not do is done the next
-// time.
-func (s *Sealer) refresh(ctx context.Context, heads *storage.Heads) (root tlog.Hash, err error) {
+// refresh updates the tree to heads, and returns its root. After an error the next call does the
+// rest.
+func (s *Maker) refresh(ctx context.Context, heads *storage.Heads) (root tlog.Hash, err error) {
 	for _, g := range heads.Changed {
 		s.pending[g] = true
 	}

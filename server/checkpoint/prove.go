@@ -22,9 +22,9 @@ type Proof struct {
 	Keys []storage.SigningKey
 }
 
-// Prove returns the proof of a run, at the leader. With fresh, it has the run as it is now, or
-// later. The error is *storage.RunNotFoundError, ErrKeyMissing, or what Propose says.
-func (s *Sealer) Prove(ctx context.Context, runID string, fresh bool) (*Proof, error) {
+// Prove returns the proof of a run, at the leader. With fresh, it covers the run's state at the
+// call or later. Errors: *storage.RunNotFoundError, ErrKeyMissing, or an error of Propose.
+func (s *Maker) Prove(ctx context.Context, runID string, fresh bool) (*Proof, error) {
 	for {
 		p, err := s.proveNow(runID, fresh)
 		if err != nil || p != nil {
@@ -33,24 +33,24 @@ func (s *Sealer) Prove(ctx context.Context, runID string, fresh bool) (*Proof, e
 		if err := s.await(ctx); err != nil {
 			return nil, err
 		}
-		fresh = false // what was made since has the run as it was when this was called, or later
+		fresh = false // a checkpoint made since covers the run's state at the call
 	}
 }
 
-// proveNow proves a run by the newest checkpoint; nil: another is to be made.
-func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
+// proveNow proves a run by the newest checkpoint; nil: a new checkpoint is needed.
+func (s *Maker) proveNow(runID string, fresh bool) (*Proof, error) {
 	s.newest.Lock()
 	defer s.newest.Unlock()
 	now, err := s.opts.Store.Run(runID)
 	if err != nil {
 		return nil, err
 	}
-	newest := s.newest.sealed
+	newest := s.newest.made
 	if newest == nil {
 		return nil, nil
 	}
 	if fresh {
-		// Who is given the key that signs from now on has no other.
+		// A caller that receives the newest signing key has no other key.
 		if last, err := s.opts.Store.LastSigningKey(); err != nil || last.PublicKey != newest.key {
 			return nil, err
 		}
@@ -68,14 +68,14 @@ func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
 		return nil, err
 	}
 	if err := tlog.CheckRecord(p.Path, int64(newest.heads.Runs), s.newest.tree.root(), int64(p.Index), p.Leaf.Leaf()); err != nil {
-		return nil, fmt.Errorf("seal: the tree does not fit the store: %w", err)
+		return nil, fmt.Errorf("checkpoint: tree and store differ: %w", err)
 	}
 	p.Keys, err = s.opts.Store.SigningKeys()
 	return p, err
 }
 
-func (s *Sealer) pathLocked(leaf uint64) ([]tlog.Hash, error) {
-	for runs, err := range s.newest.sealed.heads.Groups([]uint64{leaf / storage.RunGroup}) {
+func (s *Maker) pathLocked(leaf uint64) ([]tlog.Hash, error) {
+	for runs, err := range s.newest.made.heads.Groups([]uint64{leaf / storage.RunGroup}) {
 		if err != nil {
 			return nil, err
 		}

@@ -10,19 +10,18 @@ import (
 )
 
 // Tree is the upper part of the Merkle tree over the heads of all runs (RFC 9162 section 2.1). Its
-// lowest level are the hashes of groups of storage.RunGroup leaves, of which the last may have
-// fewer; the leaves themselves are worked out when they are wanted. For ten million runs that is 10
-// MiB.
+// lowest level has the hashes of groups of storage.RunGroup leaves; the last group may have fewer.
+// The leaves themselves are computed on demand. For ten million runs the tree has 10 MiB.
 //
 // A group has a power of two of leaves, so that the tree over the hashes of groups is the tree over
 // the leaves.
 type Tree struct {
 	leaves uint64
-	levels [][]tlog.Hash // from the groups up to the root, where there are two groups or more
+	levels [][]tlog.Hash // from the groups up to the root, if there are two groups or more
 }
 
-// update replaces the hashes of groups, and makes the tree one of so many leaves. Every group that
-// is new, or has another number of leaves than before, must be among them.
+// update replaces the hashes of groups, and sets the number of leaves. The groups must include
+// every new group, and every group whose number of leaves has changed.
 func (t *Tree) update(leaves uint64, groups map[uint64]tlog.Hash) {
 	t.leaves = leaves
 	count := int((leaves + storage.RunGroup - 1) / storage.RunGroup)
@@ -86,8 +85,8 @@ func (t *Tree) root() tlog.Hash {
 	return t.levels[len(t.levels)-1][0]
 }
 
-// path returns the hashes on the way from a leaf to the root (RFC 9162 section 2.1.3), of which the
-// lowest are found in the leaf's group.
+// path returns the hashes from a leaf to the root (RFC 9162 section 2.1.3). The lowest ones come
+// from the leaf's group.
 func (t *Tree) path(leaf uint64, group []tlog.Hash) []tlog.Hash {
 	path := groupPath(group, int(leaf%storage.RunGroup))
 	at := int(leaf / storage.RunGroup)

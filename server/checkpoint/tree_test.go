@@ -30,7 +30,7 @@ func rootOf(leaves []tlog.Hash) tlog.Hash {
 	return tlog.NodeHash(rootOf(leaves[:k]), rootOf(leaves[k:]))
 }
 
-// TestTree: however leaves change and come, root and paths are those of RFC 9162.
+// TestTree: however leaves change and grow, root and paths are those of RFC 9162.
 func TestTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tree Tree

@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// vouchFor is how long another member's word for a node counts.
+	// vouchFor is how long another member's confirmation of a node is valid.
 	vouchFor = time.Minute
 	// maxVouched is far more nodes than a cluster has.
 	maxVouched = 256
 )
 
-// vouched are nodes that this one does not know as members, and another member does: this node may
-// be behind.
+// vouched are nodes that another member has confirmed as members, and that this node does not know:
+// its membership may lag.
 type vouched struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 	asked map[string]bool // being asked about
 }
 
-// admit judges who is at the other end of a connection. gRPC is taken from every node of the
-// cluster and from those of none, and says itself what they may call; Raft's own messages only from
-// members, because hashicorp/raft believes whoever sends them.
+// admit checks the peer of a connection. Every node of the cluster, and every node of none, may use
+// gRPC, which checks each call. Only members may send Raft messages, because hashicorp/raft trusts
+// its peers.
 func (c *Cluster) admit(kind peer.Kind, who peer.Identity) error {
 	if kind != peer.KindRaft {
 		return nil
 	}
 	if who.RaftID == c.selfID() {
-		return nil // an only voter tells itself to stand for election
+		return nil // a single voter tells itself to stand for election
 	}
 	if c.running.Load() == nil {
-		// Also while it starts: it cannot tell members from others yet, and a connection that is
-		// taken stays.
-		return &peer.RefusedError{Reason: peer.NotServing, Message: "the node does not take part in its cluster yet"}
+		// Also during the start: the node has no membership yet, and an accepted connection stays.
+		return &peer.RefusedError{Reason: peer.NotServing, Message: "the node is not ready in its cluster yet"}
 	}
 	if err := c.member(who); err != nil {
 		return err
@@ -44,7 +43,7 @@ func (c *Cluster) admit(kind peer.Kind, who peer.Identity) error {
 	return nil
 }
 
-// member returns nil for a node that is a member, as far as this node or another member knows.
+// member returns nil if a node is a member, according to this node or another member.
 func (c *Cluster) member(who peer.Identity) *peer.RefusedError {
 	refused := &peer.RefusedError{Reason: peer.NotAMember,
 		Message: "node " + who.NodeID + " (" + who.RaftID + ") is no member of the cluster; runlog cluster status lists those that are"}
@@ -60,7 +59,7 @@ func (c *Cluster) member(who peer.Identity) *peer.RefusedError {
 	}
 	members := r.node.Members()
 	if len(members) == 0 {
-		return nil // it has not heard of its members yet, and hears it from one of them
+		return nil // no membership yet; a member will send it
 	}
 	for _, m := range members {
 		if m.ID == who.RaftID {
@@ -73,8 +72,8 @@ func (c *Cluster) member(who peer.Identity) *peer.RefusedError {
 	return refused
 }
 
-// isVouched tells whether another member has given its word for a node lately, and asks for it if
-// not: the node is admitted when it tries again.
+// isVouched reports whether another member has confirmed a node lately. If not, it asks, and the
+// node is admitted at its next attempt.
 func (c *Cluster) isVouched(raftID string) bool {
 	v := &c.vouched
 	v.mu.Lock()
@@ -92,8 +91,8 @@ func (c *Cluster) isVouched(raftID string) bool {
 	return false
 }
 
-// askAbout asks the members that this node knows whether another is one, too. Only who is at least
-// as far as this node knows better.
+// askAbout asks the known members whether a node is a member. An answer counts only from a member
+// that is at least as far as this node.
 func (c *Cluster) askAbout(raftID string) {
 	ctx, cancel := context.WithTimeout(c.stopping, askTimeout)
 	defer cancel()

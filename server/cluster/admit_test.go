@@ -12,9 +12,9 @@ import (
 	"runlog/server/peer"
 )
 
-// TestNobodyIsMemberBeforeTheStart: a node that has taken part before lets nobody speak Raft to it
-// while it starts again: it does not know its members yet, and a node that was removed, or lost
-// when the cluster was recovered, would stay connected. Itself it lets in.
+// TestNobodyIsMemberBeforeTheStart: while a node restarts, it accepts no Raft connection except its
+// own. It has no membership yet, and a removed node, or one lost at a recovery of the cluster,
+// would stay connected.
 func TestNobodyIsMemberBeforeTheStart(t *testing.T) {
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,8 +41,7 @@ func TestNobodyIsMemberBeforeTheStart(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Reason != peer.NotServing {
 		t.Errorf("a node that may be no member any more: %v, %v", conn, err)
 	}
-	// One that it knows passes on that a third wants to join: that one must try again, and does not
-	// end.
+	// A known node forwards the join request of a third: that one must retry, and does not end.
 	join := &nodev1.JoinRequest{NodeId: "d", RaftId: "d.1", RaftAddress: "d:1", Forwarded: true}
 	if err := c.mayAskToJoin(lost, join); status.Code(err) != codes.Unavailable || fatal(err) {
 		t.Errorf("a join that was passed on: %v", err)

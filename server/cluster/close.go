@@ -13,14 +13,14 @@ import (
 	"runlog/storage"
 )
 
-// maxAhead is how far ahead of the leader's clock a time may be for the leader to wait for it:
-// clocks differ, and who asks for what was until now means the leader's now.
+// maxAhead is how far ahead of the leader's clock a requested time may be for the leader to wait:
+// clocks differ, and a request for "until now" means the leader's now.
 const maxAhead = time.Second
 
-// CloseThrough has the leader see to it that no event will be stamped at or before a time any more
-// (READ-4, D7), and returns the position that this node must have applied to know. Times are
-// nanoseconds since 1970; 0 is the stamp that an event would get now, and comes back. A time ahead
-// of that is not reached; the position is then that of a linearizable read.
+// CloseThrough makes the leader guarantee that no later event gets a stamp at or before a time
+// (READ-4, D7). It returns the position that this node must have applied. Times are nanoseconds
+// since 1970; 0 means the stamp of an event proposed now, which is returned. For a time further
+// ahead, the position is that of a linearizable read.
 func (c *Cluster) CloseThrough(ctx context.Context, r *Leadership, at int64) (storage.Position, int64, error) {
 	if r.Link == nil {
 		return c.closeHere(ctx, at)
@@ -61,7 +61,7 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 			return 0, 0, context.Cause(ctx)
 		}
 	}
-	// One tick at a time: it closes what all that wait behind it have asked for, most often.
+	// One tick at a time: it usually closes the times of all waiting callers.
 	select {
 	case c.closing <- struct{}{}:
 		defer func() { <-c.closing }()
@@ -82,15 +82,15 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	return position, at, err
 }
 
-// next is about the stamp that a proposal would get now: stamps go on above the last one, whatever
-// the clock says (APP-5).
+// next is the approximate stamp of a proposal made now: stamps rise, whatever the clock says
+// (APP-5).
 func (c *Cluster) next(r *running) int64 {
 	applied := r.store.Applied()
 	return max(c.opts.Clock().UnixNano(), applied.PersistedAt+1)
 }
 
-// tick commits a proposal that does nothing but to move the clock, to a time that it has reached or
-// beyond, and returns its position.
+// tick commits an empty proposal that moves the clock to a time that it has reached, or beyond, and
+// returns its position.
 func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Position, error) {
 	me := c.Identity()
 	id, err := me.Cluster()
@@ -108,7 +108,8 @@ func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Posit
 		return 0, context.Cause(ctx)
 	}
 	if err != nil {
-		// Lost or not, it stored nothing that anybody waits for: another leader can be asked.
+		// Lost or not, the proposal stored nothing that a caller waits for: the caller can ask
+		// another leader.
 		return 0, fmt.Errorf("%w: %w", raft.ErrNotLeader, err)
 	}
 	now := r.store.Applied()

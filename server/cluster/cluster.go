@@ -28,13 +28,13 @@ type Options struct {
 	Save func(Identity) error
 	// Listener takes the connections of other nodes. Required; Close closes it.
 	Listener net.Listener
-	// Dial connects to an address of another node. Default: as peer.Options has it.
+	// Dial connects to an address of another node. Default: as in peer.Options.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS between nodes; nil: none.
 	TLS *peer.TLS
-	// Advertise is where other nodes reach this one. Default: the listener's address.
+	// Advertise is this node's address for other nodes. Default: the listener's address.
 	Advertise string
-	// GRPC and HTTP are where clients reach this node.
+	// GRPC and HTTP are this node's addresses for clients.
 	GRPC, HTTP string
 	// Expect is how many nodes found a cluster together; 0 and 1: this one alone, unless Join names
 	// others.
@@ -43,32 +43,31 @@ type Options struct {
 	Join []string
 	// Version of the build.
 	Version string
-	// ServerOptions of the gRPC server for other nodes, and Register, which adds to its services
-	// those that a member may call in a client's place.
+	// ServerOptions of the gRPC server for other nodes. Register adds the services that a member
+	// may call on behalf of a client.
 	ServerOptions []grpc.ServerOption
 	Register      func(*grpc.Server)
-	// Encode turns an error into the status that other nodes are told. Required.
+	// Encode turns an error into a status for other nodes. Required.
 	Encode func(error) error
-	// Usage tells the free bytes of the disk and those that the node's data takes.
+	// Usage returns the free bytes of the disk and the size of the node's data.
 	Usage func() (free, data uint64)
 	// Alerts that stand.
 	Alerts func() []string
-	// SigningKey returns the private part of the key with which the cluster signs, for another
-	// member.
+	// SigningKey returns the private part of the cluster's signing key, for another member.
 	SigningKey func(number uint64) (seed []byte, ok bool)
-	// KeepSigningKey keeps one that another member is about to propose.
+	// KeepSigningKey stores a key that another member is about to propose.
 	KeepSigningKey func(number uint64, seed []byte) error
-	// Fail is told why the node cannot go on. Required.
+	// Fail is called with the reason when the node cannot continue. Required.
 	Fail func(error)
 	// Clock is the node's. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger
-	// Registerer of metrics. Default: a registry that nobody reads.
+	// Registerer of metrics. Default: a private registry.
 	Registerer prometheus.Registerer
 }
 
-// EnsureDefaults fills in what is left out.
+// EnsureDefaults sets the defaults of unset fields.
 func (o *Options) EnsureDefaults() {
 	if o.Advertise == "" {
 		o.Advertise = o.Listener.Addr().String()
@@ -114,32 +113,32 @@ type Cluster struct {
 		Identity
 		changed chan struct{} // closed when it changes
 	}
-	running  atomic.Pointer[running] // nil: the node does not take part yet
-	seeding  atomic.Pointer[seeding] // nil: the node is not given the cluster's state
-	forming  atomic.Pointer[string]  // what the node waits for that belongs to no cluster
-	leaving  atomic.Bool             // the node goes down
-	reigns   reigns
-	vouched  vouched
-	invited  invited
-	closing  chan struct{} // has room for the one that moves the clock
-	stopping context.Context
-	stop     context.CancelFunc
-	loops    sync.WaitGroup
-	serving  chan struct{} // closed when the gRPC server has ended
+	running   atomic.Pointer[running]  // nil: the node does not take part yet
+	receiving atomic.Pointer[received] // nil: no state transfer
+	forming   atomic.Pointer[string]   // what a node without a cluster waits for
+	leaving   atomic.Bool              // the node shuts down
+	lead      leaderships
+	vouched   vouched
+	invited   invited
+	closing   chan struct{} // a mutex with room for one: held while the clock is moved
+	stopping  context.Context
+	stop      context.CancelFunc
+	loops     sync.WaitGroup
+	serving   chan struct{} // closed when the gRPC server has ended
 }
 
 // drainTimeout is how long answers to other nodes are waited for.
 const drainTimeout = time.Second
 
-// running is what a node has that takes part.
+// running is the state of a node that takes part.
 type running struct {
 	node   *raft.Node
 	store  *storage.Store
 	source *transfer.Source
 }
 
-// seeding is how much of the cluster's state has come, in bytes.
-type seeding struct{ have, total atomic.Uint64 }
+// received is the progress of a state transfer, in bytes.
+type received struct{ have, total atomic.Uint64 }
 
 // New begins to listen for other nodes. Close ends it.
 func New(opts Options) (*Cluster, error) {
@@ -167,20 +166,20 @@ func New(opts Options) (*Cluster, error) {
 	go func() {
 		defer close(c.serving)
 		if err := c.server.Serve(in); err != nil && c.stopping.Err() == nil {
-			opts.Fail(fmt.Errorf("cluster: serve other nodes: %w", err))
+			opts.Fail(fmt.Errorf("cluster: serve peers: %w", err))
 		}
 	}()
 	return c, nil
 }
 
-// self is what this node says at the beginning of each connection.
+// self is this node's greeting on each connection.
 func (c *Cluster) self() peer.Identity {
 	me := c.Identity()
 	id, _ := me.Cluster() // validated
 	return peer.Identity{NodeID: me.NodeID, RaftID: me.RaftID(), Cluster: id, Format: Format, Version: c.opts.Version}
 }
 
-// Identity returns what the node is now.
+// Identity returns the current identity.
 func (c *Cluster) Identity() Identity {
 	c.identity.Lock()
 	defer c.identity.Unlock()
@@ -204,14 +203,14 @@ func (c *Cluster) change(edit func(*Identity) error) error {
 	return nil
 }
 
-// changed is closed when the identity is another than when it was asked for.
+// changed returns a channel that is closed when the identity changes.
 func (c *Cluster) changed() <-chan struct{} {
 	c.identity.Lock()
 	defer c.identity.Unlock()
 	return c.identity.changed
 }
 
-// RaftOptions fills in what Raft needs to reach the other nodes.
+// RaftOptions sets the options that Raft needs to reach the other nodes.
 func (c *Cluster) RaftOptions(o *raft.Options) {
 	me := c.Identity()
 	o.NodeID, o.Listener, o.Advertise, o.Founders = me.RaftID(), c.raftIn, c.opts.Advertise, me.Founders
@@ -224,7 +223,7 @@ func (c *Cluster) RaftOptions(o *raft.Options) {
 	o.Ask = c.ask
 }
 
-// whoAt returns who is expected at an address; empty: nobody in particular.
+// whoAt returns the node expected at an address; empty: any node.
 func (c *Cluster) whoAt(address string) string {
 	if r := c.running.Load(); r != nil {
 		for _, m := range r.node.Members() {
@@ -236,9 +235,9 @@ func (c *Cluster) whoAt(address string) string {
 	return ""
 }
 
-// CheckData returns an error when the node has taken part, and its data is gone. There says whether
-// Raft has begun to keep something in the data directory. It comes before anything is made there:
-// what was made would be there the next time.
+// CheckData returns an error if the node has taken part and its data is gone. there reports whether
+// the data directory has Raft state. Call it before anything is created there: the next start would
+// find that.
 func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
@@ -248,8 +247,7 @@ func (c *Cluster) CheckData(there bool) error {
 	return nil
 }
 
-// Starting notes that the node takes part from now on, so that its data must be there ever after.
-// What CheckData asks for is on stable storage.
+// Starting records durably that the node takes part: from now on CheckData requires its data.
 func (c *Cluster) Starting() error {
 	if c.Identity().Started {
 		return nil
@@ -257,7 +255,7 @@ func (c *Cluster) Starting() error {
 	return c.change(func(i *Identity) error { i.Started = true; return nil })
 }
 
-// Attach says that the node takes part.
+// Attach: the node takes part from now on.
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
@@ -267,9 +265,9 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.loops.Go(c.followLeader)
 }
 
-// Waiting says what a node waits for that is not ready.
+// Waiting returns what a node that is not ready waits for.
 func (c *Cluster) Waiting() string {
-	if s := c.seeding.Load(); s != nil {
+	if s := c.receiving.Load(); s != nil {
 		return fmt.Sprintf("it is being given the cluster's state: %d of %d MiB", s.have.Load()>>20, s.total.Load()>>20)
 	}
 	if why := c.forming.Load(); why != nil && c.Identity().ClusterID == "" {
@@ -285,13 +283,13 @@ func (c *Cluster) Waiting() string {
 	return "it is catching up with the leader"
 }
 
-// Leave says that the node goes down: others are told, and nothing new is begun.
+// Leave announces the shutdown to other nodes, and starts nothing new.
 func (c *Cluster) Leave() { c.leaving.Store(true) }
 
-// Detach ends what the cluster does with the node and the store, which may be closed then. Other
-// nodes are answered that this one does not take part.
+// Detach releases the node and the store, which may be closed then. Other nodes are told that this
+// one does not take part.
 func (c *Cluster) Detach() {
-	hard := time.AfterFunc(drainTimeout, c.server.Stop) // what other nodes are being told
+	hard := time.AfterFunc(drainTimeout, c.server.Stop) // what other nodes are told
 	c.server.GracefulStop()
 	hard.Stop()
 	c.stop()

@@ -1,5 +1,5 @@
-// Package cluster makes a node one of several: how nodes find each other, who may belong to them,
-// and how they ask each other.
+// Package cluster makes a node part of a cluster: how nodes find each other, which nodes are
+// admitted, and how they ask each other.
 //
 //	New ──► Form ──► (a seed, where the node lacks what the cluster has) ──► Attach ──► member
 //	 │        │                                                                │
@@ -7,17 +7,17 @@
 //	 │        └ or joins one that exists                                       │ goes on being known under its address
 //	 └ other nodes may ask how it is, and invite it                            └ answers all that nodes ask
 //
-// One connection to each other node carries what nodes ask each other (proto/node/v1), and the
-// calls of clients that a node passes on to the leader. The package server/peer makes sure who is
-// at the other end.
+// One connection to each other node carries node calls (proto/node/v1), and client calls forwarded
+// to the leader. The package server/peer authenticates the peer.
 //
 // Invariants:
 //
-//   - A node belongs to one cluster for ever, from the moment that its identity says so on stable
-//     storage.
-//   - One node founds a cluster, and tells the others; none of those can found another meanwhile,
-//     or be told twice.
-//   - The name of a node in Raft has a number made with its data directory: a wiped disk is another
-//     node.
-//   - A node without its data does not take part: it would vote again where it has voted.
+//   - A node belongs to one cluster for ever, from the moment that its identity has the cluster on
+//     stable storage.
+//   - One node founds a cluster and invites the others. None of these can found another one in the
+//     meantime, or be invited twice.
+//   - A node's Raft ID includes a number made with its data directory: a wiped data directory gets
+//     a new Raft ID.
+//   - A node without its data does not take part: it could vote again in a term in which it has
+//     voted.
 package cluster

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// enrollStep is how often a node looks whether it is known as a member.
+	// enrollStep is the interval of a node's checks whether it is a member.
 	enrollStep = 250 * time.Millisecond
-	// memberStep is how often one looks that is.
+	// memberStep is that interval for a member.
 	memberStep = 2 * time.Second
-	// lostAfter is how long a member may hear from no leader before it asks whether it still is
-	// one.
+	// lostAfter is how long a member may lack messages of a leader before it asks whether it still
+	// is a member.
 	lostAfter = 5 * time.Second
 )
 
@@ -50,8 +50,8 @@ func (c *Cluster) enroll() {
 	}
 }
 
-// tryEnroll tells whether the cluster knows this node where it is. A silent node has not known a
-// leader for a while: it may have been removed.
+// tryEnroll reports whether the cluster has this node as a member at its current address. A silent
+// node has had no leader for a while: it may have been removed.
 func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	r := c.running.Load()
 	self, known := r.node.Self()
@@ -66,9 +66,9 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 	case known && self.Address == c.opts.Advertise && !silent:
 		return true, nil
 	case leader == "" && len(r.node.Members()) == 0 && c.Identity().Founding:
-		return false, nil // who founds the cluster will make itself heard
+		return false, nil // the founder contacts this node
 	case known && r.node.Leading():
-		// Nobody else can be asked, and a leader need not ask.
+		// There is no other node to ask, or this node leads and need not ask.
 		return false, r.node.Add(c.stopping, c.selfID(), c.opts.Advertise, nil)
 	}
 	err = ErrNoLeader
@@ -78,7 +78,7 @@ func (c *Cluster) tryEnroll(silent bool) (done bool, err error) {
 		// change.
 		resp, err = c.askJoin(c.stopping, "", address, known && self.Address == c.opts.Advertise)
 		if err == nil && resp.Member {
-			// Noted before it can be removed again: it must not join anew then.
+			// Recorded before a removal is possible: a removed node must not join again.
 			if err = c.remember(); err != nil {
 				c.opts.Fail(err)
 			}
@@ -107,8 +107,7 @@ func (c *Cluster) note(member bool) error {
 	return err
 }
 
-// remember keeps that this node is a member, and where the others are, so that it finds them when
-// it starts again.
+// remember stores that this node is a member, and the addresses of the others, for its next start.
 func (c *Cluster) remember() error {
 	var via []string
 	for _, m := range c.running.Load().node.Members() {
@@ -119,7 +118,7 @@ func (c *Cluster) remember() error {
 	slices.Sort(via)
 	me := c.Identity()
 	if len(via) == 0 && !me.Member {
-		via = me.Via // it has not heard of the others yet
+		via = me.Via // no membership received yet
 	}
 	if me.Member && slices.Equal(me.Via, via) {
 		return nil

@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// askTimeout bounds what a node asks another by the way.
+	// askTimeout bounds a background question to another node.
 	askTimeout = time.Second
-	// askStep is how often is asked again who has not answered, or not as hoped.
+	// askStep is the interval of retries to a node without a useful answer.
 	askStep = 250 * time.Millisecond
-	// tellStep is how often the log says what is being waited for.
+	// tellStep is the interval at which the node logs what it waits for.
 	tellStep = 10 * time.Second
 )
 
-// Form returns once the node belongs to a cluster: to the one that it belongs to already; to one
-// that it founds, with the nodes that it was told to expect, or alone; or to one that it found at
-// an address that it was told to join, or that has invited it. It waits for other nodes as long as
-// the context lasts, and says in the log what it waits for.
+// Form returns once the node belongs to a cluster: its current one; one that it founds, with the
+// expected nodes or alone; or one found at a join address, or that has invited it. It waits for
+// other nodes until the context ends, and logs what it waits for.
 func (c *Cluster) Form(ctx context.Context) error {
 	var told time.Time
 	for {
@@ -61,15 +60,15 @@ func (c *Cluster) Form(ctx context.Context) error {
 	}
 }
 
-// found is another node, as it was seen at an address.
+// found is another node, as seen at an address.
 type seen struct {
 	address string
 	about   *nodev1.DescribeResponse
 	err     error
 }
 
-// tryForm looks around once. It returns what it waits for, empty when it waits for nothing more,
-// and an error that waiting does not mend.
+// tryForm asks all addresses once. It returns what the node waits for, empty when it is done, and
+// an error that waiting cannot fix.
 func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 	if c.opts.Expect <= 1 && len(c.opts.Join) == 0 {
 		return "", c.found(nil)
@@ -86,7 +85,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 				return "", s.err
 			}
 			faults = append(faults, fmt.Sprintf("%s: %v", s.address, explainDial(s.err)))
-		case s.about.RaftId == me.RaftID(): // it was told its own address too
+		case s.about.RaftId == me.RaftID(): // its own address may be in the list
 			strangers--
 		case s.about.NodeId == me.NodeID:
 			return "", fmt.Errorf("cluster: the node at %s is called %s too; give each node a --node-id of its own", s.address, me.NodeID)
@@ -110,7 +109,7 @@ func (c *Cluster) tryForm(ctx context.Context) (waiting string, err error) {
 		return "waiting for a member to join: " + strings.Join(faults, "; "), nil
 	}
 	if named := c.named(others); named > c.opts.Expect {
-		// Each would found a cluster with those that it happens to see first.
+		// Otherwise each node would found a cluster with the first ones that it sees.
 		return fmt.Sprintf("--join names %d nodes where %d make a cluster (--bootstrap-expect): name those that are to make it, "+
 			"on each of them, and let the others join; %s", named, c.opts.Expect, strings.Join(faults, "; ")), nil
 	}
@@ -146,7 +145,7 @@ func first(waits map[string]raft.Member) string {
 	return NodeIDOf(slices.Min(names))
 }
 
-// look asks all addresses at once.
+// look asks all addresses concurrently.
 func (c *Cluster) look(ctx context.Context, addresses []string) []seen {
 	all := make([]seen, len(addresses))
 	var asked sync.WaitGroup
@@ -166,8 +165,8 @@ func (c *Cluster) look(ctx context.Context, addresses []string) []seen {
 	return all
 }
 
-// foundWith makes the cluster, if this node is the one of those that wait whose name comes first:
-// all see the same nodes sooner or later, and one that was invited meanwhile has a cluster.
+// foundWith founds the cluster if this node's name comes first among the waiting nodes. All nodes
+// see the same list eventually; a node invited in the meantime has a cluster.
 func (c *Cluster) foundWith(waits map[string]raft.Member) (founded bool, err error) {
 	members := make([]raft.Member, 0, len(waits))
 	for _, m := range waits {
@@ -194,14 +193,14 @@ func (c *Cluster) found(members []raft.Member) error {
 		return nil
 	})
 	if err == nil && len(members) > 1 {
-		c.log.Info("this node founds a cluster", "cluster", c.Identity().ClusterID, "members", len(members))
+		c.log.Info("founding cluster", "cluster", c.Identity().ClusterID, "members", len(members))
 	}
 	return err
 }
 
-// inviteFounders tells the other founders of their cluster, until each has taken it: only then is
-// there one. A node that belongs to another cluster by then is no founder of this one, and would
-// not vote in it.
+// inviteFounders invites the other founders until each has accepted: the cluster exists only then.
+// A node that belongs to another cluster by then is not a founder of this one, and would not vote
+// in it.
 func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 	var told time.Time
 	left := slices.DeleteFunc(slices.Clone(me.Founders), func(m raft.Member) bool { return m.ID == me.RaftID() })
@@ -218,7 +217,7 @@ func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 			break
 		}
 		if time.Since(told) > tellStep {
-			c.log.Warn("a founder of the cluster has not taken the invitation yet", "err", explainDial(fault))
+			c.log.Warn("founder has not accepted its invitation; retrying", "err", explainDial(fault))
 			told = time.Now()
 		}
 		select {
@@ -289,7 +288,7 @@ func refusal(k *Link) *peer.RefusedError {
 	return k.refused.Load()
 }
 
-// fatal says whether what another node said does not get better by asking again.
+// fatal reports whether asking again cannot fix a node's answer.
 func fatal(err error) bool {
 	var refused *peer.RefusedError
 	if errors.As(err, &refused) {
@@ -314,8 +313,7 @@ func explain(err error) string {
 	return fmt.Sprint(err)
 }
 
-// explainDial is explain without what gRPC puts around the reason why a connection could not be
-// made.
+// explainDial is explain without gRPC's wrapping of a dial error.
 func explainDial(err error) string {
 	text := explain(err)
 	if _, cause, ok := strings.Cut(text, "Error while dialing: "); ok {

@@ -11,10 +11,10 @@ import (
 	"runlog/storage"
 )
 
-// Format is the version of what nodes say to each other, and of their data.
+// Format is the version of the messages between nodes, and of their data.
 const Format = 2
 
-// Identity is what a node keeps of itself, in its data directory.
+// Identity is a node's record of itself, in its data directory.
 type Identity struct {
 	// NodeID is the name that people use.
 	NodeID string `json:"nodeId"`
@@ -22,16 +22,16 @@ type Identity struct {
 	Disk string `json:"disk"`
 	// ClusterID in hexadecimal; empty: the node belongs to no cluster yet.
 	ClusterID string `json:"clusterId,omitempty"`
-	// Founders of the cluster, at the one that founds it.
+	// Founders of the cluster; set on the founding node.
 	Founders []raft.Member `json:"founders,omitempty"`
-	// Founding says that the node was a voter of its cluster from the beginning, and needs no state
-	// from others.
+	// Founding: the node was a voter of its cluster from the beginning, and needs no state
+	// transfer.
 	Founding bool `json:"founding,omitempty"`
 	// Via are addresses at which the cluster was found.
 	Via []string `json:"via,omitempty"`
-	// Started says that the node has taken part in Raft: from then on its data must be there.
+	// Started: the node has taken part in Raft. From then on its data must exist.
 	Started bool `json:"started,omitempty"`
-	// Member says that the node has been a member.
+	// Member: the node has been a member.
 	Member bool `json:"member,omitempty"`
 }
 
@@ -44,18 +44,19 @@ func NewIdentity(nodeID string) Identity {
 	return Identity{NodeID: nodeID, Disk: disk}
 }
 
-// NewCluster returns that of a new data directory whose store is the first of a new cluster, which
-// has no other member. The store says who belongs to it; nothing is to be founded.
+// NewCluster returns the identity of a new data directory whose store is the first of a new
+// cluster, with this node as the only member. The store has the membership; there is nothing to
+// found.
 func NewCluster(nodeID string) Identity {
 	i := NewIdentity(nodeID)
 	i.ClusterID, i.Member = randomHex(16), true
 	return i
 }
 
-// RaftID is what the node is called in Raft.
+// RaftID is the node's name in Raft.
 func (i *Identity) RaftID() string { return i.NodeID + "." + i.Disk }
 
-// NodeIDOf returns the name in what a node is called in Raft.
+// NodeIDOf returns the node name in a Raft ID.
 func NodeIDOf(raftID string) string {
 	if dot := strings.LastIndexByte(raftID, '.'); dot >= 0 {
 		return raftID[:dot]
@@ -63,7 +64,7 @@ func NodeIDOf(raftID string) string {
 	return raftID
 }
 
-// Cluster returns the cluster that the node belongs to; zero: none.
+// Cluster returns the node's cluster; zero: none.
 func (i *Identity) Cluster() (storage.ClusterID, error) {
 	if i.ClusterID == "" {
 		return storage.ClusterID{}, nil
@@ -75,7 +76,7 @@ func (i *Identity) Cluster() (storage.ClusterID, error) {
 	return storage.ClusterID(id), nil
 }
 
-// Validate reports what no node can be.
+// Validate reports an impossible identity.
 func (i *Identity) Validate() error {
 	if fault := NodeIDFault(i.NodeID); fault != "" {
 		return fmt.Errorf("node id %q %s", i.NodeID, fault)
@@ -90,7 +91,7 @@ func (i *Identity) Validate() error {
 // maxNodeID is room for a host's name.
 const maxNodeID = 63
 
-// NodeIDFault says what is wrong with the name of a node; empty: nothing.
+// NodeIDFault returns the fault of a node name; empty: none.
 func NodeIDFault(id string) string {
 	if id == "" || len(id) > maxNodeID {
 		return fmt.Sprintf("is not 1 to %d characters long", maxNodeID)

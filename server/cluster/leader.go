@@ -12,10 +12,10 @@ import (
 	"runlog/storage"
 )
 
-// ErrNoLeader means that this node knows of nobody who leads.
+// ErrNoLeader means that this node has no leader.
 var ErrNoLeader = errors.New("cluster: nobody leads")
 
-// Leadership is the time in which one node leads, as far as this node knows.
+// Leadership is one node's time as the leader, as far as this node has seen.
 type Leadership struct {
 	// Link to the leader; nil: this node leads.
 	Link *Link
@@ -25,8 +25,8 @@ type Leadership struct {
 	end         context.CancelFunc
 }
 
-// Bound returns a context that ends with the call's or with the leadership, so that nobody waits for an
-// answer of a node that is gone.
+// Bound returns a context that ends with the call's or with the leadership: a caller must not wait
+// for the answer of a lost node.
 func (r *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(r.over, func() { cancel(ErrNoLeader) })
@@ -36,22 +36,22 @@ func (r *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// reigns has the one that is.
-type reigns struct {
+// leaderships has the current one.
+type leaderships struct {
 	mu  sync.Mutex
 	now *Leadership
 }
 
-// Leader returns whose leadership it is, or ErrNoLeader. The same leadership is the same pointer.
+// Leader returns the current leadership, or ErrNoLeader. The same leadership is the same pointer.
 func (c *Cluster) Leader() (*Leadership, error) {
 	r := c.running.Load()
 	if r == nil {
 		return nil, ErrNoLeader
 	}
 	address, id := r.node.Leader()
-	c.reigns.mu.Lock()
-	defer c.reigns.mu.Unlock()
-	now := c.reigns.now
+	c.lead.mu.Lock()
+	defer c.lead.mu.Unlock()
+	now := c.lead.now
 	if now == nil || now.id != id || now.address != address || now.Link.closed() {
 		if now != nil {
 			now.end()
@@ -62,13 +62,13 @@ func (c *Cluster) Leader() (*Leadership, error) {
 			var err error
 			if now.Link, err = c.links.to(id, address); err != nil {
 				now.end()
-				c.reigns.now = nil
+				c.lead.now = nil
 				return nil, fmt.Errorf("%w: %w", ErrNoLeader, err)
 			}
 		}
-		c.reigns.now = now
+		c.lead.now = now
 	}
-	// This node applies what earlier leaders left before it leads.
+	// A new leader applies the entries of earlier leaders first.
 	if id == "" || id == c.selfID() && !r.node.Leading() {
 		return nil, ErrNoLeader
 	}
@@ -78,7 +78,8 @@ func (c *Cluster) Leader() (*Leadership, error) {
 // selfID never changes.
 func (c *Cluster) selfID() string { return c.opts.Identity.RaftID() }
 
-// LeaderAddress is where clients reach the leader; empty: nobody leads, or it has not said so yet.
+// LeaderAddress is the leader's address for clients; empty: no leader, or its address is not known
+// yet.
 func (c *Cluster) LeaderAddress() string {
 	switch r, err := c.Leader(); {
 	case err != nil:
@@ -90,11 +91,11 @@ func (c *Cluster) LeaderAddress() string {
 	}
 }
 
-// leaderStep is how often a new leader is asked whether it has taken over: that comes some time
-// after it was elected.
+// leaderStep is the interval of questions to a new leader: it takes over some time after its
+// election.
 const leaderStep = 5 * time.Millisecond
 
-// AwaitLeader returns in another leadership than one that has refused or not answered, or when the
+// AwaitLeader returns in a later leadership than one that has refused or not answered, or when the
 // context ends.
 func (c *Cluster) AwaitLeader(ctx context.Context, than *Leadership) error {
 	r := c.running.Load()
@@ -102,7 +103,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context, than *Leadership) error {
 		return ErrNoLeader
 	}
 	for {
-		// A caller asks again and again while somebody leads that refuses.
+		// A caller retries while a leader refuses.
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -140,7 +141,7 @@ func (c *Cluster) ReadPosition(ctx context.Context, r *Leadership) (storage.Posi
 	return storage.Position(resp.Position), nil
 }
 
-// followLeader ends reigns when they are over, and asks each new leader where clients reach it.
+// followLeader ends past leaderships, and asks each new leader for its client addresses.
 func (c *Cluster) followLeader() {
 	r := c.running.Load()
 	for {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// maxLinks is far more than the nodes of a cluster: those that are gone make room.
+	// maxLinks is far more than the nodes of a cluster: links to lost nodes make room.
 	maxLinks = 64
 	// maxAnswer bounds one answer of another node.
 	maxAnswer = 64 << 20
@@ -29,22 +29,21 @@ const (
 	linkConnWindow   = 8 << 20
 )
 
-// Link is the connection to another node, which is made when it is first used, and again after it
-// broke.
+// Link is the connection to another node. It is made at the first use, and again after it broke.
 type Link struct {
 	// Conn carries calls.
 	Conn *grpc.ClientConn
 	node nodev1.NodeServiceClient
 	key  linkKey
-	// about is what the node said of itself last.
+	// about is the node's last answer about itself.
 	about atomic.Pointer[nodev1.DescribeResponse]
-	// refused is why the node could not be reached last, where one end refused the other.
+	// refused is the reason of the last refused connection.
 	refused atomic.Pointer[peer.RefusedError]
 }
 
 type linkKey struct{ id, address string }
 
-// dialer is what links need of a mesh.
+// dialer is the part of a mesh that links need.
 type dialer interface {
 	Dial(ctx context.Context, kind peer.Kind, address, wantRaftID string) (net.Conn, error)
 	Credentials() credentials.TransportCredentials
@@ -59,7 +58,7 @@ type links struct {
 	open   map[linkKey]*Link
 }
 
-// to returns the link to a node; an empty id takes whoever answers.
+// to returns the link to a node; with an empty id, any node may answer.
 func (l *links) to(id, address string) (*Link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +76,7 @@ func (l *links) to(id, address string) (*Link, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		}),
-		// A node that is paused or cut off is noticed by who waits for it, not here.
+		// Callers notice a paused or unreachable node by their own deadlines.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithInitialWindowSize(linkStreamWindow), grpc.WithInitialConnWindowSize(linkConnWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
@@ -101,7 +100,7 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 	return conn, err
 }
 
-// dropLocked ends all links. Those that are in use are made again.
+// dropLocked ends all links. Links in use are made again.
 func (l *links) dropLocked() {
 	for _, k := range l.open {
 		_ = k.Conn.Close()
@@ -117,14 +116,15 @@ func (l *links) close() error {
 	return nil
 }
 
-// closed tells whether the link made room for others, and has to be made again. No link is none.
+// closed reports whether the link was dropped to make room, and must be made again. A nil link is
+// closed.
 func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
 	about, err := k.node.Describe(ctx, &nodev1.DescribeRequest{})
 	if err != nil {
-		// What gRPC says of a connection that was refused says less.
+		// gRPC's error for a refused connection has fewer details.
 		if refused := k.refused.Load(); refused != nil {
 			return nil, refused
 		}
@@ -134,7 +134,7 @@ func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
 	return about, nil
 }
 
-// GRPCAddress is where clients reach the node; empty: it has not said so yet.
+// GRPCAddress is the node's address for clients; empty: not known yet.
 func (k *Link) GRPCAddress() string {
 	if about := k.about.Load(); about != nil {
 		return about.GrpcAddress

@@ -12,7 +12,7 @@ import (
 	"runlog/server/peer"
 )
 
-// noDialer reaches nobody.
+// noDialer reaches no node.
 type noDialer struct{}
 
 func (noDialer) Dial(context.Context, peer.Kind, string, string) (net.Conn, error) {
@@ -20,7 +20,7 @@ func (noDialer) Dial(context.Context, peer.Kind, string, string) (net.Conn, erro
 }
 func (noDialer) Credentials() credentials.TransportCredentials { return insecure.NewCredentials() }
 
-// TestLinksMakeRoom: a link that made room for others says so to who has it still, and is made
+// TestLinksMakeRoom: a link that was dropped to make room reports that to its users, and is made
 // again.
 func TestLinksMakeRoom(t *testing.T) {
 	l := links{dial: noDialer{}}

@@ -17,13 +17,13 @@ import (
 	"runlog/server/peer"
 )
 
-// Errors of changes of the members. Nothing was changed.
+// Errors of membership changes. The members stay unchanged.
 var (
 	// ErrUnknownMember means that no member has the name.
 	ErrUnknownMember = errors.New("no such member")
 	// ErrTaken means that a member has the name, or the address, already.
 	ErrTaken = errors.New("taken")
-	// ErrRefused means that the change is not to be made.
+	// ErrRefused means that the change is not allowed.
 	ErrRefused = errors.New("refused")
 	// ErrAlone means that there is no other voter.
 	ErrAlone = errors.New("there is no other voter")
@@ -38,7 +38,7 @@ type invited struct {
 // inviteFor is how long an invited node is shown that does not become a member.
 const inviteFor = time.Hour
 
-// Join makes a node a member, or says why not.
+// Join makes a node a member, or returns the reason why not.
 func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.JoinResponse, error) {
 	c := s.c
 	who, _ := peer.From(ctx)
@@ -71,15 +71,13 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	}
 }
 
-// mayAskToJoin tells why a caller cannot ask this: it joins itself, or passes on what another node
-// has asked it.
+// mayAskToJoin checks the caller: a node joins itself, or forwards another node's request.
 func (c *Cluster) mayAskToJoin(who peer.Identity, req *nodev1.JoinRequest) error {
 	switch {
 	case !req.Forwarded && who.RaftID != req.RaftId:
 		return status.Error(codes.PermissionDenied, "a node joins for itself")
 	case req.Forwarded && c.member(who) != nil:
-		// Who has just been started again knows no members yet: the node that joins must not take
-		// that for an answer to it, and end.
+		// A restarted leader may not know its members yet; the joiner retries.
 		return status.Error(codes.Unavailable, "the leader does not know, or not yet, the member that was asked")
 	default:
 		return nil
@@ -98,8 +96,8 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	members := r.node.Members()
 	known, err := mayJoin(members, req)
 	if err != nil {
-		// Who is told that it was removed ends. A leader that was deposed without having noticed
-		// does not know who became a member since.
+		// A node that is told that it was removed ends. A deposed leader does not know later
+		// members, so it must confirm its leadership first.
 		if r.node.ConfirmLeader(ctx) != nil {
 			return nil, ErrNoLeader
 		}
@@ -109,7 +107,7 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	if req.Check {
 		return resp, nil
 	}
-	// Judged again: another node may have been taken meanwhile.
+	// Checked again: another node may have joined in the meantime.
 	may := func(now []raft.Member) error {
 		_, err := mayJoin(now, req)
 		return err
@@ -118,13 +116,13 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		return nil, err
 	}
 	if !known {
-		c.log.Info("a node became a member", "node", req.NodeId, "raft", req.RaftAddress)
+		c.log.Info("member added", "node", req.NodeId, "raft", req.RaftAddress)
 	}
 	resp.Member = true
 	return resp, nil
 }
 
-// mayJoin tells whether a node is a member already, or why it may not become one.
+// mayJoin reports whether a node is a member already, or why it may not join.
 func mayJoin(members []raft.Member, req *nodev1.JoinRequest) (known bool, err error) {
 	for _, m := range members {
 		switch {
@@ -179,7 +177,7 @@ func (c *Cluster) Add(ctx context.Context, address string) (nodeID string, err e
 	return s.about.NodeId, nil
 }
 
-// byName returns the member with a name, or the one that is called so in Raft.
+// byName returns the member with a name or a Raft ID.
 func byName(members []raft.Member, name string) (raft.Member, error) {
 	for _, m := range members {
 		if NodeIDOf(m.ID) == name || m.ID == name {
@@ -193,8 +191,8 @@ func byName(members []raft.Member, name string) (raft.Member, error) {
 	return raft.Member{}, fmt.Errorf("%w: %q; the members are %s", ErrUnknownMember, name, strings.Join(names, ", "))
 }
 
-// Remove takes a member out of the cluster. The leader hands its leadership over first, and answers
-// ErrNotLeader: who leads then removes it.
+// Remove removes a member from the cluster. A leader that is to remove itself transfers its
+// leadership first and returns ErrNotLeader; the new leader removes it.
 func (c *Cluster) Remove(ctx context.Context, name string) error {
 	r := c.running.Load()
 	if r == nil || !r.node.Leading() {
@@ -219,12 +217,12 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	if err := r.node.Remove(ctx, m.ID); err != nil {
 		return err
 	}
-	c.log.Info("a member was removed", "node", name, "raft", m.ID)
+	c.log.Info("member removed", "node", name, "raft", m.ID)
 	return nil
 }
 
-// survives says whether a majority of the voters that are left without one answers, without which
-// the cluster would take nothing more, not even this change.
+// survives reports whether a majority of the remaining voters answers. Without one the cluster
+// could commit nothing more, not even this change.
 func (c *Cluster) survives(ctx context.Context, members []raft.Member, without raft.Member) error {
 	left := slices.DeleteFunc(slices.Clone(members), func(m raft.Member) bool { return !m.Voter || m.ID == without.ID })
 	if len(left) == 0 {
@@ -254,7 +252,7 @@ func addressesOf(members []raft.Member) []string {
 	return addresses
 }
 
-// Transfer makes another voter the leader: the one that is named, or the one that is furthest.
+// Transfer makes another voter the leader: the named one, or the most advanced one.
 func (c *Cluster) Transfer(ctx context.Context, name string) error {
 	r := c.running.Load()
 	if r == nil || !r.node.Leading() {

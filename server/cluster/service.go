@@ -17,13 +17,13 @@ import (
 	"runlog/storage"
 )
 
-// service is what other nodes may ask.
+// service implements the calls of other nodes.
 type service struct {
 	nodev1.UnimplementedNodeServiceServer
 	c *Cluster
 }
 
-// open are the methods that a node may call which is no member yet.
+// open are the methods that a non-member may call.
 var open = map[string]bool{
 	nodev1.NodeService_Describe_FullMethodName: true,
 	nodev1.NodeService_Invite_FullMethodName:   true,
@@ -48,8 +48,8 @@ func (c *Cluster) admitStream(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return next(srv, stream)
 }
 
-// admitCall lets members call what they like, and others what open says. What is no call of the
-// nodes' own waits for the node to take part.
+// admitCall lets members call every method, and others the open ones. A forwarded client call waits
+// until the node takes part.
 func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	who, known := peer.From(ctx)
 	if !known {
@@ -68,16 +68,16 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	case own:
 		return status.Error(codes.PermissionDenied, err.Message)
 	default:
-		return notHere(err.Message) // the caller's client did nothing wrong, and tries elsewhere
+		return notHere(err.Message) // the forwarding node's client did nothing wrong, and retries elsewhere
 	}
 }
 
-// Describe tells what this node is.
+// Describe returns this node's description.
 func (s *service) Describe(context.Context, *nodev1.DescribeRequest) (*nodev1.DescribeResponse, error) {
 	return s.c.describe(), nil
 }
 
-// Invite takes over the cluster that another node names.
+// Invite accepts the cluster that another node offers.
 func (s *service) Invite(ctx context.Context, req *nodev1.InviteRequest) (*nodev1.InviteResponse, error) {
 	if len(req.ClusterId) != len(storage.ClusterID{}) {
 		return nil, status.Error(codes.InvalidArgument, "cluster_id does not have 16 bytes")
@@ -99,12 +99,12 @@ func (s *service) Invite(ctx context.Context, req *nodev1.InviteRequest) (*nodev
 		return nil
 	})
 	if taken && err == nil {
-		s.c.log.Info("this node was invited to a cluster", "cluster", id, "by", req.RaftAddress)
+		s.c.log.Info("invited to a cluster", "cluster", id, "by", req.RaftAddress)
 	}
 	return &nodev1.InviteResponse{}, err
 }
 
-// ConfirmTerm tells the term that this node is in.
+// ConfirmTerm returns this node's current term.
 func (s *service) ConfirmTerm(context.Context, *nodev1.ConfirmTermRequest) (*nodev1.ConfirmTermResponse, error) {
 	r := s.c.running.Load()
 	if r == nil {
@@ -113,7 +113,7 @@ func (s *service) ConfirmTerm(context.Context, *nodev1.ConfirmTermRequest) (*nod
 	return &nodev1.ConfirmTermResponse{Term: r.node.Term()}, nil
 }
 
-// ReadPosition confirms that this node leads, and tells how far it is.
+// ReadPosition confirms that this node leads, and returns its position.
 func (s *service) ReadPosition(ctx context.Context, _ *nodev1.ReadPositionRequest) (*nodev1.ReadPositionResponse, error) {
 	r := s.c.running.Load()
 	if r == nil {
@@ -126,7 +126,7 @@ func (s *service) ReadPosition(ctx context.Context, _ *nodev1.ReadPositionReques
 	return &nodev1.ReadPositionResponse{Position: uint64(now.Position())}, nil
 }
 
-// OpenCheckpoint is answered by the source of seeds.
+// OpenCheckpoint is served by the transfer source.
 func (s *service) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
 	r := s.c.running.Load()
 	if r == nil {
@@ -135,7 +135,7 @@ func (s *service) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpoint
 	return r.source.OpenCheckpoint(ctx, req)
 }
 
-// ReadCheckpoint is answered by the source of seeds.
+// ReadCheckpoint is served by the transfer source.
 func (s *service) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
 	r := s.c.running.Load()
 	if r == nil {
@@ -144,7 +144,7 @@ func (s *service) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.
 	return r.source.ReadCheckpoint(req, stream)
 }
 
-// CloseCheckpoint is answered by the source of seeds.
+// CloseCheckpoint is served by the transfer source.
 func (s *service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
 	r := s.c.running.Load()
 	if r == nil {
@@ -153,10 +153,10 @@ func (s *service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpoi
 	return r.source.CloseCheckpoint(ctx, req)
 }
 
-// errDown says that nothing was done, as a client's call is told it too.
+// errDown: the node shuts down and did nothing. Clients get the same error.
 var errDown = notHere("the node does not take part in its cluster now")
 
-// notHere says that nothing was done, and that another node is to be asked.
+// notHere: the node did nothing, and the caller must ask another node.
 func notHere(why string) error {
 	s, err := status.New(codes.Unavailable, why).WithDetails(
 		&errdetails.ErrorInfo{Domain: "runlog", Reason: string(contract.ReasonNotLeader)})
@@ -166,7 +166,7 @@ func notHere(why string) error {
 	return s.Err()
 }
 
-// describe tells what this node is.
+// describe returns this node's description.
 func (c *Cluster) describe() *nodev1.DescribeResponse {
 	me := c.Identity()
 	cluster, _ := me.Cluster() // validated
@@ -180,7 +180,7 @@ func (c *Cluster) describe() *nodev1.DescribeResponse {
 	if me.ClusterID != "" {
 		d.ClusterId, d.State = cluster[:], nodev1.NodeState_SEEDING
 	}
-	if s := c.seeding.Load(); s != nil {
+	if s := c.receiving.Load(); s != nil {
 		d.SeededBytes, d.SeedBytes = s.have.Load(), s.total.Load()
 	}
 	if r := c.running.Load(); r != nil {

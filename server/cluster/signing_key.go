@@ -36,8 +36,8 @@ func (s *service) KeepSigningKey(_ context.Context, req *nodev1.KeepSigningKeyRe
 // signingKeyTimeout bounds how long one member is asked for the key, or to keep it.
 const signingKeyTimeout = time.Second
 
-// FetchSigningKey asks the other members for the key with a number, one after the other, until take
-// says that it has it.
+// FetchSigningKey asks the other members in turn for the key with a number, until take accepts an
+// answer.
 func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(seed []byte) bool) {
 	r := c.running.Load()
 	if r == nil {
@@ -60,12 +60,12 @@ func (c *Cluster) FetchSigningKey(ctx context.Context, number uint64, take func(
 	}
 }
 
-// GiveSigningKey has the other members keep a key, but for those that are not in members. It is an
-// error if those that do are, with this node, which has it, no majority of the voters.
+// GiveSigningKey has the other members store a key, except those not in members. It fails if the
+// voters that store it, this node included, are no majority.
 func (c *Cluster) GiveSigningKey(ctx context.Context, number uint64, seed []byte, members []string) error {
 	r := c.running.Load()
 	if r == nil {
-		return errors.New("the node does not take part in its cluster yet")
+		return errors.New("the node is not ready in its cluster yet")
 	}
 	req := &nodev1.KeepSigningKeyRequest{Number: number, Seed: seed}
 	return give(ctx, r.node.Members(), members, func(ctx context.Context, m raft.Member) error {
@@ -80,8 +80,7 @@ func (c *Cluster) GiveSigningKey(ctx context.Context, number uint64, seed []byte
 	})
 }
 
-// give asks all members at once that are in to, until a majority of the voters has taken what there
-// is to give.
+// give asks all members in to concurrently, until a majority of the voters has accepted.
 func give(ctx context.Context, all []raft.Member, to []string, ask func(context.Context, raft.Member) error) error {
 	ctx, cancel := context.WithTimeout(ctx, signingKeyTimeout)
 	defer cancel()
@@ -96,7 +95,7 @@ func give(ctx context.Context, all []raft.Member, to []string, ask func(context.
 			voters++
 		}
 		go func() {
-			err := errors.New("has become a member meanwhile")
+			err := errors.New("became a member during the change")
 			if slices.Contains(to, m.ID) {
 				err = ask(ctx, m)
 			}
@@ -104,7 +103,7 @@ func give(ctx context.Context, all []raft.Member, to []string, ask func(context.
 		}()
 	}
 	var refused []string
-	for range all { // also those that are late, each of which ends soon after a majority has it
+	for range all { // also for late ones, which end soon after a majority has accepted
 		a := <-answers
 		switch {
 		case a.err != nil:
@@ -119,5 +118,5 @@ func give(ctx context.Context, all []raft.Member, to []string, ask func(context.
 		return nil
 	}
 	slices.Sort(refused)
-	return fmt.Errorf("of %d voters %d have it; %s", voters, taken, strings.Join(refused, "; "))
+	return fmt.Errorf("%[2]d of %[1]d voters have the key; %[3]s", voters, taken, strings.Join(refused, "; "))
 }

@@ -25,8 +25,7 @@ func TestSigningKeyIsForMembers(t *testing.T) {
 	}
 }
 
-// TestGive: a key is given to the members that it is for, and must be taken by a majority of those
-// that vote.
+// TestGive: a key is given to the intended members, and a majority of the voters must accept it.
 func TestGive(t *testing.T) {
 	voter := func(id string) raft.Member { return raft.Member{ID: id, Voter: true} }
 	learner := func(id string) raft.Member { return raft.Member{ID: id} }
@@ -35,20 +34,20 @@ func TestGive(t *testing.T) {
 		all     []raft.Member
 		to      string
 		refuse  string
-		refused string // what the error says; empty: there is none
+		refused string // the error's text; empty: none
 	}{
 		"alone":                         {all: three[:1], to: "a"},
 		"all":                           {all: three, to: "a b c"},
 		"a majority":                    {all: three, to: "a b c", refuse: "b"},
-		"no majority":                   {all: three, to: "a b c", refuse: "b c", refused: "of 3 voters 1 have it; b: no; c: no"},
-		"one of two":                    {all: three[:2], to: "a b", refuse: "b", refused: "of 2 voters 1 have it; b: no"},
-		"half of four":                  {all: append(slices.Clone(three), voter("d")), to: "a b c d", refuse: "c d", refused: "of 4 voters 2 have it"},
+		"no majority":                   {all: three, to: "a b c", refuse: "b c", refused: "1 of 3 voters have the key; b: no; c: no"},
+		"one of two":                    {all: three[:2], to: "a b", refuse: "b", refused: "1 of 2 voters have the key; b: no"},
+		"half of four":                  {all: append(slices.Clone(three), voter("d")), to: "a b c d", refuse: "c d", refused: "2 of 4 voters have the key"},
 		"one that is new":               {all: three, to: "a b"},
-		"those that are new":            {all: three, to: "a", refused: "b: has become a member meanwhile; c: has"},
-		"learners do not count":         {all: []raft.Member{voter("a"), voter("b"), learner("c"), learner("d")}, to: "a b c d", refuse: "b", refused: "of 2 voters 1 have it"},
+		"those that are new":            {all: three, to: "a", refused: "b: became a member during the change; c: became"},
+		"learners do not count":         {all: []raft.Member{voter("a"), voter("b"), learner("c"), learner("d")}, to: "a b c d", refuse: "b", refused: "1 of 2 voters have the key"},
 		"learners are not waited for":   {all: []raft.Member{voter("a"), voter("b"), learner("c")}, to: "a b c", refuse: "c"},
-		"a leader that is not counted":  {all: []raft.Member{learner("a"), voter("b"), voter("c")}, to: "a b c", refuse: "c", refused: "of 2 voters 1 have it"},
-		"the members are not known yet": {refused: "of 0 voters 0 have it"},
+		"a leader that is not counted":  {all: []raft.Member{learner("a"), voter("b"), voter("c")}, to: "a b c", refuse: "c", refused: "1 of 2 voters have the key"},
+		"the members are not known yet": {refused: "0 of 0 voters have the key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
@@ -74,7 +73,7 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// TestGiveWaits: nobody is waited for once a majority has a key, and a second at the most.
+// TestGiveWaits: giving a key does not wait for more than a majority, and at most a second.
 func TestGiveWaits(t *testing.T) {
 	all := []raft.Member{{ID: "a", Voter: true}, {ID: "b", Voter: true}, {ID: "c", Voter: true}}
 	for silent, want := range map[string]time.Duration{"c": 0, "b c": signingKeyTimeout} {

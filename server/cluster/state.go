@@ -16,9 +16,8 @@ import (
 	"runlog/storage"
 )
 
-// EnsureState gives the store of a node the cluster's state, where it lacks what no log goes back
-// to any more, before the node takes part (D5). Installing while it takes part would hold up its
-// Raft.
+// EnsureState transfers the cluster's state to the node's store before the node takes part, if no
+// log reaches back far enough (D5). An install while the node takes part would delay its Raft.
 func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 	for {
 		from, err := c.needsState(ctx, store.Applied().Index)
@@ -28,13 +27,13 @@ func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 		err = c.pull(ctx, from, store)
 		switch {
 		case errors.Is(err, storage.ErrOlder):
-			// Who leads has applied less than this node: it is behind itself, or is led by another
+			// The leader has applied less than this node: it lags itself, or another node will lead
 			// soon.
-			c.log.Warn("the leader has applied less than this node, asking again", "err", err)
+			c.log.Warn("leader has applied less than this node; retrying", "err", err)
 		case errors.Is(err, errSourceLost):
-			// Another has the state, too. Where nobody leads, that may be because this node does
-			// not vote meanwhile.
-			c.log.Warn("the node that the state comes from does not answer, asking others", "from", from.key.address)
+			// Another member has the state too. If there is no leader, that may be because this
+			// node does not vote in the meantime.
+			c.log.Warn("source of the state transfer does not answer; asking others", "from", from.key.address)
 		default:
 			return err
 		}
@@ -48,9 +47,9 @@ func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 
 // pull pulls the leader's state and makes it the store.
 func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) error {
-	s := new(seeding)
-	c.seeding.Store(s)
-	defer c.seeding.Store(nil)
+	s := new(received)
+	c.receiving.Store(s)
+	defer c.receiving.Store(nil)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() { c.watchSource(ctx, from, cancel) })
@@ -61,7 +60,7 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 		s.have.Store(have)
 		s.total.Store(total)
 		if time.Since(told) > tellStep {
-			c.log.Info("the cluster's state is coming", "from", from.key.address, "bytes", have, "of", total)
+			c.log.Info("pulling the cluster's state", "from", from.key.address, "bytes", have, "of", total)
 			told = time.Now()
 		}
 	}, c.log)
@@ -74,11 +73,10 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	return err
 }
 
-// errSourceLost means that the node from which the state comes does not take part, or does not
-// answer.
-var errSourceLost = errors.New("cluster: the node that the state comes from is gone")
+// errSourceLost means that the sending node does not take part, or does not answer.
+var errSourceLost = errors.New("cluster: source of the state transfer is lost")
 
-// watchSource cancels a pull when its source is gone for lostAfter.
+// watchSource cancels a pull when its source is lost for lostAfter.
 func (c *Cluster) watchSource(ctx context.Context, from *Link, cancel context.CancelCauseFunc) {
 	for heard := time.Now(); ctx.Err() == nil; {
 		asking, done := context.WithTimeout(ctx, askTimeout)
@@ -98,14 +96,14 @@ func (c *Cluster) watchSource(ctx context.Context, from *Link, cancel context.Ca
 	}
 }
 
-// needsState tells whether a node that has applied everything up to an index has to be given the
-// cluster's state before it takes part, because no log goes back so far: then it returns the link
-// to the node to have it from. A node that has applied nothing waits for a member that leads; any
-// other is not held up by members that do not answer.
+// needsState reports whether a node with a given applied index needs a state transfer before it
+// takes part, because no log reaches back that far; it returns the link to the source. A node
+// without any state waits for a leading member. Other nodes do not wait for members that do not
+// answer.
 func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, err error) {
 	me := c.Identity()
 	if me.Founding && applied == 0 {
-		return nil, nil // it hears everything from the beginning
+		return nil, nil // it receives the log from the beginning
 	}
 	var told time.Time
 	for {
@@ -127,10 +125,10 @@ func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, e
 			err = refused
 		}
 		if applied > 0 {
-			return nil, nil // perhaps nobody leads because this node is missing
+			return nil, nil // perhaps there is no leader because this node is missing
 		}
 		if time.Since(told) > tellStep {
-			c.log.Info("waiting for a member to have the cluster's state from", "err", explain(err))
+			c.log.Info("waiting for a source of the cluster's state", "err", explain(err))
 			told = time.Now()
 		}
 		select {

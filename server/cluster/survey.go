@@ -16,24 +16,24 @@ import (
 	"runlog/raft"
 )
 
-// Surveyed is what one member said of itself when it was asked.
+// Surveyed is one member's answer about itself.
 type Surveyed struct {
 	Member raft.Member
-	// Invited says that the node was invited and is no member yet.
+	// Invited: the node was invited and is not a member yet.
 	Invited bool
-	// About is what it said; nil: nothing, because of Err.
+	// About is the answer; nil: none, because of Err.
 	About *nodev1.DescribeResponse
 	Err   error
-	// Offset is how far its clock is ahead of this node's, as far as the time that the answer took
-	// lets that be told.
+	// Offset is how far its clock is ahead of this node's, as precise as the duration of the call
+	// allows.
 	Offset time.Duration
 }
 
 // Survey is the state of the cluster as this node sees it.
 type Survey struct {
 	Term     uint64
-	LeaderID string // in Raft; empty: nobody
-	// Members in the order in which they became members, then those that were invited.
+	LeaderID string // in Raft; empty: none
+	// Members in the order of joining, then invited nodes.
 	Members []Surveyed
 	// Tolerance is how many voters may fail before the cluster takes no more appends.
 	Tolerance int
@@ -104,8 +104,8 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 	}
 }
 
-// guestsOf are the nodes that any of the members has invited and that are no members yet. Each
-// knows of those that were invited through it.
+// guestsOf are the invited nodes that are not members yet. Each member knows the nodes that it has
+// invited.
 func guestsOf(members []Surveyed) []Surveyed {
 	var addresses []string
 	for i := range members {
@@ -121,7 +121,7 @@ func guestsOf(members []Surveyed) []Surveyed {
 	return guests
 }
 
-// guests are where the nodes listen that were invited through this one and are no members yet.
+// guests are the addresses of nodes that this one has invited and that are not members yet.
 func (c *Cluster) guests(members []raft.Member) []string {
 	c.invited.mu.Lock()
 	defer c.invited.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"runlog/raft"
 )
 
-// TestGuestsOfAllMembers: whoever is asked shows the nodes that any member has invited, once, until
+// TestGuestsOfAllMembers: any asked member shows the nodes that any member has invited, once, until
 // they are members.
 func TestGuestsOfAllMembers(t *testing.T) {
 	members := []Surveyed{

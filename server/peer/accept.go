@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// acceptLoop takes connections until the listener is closed. It never waits for a handshake: when
-// too many are under way the oldest is ended, which is the one that takes longest.
+// acceptLoop accepts connections until the listener closes. It never waits for a handshake: at the
+// limit it ends the oldest one, which is the slowest.
 func (m *Mesh) acceptLoop() {
 	var pause time.Duration
 	for {
@@ -21,7 +21,7 @@ func (m *Mesh) acceptLoop() {
 			if m.closing.Err() != nil {
 				return
 			}
-			// Out of file descriptors, or the like: it passes, or Close comes.
+			// Out of file descriptors or similar: the condition passes, or Close is called.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			m.log.every(time.Minute, "accept", slog.LevelError, "cannot take connections of other nodes", "error", err)
 			select {
@@ -53,11 +53,11 @@ func (m *Mesh) admitPending(conn net.Conn) {
 	m.running.Go(func() { m.take(conn, e) })
 }
 
-// take does the handshake of an accepted connection and hands it out, or ends it.
+// take runs the handshake of an accepted connection and queues the connection, or closes it.
 func (m *Mesh) take(raw net.Conn, e *list.Element) {
 	c, err := m.answer(raw)
 	m.mu.Lock()
-	m.mu.pending.Remove(e) // A no-op where it was ended for being the oldest.
+	m.mu.pending.Remove(e) // no-op if it was ended as the oldest
 	m.mu.Unlock()
 	switch {
 	case err != nil:
@@ -72,7 +72,7 @@ func (m *Mesh) take(raw net.Conn, e *list.Element) {
 	}
 }
 
-// answer is the accepting end's half of the handshake. It logs and tells what it refuses.
+// answer is the accepting end's half of the handshake. It logs and sends its refusals.
 func (m *Mesh) answer(raw net.Conn) (*Conn, error) {
 	tune(raw)
 	if err := raw.SetDeadline(time.Now().Add(m.opts.handshakeTimeout)); err != nil {
@@ -108,8 +108,8 @@ func (m *Mesh) answer(raw net.Conn) (*Conn, error) {
 	return &Conn{Conn: conn, kind: in.Kind, other: in.Identity}, raw.SetDeadline(time.Time{})
 }
 
-// answerTLS returns the connection to go on with and the name in the other end's certificate. The
-// connection is there beside an error where a refusal can be told on it.
+// answerTLS returns the connection to continue with and the name in the other end's certificate.
+// With an error it returns a connection too, if a refusal can be sent on it.
 func (m *Mesh) answerTLS(raw net.Conn) (net.Conn, *string, error) {
 	if m.opts.TLS == nil {
 		return raw, nil, nil
@@ -118,7 +118,7 @@ func (m *Mesh) answerTLS(raw net.Conn) (net.Conn, *string, error) {
 	conn := tls.Server(raw, own.config())
 	if err := conn.HandshakeContext(m.closing); err != nil {
 		if e, ok := errors.AsType[tls.RecordHeaderError](err); ok && e.Conn != nil {
-			// It does not speak TLS, and nothing of TLS was sent yet.
+			// The other end does not speak TLS, and nothing of TLS was sent yet.
 			return raw, nil, &tlsError{err}
 		}
 		return nil, nil, &tlsError{err}
@@ -139,17 +139,16 @@ func (m *Mesh) judgeHello(self Identity, in message, certified *string) error {
 		return refused
 	}
 	if m.listenerOf(in.Kind) == nil {
-		return refuse(NotServing, "node %s does not take connections of kind %s at the moment; it starts or stops, try again",
+		return refuse(NotServing, "node %s does not accept connections of kind %s while it starts or stops; retry",
 			self.NodeID, in.Kind)
 	}
 	return nil
 }
 
-// outOfTurn is the error for a message in the place of another: the other end's refusal, or
-// nonsense.
+// outOfTurn is the error for an unexpected message: the other end's refusal, or nonsense.
 func outOfTurn(in message, raw net.Conn) error {
 	if in.Type != refusal {
-		return refuse(Protocol, "a message of type %q came out of turn", byte(in.Type))
+		return refuse(Protocol, "message of type %q out of turn", byte(in.Type))
 	}
 	e := &RefusedError{Reason: in.Reason, Message: in.Text, Remote: true}
 	if raw != nil {
@@ -158,8 +157,8 @@ func outOfTurn(in message, raw net.Conn) error {
 	return e
 }
 
-// turnAway tells the other end why it is refused, logs that, and ends the connection once the other
-// end has read it. conn is what it can be told on; nil: nothing. It returns the error.
+// turnAway sends and logs a refusal, and ends the connection once the other end has read it. conn
+// carries the refusal; nil: it cannot be sent. It returns the error.
 func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	if m.closing.Err() != nil {
 		return err
@@ -167,13 +166,12 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok {
 		if refused = m.misread(err); refused == nil {
-			// A port scan, a health check of TCP, a node that went away: nobody to tell, nothing to
-			// do.
+			// A port scan, a TCP health check or a lost node: there is no other end to inform.
 			m.metrics.done(accepting, broken)
 			if errors.Is(err, errIdentity) {
 				m.log.every(time.Minute, "identity", slog.LevelError, "this node cannot say who it is", "error", err)
 			}
-			m.opts.Logger.Debug("a connection ended in its handshake", "from", raw.RemoteAddr().String(), "error", err)
+			m.opts.Logger.Debug("connection ended during its handshake", "from", raw.RemoteAddr().String(), "error", err)
 			return err
 		}
 	}
@@ -203,8 +201,8 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 	return err
 }
 
-// linger lets the other end read what was written: a close with bytes unread would reset the
-// connection, and what was written could be lost.
+// linger lets the other end read the refusal: a close with unread bytes would reset the connection,
+// and the refusal could be lost.
 func linger(raw, conn net.Conn) {
 	type halfCloser interface{ CloseWrite() error }
 	if c, ok := conn.(halfCloser); ok {
@@ -216,8 +214,8 @@ func linger(raw, conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, raw, 64<<10)
 }
 
-// logRefusal says at this end who was refused, once a minute for each node, or address where no
-// name was said.
+// logRefusal logs a refusal at this end, once a minute for each node, or address without a node
+// name.
 func (m *Mesh) logRefusal(e *RefusedError, address, node string) {
 	who := node
 	if who == "" {
@@ -234,7 +232,7 @@ func (m *Mesh) logRefusal(e *RefusedError, address, node string) {
 		"reason", string(e.Reason), "why", e.Message, "address", address, "node", node)
 }
 
-// tune sets what every connection between nodes has, whoever made the listener.
+// tune sets the options of every connection between nodes, for any listener.
 func tune(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)

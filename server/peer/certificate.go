@@ -32,7 +32,7 @@ func nameURI(node string) *url.URL {
 // itself has made sure only that the other end has the certificate's key.
 func (m *material) nameOf(state tls.ConnectionState, other role) (string, *RefusedError) {
 	if state.DidResume {
-		return "", refuse(Certificate, "the other end resumed a session of TLS, in which no certificate is shown")
+		return "", refuse(Certificate, "the other end resumed a TLS session, which shows no certificate")
 	}
 	return m.nameIn(state.PeerCertificates, other)
 }
@@ -82,7 +82,7 @@ func describe(leaf *x509.Certificate) string {
 	return "the certificate " + clip(leaf.Subject.String(), maxField)
 }
 
-// namedIn returns the node that a certificate names. One that names several names none.
+// namedIn returns the node name in a certificate; empty if it has several.
 func namedIn(leaf *x509.Certificate) (name string, ok bool) {
 	for _, u := range leaf.URIs {
 		if u.Scheme != nameScheme {

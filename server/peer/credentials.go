@@ -9,12 +9,12 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// transport is what gRPC is given as credentials: the connections have shown theirs already.
+// transport is the gRPC credentials object: the connections are authenticated already.
 type transport struct{ level credentials.SecurityLevel }
 
 var _ credentials.TransportCredentials = transport{}
 
-// authInfo is what gRPC keeps with a connection.
+// authInfo is what gRPC stores with a connection.
 type authInfo struct {
 	credentials.CommonAuthInfo
 	other Identity
@@ -22,11 +22,11 @@ type authInfo struct {
 
 func (authInfo) AuthType() string { return "runlog-peer" }
 
-// errForeignConn is for a connection that no Mesh made: who is at its other end is not known.
+// errForeignConn refuses a connection that no Mesh made: its other end is unknown.
 var errForeignConn = errors.New("peer: not a connection that passed the handshake")
 
-// Credentials are for gRPC servers and clients on connections of this package, and on no others.
-// They add no TLS to what the connections have, and let handlers ask From.
+// Credentials are for gRPC servers and clients on connections of this package only. They add no
+// TLS, and let handlers call From.
 func (m *Mesh) Credentials() credentials.TransportCredentials {
 	if m.opts.TLS == nil {
 		return transport{credentials.NoSecurity}
@@ -34,7 +34,7 @@ func (m *Mesh) Credentials() credentials.TransportCredentials {
 	return transport{credentials.PrivacyAndIntegrity}
 }
 
-// From tells who calls, in a handler of gRPC.
+// From returns the caller of a gRPC handler.
 func From(ctx context.Context) (Identity, bool) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Dial connects to a node and does the handshake, within 5 s and the context. wantRaftID is who
-// must answer; empty: whoever does. Errors: *RefusedError when either end refused the other,
-// net.ErrClosed after Close, else those of the network, wrapped. The connection is a *Conn; it
-// belongs to the caller, and outlives Close.
+// Dial connects to a node and runs the handshake, within 5 s and the context. wantRaftID must
+// answer; empty: any node may. Errors: *RefusedError if either end refused the other, net.ErrClosed
+// after Close, else wrapped network errors. The connection is a *Conn; the caller owns it, and it
+// outlives Close.
 func (m *Mesh) Dial(ctx context.Context, kind Kind, address, wantRaftID string) (net.Conn, error) {
 	if !m.begin() {
 		return nil, fmt.Errorf("peer: dialling %s: %w", address, net.ErrClosed)
@@ -50,13 +50,13 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// dial returns the name of the node that answered beside the error, where one did.
+// dial returns the name of the answering node also with an error, if known.
 func (m *Mesh) dial(ctx context.Context, kind Kind, address, want string) (_ *Conn, node string, err error) {
 	raw, err := m.opts.Dial(ctx, address)
 	if err != nil {
 		return nil, "", err
 	}
-	// A deadline in the past is what ends reads and writes when the context does.
+	// A deadline in the past ends reads and writes when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	c, node, err := m.introduce(ctx, raw, kind, want)
 	if !stop() && err == nil {
@@ -69,20 +69,20 @@ func (m *Mesh) dial(ctx context.Context, kind Kind, address, want string) (_ *Co
 	return c, node, nil
 }
 
-// broke says what the end of a handshake means.
+// broke returns the error for a broken handshake.
 func (m *Mesh) broke(err error) error {
 	if _, ok := errors.AsType[*RefusedError](err); ok || errors.Is(err, errIdentity) {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		// A node that hangs and a program that waits for something else look alike.
-		return fmt.Errorf("no handshake came back within %v: the node hangs or is overloaded, or it is no runlog node: %w",
+		// A hanging node and another program that waits for input look the same.
+		return fmt.Errorf("no handshake within %v; the node hangs, is overloaded, or is not a runlog node: %w",
 			m.opts.handshakeTimeout, os.ErrDeadlineExceeded)
 	}
 	if refused := m.misread(err); refused != nil {
 		return refused
 	}
-	return fmt.Errorf("the handshake broke off: the node stops, is overloaded, or is none: %w", err)
+	return fmt.Errorf("the handshake broke off; the node shuts down, is overloaded, or is not a runlog node: %w", err)
 }
 
 // introduce is the dialling end's half of the handshake.
@@ -96,8 +96,8 @@ func (m *Mesh) introduce(ctx context.Context, raw net.Conn, kind Kind, want stri
 	if err != nil {
 		return nil, "", err
 	}
-	// Where the other end refused this one's certificate, it may have closed already, and writing
-	// may fail. What it said before can be read still.
+	// If the other end refused this certificate, it may have closed already, and a write may fail.
+	// Its refusal can still be read.
 	_, writeErr := conn.Write(out)
 	in, err := readMessage(conn)
 	if err != nil {
@@ -121,8 +121,8 @@ func (m *Mesh) introduce(ctx context.Context, raw net.Conn, kind Kind, want stri
 	return &Conn{Conn: conn, kind: kind, other: in.Identity}, node, nil
 }
 
-// introduceTLS returns the connection to go on with and the name in the other end's certificate,
-// which it has judged.
+// introduceTLS returns the connection to continue with and the name in the other end's certificate,
+// after checking it.
 func (m *Mesh) introduceTLS(ctx context.Context, raw net.Conn, kind Kind) (net.Conn, *string, error) {
 	if m.opts.TLS == nil {
 		return raw, nil, nil
@@ -140,8 +140,7 @@ func (m *Mesh) introduceTLS(ctx context.Context, raw net.Conn, kind Kind) (net.C
 	return conn, &name, nil
 }
 
-// tell sends a refusal of this end. Nothing of the other end is unread, so that closing right after
-// loses nothing.
+// tell sends a refusal. All bytes of the other end are read, so closing right after loses nothing.
 func (*Mesh) tell(conn net.Conn, kind Kind, e *RefusedError) {
 	if out, err := (message{Type: refusal, Kind: kind, Reason: e.Reason, Text: e.Message}).encode(); err == nil {
 		_, _ = conn.Write(out)

@@ -1,7 +1,6 @@
 // Package peer owns the connections between the nodes of a cluster: one TCP port carries Raft's own
-// stream and gRPC between nodes. Each connection begins, after TLS where that is used, with a
-// handshake in which both ends say who they are, and in which either may refuse the other and say
-// why.
+// stream and gRPC between nodes. After TLS, if enabled, each connection begins with a handshake.
+// Both ends send their identity, and either may refuse the other with a reason.
 //
 //	dialling end                                accepting end
 //	Dial ── TCP ── TLS 1.3, both certificates ──► accept loop, at most 64 handshakes under way
@@ -13,11 +12,11 @@
 // In the place of each message there may be a refusal, which ends the connection. docs/formats.md
 // has the bytes.
 //
-// Invariants: a connection is handed out at either end only after both ends judged each other and
-// agreed; nothing of the stream behind the handshake is read by it; what either end may cost the
-// other before that is bounded in bytes, time and number. Certificates are judged after the TLS
-// handshake and not within, so that a refusal can say why: an alert of TLS has a number and no
-// text. Until then nothing but a refusal goes either way.
+// Invariants: either end hands out a connection only after both ends have accepted each other. The
+// handshake reads no byte of the stream behind it. The cost of an unauthenticated peer is bounded
+// in bytes, time and number. Certificates are checked after the TLS handshake, not within it, so
+// that a refusal can have a text: a TLS alert has only a number. Until then either end sends
+// refusals only.
 //
-// Connections that were handed out belong to whom they were handed to, and outlive Close.
+// The receiver of a connection owns it. The connection outlives Close.
 package peer

@@ -8,7 +8,7 @@ import (
 	"runlog/storage"
 )
 
-// Kind is what a connection is for.
+// Kind is the purpose of a connection.
 type Kind byte
 
 const (
@@ -31,22 +31,21 @@ func (k Kind) String() string {
 
 func (k Kind) known() bool { return k == KindRaft || k == KindNode }
 
-// Identity is what a node says of itself at the beginning of every connection.
+// Identity is a node's greeting on every connection.
 type Identity struct {
 	// NodeID is the node's name, as in its certificate; 1 to 200 bytes.
 	NodeID string
 	// RaftID is NodeID, a dot and the number of its data directory; at most 255 bytes.
 	RaftID string
-	// Cluster that the node belongs to; zero: none yet.
+	// Cluster of the node; zero: none yet.
 	Cluster storage.ClusterID
-	// Format is the version of what nodes say to each other and of their data; nodes of different
-	// ones do not talk.
+	// Format is the version of messages and data; nodes of different formats refuse each other.
 	Format uint32
 	// Version is the build, for people; at most 255 bytes.
 	Version string
 }
 
-// validate reports what no node can be called.
+// validate reports impossible names.
 func (i Identity) validate() error {
 	number, named := strings.CutPrefix(i.RaftID, i.NodeID+".")
 	switch {
@@ -68,9 +67,8 @@ type Conn struct {
 	other Identity
 }
 
-// Kind returns what the connection is for.
+// Kind returns the purpose of the connection.
 func (c *Conn) Kind() Kind { return c.kind }
 
-// Identity returns what the other end said of itself, and what its certificate, if there is one,
-// says too.
+// Identity returns the other end's greeting, which matches its certificate, if there is one.
 func (c *Conn) Identity() Identity { return c.other }

@@ -20,24 +20,24 @@ import (
 const (
 	// caValid is how long a new authority is: its end is the end of every node's certificate.
 	caValid = 10 * 365 * 24 * time.Hour
-	// skew is how far before now a new certificate begins, for machines whose clocks are behind.
+	// skew is how far in the past a new certificate's validity begins, for machines with slow
+	// clocks.
 	skew = time.Hour
 )
 
-// CAFiles returns where in dir the certificate and the key of the authority are.
+// CAFiles returns the paths of the authority's certificate and key in dir.
 func CAFiles(dir string) (cert, key string) {
 	return filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 }
 
-// NodeFiles returns where in dir the certificate and the key of a node are. The names are
-// percent-encoded.
+// NodeFiles returns the paths of a node's certificate and key in dir. Names are percent-encoded.
 func NodeFiles(dir, nodeID string) (cert, key string) {
 	name := url.PathEscape(nodeID)
 	return filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 }
 
 // MakeCA makes a certificate authority for one cluster: ca.crt and ca.key in dir, ECDSA P-256, for
-// ten years. It overwrites nothing: os.ErrExist.
+// ten years. It does not overwrite files: os.ErrExist.
 func MakeCA(dir string, now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -60,9 +60,9 @@ func MakeCA(dir string, now time.Time) error {
 	return writePair(certFile, keyFile, der, key)
 }
 
-// IssueNode makes a key and a certificate for a node, by the authority in dir: <node>.crt and
-// <node>.key, percent-encoded, ECDSA P-256. It is valid for so long, but no longer than the
-// authority, and returns the end. It overwrites nothing: os.ErrExist.
+// IssueNode makes a key and a certificate for a node, signed by the authority in dir: <node>.crt
+// and <node>.key, percent-encoded, ECDSA P-256. It returns the end of the validity, which is no
+// later than the authority's. It does not overwrite files: os.ErrExist.
 func IssueNode(dir, nodeID string, now time.Time, valid time.Duration) (ends time.Time, err error) {
 	if err := CheckNodeID(nodeID); err != nil {
 		return ends, err
@@ -102,7 +102,7 @@ func IssueNode(dir, nodeID string, now time.Time, valid time.Duration) (ends tim
 	return ends, writePair(certFile, keyFile, der, key)
 }
 
-// CheckNodeID refuses what cannot name a node in a certificate and its files.
+// CheckNodeID refuses a node name that certificates and their files cannot have.
 func CheckNodeID(nodeID string) error {
 	switch {
 	case nodeID == "" || len(nodeID) > maxNodeID || !plain(nodeID):
@@ -113,8 +113,8 @@ func CheckNodeID(nodeID string) error {
 	return nil
 }
 
-// readCA returns the authority's certificate and its key, whatever kind it is: an operator may
-// bring another.
+// readCA returns the authority's certificate and its key, of any type: operators may bring their
+// own.
 func readCA(dir string) (*x509.Certificate, crypto.Signer, error) {
 	certFile, keyFile := CAFiles(dir)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)

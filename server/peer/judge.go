@@ -47,8 +47,8 @@ func build(i Identity) string {
 	return i.Version
 }
 
-// misread turns an error of reading or of TLS into a refusal where it tells of an end that is no
-// runlog node, or not one of this kind; nil: the connection just broke.
+// misread turns an error of reading or of TLS into a refusal if the other end is not a runlog node,
+// or not of this kind; nil: the connection just broke.
 func (m *Mesh) misread(err error) *RefusedError {
 	overTLS := m.opts.TLS != nil
 	if e, ok := errors.AsType[*strangerError](err); ok {
@@ -62,9 +62,9 @@ func (m *Mesh) misread(err error) *RefusedError {
 			"run builds of the same format on both", byte(e), handshakeVersion)
 	}
 	if errors.Is(err, errMessage) {
-		return refuse(Protocol, "what came is no handshake of a runlog node (%v)", err)
+		return refuse(Protocol, "not a handshake of a runlog node (%v)", err)
 	}
-	// An alert of TLS, which comes at any read.
+	// A TLS alert, which any read may return.
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
 		refused := refuse(Certificate, "the other end refused the certificate of this node, or TLS with it (%v); its log may say more", e.Err)
 		refused.Remote = true
@@ -91,7 +91,7 @@ func isNet(err error) bool {
 	return ok
 }
 
-// stranger says what speaks, by its first bytes.
+// stranger names the other end's protocol by its first bytes.
 func stranger(first []byte, overTLS bool) *RefusedError {
 	text := string(first)
 	switch {
@@ -105,7 +105,7 @@ func stranger(first []byte, overTLS bool) *RefusedError {
 	case overTLS:
 		return refuse(Protocol, "the other end does not speak TLS (it began with %q); is it a runlog node, and started with certificates?", text)
 	}
-	return refuse(Protocol, "the other end is no runlog node (it began with %q); nodes talk to each other on --raft-listen", text)
+	return refuse(Protocol, "the other end is not a runlog node (it began with %q); nodes talk to each other on --raft-listen", text)
 }
 
 // isHTTP recognises requests, answers and the preface of HTTP/2 by five bytes.

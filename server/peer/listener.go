@@ -6,31 +6,31 @@ import (
 	"sync"
 )
 
-// backlog of connections that passed the handshake and that nobody accepted yet, of each kind.
+// backlog bounds the queued connections of each kind after their handshake.
 const backlog = 64
 
-// listener hands out the accepted connections of one kind.
+// listener returns the accepted connections of one kind.
 type listener struct {
 	mesh  *Mesh
 	kind  Kind
 	queue chan net.Conn
 	done  chan struct{}
 
-	mu     sync.Mutex // guards closed, and that nothing is queued once it is set
+	mu     sync.Mutex // guards closed; nothing is queued once it is set
 	closed bool
 }
 
 var _ net.Listener = (*listener)(nil)
 
-// Listener takes the connections of a kind that passed the handshake; each is a *Conn. There is one
-// listener of a kind at a time: it panics while another is open. Closing it leaves the mesh open,
-// and others are refused until the next is made.
+// Listener accepts the authenticated connections of a kind; each is a *Conn. It panics while
+// another listener of the kind is open. Closing it leaves the mesh open; until the next listener,
+// the mesh refuses connections of the kind.
 func (m *Mesh) Listener(kind Kind) net.Listener {
 	l := &listener{mesh: m, kind: kind, queue: make(chan net.Conn, backlog), done: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.listeners[kind] != nil {
-		panic(fmt.Sprintf("peer: connections of kind %v are listened for already", kind))
+		panic(fmt.Sprintf("peer: a listener of kind %v is open already", kind))
 	}
 	if m.mu.closed {
 		l.closed = true
@@ -41,14 +41,14 @@ func (m *Mesh) Listener(kind Kind) net.Listener {
 	return l
 }
 
-// listenerOf returns nil where nobody takes connections of the kind.
+// listenerOf returns nil if the kind has no listener.
 func (m *Mesh) listenerOf(kind Kind) *listener {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.listeners[kind]
 }
 
-// deliver queues a connection; false: the queue is full or nobody will take from it.
+// deliver queues a connection; false: the queue is full or the listener is closed.
 func (l *listener) deliver(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and the connections that nobody accepted.
+// Close ends Accept and closes the queued connections.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	if l.closed {

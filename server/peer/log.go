@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// maxRemembered log lines; beyond, all that is new shares one limit. Who connects chooses the keys.
+// maxRemembered bounds the log lines with a limit of their own; all further ones share one limit.
+// The other end chooses the keys.
 const maxRemembered = 1024
 
 // limitedLog writes a line no more than once in a while for each key.
@@ -60,7 +61,7 @@ func (l *limitedLog) lineLocked(key string, now time.Time) *lineState {
 			}
 		}
 		if len(l.mu.lines) >= maxRemembered {
-			key = "" // The one that all others share, beyond the limit by itself.
+			key = "" // the shared key of all lines beyond the limit
 			s = l.mu.lines[key]
 		}
 	}

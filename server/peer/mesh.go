@@ -23,22 +23,22 @@ const (
 	expiryWarning = 14 * 24 * time.Hour
 )
 
-// keepAlive finds a machine that is gone in half a minute.
+// keepAlive detects a lost machine in half a minute.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // Options of a Mesh.
 type Options struct {
 	// Listener takes the connections of other nodes. The Mesh owns it.
 	Listener net.Listener
-	// Dial connects to an address of another node. Default: by TCP, with keep-alives that find a
-	// machine that is gone.
+	// Dial connects to an address of another node. Default: TCP with keep-alives that detect a lost
+	// machine.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// TLS of this node; nil: plain text, for development.
 	TLS *TLS
 	// Self is asked at each connection: a node gets its cluster later.
 	Self func() Identity
-	// Admit judges who is at the other end, at both ends; nil admits all. The error's text is told
-	// to the other end. A *RefusedError keeps its reason, any other means NotAMember. It must not
+	// Admit checks the other end, at both ends; nil admits all. The error's text is sent to the
+	// other end. A *RefusedError keeps its reason; any other error means NotAMember. It must not
 	// block.
 	Admit func(Kind, Identity) error
 	// Logger; default: discards.
@@ -49,10 +49,10 @@ type Options struct {
 	// and deadlines of connections always the system's.
 	Clock func() time.Time
 
-	handshakeTimeout time.Duration // of tests; else defaultTimeout
+	handshakeTimeout time.Duration // set by tests; else defaultTimeout
 }
 
-// EnsureDefaults fills in what was left out.
+// EnsureDefaults sets the defaults of unset fields.
 func (o *Options) EnsureDefaults() {
 	if o.Dial == nil {
 		o.Dial = dialTCP
@@ -85,7 +85,7 @@ type Mesh struct {
 	mu struct {
 		sync.Mutex
 		closed bool
-		// of net.Conn: accepted ones whose handshake is under way, the oldest first
+		// accepted net.Conns during their handshake, the oldest first
 		pending   *list.List
 		listeners map[Kind]*listener
 	}
@@ -104,11 +104,11 @@ func New(opts Options) *Mesh {
 	return m
 }
 
-// Addr is where the node takes connections.
+// Addr returns the address of the listener.
 func (m *Mesh) Addr() net.Addr { return m.opts.Listener.Addr() }
 
-// Close ends what is under way, closes all listeners and joins all goroutines. Connections that
-// were handed out stay.
+// Close ends handshakes, closes all listeners and joins all goroutines. Connections already handed
+// out stay open.
 func (m *Mesh) Close() error {
 	m.mu.Lock()
 	if m.mu.closed {
@@ -150,7 +150,7 @@ func (m *Mesh) begin() bool {
 	return true
 }
 
-// warnOfExpiry says once a day that the node's certificate ends soon.
+// warnOfExpiry warns daily when the node's certificate expires soon.
 func (m *Mesh) warnOfExpiry() {
 	if m.opts.TLS == nil {
 		return

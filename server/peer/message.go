@@ -19,11 +19,11 @@ import (
 //	   body
 //	4  CRC32C of everything before
 //
-// The body of hello and welcome: node id, Raft id, cluster id (16), format (4), build, and the Raft
-// id that is wanted (hello) or nothing (welcome). That of a refusal: reason, then the message with
-// two bytes of length. Texts have one byte of length before them.
+// The body of hello and welcome: node id, Raft ID, cluster id (16), format (4), build, and the
+// wanted Raft ID (hello) or nothing (welcome). The body of a refusal: reason, then the message
+// after a length of two bytes. Texts follow a length of one byte.
 const (
-	magic            = "runlog\n" // an HTTP server takes the line for a bad request, and says so
+	magic            = "runlog\n" // an HTTP server answers this line with a bad request
 	handshakeVersion = 1
 	headSize         = len(magic) + 5
 	maxBody          = 4080
@@ -44,25 +44,25 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errMessage is a message that begins as one of runlog and does not go on as one.
+// errMessage is a message that starts as one of runlog but is malformed.
 var errMessage = errors.New("peer: damaged message")
 
 // errIdentity is an identity of this end that no node can have.
 var errIdentity = errors.New("peer: no identity")
 
-// strangerError tells that what came does not begin as a runlog node does.
-type strangerError struct{ first []byte } // the first bytes that came, at most those of a head
+// strangerError means that the bytes do not start as a message of runlog.
+type strangerError struct{ first []byte } // the first bytes, at most the length of a head
 
 func (e *strangerError) Error() string {
 	return fmt.Sprintf("peer: no runlog node: began with %q", e.first)
 }
 
-// versionError tells that the other end has another handshake.
+// versionError means that the other end has another handshake version.
 type versionError byte
 
 func (e versionError) Error() string { return fmt.Sprintf("peer: handshake of version %d", byte(e)) }
 
-// message is a decoded message; Type says which of the rest is meant.
+// message is a decoded message; Type selects the valid fields.
 type message struct {
 	Type     messageType
 	Kind     Kind

@@ -12,7 +12,7 @@ const (
 	dialling  = "dial"
 )
 
-// broken is in the place of a reason where a connection ended in its handshake and nobody refused.
+// broken replaces a reason if a connection ended during its handshake without a refusal.
 const broken Reason = "BROKEN"
 
 type metrics struct {

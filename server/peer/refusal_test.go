@@ -164,7 +164,7 @@ func TestANodeWithoutClusterIsTaken(t *testing.T) {
 func TestAKindThatNobodyTakesIsRefused(t *testing.T) {
 	n1, n2 := start(t, identity("n1"), nil, nil), start(t, identity("n2"), nil, nil)
 	conn, err := n1.dialTo(t.Context(), KindRaft, n2)
-	refusedWith(t, conn, err, NotServing, true, "try again")
+	refusedWith(t, conn, err, NotServing, true, "retry")
 	l := n2.Listener(KindRaft)
 	if conn, err = n1.dialTo(t.Context(), KindRaft, n2); err != nil {
 		t.Fatal(err)

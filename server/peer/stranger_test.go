@@ -214,7 +214,7 @@ func TestAProbeOfTheSocketIsNoNews(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		n.logged(t, "level=DEBUG", "ended in its handshake")
+		n.logged(t, "level=DEBUG", "ended during its handshake")
 		if strings.Contains(n.log.String(), "level=WARN") {
 			t.Error(n.log.String())
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// checkEvery is how often the certificate files are looked at, at most.
+// checkEvery is the shortest interval between checks of the certificate files.
 const checkEvery = time.Second
 
 // TLS is a node's own certificate and the authorities of its cluster, read again when their files
@@ -25,22 +25,21 @@ type TLS struct {
 		material *material
 		files    [3]os.FileInfo // as they were when material was read
 		checked  time.Time
-		err      error // of the last check; nil: material is what the files hold
+		err      error // of the last check; nil: material matches the files
 	}
 }
 
-// material is what the files held at one time. It never changes.
+// material is the content of the files at one time. It never changes.
 type material struct {
 	own   tls.Certificate
-	node  string // whom the own certificate names
+	node  string // the node name in the own certificate
 	roots *x509.CertPool
 	clock func() time.Time
 }
 
-// LoadTLS reads the certificates of the cluster's authorities (several, one after the other, while
-// one replaces another), the node's own certificate, followed by intermediate ones where there are
-// any, and its key, all PEM. It refuses what the other nodes would refuse: a *RefusedError of
-// reason Certificate. clock may be nil: the system's.
+// LoadTLS reads, as PEM, the certificates of the cluster's authorities (several during a
+// replacement), the node's certificate with intermediate ones, and its key. It refuses what other
+// nodes would refuse: a *RefusedError with reason Certificate. A nil clock is the system's.
 func LoadTLS(caFile, certFile, keyFile string, clock func() time.Time) (*TLS, error) {
 	if clock == nil {
 		clock = time.Now
@@ -73,9 +72,9 @@ func (t *TLS) expiry() (time.Time, time.Duration) {
 	return end, end.Sub(t.clock())
 }
 
-// current returns what to use, after a look at the files when the last was a second ago. An error
-// says that the files changed and cannot be used; what was read before is then returned beside it,
-// and they are tried again.
+// current returns the current material, and checks the files if the last check was a second ago. An
+// error means that the changed files are not usable; current then returns the earlier material too,
+// and tries again later.
 func (t *TLS) current() (*material, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,7 +83,7 @@ func (t *TLS) current() (*material, error) {
 		return t.mu.material, t.mu.err
 	}
 	t.mu.checked = now
-	// The files are looked at before they are read: a change in between shows at the next look.
+	// The check precedes the read: a change in between shows at the next check.
 	files, err := t.stat()
 	if err == nil && t.mu.err == nil && same(files, t.mu.files) {
 		return t.mu.material, nil
@@ -121,7 +120,7 @@ func same(a, b [3]os.FileInfo) bool {
 	return true
 }
 
-// read reads the files and refuses what does not fit together or is of no use now.
+// read reads the files and refuses mismatched or unusable ones.
 func (t *TLS) read() (*material, error) {
 	roots, err := readAuthorities(t.paths[0])
 	if err != nil {
@@ -179,8 +178,8 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// config is the same at both ends. It believes any certificate whose key the other end has: nameOf
-// judges it right after the handshake, before anything is said.
+// config is the same at both ends. It accepts any certificate whose key the other end has: nameOf
+// checks it right after the handshake, before any message.
 func (m *material) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -188,7 +187,7 @@ func (m *material) config() *tls.Config {
 		GetClientCertificate:   func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.own, nil },
 		ClientAuth:             tls.RequestClientCert,
 		InsecureSkipVerify:     true,
-		SessionTicketsDisabled: true, // A resumed session would show no certificate anew.
+		SessionTicketsDisabled: true, // a resumed session would not show its certificate again
 		Time:                   m.clock,
 	}
 }

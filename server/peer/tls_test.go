@@ -344,7 +344,7 @@ func TestADialEndsWithItsContext(t *testing.T) {
 	for name, certificate := range map[string]*TLS{"plain": nil, "TLS": newAuthority(t).tls(t, "n1")} {
 		n := start(t, identity("n1"), certificate, func(o *Options) { o.handshakeTimeout = 50 * time.Millisecond })
 		_, err := n.Dial(t.Context(), KindRaft, l.Addr().String(), "")
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "no runlog node") {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "not a runlog node") {
 			t.Errorf("%s: %v", name, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -35,34 +35,34 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// seedBed is a node that hands out checkpoints, a way to it that has faults, and a store to be
-// seeded.
-type seedBed struct {
+// bed is a node that serves checkpoints, a connection to it with faults, and a receiving
+// store.
+type bed struct {
 	t      rapid.TB
 	source *storagetest.Local
 	fs     *vfs.MemFS // the source's
 	idle   time.Duration
 
-	mu       sync.Mutex // of the source's log, and of what serves
+	mu       sync.Mutex // of the source's log, and of the server
 	server   *grpc.Server
-	seeds    *Source
+	sender   *Source
 	listener atomic.Pointer[bufconn.Listener]
 	restarts atomic.Int64
 
-	out    atomic.Int64 // checkpoints, as hold was told
+	out    atomic.Int64 // checkpoints, according to hold
 	made   atomic.Int64 // checkpoints in all
 	copies sync.Map     // of the files of every checkpoint, by its applied index: map[string][]byte
 
 	conn   *grpc.ClientConn
 	client nodev1.NodeServiceClient
-	faults seedFaults
+	faults faults
 
 	target *storagetest.Local
 	disk   *vfs.MemFS // the target's
 }
 
-// seedFaults are what happens to calls, one after the other; then they go well.
-type seedFaults struct {
+// faults are applied to calls in sequence; later calls succeed.
+type faults struct {
 	sync.Mutex
 	opens []string
 	reads []readFault
@@ -70,14 +70,14 @@ type seedFaults struct {
 	kill  context.CancelFunc // of the receiver
 }
 
-// readFault happens to a ReadCheckpoint after so many bytes.
+// readFault is applied to a ReadCheckpoint after a number of bytes.
 type readFault struct {
 	kind string
 	at   int
 }
 
-func newSeedBed(t rapid.TB) *seedBed {
-	b := &seedBed{t: t, fs: vfs.NewMem(), disk: vfs.NewMem(), idle: time.Minute}
+func newBed(t rapid.TB) *bed {
+	b := &bed{t: t, fs: vfs.NewMem(), disk: vfs.NewMem(), idle: time.Minute}
 	var err error
 	if b.source, err = storagetest.Open(storage.Options{FS: b.fs, MemTableBytes: 4 << 20}); err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func newSeedBed(t rapid.TB) *seedBed {
 	return b
 }
 
-// end closes everything, and wants the sender to hold nothing.
-func (b *seedBed) end() {
+// end closes everything, and checks that the sender holds nothing.
+func (b *bed) end() {
 	b.t.Helper()
 	b.stop()
 	if err := errors.Join(b.conn.Close(), b.source.Close(), b.target.Close()); err != nil {
@@ -115,26 +115,26 @@ func (b *seedBed) end() {
 }
 
 // serve puts up the sender.
-func (b *seedBed) serve() {
-	b.seeds = NewSource(SourceOptions{
+func (b *bed) serve() {
+	b.sender = NewSource(SourceOptions{
 		Node: "a-1", Idle: b.idle, Checkpoint: b.checkpoint, Log: slog.New(slog.DiscardHandler), Encode: encode,
 		Hold: func(change int) { b.out.Add(int64(change)) },
 	})
 	b.server = grpc.NewServer()
-	nodev1.RegisterNodeServiceServer(b.server, seedService{seeds: b.seeds})
+	nodev1.RegisterNodeServiceServer(b.server, service{source: b.sender})
 	l := bufconn.Listen(1 << 20)
 	b.listener.Store(l)
 	server := b.server
 	go func() { _ = server.Serve(l) }()
 }
 
-func (b *seedBed) stop() {
+func (b *bed) stop() {
 	b.server.Stop()
-	b.seeds.Close()
+	b.sender.Close()
 }
 
-// restart ends the sender in the middle of what it does, and puts it up again.
-func (b *seedBed) restart() {
+// restart kills the sender in the middle of its work, and starts it again.
+func (b *bed) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.restarts.Add(1)
@@ -146,7 +146,7 @@ func (b *seedBed) restart() {
 }
 
 // checkpoint is the store's, and keeps a copy of its files.
-func (b *seedBed) checkpoint() (*storage.Checkpoint, error) {
+func (b *bed) checkpoint() (*storage.Checkpoint, error) {
 	if b.out.Load() == 0 {
 		return nil, errors.New("the log is not held")
 	}
@@ -193,27 +193,26 @@ func filesOf(fs vfs.FS, dir string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// seedService is the part of the node's service that is tested here.
-type seedService struct {
+// service is the part of the node's service that is tested here.
+type service struct {
 	nodev1.UnimplementedNodeServiceServer
-	seeds *Source
+	source *Source
 }
 
-func (s seedService) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
-	return s.seeds.OpenCheckpoint(ctx, req)
+func (s service) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
+	return s.source.OpenCheckpoint(ctx, req)
 }
 
-func (s seedService) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
-	return s.seeds.ReadCheckpoint(req, stream)
+func (s service) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
+	return s.source.ReadCheckpoint(req, stream)
 }
 
-func (s seedService) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
-	return s.seeds.CloseCheckpoint(ctx, req)
+func (s service) CloseCheckpoint(ctx context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
+	return s.source.CloseCheckpoint(ctx, req)
 }
 
-// grow applies so many proposals to the source, of events with so many bytes of noise each, and
-// flushes.
-func (b *seedBed) grow(proposals, size int) {
+// grow applies proposals to the source, with events of random bytes, and flushes.
+func (b *bed) grow(proposals, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for range proposals {
@@ -239,7 +238,7 @@ func noise(seed, size int) []byte {
 }
 
 // load appends to the source until it is stopped.
-func (b *seedBed) load() (stop func()) {
+func (b *bed) load() (stop func()) {
 	done := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -255,15 +254,14 @@ func (b *seedBed) load() (stop func()) {
 	return func() { close(done); writer.Wait() }
 }
 
-// pull pulls a checkpoint without long pauses, and compares the files that have come with those of
-// the sender.
-func (b *seedBed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
+// pull pulls a checkpoint without long pauses, and compares the received files with the sender's.
+func (b *bed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
 	var last error
 	p := &pull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
 		wait: time.Millisecond, maxWait: 10 * time.Millisecond, stall: patience}
 	p.progress = func(have, total uint64) {
 		if last = nil; have == total {
-			last = b.sameFiles(p.seed.Applied().Index)
+			last = b.sameFiles(p.incoming.Applied().Index)
 		} else if have > total {
 			b.t.Errorf("%d of %d bytes", have, total)
 		}
@@ -278,12 +276,12 @@ func (b *seedBed) pull(ctx context.Context, change ...func(*pull)) (*storage.Rec
 	return received, err
 }
 
-// sameFiles compares what has been pulled with a checkpoint's files, byte for byte.
-func (b *seedBed) sameFiles(index uint64) error {
+// sameFiles compares the received files with a checkpoint's, byte for byte.
+func (b *bed) sameFiles(index uint64) error {
 	names, err := b.disk.List("store")
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "seed-") })
 	if err != nil || len(names) != 1 {
-		return fmt.Errorf("seeds: %q, %w", names, err)
+		return fmt.Errorf("transfers: %q, %w", names, err)
 	}
 	got, err := filesOf(b.disk, "store/"+names[0])
 	if err != nil {
@@ -305,9 +303,9 @@ func (b *seedBed) sameFiles(index uint64) error {
 	return nil
 }
 
-// installed installs what was received, and wants the log to bring the store to where the source
-// is.
-func (b *seedBed) installed(received *storage.Received) {
+// installed installs a received checkpoint, and checks that the log brings the store up to the
+// source.
+func (b *bed) installed(received *storage.Received) {
 	b.t.Helper()
 	if err := received.Install(); err != nil {
 		b.t.Fatalf("install: %v", err)
@@ -329,7 +327,7 @@ func (b *seedBed) installed(received *storage.Received) {
 	}
 }
 
-func (b *seedBed) interceptOpen(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (b *bed) interceptOpen(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != nodev1.NodeService_OpenCheckpoint_FullMethodName {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
@@ -350,7 +348,7 @@ func (b *seedBed) interceptOpen(ctx context.Context, method string, req, reply a
 	case fault == "lose":
 		return status.Error(codes.Unavailable, "the answer is lost")
 	case fault == "promise":
-		// Another rolling hash, with a checksum that fits.
+		// Another rolling hash, with a matching checksum.
 		m := resp.Manifest[:len(resp.Manifest)-4]
 		m[40] ^= 1
 		resp.Manifest = binary.BigEndian.AppendUint32(m, crc32.Checksum(m, castagnoli))
@@ -360,7 +358,7 @@ func (b *seedBed) interceptOpen(ctx context.Context, method string, req, reply a
 	return nil
 }
 
-func (b *seedBed) interceptRead(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (b *bed) interceptRead(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		return nil, err
@@ -377,7 +375,7 @@ func (b *seedBed) interceptRead(ctx context.Context, desc *grpc.StreamDesc, cc *
 // faultyStream is a ReadCheckpoint with a fault.
 type faultyStream struct {
 	grpc.ClientStream
-	b     *seedBed
+	b     *bed
 	fault readFault
 	ended bool
 }
@@ -438,10 +436,10 @@ func (s *faultyStream) end() error {
 		}
 	case "forget":
 		s.b.mu.Lock()
-		seeds := s.b.seeds
+		sender := s.b.sender
 		s.b.mu.Unlock()
-		for _, h := range seeds.take(func(*heldCheckpoint) bool { return true }) {
-			seeds.drop(h, "the test wants it")
+		for _, h := range sender.take(func(*heldCheckpoint) bool { return true }) {
+			sender.drop(h, "the test wants it")
 		}
 	case "kill":
 		s.b.faults.Lock()
@@ -451,9 +449,9 @@ func (s *faultyStream) end() error {
 	return status.Error(codes.Unavailable, "the stream is cut")
 }
 
-// startSeedBed makes a bed that ends with the test.
-func startSeedBed(t *testing.T) *seedBed {
-	b := newSeedBed(t)
+// startBed makes a bed that ends with the test.
+func startBed(t *testing.T) *bed {
+	b := newBed(t)
 	b.serve()
 	b.grow(3, 20_000)
 	t.Cleanup(b.end)
@@ -463,7 +461,7 @@ func startSeedBed(t *testing.T) *seedBed {
 // patience is how long a test waits for what takes milliseconds.
 const patience = 30 * time.Second
 
-// encode tells a refusal as the server does: by its code and its reason.
+// encode turns a refusal into a status as the server does: code and reason.
 func encode(err error) error {
 	var own *contract.Error
 	if errors.As(err, &own) {

@@ -1,5 +1,5 @@
-// Package transfer gives a node the state of its cluster outside of Raft (D5): a checkpoint of another
-// node's store, pulled file by file, which goes on where it was cut.
+// Package transfer moves a cluster's state to a node outside of Raft (D5). The node pulls a
+// checkpoint of another node's store file by file, and resumes where an earlier pull stopped.
 //
 //	Pull ──OpenCheckpoint──► Source ──► storage.Store.Checkpoint, held under an id
 //	     ──ReadCheckpoint──►        ──► a file from an offset on, with a sum of each message and of the whole

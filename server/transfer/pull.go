@@ -19,41 +19,40 @@ import (
 )
 
 const (
-	// seedWait and maxSeedWait bound the pause before a further attempt; it doubles while nothing
-	// new comes.
-	seedWait    = 100 * time.Millisecond
-	maxSeedWait = 5 * time.Second
-	// seedStall is how long the next message may take: a connection whose other end is gone says
-	// nothing.
-	seedStall = 30 * time.Second
-	// seedOpening is how long a checkpoint may take to be made: the sender flushes first.
-	seedOpening = 2 * time.Minute
-	// seedParting is how long the sender is waited for when it is told that a checkpoint may go.
-	seedParting = 2 * time.Second
+	// retryWait and maxRetryWait bound the pause before a retry. The pause doubles while a retry
+	// brings no new bytes.
+	retryWait    = 100 * time.Millisecond
+	maxRetryWait = 5 * time.Second
+	// stallLimit bounds the wait for the next message: a connection to a lost peer reports no
+	// error.
+	stallLimit = 30 * time.Second
+	// openLimit bounds the creation of a checkpoint: the sender flushes first.
+	openLimit = 2 * time.Minute
+	// closeLimit bounds the last call, which lets the sender drop the checkpoint.
+	closeLimit = 2 * time.Second
 	// maxManifestBytes is more than a manifest has (storage.Checkpoint.Manifest).
 	maxManifestBytes = 32 << 20
 )
 
 var (
-	errSeedDamaged = errors.New("seed: a message came with another checksum")
-	errSeedCut     = errors.New("seed: the stream of a file ended early")
-	// errSeedUseless means that a checkpoint came whole and did not become a database.
-	errSeedUseless = errors.New("seed: the checkpoint cannot be used")
+	errDamaged = errors.New("transfer: message checksum differs")
+	errCut     = errors.New("transfer: stream ended before the end of a file")
+	// errUseless means that a complete checkpoint did not open as a database.
+	errUseless = errors.New("transfer: checkpoint is not usable")
 )
 
-// Pull pulls a checkpoint from another node, file by file, until it lies whole in the store's
-// directory, ready to be installed (D5). What it has pulled survives it: called again, also by
-// another process, it goes on.
+// Pull pulls a checkpoint from another node, file by file, until it lies complete in the store's
+// directory, ready for install (D5). Pulled files survive Pull: a later call, also by another
+// process, resumes.
 //
-// It goes on by itself when a stream breaks, a message is damaged, the sender restarts or has no
-// room, or the disk fails, and logs why; so it ends only with the context, or with an error that
-// waiting does not mend: storage.ErrForeign, storage.ErrOlder, or one of the checkpoint that came
-// whole and holds something else than it promised, after which nothing of it is kept. progress is
-// told the bytes that are there and that there will be, after every message, by the calling
-// goroutine; it goes back where a file has to come again.
+// Pull retries when a stream breaks, a message is damaged, the sender restarts or has no room, or
+// the disk fails, and logs why. It ends with the context, or with an error that a retry cannot fix:
+// storage.ErrForeign, storage.ErrOlder, or the error of a complete checkpoint with wrong content,
+// of which it keeps nothing. Pull calls progress after every message, from the calling goroutine,
+// with the received and the total bytes; received decreases if a file has to come again.
 func Pull(ctx context.Context, client nodev1.NodeServiceClient, store *storage.Store, progress func(have, total uint64),
 	log *slog.Logger) (*storage.Received, error) {
-	p := &pull{id: rand.Text(), client: client, store: store, progress: progress, log: log, wait: seedWait, maxWait: maxSeedWait, stall: seedStall}
+	p := &pull{id: rand.Text(), client: client, store: store, progress: progress, log: log, wait: retryWait, maxWait: maxRetryWait, stall: stallLimit}
 	return p.run(ctx)
 }
 
@@ -66,8 +65,8 @@ type pull struct {
 	wait, maxWait time.Duration
 	stall         time.Duration
 
-	id   string        // under which the sender keeps a checkpoint
-	seed *storage.Seed // nil: the manifest is to be asked for
+	id       string        // under which the sender keeps a checkpoint
+	incoming *storage.Seed // nil: ask for the manifest first
 }
 
 func (p *pull) run(ctx context.Context) (*storage.Received, error) {
@@ -76,20 +75,21 @@ func (p *pull) run(ctx context.Context) (*storage.Received, error) {
 	for {
 		received, err := p.attempt(ctx)
 		if err == nil {
-			p.log.Info("a checkpoint has come from another node", "index", received.Applied.Index, "took", time.Since(begin))
+			p.log.Info("checkpoint received from another node", "index", received.Applied.Index, "took", time.Since(begin))
 			return received, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("seed: pull a checkpoint: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("transfer: pull checkpoint: %w", context.Cause(ctx))
 		}
-		if errors.Is(err, storage.ErrForeign) || errors.Is(err, storage.ErrOlder) || errors.Is(err, errSeedUseless) {
+		if errors.Is(err, storage.ErrForeign) || errors.Is(err, storage.ErrOlder) || errors.Is(err, errUseless) {
 			return nil, err
 		}
-		// More than ever before: bytes that come and are thrown away again are no reason to hurry.
+		// Only more bytes than ever before reset the wait: bytes that are received and discarded
+		// again do not.
 		if have := p.have(); have > most {
 			most, wait = have, p.wait
 		}
-		p.log.Warn("pulling a checkpoint goes on after a pause", "wait", wait, "have", p.have(), "err", err)
+		p.log.Warn("cannot pull checkpoint; retrying", "wait", wait, "have", p.have(), "err", err)
 		p.forget(ctx, err)
 		select {
 		case <-ctx.Done():
@@ -100,46 +100,46 @@ func (p *pull) run(ctx context.Context) (*storage.Received, error) {
 }
 
 func (p *pull) have() uint64 {
-	if p.seed == nil {
+	if p.incoming == nil {
 		return 0
 	}
-	have, _ := p.seed.Progress()
+	have, _ := p.incoming.Progress()
 	return have
 }
 
-// attempt pulls what is missing, up to the first error.
+// attempt pulls the missing files, up to the first error.
 func (p *pull) attempt(ctx context.Context) (*storage.Received, error) {
-	if p.seed == nil {
+	if p.incoming == nil {
 		if err := p.open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	for name, offset, ok := p.seed.Next(); ok; name, offset, ok = p.seed.Next() {
+	for name, offset, ok := p.incoming.Next(); ok; name, offset, ok = p.incoming.Next() {
 		if err := p.pullFile(ctx, name, offset); err != nil {
-			return nil, fmt.Errorf("pull %s from %d on: %w", name, offset, err)
+			return nil, fmt.Errorf("pull %s from offset %d: %w", name, offset, err)
 		}
 	}
-	received, err := p.seed.Finish()
+	received, err := p.incoming.Finish()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSeedUseless, errors.Join(err, p.seed.Discard()))
+		return nil, fmt.Errorf("%w: %w", errUseless, errors.Join(err, p.incoming.Discard()))
 	}
 	return received, nil
 }
 
-// open asks for the checkpoint, for another if the sender does not have it any more, and begins to
-// take it in.
+// open asks for the checkpoint, or for a new one if the sender has dropped it, and starts to
+// receive it.
 func (p *pull) open(ctx context.Context) error {
-	opening, cancel := context.WithTimeout(ctx, seedOpening)
+	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	resp, err := p.client.OpenCheckpoint(opening, &nodev1.OpenCheckpointRequest{CheckpointId: p.id}, grpc.MaxCallRecvMsgSize(maxManifestBytes))
 	if err != nil {
 		return err
 	}
-	if p.seed, err = p.store.Seed(resp.GetOrigin(), resp.GetManifest()); err != nil {
+	if p.incoming, err = p.store.Seed(resp.GetOrigin(), resp.GetManifest()); err != nil {
 		return err
 	}
-	have, total := p.seed.Progress()
-	p.log.Info("pulling a checkpoint from another node", "index", p.seed.Applied().Index, "origin", resp.GetOrigin(), "bytes", total, "have", have)
+	have, total := p.incoming.Progress()
+	p.log.Info("pulling checkpoint from another node", "index", p.incoming.Applied().Index, "origin", resp.GetOrigin(), "bytes", total, "have", have)
 	p.progress(have, total)
 	return nil
 }
@@ -148,7 +148,7 @@ func (p *pull) open(ctx context.Context) error {
 func (p *pull) pullFile(ctx context.Context, name string, offset uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stall := time.AfterFunc(p.stall, func() { cancel(errSeedCut) })
+	stall := time.AfterFunc(p.stall, func() { cancel(errCut) })
 	defer stall.Stop()
 	stream, err := p.client.ReadCheckpoint(ctx, &nodev1.ReadCheckpointRequest{CheckpointId: p.id, File: name, Offset: offset})
 	if err != nil {
@@ -160,22 +160,22 @@ func (p *pull) pullFile(ctx context.Context, name string, offset uint64) error {
 		stall.Stop() // the disk here may take its time
 		switch {
 		case errors.Is(err, io.EOF):
-			return errSeedCut
-		case err != nil && errors.Is(context.Cause(ctx), errSeedCut):
-			return fmt.Errorf("%w: nothing came for %s", errSeedCut, p.stall)
+			return errCut
+		case err != nil && errors.Is(context.Cause(ctx), errCut):
+			return fmt.Errorf("%w: no message for %s", errCut, p.stall)
 		case err != nil:
 			return err
 		case crc32.Checksum(m.GetData(), castagnoli) != m.GetDataCrc():
-			return errSeedDamaged
+			return errDamaged
 		}
 		if len(m.GetData()) > 0 {
-			err = p.seed.Write(m.GetData())
+			err = p.incoming.Write(m.GetData())
 		}
 		if err == nil && m.FileCrc != nil {
-			err = p.seed.EndFile(m.GetFileCrc())
+			err = p.incoming.EndFile(m.GetFileCrc())
 		}
 		if err == nil || errors.Is(err, storage.ErrChecksum) {
-			p.progress(p.seed.Progress())
+			p.progress(p.incoming.Progress())
 		}
 		if err != nil || m.FileCrc != nil {
 			return err
@@ -183,10 +183,10 @@ func (p *pull) pullFile(ctx context.Context, name string, offset uint64) error {
 	}
 }
 
-// forget lets go of what an error has made useless. A stream that broke, or a message or file that
-// came damaged, is gone on with where it was; nothing else is worth a second try as it is.
+// forget drops the state that an error has made useless. A broken stream, or a damaged message or
+// file, resumes at its offset; after any other error the same request would fail again.
 func (p *pull) forget(ctx context.Context, err error) {
-	if errors.Is(err, errSeedCut) || errors.Is(err, errSeedDamaged) || errors.Is(err, storage.ErrChecksum) {
+	if errors.Is(err, errCut) || errors.Is(err, errDamaged) || errors.Is(err, storage.ErrChecksum) {
 		return
 	}
 	if st, remote := status.FromError(err); remote {
@@ -195,33 +195,33 @@ func (p *pull) forget(ctx context.Context, err error) {
 			return // The connection, or the sender's haste: the checkpoint may still be there.
 		}
 		if st.Code() != codes.NotFound {
-			p.part(ctx) // The sender cannot read it: another may do.
+			p.part(ctx) // the sender cannot read it: another checkpoint may work
 		}
 	}
-	p.closeSeed()
+	p.closeIncoming()
 }
 
-func (p *pull) closeSeed() {
-	if p.seed == nil {
+func (p *pull) closeIncoming() {
+	if p.incoming == nil {
 		return
 	}
-	if err := p.seed.Close(); err != nil {
-		p.log.Warn("what has come of a checkpoint was not closed", "err", err)
+	if err := p.incoming.Close(); err != nil {
+		p.log.Warn("cannot close partial checkpoint", "err", err)
 	}
-	p.seed = nil
+	p.incoming = nil
 }
 
-// leave keeps what has come, and tells the sender that the checkpoint may go, so that its log need
-// not wait until it has noticed.
+// leave keeps the received files, and lets the sender drop the checkpoint at once, so that its log
+// need not wait for the idle limit.
 func (p *pull) leave(ctx context.Context) {
-	p.closeSeed()
+	p.closeIncoming()
 	p.part(context.WithoutCancel(ctx))
 }
 
 func (p *pull) part(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, seedParting)
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
 	if _, err := p.client.CloseCheckpoint(ctx, &nodev1.CloseCheckpointRequest{CheckpointId: p.id}); err != nil {
-		p.log.Info("the sender was not told that its checkpoint may go", "err", err)
+		p.log.Info("cannot release the sender's checkpoint", "err", err)
 	}
 }

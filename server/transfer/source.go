@@ -19,36 +19,35 @@ import (
 )
 
 const (
-	// seedIdle is how long a checkpoint is kept that nobody reads: while it is, the disk keeps
-	// files that the store has done with, and the Raft log its entries.
-	seedIdle = 2 * time.Minute
-	// maxSeeds bounds the checkpoints that are out at a time.
-	maxSeeds = 2
-	// maxSeedID bounds the id of a checkpoint, in bytes.
-	maxSeedID = 64
-	// seedDelay is when a node that was refused one should ask again.
-	seedDelay = 5 * time.Second
+	// idleLimit is how long an unread checkpoint is kept. It holds files of the store on the disk,
+	// and entries in the Raft log.
+	idleLimit = 2 * time.Minute
+	// maxCheckpoints bounds the checkpoints that are out at a time.
+	maxCheckpoints = 2
+	// maxID bounds the id of a checkpoint, in bytes.
+	maxID = 64
+	// retryDelay is when a node that was refused one should ask again.
+	retryDelay = 5 * time.Second
 )
 
 // castagnoli is the polynomial of every checksum between nodes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Source is the sender's side of seeding (D5): the calls of NodeService that hand out checkpoints
-// of the store. A checkpoint is kept, under an id that its receiver made up at random, until it is
-// closed or was not read from for a while, so that the receiver can go on with it on another
-// connection, and ask again when an answer was lost. How fast one is sent is up to gRPC's flow
-// control alone.
+// Source is the sender's side: the NodeService calls that serve checkpoints of the store. A
+// checkpoint has a random id, chosen by its receiver. It stays until the receiver closes it, or
+// until nobody has read it for a while: the receiver can resume on another connection, and can ask
+// again after a lost answer. gRPC's flow control alone limits the rate.
 type Source struct {
 	opts SourceOptions
 	stop chan struct{}
-	// the goroutine that closes what is idle, and calls that make a checkpoint
+	// the goroutine that closes idle checkpoints, and calls that make one
 	joined sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
 		held map[string]*heldCheckpoint
 		// taken counts the checkpoints that are held, that are being made, and that are being
-		// closed. Invariant: len(held) ≤ taken ≤ maxSeeds.
+		// closed. Invariant: len(held) ≤ taken ≤ maxCheckpoints.
 		taken  int
 		closed bool
 	}
@@ -60,26 +59,26 @@ type heldCheckpoint struct {
 	used time.Time // when it was last read from; guarded by Source.mu
 }
 
-// SourceOptions are what a Source works with. All but Idle are required.
+// SourceOptions configure a Source. All but Idle are required.
 type SourceOptions struct {
-	// Node is what the sender is called in Raft.
+	// Node is the sender's Raft ID.
 	Node string
 	// Checkpoint is storage.Store.Checkpoint.
 	Checkpoint func() (*storage.Checkpoint, error)
-	// Hold is told +1 before a checkpoint is made, and -1 once it is gone: meanwhile the Raft log
-	// is to keep what comes after it, so that its receiver can be brought forward from there.
+	// Hold is called with +1 before a checkpoint is made, and with -1 after it is gone. In between,
+	// the Raft log must keep the entries after it: the receiver continues from there.
 	Hold func(change int)
-	// Idle is how long a checkpoint is kept that nobody reads. Default: seedIdle.
+	// Idle is how long an unread checkpoint is kept. Default: idleLimit.
 	Idle time.Duration
 	Log  *slog.Logger
-	// Encode turns an error into the status that the receiver is told.
+	// Encode turns an error into the receiver's status.
 	Encode func(error) error
 }
 
-// NewSource begins to hand out checkpoints. It must be closed before the store is.
+// NewSource starts to serve checkpoints. Close it before the store.
 func NewSource(opts SourceOptions) *Source {
 	if opts.Idle == 0 {
-		opts.Idle = seedIdle
+		opts.Idle = idleLimit
 	}
 	s := &Source{opts: opts, stop: make(chan struct{})}
 	s.mu.held = map[string]*heldCheckpoint{}
@@ -87,7 +86,7 @@ func NewSource(opts SourceOptions) *Source {
 	return s
 }
 
-// Close closes all checkpoints, also under those who read them, and refuses further ones.
+// Close closes all checkpoints, also while they are read, and refuses new ones.
 func (s *Source) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
@@ -99,7 +98,7 @@ func (s *Source) Close() {
 	s.joined.Wait()
 }
 
-// closeIdle closes checkpoints that nobody has read for a while.
+// closeIdle closes idle checkpoints.
 func (s *Source) closeIdle() {
 	ticker := time.NewTicker(s.opts.Idle / 4)
 	defer ticker.Stop()
@@ -115,13 +114,12 @@ func (s *Source) closeIdle() {
 	}
 }
 
-// OpenCheckpoint is NodeService's. Errors: INVALID_ARGUMENT for an id that is none, OVERLOADED when
-// as many are out as may be, SHUTTING_DOWN after close, INTERNAL when the store has nothing or
-// fails.
+// OpenCheckpoint implements NodeService. Errors: INVALID_ARGUMENT for a bad id, OVERLOADED at the
+// limit of open checkpoints, SHUTTING_DOWN after Close, INTERNAL if the store is empty or fails.
 func (s *Source) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointRequest) (*nodev1.OpenCheckpointResponse, error) {
 	id := req.GetCheckpointId()
-	if id == "" || len(id) > maxSeedID {
-		return nil, status.Errorf(codes.InvalidArgument, "an id of %d bytes; it has 1 to %d", len(id), maxSeedID)
+	if id == "" || len(id) > maxID {
+		return nil, status.Errorf(codes.InvalidArgument, "an id of %d bytes; it has 1 to %d", len(id), maxID)
 	}
 	h := s.touch(id)
 	if h == nil {
@@ -139,26 +137,25 @@ func (s *Source) OpenCheckpoint(ctx context.Context, req *nodev1.OpenCheckpointR
 	}, nil
 }
 
-// reserve makes room for a checkpoint, and holds up close until joined is told that the call is
-// done.
+// reserve makes room for a checkpoint. Close waits until joined is called.
 func (s *Source) reserve() *contract.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
-		return errSeedsClosed
+		return errClosed
 	}
-	if s.mu.taken == maxSeeds {
-		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: seedDelay,
-			Message: fmt.Sprintf("the node is seeding %d nodes and takes no further one", maxSeeds)}
+	if s.mu.taken == maxCheckpoints {
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: retryDelay,
+			Message: fmt.Sprintf("%d checkpoints are being sent, which is the limit", maxCheckpoints)}
 	}
 	s.mu.taken++
 	s.joined.Add(1)
 	return nil
 }
 
-var errSeedsClosed = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping and hands out no checkpoint"}
+var errClosed = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is shutting down and sends no checkpoint"}
 
-// free gives back what reserve took.
+// free returns the room of reserve.
 func (s *Source) free() {
 	s.opts.Hold(-1)
 	s.mu.Lock()
@@ -166,20 +163,19 @@ func (s *Source) free() {
 	s.mu.taken--
 }
 
-// make makes a checkpoint in the room that reserve has made, or returns one that another call has
-// made meanwhile.
+// make makes a checkpoint in the reserved room, or returns one that a concurrent call has made.
 func (s *Source) make(ctx context.Context, id string) (*heldCheckpoint, error) {
-	s.opts.Hold(+1) // first: what the log drops from here on is in the checkpoint
+	s.opts.Hold(+1) // first: entries that the log drops from here on are in the checkpoint
 	c, err := s.opts.Checkpoint()
 	if err != nil {
 		s.free()
 		return nil, err
 	}
 	h := &heldCheckpoint{Checkpoint: c, id: id, used: time.Now()}
-	err = ctx.Err() // nobody would close what a receiver that has gone is not told of
+	err = ctx.Err() // the receiver has left, and would not close it
 	s.mu.Lock()
 	if s.mu.closed {
-		err = errSeedsClosed
+		err = errClosed
 	}
 	other := s.mu.held[id]
 	if err == nil && other == nil {
@@ -190,13 +186,13 @@ func (s *Source) make(ctx context.Context, id string) (*heldCheckpoint, error) {
 		s.drop(h, "nobody waits for it")
 		return other, err
 	}
-	s.opts.Log.Info("a checkpoint is out for another node", "index", c.Applied.Index, "database", c.Database, "bytes", c.Size())
+	s.opts.Log.Info("serving checkpoint to another node", "index", c.Applied.Index, "database", c.Database, "bytes", c.Size())
 	return h, nil
 }
 
-// ReadCheckpoint is NodeService's. The last message alone has the sum of the file. Errors:
-// NOT_FOUND when the checkpoint is not there any more, INVALID_ARGUMENT when it has no such file or
-// offset, INTERNAL when the disk fails.
+// ReadCheckpoint implements NodeService. Only the last message has the file's checksum. Errors:
+// NOT_FOUND if the checkpoint is gone, INVALID_ARGUMENT for a bad file or offset, INTERNAL if the
+// disk fails.
 func (s *Source) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.ServerStreamingServer[nodev1.ReadCheckpointResponse]) error {
 	h := s.touch(req.GetCheckpointId())
 	if h == nil {
@@ -219,8 +215,8 @@ func (s *Source) ReadCheckpoint(req *nodev1.ReadCheckpointRequest, stream grpc.S
 	return stream.Send(&nodev1.ReadCheckpointResponse{FileCrc: &sum})
 }
 
-// CloseCheckpoint is NodeService's. It closes the checkpoint also under those who read it; one that
-// there is not any more is closed.
+// CloseCheckpoint implements NodeService. It closes the checkpoint also while it is read. A
+// checkpoint that is gone counts as closed.
 func (s *Source) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointRequest) (*nodev1.CloseCheckpointResponse, error) {
 	for _, h := range s.take(func(h *heldCheckpoint) bool { return h.id == req.GetCheckpointId() }) {
 		s.drop(h, "its receiver is done")
@@ -228,7 +224,7 @@ func (s *Source) CloseCheckpoint(_ context.Context, req *nodev1.CloseCheckpointR
 	return &nodev1.CloseCheckpointResponse{}, nil
 }
 
-// errForgotten tells a receiver to open another checkpoint.
+// errForgotten makes a receiver open another checkpoint.
 var errForgotten = status.Error(codes.NotFound, "there is no such checkpoint any more; open another")
 
 // touch returns a checkpoint and keeps it from being idle; nil when it is not there.
@@ -242,7 +238,7 @@ func (s *Source) touch(id string) *heldCheckpoint {
 	return h
 }
 
-// take takes checkpoints out, for the caller to drop: nobody else does then.
+// take removes checkpoints from the list; only the caller drops them.
 func (s *Source) take(chosen func(*heldCheckpoint) bool) (taken []*heldCheckpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,8 +254,8 @@ func (s *Source) take(chosen func(*heldCheckpoint) bool) (taken []*heldCheckpoin
 // drop closes a checkpoint. A file of it that is being read stays until that ends.
 func (s *Source) drop(h *heldCheckpoint, why string) {
 	if err := h.Close(); err != nil {
-		s.opts.Log.Warn("the files of a checkpoint were not removed", "index", h.Applied.Index, "err", err)
+		s.opts.Log.Warn("cannot remove files of a checkpoint", "index", h.Applied.Index, "err", err)
 	}
 	s.free()
-	s.opts.Log.Info("a checkpoint is not out any more", "index", h.Applied.Index, "because", why)
+	s.opts.Log.Info("checkpoint closed", "index", h.Applied.Index, "because", why)
 }

@@ -6,11 +6,11 @@
 //	incomplete                  which files of a backup that was cut have come whole
 //	LOCK                        locked by who changes the directory
 //
-// A file is stored once, however many backups have it, so that a backup takes the room, and the
-// time on the way, of what is new in it. Files are written elsewhere, synced and renamed, and the
-// manifest comes last: a backup that was cut has none, and is none.
+// Each file is stored once, however many backups contain it: a backup costs the space and the
+// transfer of its new content. A file is written under a temporary name, synced and renamed. The
+// manifest is written last: an interrupted backup has no manifest, and does not count.
 //
-// The name of a backup has the time at which it was made, its position, and the begin of the
-// SHA-256 of its manifest, so that a manifest of which a byte is lost or changed is found out
-// without any key. That nobody has changed it on purpose only its signature tells.
+// A backup's name has its time, its position, and the start of the SHA-256 of its manifest: a lost
+// or changed byte of the manifest shows without a key. Only the signature protects against
+// deliberate changes.
 package backup

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxWriting is how many files are hashed, written and synced at a time, so that the next one
-	// comes while one waits for the disk.
+	// maxWriting is how many files are hashed, written and synced concurrently: the next file
+	// arrives while others wait for the disk.
 	maxWriting = 3
-	// maxPieces is how many pieces of a file wait to be written.
+	// maxPieces bounds the queued pieces of a file.
 	maxPieces = 4
 )
 
-// writers write files that come one after the other. The zero value works.
+// writers writes files that arrive in sequence. The zero value works.
 type writers struct {
 	slots sync.WaitGroup
 	limit chan struct{}
@@ -33,12 +33,12 @@ type writers struct {
 	}
 }
 
-// incoming is a file on its way: one goroutine hands over its bytes, another writes them.
+// incoming is a file being received: one goroutine queues its bytes, another writes them.
 type incoming struct {
 	path   string // while it is not whole
-	left   uint64 // bytes that are to come
+	left   uint64 // bytes still to come
 	pieces chan []byte
-	// what it must be, once all pieces were handed over; closed without: it is not wanted
+	// the expected digest, after all pieces; closed without a value: discard the file
 	want chan ending
 }
 
@@ -47,7 +47,7 @@ type ending struct {
 	stored func() error // is called once it is
 }
 
-// open begins a file of so many bytes, and waits while too many are being written.
+// open begins a file of a given size. It blocks while too many files are being written.
 func (w *writers) open(r *Repository, size uint64) (*incoming, error) {
 	if w.limit == nil {
 		w.limit = make(chan struct{}, maxWriting)
@@ -81,13 +81,13 @@ func (w *writers) failed() error {
 	return w.mu.err
 }
 
-// wait returns once all files are where they belong, with the first error.
+// wait returns once all files are stored, with the first error.
 func (w *writers) wait() error {
 	w.slots.Wait()
 	return w.failed()
 }
 
-// write hands bytes over, which must not be changed any more; false: they are too many.
+// write queues bytes, which must not change any more; false: more bytes than announced.
 func (in *incoming) write(p []byte) bool {
 	if uint64(len(p)) > in.left {
 		return false
@@ -97,7 +97,7 @@ func (in *incoming) write(p []byte) bool {
 	return true
 }
 
-// end says what the file must be, and what to do once it is stored; false: bytes are missing.
+// end sets the expected digest, and a callback for after the store; false: bytes are missing.
 func (in *incoming) end(f proof.BackupFile, stored func() error) bool {
 	if in.left > 0 {
 		return false
@@ -107,13 +107,13 @@ func (in *incoming) end(f proof.BackupFile, stored func() error) bool {
 	return true
 }
 
-// drop gives up a file that has not ended.
+// drop discards an unfinished file.
 func (in *incoming) drop() {
 	close(in.want)
 	close(in.pieces)
 }
 
-// receive writes and hashes the pieces, and stores the file if it is what it must be. It takes all
+// receive writes and hashes the pieces, and stores the file if its digest matches. It drains all
 // pieces, also after an error.
 func (in *incoming) receive(r *Repository, f vfs.File) (err error) {
 	sum := sha256.New()
@@ -121,7 +121,7 @@ func (in *incoming) receive(r *Repository, f vfs.File) (err error) {
 		if err != nil {
 			continue
 		}
-		sum.Write(p) // first: vfs.File.Write may change what it is given
+		sum.Write(p) // first: vfs.File.Write may change its argument
 		_, err = f.Write(p)
 	}
 	want, wanted := <-in.want
@@ -135,7 +135,7 @@ func (in *incoming) receive(r *Repository, f vfs.File) (err error) {
 		return fmt.Errorf("backup: write %s: %w", in.path, err)
 	}
 	if is := contract.Digest(sum.Sum(nil)); is != want.SHA256 {
-		return fmt.Errorf("%w: %s came with SHA-256 %s, and the node has read %s", ErrStream, want.Name, is, want.SHA256)
+		return fmt.Errorf("%w: %s has SHA-256 %s, the node read %s", ErrStream, want.Name, is, want.SHA256)
 	}
 	path, sub := r.stored(want.SHA256)
 	if err := r.fs.MkdirAll(r.path(filesDir, sub), 0o755); err != nil {

@@ -13,29 +13,27 @@ import (
 	"runlog/audit/proof"
 )
 
-// journal notes down which tables of a backup have come whole, so that one that is cut need not
-// begin anew:
+// journal lists the complete tables of a backup, so that an interrupted backup can resume:
 //
 //	origin n1.5f2c8a01/1 crc32c 1a2b3c4d
 //	file 000012.sst 17 5f2c… crc32c 5e6f7a8b
 //
-// Nothing rests on it: a line that is torn or damaged is passed over, and so is a file that is not
-// there.
+// The journal is only a hint: damaged lines and missing files are skipped.
 type journal struct {
 	r      *Repository
 	origin string
 	files  []proof.BackupFile
 
 	mu   sync.Mutex
-	file vfs.File // nil: nothing is noted down
+	file vfs.File // nil: no journal is written
 }
 
-// maxJournal bounds what is read of it, in bytes.
+// maxJournal bounds the bytes read from the journal.
 const maxJournal = maxManifest
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openJournal reads what the last backup has left.
+// openJournal reads the journal of the last backup.
 func openJournal(r *Repository) (*journal, error) {
 	j := &journal{r: r}
 	text, err := readFile(r.fs, r.path(incompleteFile), maxJournal)
@@ -64,7 +62,7 @@ func journalLine(entry string) string {
 	return fmt.Sprintf("%s crc32c %08x\n", entry, crc32.Checksum([]byte(entry), castagnoli))
 }
 
-// begin begins anew for an origin, with what there is of it.
+// begin starts the journal of an origin, with its existing tables.
 func (j *journal) begin(origin string) (err error) {
 	var text strings.Builder
 	text.WriteString(journalLine("origin " + origin))
@@ -95,7 +93,7 @@ func (j *journal) add(origin string, f proof.BackupFile) error {
 	return nil
 }
 
-// remove is called once there is a manifest.
+// remove is called after the manifest is stored.
 func (j *journal) remove() error {
 	if err := j.r.fs.Remove(j.r.path(incompleteFile)); err != nil {
 		return fmt.Errorf("backup: %w", err)

@@ -19,15 +19,14 @@ import (
 // than 256 bytes for each.
 const maxManifest = 200_000 * 256
 
-// Manifest is what a backup says of itself.
+// Manifest describes a backup.
 type Manifest struct {
 	proof.Backup
 	// Name of the backup.
 	Name string
 	// Note is the manifest, word for word.
 	Note string
-	// Signers are the names and ids of the keys that it says to be signed with; none: it is not
-	// signed.
+	// Signers are the names and ids of the keys in the signature lines; none: unsigned.
 	Signers []string
 }
 
@@ -39,7 +38,7 @@ func readNote(note string) (*Manifest, error) {
 	}
 	b, err := proof.ParseBackup(st)
 	if errors.Is(err, proof.ErrBackupFormat) {
-		return nil, fmt.Errorf("%w; take a build that knows it", err)
+		return nil, fmt.Errorf("%w; use a newer build", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrManifest, err)
@@ -53,28 +52,28 @@ func nameOf(b *proof.Backup, note string) string {
 	return fmt.Sprintf("%s-%d-%x", time.Unix(0, b.Made).UTC().Format("20060102T150405.000Z"), b.Position, sum[:8])
 }
 
-// Signed verifies that one of the public keys has signed the manifest, and returns that key. Errors
-// are those of proof.Open, and proof.ErrUnknownKey for a key of another cluster.
+// Signed verifies that one of the public keys has signed the manifest, and returns that key.
+// Errors: those of proof.Open, and proof.ErrUnknownKey for a key of another cluster.
 func (m *Manifest) Signed(publicKeys ...string) (string, error) {
 	_, key, err := proof.Open(m.Note, publicKeys...)
 	if err != nil {
 		return "", err
 	}
 	if name := proof.KeyName(m.Cluster); !strings.HasPrefix(key, name+"+") {
-		return "", fmt.Errorf("%w: it is a backup of cluster %x, and the key is another cluster's: %s", proof.ErrUnknownKey, m.Cluster, key)
+		return "", fmt.Errorf("%w: backup of cluster %x, key of another cluster: %s", proof.ErrUnknownKey, m.Cluster, key)
 	}
 	return key, nil
 }
 
-// Entry is a backup of a repository, or what is wrong with its manifest.
+// Entry is a backup of a repository, or the error of its manifest.
 type Entry struct {
 	Name string
 	*Manifest
 	Err error // ErrManifest or proof.ErrBackupFormat; then Manifest is nil
 }
 
-// List returns the backups, the one that reaches furthest last; before them those whose manifest
-// cannot be read. There are none where there is no directory.
+// List returns the backups by position, the highest last; before them those with an unreadable
+// manifest. A missing directory has none.
 func (r *Repository) List() ([]Entry, error) {
 	names, err := r.fs.List(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +98,7 @@ func (r *Repository) List() ([]Entry, error) {
 	return list, nil
 }
 
-// compareEntries goes by positions: clocks may go back.
+// compareEntries compares positions: clocks may go back.
 func compareEntries(a, b Entry) int {
 	key := func(e Entry) []uint64 {
 		if e.Manifest == nil {
@@ -129,9 +128,9 @@ func (r *Repository) read(name string) (*Manifest, error) {
 	return m, nil
 }
 
-// Find returns the backup with a name, or with a name that begins so where it is the only one; the
-// one that reaches furthest for an empty name, but none past one that cannot be read. Errors:
-// ErrNone, ErrManifest, proof.ErrBackupFormat.
+// Find returns the backup with a name or with a unique name prefix. For an empty name it returns
+// the backup with the highest position; an unreadable manifest is then an error. Errors: ErrNone,
+// ErrManifest, proof.ErrBackupFormat.
 func (r *Repository) Find(name string) (*Manifest, error) {
 	list, err := r.List()
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *Repository) Find(name string) (*Manifest, error) {
 	for _, e := range list {
 		switch {
 		case name == "" && e.Err != nil:
-			return nil, fmt.Errorf("it may be the newest: name the one that is wanted: %w", e.Err)
+			return nil, fmt.Errorf("it may be the newest; name a backup: %w", e.Err)
 		case e.Name == name:
 			return e.Manifest, e.Err
 		case strings.HasPrefix(e.Name, name):
@@ -153,15 +152,15 @@ func (r *Repository) Find(name string) (*Manifest, error) {
 	case len(found) == 0 && name == "":
 		return nil, fmt.Errorf("%w: %s has none", ErrNone, r.dir)
 	case len(found) == 0:
-		return nil, fmt.Errorf("%w: %s has none called %q", ErrNone, r.dir, name)
+		return nil, fmt.Errorf("%w: %s has no backup %q", ErrNone, r.dir, name)
 	case len(found) > 1 && name != "":
-		return nil, fmt.Errorf("%w: %q begins the names of %d backups", ErrNone, name, len(found))
+		return nil, fmt.Errorf("%w: %q matches %d backups", ErrNone, name, len(found))
 	}
 	e := found[len(found)-1]
 	return e.Manifest, e.Err
 }
 
-// readFile reads a file of at most so many bytes; of a longer one, one byte more.
+// readFile reads at most limit+1 bytes of a file: one more than allowed shows that it is too long.
 func readFile(disk vfs.FS, path string, most int64) ([]byte, error) {
 	f, err := disk.Open(path)
 	if err != nil {

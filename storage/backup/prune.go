@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// Pruned is what was removed.
+// Pruned lists the removed backups and files.
 type Pruned struct {
 	// Backups that are no more, the oldest first, and how many are left.
 	Backups []string
@@ -16,15 +16,15 @@ type Pruned struct {
 	Files, Bytes uint64
 }
 
-// Prune removes all backups but those that reach furthest, keep of them (at least 1), and the files
-// that no backup has any more. Manifests go first, so that none is left that lacks files. While a
-// manifest cannot be read nothing is removed, as nobody knows which files it has; and nothing while
-// one that would be kept is not whole, as one that would go may be: all files of those that are
-// kept are read before, where one goes. progress, where not nil, is told how far that is. Errors:
-// ErrBusy, ErrManifest, proof.ErrBackupFormat, those of Verify, and those of the disk.
+// Prune removes all backups but the keep (at least 1) with the highest positions, and the files
+// that no backup needs any more. Manifests are removed first, so that no manifest lacks files. If a
+// manifest is unreadable, Prune removes nothing, because the files of that backup are unknown.
+// Before it removes a backup, it reads all files of the kept ones; if one is incomplete, it removes
+// nothing, because a backup to be removed may be complete. progress may be nil. Errors: ErrBusy,
+// ErrManifest, proof.ErrBackupFormat, those of Verify and of the disk.
 func (r *Repository) Prune(ctx context.Context, keep int, progress func(Progress)) (p *Pruned, err error) {
 	if keep < 1 {
-		return nil, fmt.Errorf("backup: %d backups to keep: 1 is the least", keep)
+		return nil, fmt.Errorf("backup: cannot keep %d backups, at least 1", keep)
 	}
 	lock, err := r.lock()
 	if err != nil {
@@ -37,14 +37,14 @@ func (r *Repository) Prune(ctx context.Context, keep int, progress func(Progress
 	}
 	for _, e := range list {
 		if e.Err != nil {
-			return nil, fmt.Errorf("nothing is removed while it is not known which files a backup has: %w", e.Err)
+			return nil, fmt.Errorf("nothing removed, because the files of a backup are unknown: %w", e.Err)
 		}
 	}
 	p = &Pruned{Kept: min(keep, len(list))}
 	gone, kept := list[:len(list)-p.Kept], list[len(list)-p.Kept:]
 	if len(gone) > 0 {
 		if err := r.whole(ctx, kept, progress); err != nil {
-			return nil, fmt.Errorf("nothing is removed: of those that would be kept, %w", err)
+			return nil, fmt.Errorf("nothing removed, because a backup to be kept is damaged: %w", err)
 		}
 	}
 	for _, e := range gone {
@@ -87,7 +87,7 @@ func (r *Repository) whole(ctx context.Context, list []Entry, progress func(Prog
 	return errors.Join(errs...)
 }
 
-// sweep removes the files that are not wanted. What has another name than a digest is none of ours.
+// sweep removes unneeded files. It skips names that are not digests: they are not the repository's.
 func (r *Repository) sweep(wanted map[string]bool, p *Pruned) error {
 	if err := r.fs.RemoveAll(r.path(incomingDir)); err != nil {
 		return fmt.Errorf("backup: %w", err)

@@ -13,19 +13,19 @@ import (
 )
 
 var (
-	// ErrBusy means that another process changes the directory.
-	ErrBusy = errors.New("backup: another process is at work in the directory")
-	// ErrNone means that there is no such backup.
+	// ErrBusy means that another process is changing the directory.
+	ErrBusy = errors.New("backup: another process is changing the directory")
+	// ErrNone means that the backup does not exist.
 	ErrNone = errors.New("backup: no such backup")
-	// ErrManifest means that a manifest is damaged, or not what its name says.
+	// ErrManifest means that a manifest is damaged, or does not match its name.
 	ErrManifest = errors.New("backup: damaged manifest")
 	// ErrMissing means that a file of a backup is not there.
 	ErrMissing = errors.New("backup: a file is missing")
 	// ErrDamaged means that a file of a backup has other bytes than were backed up.
 	ErrDamaged = errors.New("backup: a file is damaged")
-	// ErrStream means that what a node sent is no backup, or was cut.
-	ErrStream = errors.New("backup: what the node sent is no whole backup")
-	// ErrForeign means that a directory has backups of another cluster.
+	// ErrStream means that the node's stream is not a backup, or was cut.
+	ErrStream = errors.New("backup: incomplete stream from the node")
+	// ErrForeign means that the directory has backups of another cluster.
 	ErrForeign = errors.New("backup: the directory has backups of another cluster")
 	// ErrNoRoom means that the disk has less room than is needed.
 	ErrNoRoom = errors.New("backup: the disk has no room")
@@ -44,15 +44,15 @@ const (
 
 var storedRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Repository is a directory with backups. It does nothing until it is told to; several may be made
-// of one directory.
+// Repository is a directory of backups. Making one has no effect on the disk; several may share a
+// directory.
 type Repository struct {
 	fs  vfs.FS
 	dir string
 }
 
-// Open returns the repository in a directory, which need not exist. fs is where it lies; nil: on
-// the machine's disk.
+// Open returns the repository in a directory, which need not exist. fs is the file system of the
+// directory; nil: the operating system's.
 func Open(fs vfs.FS, dir string) *Repository {
 	if fs == nil {
 		fs = vfs.Default
@@ -71,7 +71,7 @@ func (r *Repository) path(elements ...string) string {
 	return r.fs.PathJoin(append([]string{r.dir}, elements...)...)
 }
 
-// stored is where a file lies, and the directory below filesDir that it lies in.
+// stored returns the path of a file, and its directory below filesDir.
 func (r *Repository) stored(sum contract.Digest) (path, sub string) {
 	name := sum.String()
 	return r.path(filesDir, name[:2], name), name[:2]
@@ -97,7 +97,7 @@ func (r *Repository) lock() (io.Closer, error) {
 	return lock, nil
 }
 
-// has tells whether a file is stored, as far as its size tells.
+// has reports whether a file of that size is stored.
 func (r *Repository) has(sum contract.Digest, size uint64) bool {
 	path, _ := r.stored(sum)
 	info, err := r.fs.Stat(path)
@@ -108,9 +108,9 @@ func (r *Repository) has(sum contract.Digest, size uint64) bool {
 func room(disk vfs.FS, dir string, bytes uint64) error {
 	usage, err := disk.GetDiskUsage(dir)
 	if err == nil && bytes > usage.AvailBytes {
-		return fmt.Errorf("%w: %s needs %d bytes, and %d are free", ErrNoRoom, dir, bytes, usage.AvailBytes)
+		return fmt.Errorf("%w: %s needs %d bytes, %d are free", ErrNoRoom, dir, bytes, usage.AvailBytes)
 	}
-	return nil // where a file system does not tell, a write will
+	return nil // if the file system does not report its free space, a write will fail instead
 }
 
 func syncDir(disk vfs.FS, path string) error {

@@ -16,31 +16,30 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// maxOrigins bounds the origins whose files a node is told of. A cluster has fewer nodes.
+// maxOrigins bounds the origins whose files are listed in the request. A cluster has fewer nodes.
 const maxOrigins = 8
 
-// Source asks a node for a backup, and yields what it sends (client.Client.Backup).
+// Source requests a backup of a node and yields its messages (client.Client.Backup).
 type Source func(*runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error]
 
 // TakeOptions of one backup.
 type TakeOptions struct {
-	// Full has the node send all files, also those that are there.
+	// Full makes the node send all files, also the stored ones.
 	Full bool
-	// Progress, where not nil, is called now and then, by one goroutine.
+	// Progress, if not nil, is called regularly, from one goroutine.
 	Progress func(Progress)
 }
 
-// Taken is a backup that was made, and what of it had to be sent.
+// Taken describes a finished backup and the transferred part of it.
 type Taken struct {
 	*Manifest
 	SentFiles, SentBytes   uint64
 	KnownFiles, KnownBytes uint64
 }
 
-// Take makes a backup of what a source sends. After an error the repository has no backup more than
-// before; tables that have come whole are kept for the next one, if it has the same origin. Errors:
-// ErrBusy, ErrForeign, ErrStream, ErrNoRoom, proof.ErrBackupFormat, those of the source, and those
-// of the disk.
+// Take makes a backup from a source. After an error the repository has the same backups as before;
+// complete tables are kept for the next backup of the same origin. Errors: ErrBusy, ErrForeign,
+// ErrStream, ErrNoRoom, proof.ErrBackupFormat, those of the source and of the disk.
 func (r *Repository) Take(source Source, opts TakeOptions) (_ *Taken, err error) {
 	lock, err := r.lock()
 	if err != nil {
@@ -57,7 +56,7 @@ func (r *Repository) Take(source Source, opts TakeOptions) (_ *Taken, err error)
 			err = t.take(m)
 		}
 		if err != nil {
-			// Where a file could not be written, that is why no more was taken.
+			// A write error is the cause if the stream was abandoned.
 			if failed := t.settle(); failed != nil {
 				err = failed
 			}
@@ -75,15 +74,15 @@ type taker struct {
 	r    *Repository
 	opts TakeOptions
 
-	cluster string // of the backups that are there, in hexadecimal; empty: there are none
-	// known are the files that are there, by origin and name.
+	cluster string // of the existing backups, in hexadecimal; empty: no backups
+	// known has the stored files, by origin and name.
 	known   map[string]map[string]proof.BackupFile
 	journal *journal
 
-	begin *runlogv1.BackupBegin     // what is to come; nil: it has not begun
-	file  *runlogv1.BackupFileBegin // the one that is coming; nil: none is
-	in    *incoming                 // where it goes; nil: it is known
-	files []proof.BackupFile        // that have come, in order
+	begin *runlogv1.BackupBegin     // the announced files; nil: not received yet
+	file  *runlogv1.BackupFileBegin // the current file; nil: none
+	in    *incoming                 // the writer of the current file; nil: the file is stored already
+	files []proof.BackupFile        // received files, in order
 	note  string                    // the manifest
 
 	writing writers
@@ -91,7 +90,7 @@ type taker struct {
 	taken   Taken
 }
 
-// prepare looks what is there, and makes room for what comes.
+// prepare reads the existing backups, and makes room for the new one.
 func (t *taker) prepare() error {
 	r := t.r
 	list, err := r.List()
@@ -117,7 +116,7 @@ func (t *taker) prepare() error {
 		if t.cluster == "" {
 			t.cluster = fmt.Sprintf("%x", e.Cluster)
 		}
-		// The newest of each origin has most of what is there of it.
+		// The newest backup of each origin has most of that origin's files.
 		if known := t.known[e.Origin]; known == nil || e.Origin == t.journal.origin {
 			t.know(e.Origin, e.Files)
 		}
@@ -125,7 +124,7 @@ func (t *taker) prepare() error {
 	return nil
 }
 
-// know notes files of an origin that are there. What came first is the newest.
+// know lists stored files of an origin. The first entry is the newest and stays.
 func (t *taker) know(origin string, files []proof.BackupFile) {
 	if origin == "" || t.known[origin] == nil && len(t.known) == maxOrigins || t.opts.Full {
 		return
@@ -140,12 +139,12 @@ func (t *taker) know(origin string, files []proof.BackupFile) {
 	}
 }
 
-// isTable tells the files that never change under their name.
+// isTable reports whether a file never changes under its name.
 func isTable(name string) bool {
 	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
 }
 
-// request tells the node what is there.
+// request lists the stored files for the node.
 func (t *taker) request() *runlogv1.BackupRequest {
 	req := &runlogv1.BackupRequest{}
 	for _, origin := range slices.Sorted(maps.Keys(t.known)) {
@@ -161,7 +160,7 @@ func (t *taker) request() *runlogv1.BackupRequest {
 	return req
 }
 
-// take takes the next message. Parts come in the order of BackupResponse.
+// take handles the next message. Parts come in the order of BackupResponse.
 func (t *taker) take(m *runlogv1.BackupResponse) error {
 	if err := t.writing.failed(); err != nil {
 		return err
@@ -189,12 +188,12 @@ func (t *taker) take(m *runlogv1.BackupResponse) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %T comes out of order", ErrStream, m.GetPart())
+	return fmt.Errorf("%w: %T out of order", ErrStream, m.GetPart())
 }
 
 func (t *taker) takeBegin(b *runlogv1.BackupBegin) error {
 	if t.cluster != "" && t.cluster != b.ClusterId {
-		return fmt.Errorf("%w: those in %s are of %s, and the node belongs to %s; name a directory of its own", ErrForeign, t.r.dir, t.cluster, b.ClusterId)
+		return fmt.Errorf("%w: backups in %s belong to %s, the node to %s; use another directory", ErrForeign, t.r.dir, t.cluster, b.ClusterId)
 	}
 	if b.KnownBytes > b.Bytes {
 		return fmt.Errorf("%w: %d of %d bytes are known", ErrStream, b.KnownBytes, b.Bytes)
@@ -209,7 +208,7 @@ func (t *taker) takeBegin(b *runlogv1.BackupBegin) error {
 func (t *taker) takeFile(f *runlogv1.BackupFileBegin) (err error) {
 	if f.Known {
 		if k, there := t.known[t.begin.Origin][f.Name]; !there || k.Size != f.Size {
-			return fmt.Errorf("%w: it leaves out %s, which is not there", ErrStream, f.Name)
+			return fmt.Errorf("%w: it omits %s, which is not stored", ErrStream, f.Name)
 		}
 	} else if t.in, err = t.writing.open(t.r, f.Size); err != nil {
 		return err
@@ -234,7 +233,7 @@ func (t *taker) progress(bytes, files uint64) {
 	}
 }
 
-// takeEnd compares a file with what the node has read. One that was sent is written on meanwhile.
+// takeEnd compares a file with the digest of the node. A sent file is written concurrently.
 func (t *taker) takeEnd(e *runlogv1.BackupFile) error {
 	if e.Name != t.file.Name || e.Size != t.file.Size || len(e.Sha256) != len(contract.Digest{}) {
 		return fmt.Errorf("%w: %s with %d bytes ends as %s with %d", ErrStream, t.file.Name, t.file.Size, e.Name, e.Size)
@@ -242,7 +241,7 @@ func (t *taker) takeEnd(e *runlogv1.BackupFile) error {
 	f := proof.BackupFile{Name: e.Name, Size: e.Size, SHA256: contract.Digest(e.Sha256)}
 	if t.in == nil {
 		if t.known[t.begin.Origin][f.Name] != f {
-			return fmt.Errorf("%w: %s, which it leaves out, is another one here", ErrStream, f.Name)
+			return fmt.Errorf("%w: it omits %s, whose stored file differs", ErrStream, f.Name)
 		}
 		t.taken.KnownFiles++
 		t.taken.KnownBytes += f.Size
@@ -269,7 +268,7 @@ func (t *taker) settle() error {
 	return t.writing.wait()
 }
 
-// end makes the backup of what has come.
+// end makes a backup from the received files.
 func (t *taker) end() (*Taken, error) {
 	if t.note == "" {
 		return nil, fmt.Errorf("%w: it ends before its manifest", ErrStream)
@@ -279,7 +278,7 @@ func (t *taker) end() (*Taken, error) {
 		return nil, err
 	}
 	if fmt.Sprintf("%x", m.Cluster) != t.begin.ClusterId || m.Origin != t.begin.Origin || !slices.Equal(m.Files, t.files) {
-		return nil, fmt.Errorf("%w: its manifest names other files than have come", ErrStream)
+		return nil, fmt.Errorf("%w: its manifest lists other files than were sent", ErrStream)
 	}
 	if err := t.publish(m); err != nil {
 		return nil, err
@@ -288,8 +287,8 @@ func (t *taker) end() (*Taken, error) {
 	return &t.taken, t.journal.remove()
 }
 
-// publish makes the files durable where they are, and then writes the manifest. Those that were
-// known may have come with a backup that was cut, which did not do that.
+// publish syncs the files and then writes the manifest. Stored files may come from an interrupted
+// backup that did not sync them.
 func (t *taker) publish(m *Manifest) error {
 	r, subs := t.r, map[string]bool{}
 	for _, f := range m.Files {
@@ -332,7 +331,7 @@ func writeFile(disk vfs.FS, path string, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	_, err = f.Write(bytes.Clone(text)) // vfs.File.Write may change what it is given
+	_, err = f.Write(bytes.Clone(text)) // vfs.File.Write may change its argument
 	if err == nil {
 		err = f.Sync()
 	}

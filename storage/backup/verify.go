@@ -18,13 +18,13 @@ import (
 const (
 	// maxReading is how many files are read at a time: a hash is a core's work.
 	maxReading = 4
-	// maxFaults is how many damaged files are told of one by one.
+	// maxFaults bounds the damaged files that are listed.
 	maxFaults = 5
 )
 
-// Verify reads all files of a backup and compares them with its manifest. Errors are ErrMissing and
-// ErrDamaged for each file at fault, of the first few, the context's, and those of the disk.
-// progress, where not nil, is called by several goroutines, one at a time.
+// Verify reads all files of a backup and compares them with its manifest. Errors: ErrMissing and
+// ErrDamaged for each of the first faulty files, the context's error, and those of the disk.
+// progress, if not nil, is called by several goroutines, one at a time.
 func (r *Repository) Verify(ctx context.Context, m *Manifest, progress func(Progress)) error {
 	return r.eachFile(m.Files, progress, func(f proof.BackupFile, tell func(uint64)) error { return r.readStored(ctx, f, nil, tell) })
 }
@@ -52,7 +52,7 @@ func (r *Repository) VerifyAll(ctx context.Context, all []*Manifest, progress fu
 		mu.Lock()
 		defer mu.Unlock()
 		is[content{f.SHA256, f.Size}] = err
-		return nil // each backup is told its own
+		return nil // each backup reports its own
 	})
 	errs := make([]error, len(all))
 	for i, m := range all {
@@ -73,7 +73,7 @@ type faults struct {
 
 func (f *faults) add(err error) {
 	switch {
-	// said once is enough
+	// reported once
 	case err == nil, errors.Is(err, context.Canceled) && errors.Is(errors.Join(f.first...), context.Canceled):
 	case len(f.first) < maxFaults:
 		f.first = append(f.first, err)
@@ -84,14 +84,14 @@ func (f *faults) add(err error) {
 
 func (f *faults) err() error {
 	if f.more > 0 {
-		return errors.Join(append(f.first, fmt.Errorf("and %d files more", f.more))...)
+		return errors.Join(append(f.first, fmt.Errorf("and %d further files", f.more))...)
 	}
 	return errors.Join(f.first...)
 }
 
-// Copy copies the files of a backup, under their names, into an empty directory on a disk, and
-// syncs all. They are compared with the manifest once more while they are read. It writes nothing
-// when there is no room. Errors are those of Verify, and ErrNoRoom.
+// Copy copies the files of a backup, under their names, into an empty directory, and syncs all. It
+// compares them with the manifest while it reads. It writes nothing if the disk has no room.
+// Errors: those of Verify, and ErrNoRoom.
 func (r *Repository) Copy(ctx context.Context, m *Manifest, disk vfs.FS, dir string, progress func(Progress)) error {
 	if err := room(disk, dir, m.Bytes()); err != nil {
 		return err
@@ -116,11 +116,10 @@ func (r *Repository) Copy(ctx context.Context, m *Manifest, disk vfs.FS, dir str
 	return syncDir(disk, dir)
 }
 
-// Room refuses a restore into a directory whose disk has no room for the backup.
+// Room returns an error if the disk of a directory has no room for a restore of the backup.
 func (m *Manifest) Room(disk vfs.FS, dir string) error { return room(disk, dir, m.Bytes()) }
 
-// readStored reads a file, compares it with what it must be, and writes it to w on the way, where
-// that is not nil.
+// readStored reads a file, compares it with its digest, and copies it to w, if not nil.
 func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Writer, tell func(uint64)) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Wr
 		return fmt.Errorf("backup: %w", err)
 	}
 	if is := uint64(info.Size()); is != f.Size {
-		return fmt.Errorf("%w: %s has %d bytes, and had %d: %s", ErrDamaged, f.Name, is, f.Size, path)
+		return fmt.Errorf("%w: %s has %d bytes, expected %d: %s", ErrDamaged, f.Name, is, f.Size, path)
 	}
 	sum, buf := sha256.New(), make([]byte, min(pieceBytes, f.Size))
 	for left := f.Size; left > 0; {
@@ -148,7 +147,7 @@ func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Wr
 			return fmt.Errorf("backup: read %s: %w", path, err)
 		}
 		left -= uint64(n)
-		sum.Write(buf[:n]) // first: vfs.File.Write may change what it is given
+		sum.Write(buf[:n]) // first: vfs.File.Write may change its argument
 		if w != nil {
 			if _, err := w.Write(buf[:n]); err != nil {
 				return fmt.Errorf("backup: %w", err)
@@ -157,13 +156,12 @@ func (r *Repository) readStored(ctx context.Context, f proof.BackupFile, w io.Wr
 		tell(uint64(n))
 	}
 	if is := contract.Digest(sum.Sum(nil)); is != f.SHA256 {
-		return fmt.Errorf("%w: %s has SHA-256 %s, and had %s: %s", ErrDamaged, f.Name, is, f.SHA256, path)
+		return fmt.Errorf("%w: %s has SHA-256 %s, expected %s: %s", ErrDamaged, f.Name, is, f.SHA256, path)
 	}
 	return nil
 }
 
-// eachFile does something with each of some files, several at a time. It goes on past files that
-// are at fault.
+// eachFile calls a function for some files, several concurrently. It continues after faulty files.
 func (r *Repository) eachFile(all []proof.BackupFile, progress func(Progress), do func(f proof.BackupFile, tell func(uint64)) error) error {
 	var mu sync.Mutex
 	var found faults

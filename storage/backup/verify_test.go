@@ -154,7 +154,7 @@ func TestFilesDamaged(t *testing.T) {
 		path, _ := r.stored(f.SHA256)
 		_ = r.fs.Remove(path)
 	}
-	if err := r.Verify(t.Context(), m, nil); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "and 1 files more") {
+	if err := r.Verify(t.Context(), m, nil); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "and 1 further files") {
 		t.Errorf("all missing: %v", err)
 	}
 	stopped, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ func disks() []Mutant {
 	return []Mutant{{
 		Name: "no-fsync", Breaks: "APP-2, D2", What: "what is written to the log is not synced",
 		Edits: []Edit{{
-			File: "raft/wal_files.go",
+			File: "raft/internal/wal/wal_files.go",
 			Old:  "\tif err := datasync(f.File); err != nil {\n\t\treturn err\n\t}\n\tif f.named {",
 			New:  "\tif f.named {",
 		}},
@@ -36,7 +36,7 @@ func disks() []Mutant {
 	}, {
 		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a failed sync, what memory still shows of the log counts as written",
 		Edits: []Edit{{
-			File: "raft/rotation.go",
+			File: "raft/internal/wal/rotation.go",
 			Old:  "err = writeAgain(f)",
 			New:  "err = nil",
 		}},
@@ -44,7 +44,7 @@ func disks() []Mutant {
 	}, {
 		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "the log's unsynced end of a killed process counts as written at the next start",
 		Edits: []Edit{{
-			File: "raft/rotation.go",
+			File: "raft/internal/wal/rotation.go",
 			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
 			New:  "",
 		}},
@@ -59,8 +59,8 @@ func disks() []Mutant {
 	}, {
 		Name: "log-error-ignored", Breaks: "D3, D10", What: "a failed write to the log counts as a success",
 		Edits: []Edit{{
-			File: "raft/log_store.go",
-			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.fail(err)\n\t\treturn err\n",
+			File: "raft/internal/wal/log.go",
+			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.opts.Fail(err)\n\t\treturn err\n",
 			New:  "logs[len(logs)-1].Index, err)\n\t\treturn nil\n",
 		}},
 	}}
@@ -81,7 +81,7 @@ func consensus() []Mutant {
 	}, {
 		Name: "vote-not-kept", Breaks: "D3", What: "a node votes for several candidates in one term",
 		Edits: []Edit{{
-			File: "raft/stable_store.go",
+			File: "raft/internal/wal/stable_store.go",
 			Old:  "\treturn s.change(func(v *vote) { v.candidate = candidate })",
 			New:  "\t_ = candidate\n\treturn nil",
 		}, lateVotes, lateHeartbeat},

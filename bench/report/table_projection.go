@@ -1,0 +1,70 @@
+package report
+
+import "fmt"
+
+// Tables of the workloads about the projection.
+
+func watches(results []Result, many bool) Table {
+	t := Table{Heads: []string{"WATCH", "P50", "P99", "P99.9", "MAX", "DELIVERED", "WATERMARKS", "BEHIND", "EVENTS/S ALONE", "WATCHED", "WATCHED ÷ ALONE"}}
+	for i := range results {
+		w := results[i].Watch
+		if w == nil {
+			continue
+		}
+		l := &w.Delivery
+		t.Rows = append(t.Rows, []string{name(&results[i], many), latencyText(l.P50), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max),
+			Grouped(float64(w.Delivered)), Grouped(float64(w.Watermarks)), Grouped(float64(w.Behind)), "", "", RatioText(w.Kept)})
+		for n, turn := range w.Turns {
+			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", "", "", "", "",
+				Grouped(turn.Alone), Grouped(turn.Watched), RatioText(Quotient(turn.Watched, turn.Alone))})
+		}
+	}
+	return t
+}
+
+// memories has each workload with watchers after the limit with as many streams.
+func memories(results []Result, many bool) Table {
+	t := Table{Heads: []string{"MEMORY OF AN IDLE STREAM", "STREAMS", "LIVE", "LIVE − ECHO", "RESIDENT", "RESIDENT − ECHO"}}
+	echo := make(map[Workload]*StreamMemory)
+	for i := range results {
+		r := &results[i]
+		m := r.Memory
+		if m == nil {
+			continue
+		}
+		row := []string{name(r, many), Grouped(float64(m.Streams)), kibibytes(m.LiveBytes), "", kibibytes(m.ResidentBytes), ""}
+		if r.Limit {
+			echo[r.Workload] = m
+		} else if e := echo[r.IdleBeside()]; e != nil {
+			row[3], row[5] = kibibytes(m.LiveBytes-e.LiveBytes), kibibytes(m.ResidentBytes-e.ResidentBytes)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func lags(results []Result, many bool) Table {
+	t := Table{Heads: []string{"PROJECTION LAG", "MOST CALLS/S", "DUE/S", "BEGAN LATE, P99", "NEVER SENT", "EVENTS", "P50", "P99", "P99.9"}}
+	for i := range results {
+		r := &results[i]
+		if l := r.Lag; l != nil {
+			t.Rows = append(t.Rows, []string{name(r, many), Grouped(l.HighestRate), Grouped(l.Rate), latencyText(r.LateP99), Grouped(float64(r.Unsent)),
+				Grouped(float64(l.Events)), "≤ " + latencyText(l.P50), "≤ " + latencyText(l.P99), "≤ " + latencyText(l.P999)})
+		}
+	}
+	return t
+}
+
+func rebuilds(results []Result, many bool) Table {
+	t := Table{Heads: []string{"REBUILD", "EVENTS", "RUNS", "EVENTS/S", "SECONDS", "FOLDED/S", "SECONDS OF IT", "DIFFERING"}}
+	for i := range results {
+		if b := results[i].Rebuild; b != nil {
+			t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(float64(b.Events)), Grouped(float64(b.Runs)), Grouped(b.EventsPerSecond),
+				threeDigits(b.Seconds), Grouped(b.FoldEventsPerSecond), threeDigits(b.FoldSeconds), Grouped(float64(b.Differing))})
+		}
+	}
+	return t
+}
+
+// kibibytes shows a number that may be negative: a difference.
+func kibibytes(n float64) string { return fmt.Sprintf("%.1f KiB", n/1024) }

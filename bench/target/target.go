@@ -1,0 +1,125 @@
+package target
+
+import (
+	"context"
+	"runlog/bench/report"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// System is a system under measurement: runlog, or a peer that does the same work.
+type System struct {
+	// Name in the report.
+	Name string
+	// Open makes a fresh instance with its data under dir, which is empty and owned by the caller,
+	// or connects to a running one.
+	Open func(ctx context.Context, dir string) (Target, error)
+	// Sparse systems number the events of a run in rising order, but not without gaps.
+	Sparse bool
+}
+
+// Target is an open System. It is safe for concurrent use; Close ends what Open began.
+type Target interface {
+	// Append stores the events of one run, or recognises them, and answers as AppendEvents does:
+	// once they are durable, one result for each. It makes one try, so that every failure is
+	// counted.
+	Append(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	Close() error
+}
+
+// Streamer is a Target with a streaming append (append-stream).
+type Streamer interface {
+	OpenStream(ctx context.Context) (Stream, error)
+}
+
+// Stream carries many concurrent requests and answers in their order. One goroutine calls Send and
+// CloseSend, another one Recv.
+type Stream interface {
+	Send(req *runlogv1.AppendEventsRequest) error
+	CloseSend() error
+	Recv() (*runlogv1.AppendStreamResponse, error)
+}
+
+// Reader is a Target that is read while it is written to (mixed-read). Reads are linearizable.
+type Reader interface {
+	GetRun(ctx context.Context, runID string) (*runlogv1.Run, error)
+	GetSnapshot(ctx context.Context, runID string) (*runlogv1.RunSnapshot, error)
+	// ListEvents returns the page of events after a runSeq.
+	ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error)
+}
+
+// Watcher is a Target with watches of runs (watch).
+type Watcher interface {
+	// Watch opens one watcher for each entry of runs, which may repeat a run, and returns once all
+	// have caught up. If ctx ends before that, Watch fails; afterwards only Close ends the
+	// watchers. told is called with the number of a watcher and its mark, one call at a time for
+	// each watcher.
+	Watch(ctx context.Context, runs []string, told func(watcher int, m Mark)) (Watches, error)
+}
+
+// Watches are open watchers.
+type Watches interface {
+	// Err is why one has ended that was not closed.
+	Err() error
+	Close() error
+}
+
+// Mark is a watcher's view of its run's position.
+type Mark struct {
+	Seq uint64
+	// PersistedAt is when the event Seq was persisted, in nanoseconds since 1970, and At when the
+	// watcher received it.
+	PersistedAt int64
+	At          time.Time
+}
+
+// Auditor is a Target with audit windows (audit).
+type Auditor interface {
+	QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
+	// ExportEvents calls read for each message, and returns the summary.
+	ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest, read func(*runlogv1.ExportEventsResponse)) (*runlogv1.ExportSummary, error)
+	// DrainExport reads an export without decoding it.
+	DrainExport(ctx context.Context, req *runlogv1.ExportEventsRequest) (bytes uint64, err error)
+	VerifyRun(ctx context.Context, runID string) (*runlogv1.VerifyRunResponse, error)
+}
+
+// Restarter is a Target that can be killed and brought back (recovery).
+type Restarter interface {
+	// Kill ends the process with SIGKILL and returns once it is gone.
+	Kill() error
+	// Restart starts the process again on the same data and returns before it serves.
+	Restart() error
+}
+
+// Group is a Target of several nodes with one leader (failover, transfer). Nodes are numbered.
+type Group interface {
+	// Routes are the nodes. A route stays valid while its node is down.
+	Routes() []Target
+	// Leader returns the leading node, once there is one.
+	Leader(ctx context.Context) (int, error)
+	// KillNode ends a node's process with SIGKILL and returns once it is gone.
+	KillNode(node int) error
+	// RestartNode starts it again on the same data and returns before it serves.
+	RestartNode(node int) error
+	// InSync returns once every node is ready, is a voter and has applied the entries that were
+	// committed before the call.
+	InSync(ctx context.Context) error
+	// TransferLeadership asks the leader to make another node the leader.
+	TransferLeadership(ctx context.Context, leader int) error
+}
+
+// Checker is a Target that can invalidate a measurement afterwards.
+type Checker interface {
+	Check(ctx context.Context) error
+}
+
+// Meter is a Target that knows its process's usage.
+type Meter interface {
+	Usage() (report.Usage, error)
+}
+
+// Describer is a Target that describes its version and settings.
+type Describer interface {
+	Describe() []report.Fact
+}

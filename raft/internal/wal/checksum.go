@@ -1,0 +1,46 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+// errDamaged is a log entry whose checksum does not match.
+var errDamaged = errors.New("raft: damaged log entry")
+
+// checksum is CRC32C over an entry's index, term and type (8, 8, 1, big endian) and its data.
+// raft-wal checks only the last write of its tail. A flipped bit elsewhere could turn an entry into
+// another one, or a command into a no-op (D3). The checksum lies in the entry's Extensions, because
+// raft-wal v0.4.1 accepts no other codec.
+func checksum(l *hraft.Log) uint32 {
+	var head [17]byte
+	binary.BigEndian.PutUint64(head[:], l.Index)
+	binary.BigEndian.PutUint64(head[8:], l.Term)
+	head[16] = byte(l.Type)
+	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data)
+}
+
+// sealed returns copies of entries that carry their checksum: the originals are hashicorp/raft's.
+func sealed(logs []*hraft.Log) []*hraft.Log {
+	rows := make([]hraft.Log, len(logs))
+	out := make([]*hraft.Log, len(logs))
+	for i, l := range logs {
+		rows[i] = *l
+		rows[i].Extensions = binary.BigEndian.AppendUint32(nil, checksum(l))
+		out[i] = &rows[i]
+	}
+	return out
+}
+
+// unseal checks the entry that was read at index, and removes its checksum.
+func unseal(l *hraft.Log, index uint64) error {
+	if l.Index != index || len(l.Extensions) != 4 || binary.BigEndian.Uint32(l.Extensions) != checksum(l) {
+		return fmt.Errorf("%w: index %d", errDamaged, index)
+	}
+	l.Extensions = nil
+	return nil
+}

@@ -1,0 +1,19 @@
+// Package wal keeps a node's durable Raft state: the log, the term and the vote, and the commit
+// mark.
+//
+//	<node>/wal/*.wal     segments of the log, raft-wal's format, zeros before they are written
+//	<node>/wal/meta      which segments make up the log
+//	<node>/vote          current term, last vote (Stable)
+//	<node>/commit-mark   how far the log was once committed (Mark)
+//
+// Lifecycle: OpenMark, OpenStable, Open; then hashicorp/raft uses Log and Stable; Close.
+//
+// Invariants:
+//
+//   - StoreLogs returns after its entries are on stable storage (APP-2).
+//   - After a failed write, or a failed read of an entry, Fail is called: the node stops (D3, D10).
+//   - Each entry carries a checksum over its index, term, type and data. GetLog checks it (D3).
+//   - Open refuses a log that ends before the commit mark, and leaves it unchanged (D2).
+//
+// Errors begin with "raft:", because the node returns them as they are.
+package wal

@@ -1,0 +1,75 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
+)
+
+// The small files of a node, "vote", "snapshots" and "wal/meta", are replaced as a whole and end in
+// a checksum:
+//
+//	what the file says      the rest
+//	CRC32C of it, big endian   4
+
+// Advice is the remedy in every error about lost files.
+const Advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
+
+// ErrTooShort means that the log lacks entries that were once committed.
+var ErrTooShort = errors.New("raft: log is too short")
+
+// TooShort returns ErrTooShort for a log that ends before the commit mark.
+func TooShort(last, mark uint64) error {
+	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrTooShort, last, mark, Advice)
+}
+
+const (
+	sumSize       = 4
+	smallFileMode = 0o644
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ReadSummed returns the body of a small file; nil if the file does not exist.
+func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
+	f, err := disk.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(data) <= sumSize {
+		return nil, fmt.Errorf("%s has %d bytes; %s", path, len(data), Advice)
+	}
+	body := data[:len(data)-sumSize]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(data[len(body):]) {
+		return nil, fmt.Errorf("%s is damaged; %s", path, Advice)
+	}
+	return body, nil
+}
+
+// ReplaceSummed replaces a small file durably. After a crash the file has the old or the new body.
+func ReplaceSummed(disk vfs.FS, dir, name string, body []byte) error {
+	sum := crc32.Checksum(body, castagnoli)
+	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)
+}
+
+func exists(disk vfs.FS, path string) (bool, error) {
+	_, err := disk.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,202 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+	raftwal "github.com/hashicorp/raft-wal"
+)
+
+// Log is the log store: raft-wal with checksums, a cache, metrics and fail-stop. hashicorp/raft only
+// logs a failed write and steps down, after which a later write could succeed over the hole (D3).
+type Log struct {
+	opts  Options
+	wal   *raftwal.WAL
+	files *segmentFiles
+	// writes is a mutex with room for one writer or truncation. raft-wal has a mutex of its own; a
+	// caller must not block on that one while a disk hangs.
+	writes chan struct{}
+	// installed is the snapshot after which the log has yet to begin; nil: none.
+	installed atomic.Pointer[EntryID]
+	cache     entryCache
+	// written counts the bytes of entries found at open and stored since.
+	written atomic.Uint64
+	// fresh counts the entries stored since open, and their bytes.
+	fresh struct{ entries, bytes atomic.Uint64 }
+	// writing is the start of the current write, in nanoseconds since opened; 0: no write.
+	writing atomic.Int64
+	opened  time.Time
+}
+
+// EntryID names an entry of the log.
+type EntryID struct{ Index, Term uint64 }
+
+var (
+	_ hraft.LogStore          = (*Log)(nil)
+	_ hraft.MonotonicLogStore = (*Log)(nil)
+)
+
+func (s *Log) FirstIndex() (uint64, error) { return s.wal.FirstIndex() }
+func (s *Log) LastIndex() (uint64, error)  { return s.wal.LastIndex() }
+
+// IsMonotonic: the log has no holes.
+func (s *Log) IsMonotonic() bool { return s.wal.IsMonotonic() }
+
+// GetLog reads an entry. A damaged or unreadable entry stops the node: hashicorp/raft panics after
+// some such errors and continues after others.
+func (s *Log) GetLog(index uint64, log *hraft.Log) error {
+	if s.cache.get(index, log) {
+		return nil
+	}
+	err := s.wal.GetLog(index, log)
+	if errors.Is(err, hraft.ErrLogNotFound) {
+		return err
+	}
+	if err == nil {
+		err = unseal(log, index)
+	}
+	if err != nil {
+		err = fmt.Errorf("raft: read log entry %d: %w", index, err)
+		s.opts.Fail(err)
+	}
+	return err
+}
+
+func (s *Log) StoreLog(log *hraft.Log) error { return s.StoreLogs([]*hraft.Log{log}) }
+
+// StoreLogs returns when the entries are on stable storage.
+func (s *Log) StoreLogs(logs []*hraft.Log) error {
+	size := 0
+	for _, l := range logs {
+		size += len(l.Data)
+	}
+	s.writes <- struct{}{}
+	defer func() { <-s.writes }()
+	start := time.Since(s.opened)
+	s.writing.Store(int64(start))
+	err := s.wal.StoreLogs(sealed(logs))
+	s.writing.Store(0)
+	if err != nil {
+		err = fmt.Errorf("raft: write log entries %d to %d: %w", logs[0].Index, logs[len(logs)-1].Index, err)
+		s.opts.Fail(err)
+		return err
+	}
+	if s.installed.Load() != nil {
+		s.installed.Store(nil)
+	}
+	s.opts.WriteSeconds.Observe((time.Since(s.opened) - start).Seconds())
+	s.cache.add(logs)
+	s.opts.WriteBytes.Add(float64(size))
+	s.written.Add(uint64(size))
+	s.fresh.entries.Add(uint64(len(logs)))
+	s.fresh.bytes.Add(uint64(size))
+	return nil
+}
+
+// Holding returns how many entries of average size fit into a number of bytes.
+func (s *Log) Holding(bytes uint64) uint64 {
+	entries := s.fresh.entries.Load()
+	return uint64(float64(bytes) / max(float64(s.fresh.bytes.Load()), 1) * float64(entries))
+}
+
+// countBytes starts the count with the size of the existing log, so that a node with short lives
+// truncates too.
+func (s *Log) countBytes() error {
+	names, err := s.files.segments(s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if info, err := s.opts.FS.Stat(s.opts.FS.PathJoin(s.opts.Dir, name)); err == nil {
+			s.written.Add(uint64(info.Size()))
+		}
+	}
+	return nil
+}
+
+// DeleteRange drops the oldest entries, or the newest ones if another leader overrules them, or all
+// of them after an install. Entries that were applied one by one are committed and never overruled:
+// such a request comes from outside the group.
+func (s *Log) DeleteRange(first, last uint64) error {
+	begin, err := s.wal.FirstIndex()
+	if err != nil {
+		s.opts.Fail(err)
+		return err
+	}
+	end, err := s.wal.LastIndex()
+	if err != nil {
+		s.opts.Fail(err)
+		return err
+	}
+	if snap := s.installed.Load(); snap != nil && first <= begin && last >= end {
+		return s.dropReplaced(*snap, begin, end)
+	}
+	if applied := s.opts.Applied(); last >= end && first <= applied {
+		err := fmt.Errorf("raft: drop log entries %d to %d: entries up to %d are applied", first, last, applied)
+		s.opts.Fail(err)
+		return err
+	}
+	return s.delete(first, last)
+}
+
+func (s *Log) delete(first, last uint64) error {
+	s.writes <- struct{}{}
+	defer func() { <-s.writes }()
+	s.cache.clear()
+	if err := s.wal.DeleteRange(first, last); err != nil {
+		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)
+		s.opts.Fail(err)
+		return err
+	}
+	return nil
+}
+
+// dropReplaced drops the log that a snapshot has replaced. hashicorp/raft keeps the old last entry
+// in memory; that is harmless if the entry lies before the snapshot. Otherwise the log either
+// agrees with the snapshot and stays, with entries that this node has acknowledged; or it was
+// overruled and is dropped, and the node must restart to learn that.
+func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
+	if last >= snap.Index {
+		agrees, err := s.Holds(snap)
+		if err != nil || agrees {
+			return err
+		}
+	}
+	if err := s.delete(first, last); err != nil || last < snap.Index {
+		return err
+	}
+	err := fmt.Errorf("raft: dropped log entries up to %d, overruled by the snapshot of entry %d; restart the node", last, snap.Index)
+	s.opts.Fail(err)
+	return err
+}
+
+// Drop drops entries before the node runs, without a check and without a call to Fail.
+func (s *Log) Drop(first, last uint64) error { return s.wal.DeleteRange(first, last) }
+
+// BeginAfter notes an installed snapshot: the log has yet to begin after it.
+func (s *Log) BeginAfter(snapshot EntryID) { s.installed.Store(&snapshot) }
+
+// Written counts the bytes of entries found at open and stored since.
+func (s *Log) Written() uint64 { return s.written.Load() }
+
+// Holds reports whether the log has an entry, by index and term.
+func (s *Log) Holds(p EntryID) (bool, error) {
+	var l hraft.Log
+	err := s.GetLog(p.Index, &l)
+	if errors.Is(err, hraft.ErrLogNotFound) {
+		return false, nil
+	}
+	return err == nil && l.Term == p.Term, err
+}
+
+// Stalled returns the duration of the current write; 0 without one.
+func (s *Log) Stalled() time.Duration {
+	begun := s.writing.Load()
+	if begun == 0 {
+		return 0
+	}
+	return time.Since(s.opened) - time.Duration(begun)
+}

@@ -1,0 +1,69 @@
+package wal
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
+)
+
+// TestLogFails proves D3: Fail is called for every error of the log.
+func TestLogFails(t *testing.T) {
+	var told []error
+	s, err := openForTest(vfs.Default, t.TempDir(), 64<<10, func(err error) { told = append(told, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := s.Written()
+	for i := range uint64(3) {
+		if err := s.StoreLog(&hraft.Log{Index: i + 1, Term: 1, Data: []byte("data")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l hraft.Log
+	if err := s.GetLog(2, &l); err != nil || l.Index != 2 || string(l.Data) != "data" {
+		t.Errorf("entry %+v, error %v", l, err)
+	}
+	if err := s.GetLog(9, &l); !errors.Is(err, hraft.ErrLogNotFound) {
+		t.Errorf("an entry that is not there gives %v", err)
+	}
+	if s.Written()-found != 12 || !s.IsMonotonic() {
+		t.Errorf("%d bytes written", s.Written()-found)
+	}
+	if err := s.DeleteRange(1, 1); err != nil || len(told) > 0 {
+		t.Errorf("dropping the oldest entry gives %v, told %v", err, told)
+	}
+	// A hole, which raft-wal refuses.
+	if err := s.StoreLog(&hraft.Log{Index: 7}); err == nil || len(told) != 1 {
+		t.Errorf("a hole gives %v, told %v", err, told)
+	}
+	if err := s.DeleteRange(9, 9); err != nil || len(told) != 1 {
+		t.Errorf("deleting nothing gives %v, told %v", err, told)
+	}
+	if err := s.StoreLog(&hraft.Log{Index: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteRange(3, 3); err == nil || len(told) != 2 {
+		t.Errorf("deleting from the middle gives %v, told %v", err, told)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StoreLog(&hraft.Log{Index: 5}); err == nil || len(told) != 3 {
+		t.Errorf("writing to a closed log gives %v, told %v", err, told)
+	}
+}
+
+// TestStalled: Stalled returns the duration of a hanging write.
+func TestStalled(t *testing.T) {
+	s := Log{opened: time.Now().Add(-time.Hour)}
+	before := s.Stalled()
+	s.writing.Store(int64(time.Hour - 2*time.Second))
+	during := s.Stalled()
+	s.writing.Store(0)
+	if after := s.Stalled(); before != 0 || after != 0 || during < 2*time.Second || during > time.Minute {
+		t.Errorf("stalled for %v before, %v during and %v after", before, during, after)
+	}
+}

@@ -1,0 +1,67 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+	raftwal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/segment"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options of a log. All are required.
+type Options struct {
+	FS vfs.FS
+	// Dir holds the segments and their metadata only. It exists.
+	Dir string
+	// Committed is the commit mark: Open refuses to repair a log that ends before it.
+	Committed uint64
+	// SegmentBytes is the size of a segment.
+	SegmentBytes int
+	// CacheBytes bounds the entries that are kept in memory.
+	CacheBytes int
+	// Applied returns the highest index that the store has applied.
+	Applied func() uint64
+	// Fail is called with the reason when the log cannot be trusted any more. It may be called more
+	// than once.
+	Fail func(error)
+	// WriteSeconds and WriteBytes measure writes.
+	WriteSeconds prometheus.Observer
+	WriteBytes   prometheus.Counter
+	Logger       *slog.Logger
+	// Library is raft-wal's logger.
+	Library hclog.Logger
+}
+
+// Open opens the log in a directory. It first completes a rotation that a crash interrupted.
+func Open(opts Options) (*Log, error) {
+	if err := finishRotation(walFiles{opts.FS}, opts.Dir, opts.Committed); err != nil {
+		return nil, err
+	}
+	files, err := openSegmentFiles(opts.FS, opts.Dir, int64(opts.SegmentBytes), opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	w, err := raftwal.Open(opts.Dir, raftwal.WithSegmentSize(opts.SegmentBytes), raftwal.WithLogger(opts.Library),
+		raftwal.WithSegmentFiler(segment.NewFiler(opts.Dir, files)), raftwal.WithMetaStore(&logMeta{disk: opts.FS, dir: opts.Dir}))
+	if err != nil {
+		files.close()
+		return nil, fmt.Errorf("raft: open log in %s: %w", opts.Dir, err)
+	}
+	l := &Log{opts: opts, wal: w, files: files, writes: make(chan struct{}, 1), cache: entryCache{limit: opts.CacheBytes}, opened: time.Now()}
+	if err := l.countBytes(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Close closes the files. No other method may be called then.
+func (s *Log) Close() error {
+	err := s.wal.Close()
+	s.files.close()
+	return err
+}
