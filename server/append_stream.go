@@ -222,5 +222,5 @@ func (s *Server) parseAppend(req *runlogv1.AppendEventsRequest) (storage.Append,
 		return storage.Append{}, invalid("requestId", contract.TextFault(req.RequestId))
 	}
 	events, err := contract.ValidateAll(req.Events, s.gate(req.RunId))
-	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq}, err
+	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq, Fence: req.Fence}, err
 }

@@ -287,7 +287,7 @@ func TestStatusOf(t *testing.T) {
 		contract.ReasonRunNotWaiting, contract.ReasonRunNotFound, contract.ReasonStepNotFound, contract.ReasonUnauthenticated,
 		contract.ReasonPermissionDenied, contract.ReasonOverloaded, contract.ReasonTenantRateLimited, contract.ReasonQuotaExceeded,
 		contract.ReasonNoLeader, contract.ReasonNotLeader, contract.ReasonShuttingDown, contract.ReasonOutcomeUnknown,
-		contract.ReasonStorageFailed, contract.ReasonSlowConsumer, contract.ReasonResumeTokenInvalid,
+		contract.ReasonStorageFailed, contract.ReasonSlowConsumer, contract.ReasonResumeTokenInvalid, contract.ReasonLeaseLost,
 	} {
 		w := httptest.NewRecorder()
 		writeError(context.Background(), nil, nil, w, nil, encodeError(&contract.Error{Reason: reason, Message: "m", RetryAfter: 1500 * time.Millisecond,

@@ -26,6 +26,7 @@ var statusCases = []struct {
 	{&storage.RunNotFoundError{RunID: "r"}, contract.ReasonRunNotFound, codes.NotFound},
 	{&storage.RunExistsError{RunID: "r", What: "metadata"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
+	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},
 	{&storage.UnscopedError{RunID: "r", Fields: []string{"tenantId"}}, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
 	{tooManyWatchers(projector.ErrTooManyWatchers), contract.ReasonOverloaded, codes.ResourceExhausted},

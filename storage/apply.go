@@ -198,9 +198,8 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 			return nil
 		}
 	}
-	if fresh > 0 && m.expected != nil && *m.expected != r.head.lastSeq {
+	if o.refuse(unmet(r, m, created || fresh > 0)) {
 		o.Results = nil
-		o.Err = &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
 		return nil
 	}
 	if created {

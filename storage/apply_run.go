@@ -92,6 +92,25 @@ func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error
 	return a.setMetadata(r, next)
 }
 
+// setFence makes fence the run's current one: from here on, requests with another fence are refused
+// (QUE-8). A fence only rises, so a lease that ended is fenced off by a number that no caller has.
+// why is *RunNotFoundError, or *LeaseLostError where fence is not above the current one.
+func (a *applyTx) setFence(runID []byte, fence uint64) (why, err error) {
+	r, err := a.activeRun(runID)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r == nil:
+		return &RunNotFoundError{RunID: string(runID)}, nil
+	case fence <= r.head.fence:
+		return &LeaseLostError{RunID: string(runID), Given: fence, Current: r.head.fence}, nil
+	}
+	r.head.fence = fence
+	a.touch(r)
+	return nil, nil
+}
+
 // activeRun returns a run out of memory, or off the disk; nil when there is none by that name.
 func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {

@@ -46,6 +46,8 @@ type Append struct {
 	Events []contract.Event // 0 to 1,000; none only with Create
 	// ExpectedLastSeq must equal the run's last runSeq, when set (APP-4).
 	ExpectedLastSeq *uint64
+	// Fence must equal the run's current fence, when set; 0: the run was never leased (QUE-8).
+	Fence *uint64
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
 	// Imported is empty, or has what another authority had assigned to each of the events, which
@@ -109,6 +111,7 @@ func EncodeAppend(a *Append) (Command, error) {
 		RunId:           a.RunID,
 		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
 		ExpectedLastSeq: a.ExpectedLastSeq,
+		Fence:           a.Fence,
 	}
 	if len(a.Events) > 0 {
 		first := &a.Events[0]

@@ -24,6 +24,20 @@ func (s *Store) Dump() (rows [][]byte, err error) {
 	return rows, it.Error()
 }
 
+// ApplyFence applies an entry that raises a run's fence, as a machine's operation does.
+func (s *Store) ApplyFence(index, term uint64, clock int64, runID string, fence uint64) (Outcome, error) {
+	a, err := s.beginApply(Position(index), clock)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer a.end()
+	o := Outcome{Position: a.position, PersistedAt: a.stamp}
+	if o.Err, err = a.setFence([]byte(runID), fence); err != nil {
+		return Outcome{}, err
+	}
+	return o, a.commit(index, term, uint32(fence))
+}
+
 // Flush writes the memtables out.
 func (s *Store) Flush() error { return s.db().Flush() }
 

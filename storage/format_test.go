@@ -43,13 +43,13 @@ func goldenRequests() [][]storagetest.Request {
 	other := storagetest.Event("run", 9)
 	other.PlanID = "other"
 	other.IdempotencyKey = contract.DeriveKey(contract.Line2, "run", other.StepID, 1, other.Type, "other", "v1")
-	last := uint64(2)
+	last, fence := uint64(2), uint64(0)
 	return [][]storagetest.Request{
 		{
 			{Append: &storage.Append{RunID: "run", Create: create, Events: events[:2]}},
 			{SetRef: &storagetest.SetRef{RunID: "run", Ref: "engine/1"}},
 		},
-		{{Append: &storage.Append{RunID: "run", Events: []contract.Event{other, events[0], events[2], events[3]}, ExpectedLastSeq: &last}}},
+		{{Append: &storage.Append{RunID: "run", Events: []contract.Event{other, events[0], events[2], events[3]}, ExpectedLastSeq: &last, Fence: &fence}}},
 		{
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},

@@ -32,7 +32,7 @@ func fuzzEvent(n int) contract.Event {
 
 func fuzzCommands(t testing.TB) []Command {
 	t.Helper()
-	last := uint64(2)
+	last, none, fence := uint64(2), uint64(0), uint64(3)
 	large := fuzzEvent(4)
 	large.Payload = []byte(`{"x":"` + strings.Repeat("large ", 200) + `"}`)
 	other := fuzzEvent(5)
@@ -40,9 +40,10 @@ func fuzzCommands(t testing.TB) []Command {
 	var commands []Command
 	for _, a := range []*Append{
 		{RunID: "run", Events: []contract.Event{fuzzEvent(0), fuzzEvent(1)}},
-		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last, Fence: &none},
 		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
 		{RunID: "run", Events: []contract.Event{large}},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence},
 		{RunID: "made", Create: &Creation{
 			Scope:    Scope{"t", "p", "e"},
 			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},

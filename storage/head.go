@@ -10,22 +10,27 @@ import (
 
 var errRow = errors.New("storage: undecodable row")
 
-// head is the moving part of a run, written once a proposal and run: lastSeq (8), persistedAt of
-// its last event (8), chain digest (32), position of its last event (8).
+// head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
+// (32), position of its last event (8), fence (8). A proposal writes the head of each run that it
+// changes once.
 type head struct {
 	lastSeq     uint64
 	persistedAt int64
 	chain       contract.Digest
 	position    Position
+	// fence is the number of the run's last lease (QUE-6); 0: the run was never leased.
+	// Invariant: it never falls.
+	fence uint64
 }
 
-const headRow = 56
+const headRow = 64
 
 func (h *head) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, h.lastSeq)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(h.persistedAt))
 	dst = append(dst, h.chain[:]...)
-	return binary.BigEndian.AppendUint64(dst, uint64(h.position))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.position))
+	return binary.BigEndian.AppendUint64(dst, h.fence)
 }
 
 func parseHead(row []byte) (head, error) {
@@ -37,6 +42,7 @@ func parseHead(row []byte) (head, error) {
 		persistedAt: int64(binary.BigEndian.Uint64(row[8:])),
 		chain:       contract.Digest(row[16:48]),
 		position:    Position(binary.BigEndian.Uint64(row[48:])),
+		fence:       binary.BigEndian.Uint64(row[56:]),
 	}, nil
 }
 

@@ -151,7 +151,7 @@ func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err erro
 				return err
 			}
 			run := named(id)
-			run.LastSeq, run.PersistedAt, run.Chain, run.Position = h.lastSeq, h.persistedAt, h.chain, h.position
+			run.head(&h)
 			runs = append(runs, *run)
 			names.Next()
 			heads.Next()

@@ -28,6 +28,8 @@ type Run struct {
 	PersistedAt int64  // of the last event, nanoseconds; 0: none
 	Chain       [32]byte
 	Position    Position // of the last event
+	// Fence is the number of the run's last lease, which requests may name (QUE-8); 0: never leased.
+	Fence uint64
 }
 
 // Created returns CreatedAt as a UTC time.
@@ -77,11 +79,15 @@ func (f *rows) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
 		return nil, nil, err
 	}
 	run := named(id)
-	run.LastSeq, run.PersistedAt, run.Chain, run.Position = h.lastSeq, h.persistedAt, h.chain, h.position
+	run.head(&h)
 	if md != nil {
 		run.Metadata = decodeMetadata(md)
 	}
 	return run, id, nil
+}
+
+func (r *Run) head(h *head) {
+	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.lastSeq, h.persistedAt, h.chain, h.position, h.fence
 }
 
 // named is what never changes of a run.

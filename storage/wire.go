@@ -163,6 +163,7 @@ type appendCommand struct {
 	blocks   []bodies
 	absent   contract.Absent // of the first event
 	assigned []byte          // of an import; else empty
+	fence    *uint64         // nil: none given
 }
 
 // forget lets go of the log entry.
@@ -198,6 +199,9 @@ func (c *appendCommand) parse(data []byte) error {
 			c.absent = contract.Absent(f.uint32(&err))
 		case 9:
 			c.assigned = f.raw(&err)
+		case 10:
+			f.want(protowire.VarintType, &err)
+			c.fence = &f.bits
 		}
 		return err
 	})

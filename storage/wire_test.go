@@ -53,6 +53,9 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 		if rapid.Bool().Draw(t, "expects") {
 			a.ExpectedLastSeq = proto.Uint64(rapid.Uint64().Draw(t, "expected"))
 		}
+		if rapid.Bool().Draw(t, "fenced") {
+			a.Fence = proto.Uint64(rapid.Uint64().Draw(t, "fence"))
+		}
 		if rapid.Bool().Draw(t, "creates") {
 			a.Create = &recordv1.RunMetadata{EngineType: text.Draw(t, "engine type")}
 		}
@@ -62,7 +65,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			t.Fatal(ref, err)
 		}
 		again := &recordv1.Append{
-			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected,
+			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected, Fence: c.fence,
 			Create: c.create, Headers: c.headers, FirstAbsent: uint32(c.absent),
 		}
 		for _, b := range c.blocks {

@@ -175,7 +175,7 @@ func machine() []Mutant {
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
 		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
-		Edits: []Edit{{File: apply, Old: "if fresh > 0 && m.expected != nil", New: "if _ = fresh; m.expected != nil"}},
+		Edits: []Edit{{File: apply, Old: "unmet(r, m, created || fresh > 0)", New: "unmet(r, m, created || fresh >= 0)"}},
 	}, {
 		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the chain of a run that was read from disk begins anew",
 		Edits: []Edit{{
