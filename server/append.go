@@ -110,6 +110,7 @@ func (s *Server) gate(runID string) contract.Options {
 
 // append encodes a request, puts it into the log and answers for each of its events.
 func (s *Server) append(ctx context.Context, a *storage.Append) (storage.Outcome, []*runlogv1.AppendResult, error) {
+	a.AppendedBy = identityOf(ctx)
 	cmd, err := storage.EncodeAppend(a)
 	if err != nil {
 		return storage.Outcome{}, nil, err

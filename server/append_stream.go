@@ -173,11 +173,12 @@ func (e *eventService) receive(stream appendStream, in *intake, route *streamRou
 	}
 }
 
-func (e *eventService) admit(req *runlogv1.AppendEventsRequest) *streamed {
+func (e *eventService) admit(ctx context.Context, req *runlogv1.AppendEventsRequest) *streamed {
 	r := &streamed{requestID: safeID(req)}
 	if r.append, r.err = e.s.parseAppend(req); r.err != nil {
 		return r
 	}
+	r.append.AppendedBy = identityOf(ctx)
 	var cmd storage.Command
 	if cmd, r.err = storage.EncodeAppend(&r.append); r.err != nil {
 		return r

@@ -42,10 +42,11 @@ type wireRecord struct {
 	emitted, persisted, imported timestamppb.Timestamp
 	payload                      runlogv1.EventRecord_PayloadJson
 	step, by, signal, parent     string
+	appendedBy                   string
 }
 
 func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
-	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID}
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
 	m := &w.m
 	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID
@@ -57,7 +58,7 @@ func encodeRecord(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.
 	m.EmittedBy, m.CausedBySignalId, m.ParentEventId = unlessEmpty(&w.by), unlessEmpty(&w.signal), unlessEmpty(&w.parent)
 	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
 	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
-	m.Inherited = inherited(r.Absent)
+	m.Inherited, m.AppendedBy = inherited(r.Absent), unlessEmpty(&w.appendedBy)
 	if r.ImportedAt != 0 {
 		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
 	}

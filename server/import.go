@@ -99,7 +99,7 @@ func (s *Server) parseImport(body []byte) (*storage.Append, error) {
 		return nil, err
 	}
 	for i := range records {
-		a.Imported = append(a.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt})
+		a.Imported = append(a.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt, AppendedBy: records[i].AppendedBy})
 		for _, v := range records[i].DigestFaults(&a.Events[i]) {
 			bad = append(bad, inEvent(i, v))
 		}

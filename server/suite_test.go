@@ -98,6 +98,7 @@ func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 		return req
 	}
 	a := *req.Append
+	a.AppendedBy = "" // no caller says who it is
 	if a.Create != nil {
 		a.Create = completeCreation(a.Create)
 		a.ExpectedLastSeq, a.Fence = nil, nil // CreateRun has neither

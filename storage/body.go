@@ -22,7 +22,7 @@ var errBody = errors.New("storage: undecodable event body")
 
 // appendBody appends an event as a length-delimited record.v1.Body, without what the run, the plan
 // of its block or its key already say (D6). assigned is nil unless the event is imported.
-func appendBody(dst []byte, e *contract.Event, assigned *Assigned, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
+func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy string, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
 	proto.Reset(scratch)
 	scratch.EventId = e.EventID[:]
 	if scratch.TypeCode = contract.TypeCode(e.Type); scratch.TypeCode == 0 {
@@ -47,6 +47,7 @@ func appendBody(dst []byte, e *contract.Event, assigned *Assigned, plan *recordv
 	if assigned != nil {
 		scratch.RunSeq, scratch.PersistedAt = assigned.RunSeq, assigned.PersistedAt
 	}
+	scratch.AppendedBy = appendedBy
 	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
 }

@@ -155,11 +155,12 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 		if rec.Event, assigned, err = parseBody(body, run, plan, detail == Whole); err != nil {
 			return nil, err
 		}
+		rec.AppendedBy = assigned.AppendedBy
 		if assigned.RunSeq > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = assigned.RunSeq, assigned.PersistedAt, persistedAt
 		}
 		if detail == Whole {
-			rec.PayloadDigest, rec.RecordDigest = rec.Digests()
+			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.AppendedBy)
 			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}

@@ -53,12 +53,24 @@ type Append struct {
 	// Imported is empty, or has what another authority had assigned to each of the events, which
 	// are kept as they are. runSeq rises and persistedAt does not fall; neither is 0.
 	Imported []Assigned
+	// AppendedBy is the authenticated identity of the caller, with which the events are recorded
+	// unless they are imported (SEC-8). Empty: none.
+	AppendedBy string
+}
+
+// appendedBy is the identity with which the i-th event is recorded.
+func (a *Append) appendedBy(i int) string {
+	if len(a.Imported) > 0 {
+		return a.Imported[i].AppendedBy
+	}
+	return a.AppendedBy
 }
 
 // Assigned is what the authority of a run had assigned to an event.
 type Assigned struct {
 	RunSeq      uint64
-	PersistedAt int64 // nanoseconds
+	PersistedAt int64  // nanoseconds
+	AppendedBy  string // the identity that it had authenticated; empty: none
 }
 
 // Creation is what CreateRun says about a run beside its events.
@@ -126,7 +138,7 @@ func EncodeAppend(a *Append) (Command, error) {
 	}
 	e.headers = e.headers[:0]
 	for i := range a.Events {
-		e.headers = appendHeader(e.headers, &a.Events[i])
+		e.headers = appendHeader(e.headers, &a.Events[i], a.appendedBy(i))
 	}
 	m.Headers = e.headers
 	for i := range a.Imported {
@@ -184,9 +196,9 @@ func ScopeOf(a *Append) (Scope, error) {
 	return s, nil
 }
 
-func appendHeader(dst []byte, e *contract.Event) []byte {
+func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	_, record := e.Digests()
+	_, record := e.Digests(appendedBy)
 	content := e.ContentDigest()
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)
@@ -228,7 +240,7 @@ func (e *encoder) blocks(a *Append, plan *recordv1.Plan) ([]*recordv1.Block, err
 		if len(a.Imported) > 0 {
 			assigned = &a.Imported[i]
 		}
-		if e.raw, err = appendBody(e.raw, &events[i], assigned, plan, &e.body); err != nil {
+		if e.raw, err = appendBody(e.raw, &events[i], assigned, a.appendedBy(i), plan, &e.body); err != nil {
 			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
 		}
 		if len(e.raw) > maxBlock {

@@ -17,7 +17,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // goldenRequests are two proposals that show every form of every format: a creation, an unknown
-// type, an opaque key, another plan, a sparse event, and a duplicate between new events.
+// type, an opaque key, another plan, a sparse event, an identity, a fence, and a duplicate between
+// new events.
 func goldenRequests() [][]storagetest.Request {
 	size, compression := int64(12), "gzip"
 	create := &storage.Creation{
@@ -53,7 +54,7 @@ func goldenRequests() [][]storagetest.Request {
 		{
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
-			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1)}},
+			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: "worker-7"}},
 		},
 	}
 }

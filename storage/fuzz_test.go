@@ -43,7 +43,7 @@ func fuzzCommands(t testing.TB) []Command {
 		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last, Fence: &none},
 		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
 		{RunID: "run", Events: []contract.Event{large}},
-		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: "worker"},
 		{RunID: "made", Create: &Creation{
 			Scope:    Scope{"t", "p", "e"},
 			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},

@@ -224,7 +224,7 @@ type body struct {
 	payload          []byte
 	absent           contract.Absent
 	plan             *planText // nil: the block's
-	assigned         Assigned  // zero unless imported
+	assigned         Assigned  // runSeq and persistedAt are 0 unless imported
 }
 
 func (b *body) parse(data []byte) error {
@@ -270,6 +270,8 @@ func (b *body) parse(data []byte) error {
 		case 17:
 			f.want(protowire.Fixed64Type, &err)
 			b.assigned.PersistedAt = int64(f.bits)
+		case 18:
+			b.assigned.AppendedBy = string(f.text(&err))
 		}
 		return err
 	})

@@ -14,7 +14,7 @@ import (
 
 // TestDocumentedExample holds the example of docs/audit.md to the code, digit by digit.
 func TestDocumentedExample(t *testing.T) {
-	page, err := os.ReadFile("../docs/audit.md")
+	page, err := os.ReadFile("../../docs/audit.md")
 	if err != nil {
 		t.Fatal(err)
 	}

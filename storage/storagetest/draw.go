@@ -113,7 +113,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	if least == 0 && rapid.Bool().Draw(t, "no events") {
 		n = 0
 	}
-	a := &storage.Append{RunID: runID(run)}
+	a := &storage.Append{RunID: runID(run), AppendedBy: w.identity(t)}
 	for range n {
 		a.Events = append(a.Events, w.event(t, run, scope))
 	}
@@ -161,6 +161,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 		case 29:
 			last.PersistedAt = w.clock + 2e9
 		}
+		last.AppendedBy = w.identity(t)
 		a.Imported = append(a.Imported, last)
 		i++
 	}
@@ -179,6 +180,11 @@ func (w *Workload) creation(t *rapid.T, run int, scope storage.Scope) *storage.C
 		c.Metadata.Labels = map[string]string{"a": "1", "b": "2", "c": ""}
 	}
 	return c
+}
+
+// identity draws the caller's, which most often has none.
+func (w *Workload) identity(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"", "", "", "worker", "worker-2"}).Draw(t, "identity")
 }
 
 var drawnTypes = []string{

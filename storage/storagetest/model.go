@@ -237,7 +237,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
 			}
 			if len(a.Imported) > 0 && s.ImportedAt != 0 {
-				res.SameContent = sameRecord(&r.stored[at], e)
+				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, e, a.Imported[i].AppendedBy)
 			}
 			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
 				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
@@ -250,7 +250,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 			res := results[f]
 			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
 			if len(a.Imported) > 0 {
-				res.SameContent = sameRecord(&a.Events[f], e)
+				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, e, a.Imported[i].AppendedBy)
 			}
 			results = append(results, res)
 			continue
@@ -268,7 +268,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventResult) error {
 	before := storage.Assigned{RunSeq: r.run.LastSeq, PersistedAt: r.run.PersistedAt}
 	for i := range results {
-		res, given := &results[i], a.Imported[i]
+		res, given := &results[i], storage.Assigned{RunSeq: a.Imported[i].RunSeq, PersistedAt: a.Imported[i].PersistedAt}
 		refuse := func(field string) error {
 			return &storage.ImportError{RunID: a.RunID, Index: i, Field: field, Given: given, Before: before}
 		}
@@ -295,9 +295,9 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 }
 
 // sameRecord is what an import compares: all of it.
-func sameRecord(a, b *contract.Event) bool {
-	_, recordA := recordDigest(a)
-	_, recordB := recordDigest(b)
+func sameRecord(a *contract.Event, byA string, b *contract.Event, byB string) bool {
+	_, recordA := recordDigest(a, byA)
+	_, recordB := recordDigest(b, byB)
 	return recordA == recordB
 }
 
@@ -311,11 +311,12 @@ func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
-		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position}
+		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp
+			rec.AppendedBy = a.Imported[i].AppendedBy
 		}
-		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e)
+		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.AppendedBy)
 		prev := contract.Digest(r.run.Chain)
 		if m.bug == bugChain && n == 0 {
 			prev = contract.Digest{}

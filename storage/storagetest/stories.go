@@ -135,6 +135,17 @@ var stories = []example{
 		other := with(Event("a", 0), payload(`{"n":1}`))
 		s.expect(s.append(other, other, Event("a", 0)), "xxd")
 	}},
+	{name: "SEC-8 the identity is recorded, and is no content", tell: func(s *story) {
+		by := func(name string, events ...contract.Event) storage.Outcome {
+			r := appendOf(events...)
+			r.Append.AppendedBy = name
+			return s.propose(r)[0]
+		}
+		s.expect(by("worker", Events("a", 0, 2)...), "nn")
+		s.expect(by("another", Event("a", 1), Event("a", 2)), "dn")
+		s.expect(by("", Event("a", 0), Event("a", 3)), "dn")
+		s.expect(by("worker", Event("a", 3), Event("a", 3)), "dd")
+	}},
 	{name: "IDM-8 duplicates inside one request", tell: func(s *story) {
 		o := s.append(Event("a", 0), with(Event("a", 0), otherID), Event("a", 1), with(Event("a", 1), payload(`{}`)), Event("a", 0))
 		s.expect(o, "ndnxd")
