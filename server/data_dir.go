@@ -74,7 +74,7 @@ func parseIdentity(file []byte) (i identity, err error) {
 }
 
 const (
-	dataDirFormat = 4
+	dataDirFormat = 5
 	// dataDirDepth is more levels than there are below a data directory.
 	dataDirDepth = 6
 	lockFile     = "LOCK"

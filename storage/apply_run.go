@@ -20,7 +20,7 @@ func (a *applyTx) newRun(m *appendCommand) *run {
 		createdAt = parseAssigned(m.assigned).PersistedAt
 	}
 	return &run{
-		no: a.nextRun, tenant: hashTenant(m.scope.tenant),
+		ref: runRef{Bucket: uint16(m.scope.bucket()), No: a.nextRun}, tenant: hashTenant(m.scope.tenant),
 		identity: &recordv1.RunIdentity{
 			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
 			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.imports(),
@@ -39,11 +39,14 @@ func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	if err := a.batch.Set(keys.AppendIdentity(nil, r.no), row, nil); err != nil {
+	if err := a.batch.Set(keys.AppendIdentity(nil, r.ref), row, nil); err != nil {
 		return err
 	}
-	no := binary.BigEndian.AppendUint64(nil, r.no)
-	if err := a.batch.Set(keys.AppendRunNo(nil, r.identity.RunId), no, nil); err != nil {
+	if err := a.batch.Set(keys.AppendRunID(nil, r.identity.RunId), r.ref.Append(nil), nil); err != nil {
+		return err
+	}
+	bucket := binary.BigEndian.AppendUint16(nil, r.ref.Bucket)
+	if err := a.batch.Set(keys.AppendBucket(nil, r.ref.No), bucket, nil); err != nil {
 		return err
 	}
 	if create == nil {
@@ -59,7 +62,7 @@ func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	return a.batch.Set(keys.AppendMetadata(nil, r.no), row, nil)
+	return a.batch.Set(keys.AppendMetadata(nil, r.ref), row, nil)
 }
 
 // setEngineRunRef records the engine's reference once; the same value again changes nothing
@@ -116,19 +119,19 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {
 		return r, nil
 	}
-	no, found, err := a.rows.runNo(string(runID))
+	ref, found, err := a.rows.ref(string(runID))
 	if err != nil || !found {
 		return nil, err
 	}
-	r := &run{no: no}
-	if r.identity, err = a.rows.identity(no); err != nil {
+	r := &run{ref: ref}
+	if r.identity, err = a.rows.identity(ref); err != nil {
 		return nil, err
 	}
 	r.tenant = hashTenant(r.identity.Scope.GetTenantId())
-	if r.head, err = a.rows.head(no); err != nil {
+	if r.head, err = a.rows.head(ref); err != nil {
 		return nil, err
 	}
-	if r.metadata, err = a.rows.metadata(no); err != nil {
+	if r.metadata, err = a.rows.metadata(ref); err != nil {
 		return nil, err
 	}
 	a.s.active.add(r)
@@ -143,8 +146,8 @@ func (a *applyTx) index(r *run, asked int) (err error) {
 	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
 		return nil
 	}
-	prefix := keys.ReceiptPrefix(r.no)
-	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
+	prefix := keys.ReceiptPrefix(r.ref)
+	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.ref)})
 	if err != nil {
 		return err
 	}
@@ -162,7 +165,7 @@ func (a *applyTx) index(r *run, asked int) (err error) {
 	}
 	if r.touched {
 		// This proposal's own are not on the disk yet.
-		a.pending.of(r.no, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
+		a.pending.of(r.ref.No, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
 	}
 	a.s.active.index(r, receipts)
 	return nil

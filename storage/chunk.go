@@ -14,9 +14,10 @@ import (
 
 // A chunk holds blocks of a proposal, in commit order (D6):
 //
-//	format version, 1                   1
+//	format version, 2                   1
 //	persistedAt, nanoseconds            8
 //	blocks, until the end:
+//	  bucket of the run                 2
 //	  run number                        uvarint
 //	  number of bodies                  uvarint  (0: the run was made or its metadata changed)
 //	  if there are bodies:
@@ -28,13 +29,13 @@ import (
 //	    codec: 0 raw, 1 S2              1
 //	    bytes before compression        uvarint
 //	    bytes                           uvarint, bytes
-const chunkFormat = 1
+const chunkFormat = 2
 
 var errChunk = errors.New("storage: undecodable chunk")
 
 // block is a decoded block. It aliases its chunk.
 type block struct {
-	run      uint64
+	run      runRef
 	count    uint64
 	firstSeq uint64
 	dead     []uint32
@@ -50,7 +51,8 @@ func beginChunk(dst []byte, persistedAt int64) []byte {
 }
 
 func (b *block) append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, b.run)
+	dst = binary.BigEndian.AppendUint16(dst, b.run.Bucket)
+	dst = binary.AppendUvarint(dst, b.run.No)
 	dst = binary.AppendUvarint(dst, b.count)
 	if b.count == 0 {
 		return dst
@@ -100,7 +102,7 @@ func (c *chunkReader) next(b *block) (bool, error) {
 	if len(r.data) == 0 {
 		return false, nil
 	}
-	*b = block{run: r.uvarint(), count: r.uvarint()}
+	*b = block{run: runRef{Bucket: r.uint16(), No: r.uvarint()}, count: r.uvarint()}
 	if b.count > 0 {
 		b.firstSeq = r.uvarint()
 		for n := r.uvarint(); n > 0 && !r.bad; n-- {

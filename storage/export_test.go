@@ -98,7 +98,7 @@ func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
 		if at < begin || at >= end {
 			continue
 		}
-		return b.run == v.no && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
+		return b.run == v.ref && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
 	}
 }
 
@@ -118,6 +118,11 @@ func (b *block) isDead(at int) bool {
 }
 
 // BreakPlace writes a place of a run that cannot be read.
-func (s *Store) BreakPlace(no, seq uint64) error {
-	return s.db().Set(keys.AppendPlace(nil, no, seq), []byte{0xff}, pebble.NoSync)
+func (s *Store) BreakPlace(runID string, seq uint64) error {
+	rows := rows{r: s.db()}
+	ref, found, err := rows.ref(runID)
+	if err = errors.Join(err, rows.close()); err != nil || !found {
+		return errors.Join(err, &RunNotFoundError{RunID: runID})
+	}
+	return s.db().Set(keys.AppendPlace(nil, ref, seq), []byte{0xff}, pebble.NoSync)
 }

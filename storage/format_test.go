@@ -94,8 +94,8 @@ func TestFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := map[byte]string{
-		'a': "applied", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
-		'm': "metadata", 'n': "identity", 'r': "run_number", 't': "stamp", 'u': "tenant",
+		'a': "applied", 'b': "bucket", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
+		'm': "metadata", 'n': "identity", 'r': "run", 't': "stamp", 'u': "tenant",
 	}
 	dumps := map[string]*bytes.Buffer{}
 	for i := 0; i < len(rows); i += 2 {

@@ -140,6 +140,14 @@ func (r *rowReader) bytes(n uint64) []byte {
 	return b
 }
 
+func (r *rowReader) uint16() uint16 {
+	b := r.bytes(2)
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
 func (r *rowReader) byte() byte {
 	b := r.bytes(1)
 	if len(b) == 0 {

@@ -1,9 +1,13 @@
 package storage
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -107,8 +111,8 @@ func (v *Heads) Close() error {
 
 // Run returns a run with its number, or *RunNotFoundError.
 func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
-	r, _, no, err = lookup(v.snap, runID)
-	return r, no, err
+	r, _, ref, err := lookup(v.snap, runID)
+	return r, ref.No, err
 }
 
 // Groups yields the runs of groups, which come in rising order, a group at a time and without their
@@ -118,43 +122,15 @@ func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
 }
 
 func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err error) {
-	names, err := v.table(keys.AppendIdentity)
-	if err != nil {
+	g := groupReader{v: v}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if err := g.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, names.Close()) }()
-	heads, err := v.table(keys.AppendHead)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, heads.Close()) }()
-	var runs []Run
-	id := &recordv1.RunIdentity{}
-	for _, g := range groups {
-		runs = runs[:0]
-		first, last := g*RunGroup+1, min((g+1)*RunGroup, v.Runs)
-		names.SeekGE(keys.AppendIdentity(nil, first))
-		heads.SeekGE(keys.AppendHead(nil, first))
-		for no := first; no <= last; no++ {
-			if err := rowOf(names, no); err != nil {
-				return err
-			}
-			if err := rowOf(heads, no); err != nil {
-				return err
-			}
-			id.Reset()
-			if err := unmarshalRow(names.Value(), id); err != nil {
-				return err
-			}
-			h, err := parseHead(heads.Value())
-			if err != nil {
-				return err
-			}
-			run := named(id)
-			run.head(&h)
-			runs = append(runs, *run)
-			names.Next()
-			heads.Next()
+	for _, group := range groups {
+		runs, err := g.read(group*RunGroup+1, min((group+1)*RunGroup, v.Runs))
+		if err != nil {
+			return err
 		}
 		if !yield(runs, nil) {
 			return nil
@@ -163,22 +139,96 @@ func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err erro
 	return nil
 }
 
-// table iterates over the rows of a table whose keys are run numbers.
-func (v *Heads) table(key func([]byte, uint64) []byte) (*pebble.Iterator, error) {
-	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: key(nil, 0), UpperBound: key(nil, v.Runs+1)})
-	if err != nil {
-		return nil, fmt.Errorf("storage: read heads: %w", err)
-	}
-	return it, nil
+// groupReader reads runs by their numbers. Their rows lie by buckets, in which numbers rise too: of
+// a group it goes through one bucket after the other, so that it seeks once a bucket.
+type groupReader struct {
+	v                     *Heads
+	buckets, names, heads *pebble.Iterator
+	refs                  []runRef
+	order                 []int // of refs, by bucket
+	runs                  []Run
+	key                   []byte
+	id                    recordv1.RunIdentity
 }
 
-// rowOf wants the iterator to be at a run's row.
-func rowOf(it *pebble.Iterator, no uint64) error {
-	if !it.Valid() {
-		return errors.Join(fmt.Errorf("%w: run %d has no row", errRow, no), it.Error())
+func (g *groupReader) open() (err error) {
+	g.buckets = g.table(&err, keys.AppendBucket(nil, 0), keys.AppendBucket(nil, g.v.Runs+1))
+	g.names = g.table(&err, keys.AppendIdentity(nil, runRef{}), keys.IdentitiesEnd)
+	g.heads = g.table(&err, keys.AppendHead(nil, runRef{}), keys.HeadsEnd)
+	return err
+}
+
+func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
+	if *err != nil {
+		return nil
 	}
-	if have, ok := keys.ParseRun(it.Key()); !ok || have != no {
-		return fmt.Errorf("%w: run %d has no row, %x comes", errRow, no, it.Key())
+	it, failed := g.v.snap.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if failed != nil {
+		*err = fmt.Errorf("storage: read heads: %w", failed)
 	}
+	return it
+}
+
+func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
+
+// read returns the runs from a number to another, both included.
+func (g *groupReader) read(first, last uint64) ([]Run, error) {
+	g.refs, g.order, g.runs = g.refs[:0], g.order[:0], g.runs[:0]
+	g.buckets.SeekGE(keys.AppendBucket(nil, first))
+	for no := first; no <= last; no++ {
+		g.key = keys.AppendBucket(g.key[:0], no)
+		row, err := rowAt(g.buckets, g.key)
+		if err == nil && len(row) != 2 {
+			err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
+		}
+		if err != nil {
+			return nil, err
+		}
+		g.order = append(g.order, len(g.refs))
+		g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
+		g.runs = append(g.runs, Run{})
+		g.buckets.Next()
+	}
+	slices.SortStableFunc(g.order, func(a, b int) int { return cmp.Compare(g.refs[a].Bucket, g.refs[b].Bucket) })
+	for _, i := range g.order {
+		if err := g.run(g.refs[i], &g.runs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return g.runs, nil
+}
+
+func (g *groupReader) run(ref runRef, run *Run) error {
+	g.key = keys.AppendIdentity(g.key[:0], ref)
+	row, err := rowAt(g.names, g.key)
+	if err != nil {
+		return err
+	}
+	g.id.Reset()
+	if err := unmarshalRow(row, &g.id); err != nil {
+		return err
+	}
+	g.key = keys.AppendHead(g.key[:0], ref)
+	if row, err = rowAt(g.heads, g.key); err != nil {
+		return err
+	}
+	h, err := parseHead(row)
+	if err != nil {
+		return err
+	}
+	*run = *named(&g.id)
+	run.head(&h)
+	g.names.Next()
+	g.heads.Next()
 	return nil
+}
+
+// rowAt returns the row of a key, which most often is where the iterator stands.
+func rowAt(it *pebble.Iterator, key []byte) ([]byte, error) {
+	if !it.Valid() || !bytes.Equal(it.Key(), key) {
+		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
+			return nil, errors.Join(fmt.Errorf("%w: %x is not there", errRow, key), it.Error())
+		}
+	}
+	return it.ValueAndErr()
 }

@@ -83,7 +83,7 @@ func TestVerifyFindsTamperingAPP11(t *testing.T) {
 	var chunks, places [][2][]byte
 	for i := 0; i < len(rows); i += 2 {
 		key, value := rows[i], rows[i+1]
-		mine := len(key) > 8 && binary.BigEndian.Uint64(key[1:]) == runNo
+		mine := len(key) > 10 && binary.BigEndian.Uint64(key[3:]) == runNo
 		covered := len(value)
 		switch {
 		case key[0] == 'c':

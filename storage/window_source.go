@@ -247,7 +247,7 @@ type runSource struct {
 
 func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, end Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
-	no, found, err := rows.runNo(runID)
+	ref, found, err := rows.ref(runID)
 	if err != nil {
 		return nil, err
 	}
@@ -257,11 +257,11 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 	if s.chunks, err = openChunkRows(r, at, end); err != nil {
 		return nil, err
 	}
-	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, no, 0), UpperBound: keys.PlacesEnd(no)})
+	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, ref, 0), UpperBound: keys.PlacesEnd(ref)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
 	}
-	if s.begun, err = s.find(no); err != nil {
+	if s.begun, err = s.find(ref); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -270,7 +270,7 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 // find goes to the place before the first one in the positions, and returns false where that is the
 // first of all. Places are in the order of runSeq, and so of positions: halving finds the first in
 // as many steps as the number has digits.
-func (s *runSource) find(no uint64) (bool, error) {
+func (s *runSource) find(ref runRef) (bool, error) {
 	if !s.places.Last() {
 		return false, s.places.Error()
 	}
@@ -283,7 +283,7 @@ func (s *runSource) find(no uint64) (bool, error) {
 	low, high := uint64(0), last+1
 	for low < high {
 		mid := low + (high-low)/2
-		if !s.places.SeekGE(keys.AppendPlace(nil, no, mid)) {
+		if !s.places.SeekGE(keys.AppendPlace(nil, ref, mid)) {
 			return false, s.places.Error()
 		}
 		p, err := s.place()
@@ -297,7 +297,7 @@ func (s *runSource) find(no uint64) (bool, error) {
 			high = mid
 		}
 	}
-	return s.places.SeekLT(keys.AppendPlace(nil, no, low)), s.places.Error()
+	return s.places.SeekLT(keys.AppendPlace(nil, ref, low)), s.places.Error()
 }
 
 func (s *runSource) place() (place, error) {

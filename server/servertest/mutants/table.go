@@ -157,7 +157,7 @@ func machine() []Mutant {
 		}},
 	}, {
 		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "only duplicates of what was appended since the node was started are known",
-		Edits: []Edit{{File: applyRun, Old: "r := &run{no: no}", New: "r := &run{no: no, receipts: map[keyPrefix]struct{}{}}"}},
+		Edits: []Edit{{File: applyRun, Old: "r := &run{ref: ref}", New: "r := &run{ref: ref, receipts: map[keyPrefix]struct{}{}}"}},
 	}, {
 		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers its last 64 keys or fewer",
 		Edits: []Edit{{
@@ -180,8 +180,8 @@ func machine() []Mutant {
 		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the chain of a run that was read from disk begins anew",
 		Edits: []Edit{{
 			File: applyRun,
-			Old:  "\tif r.metadata, err = a.rows.metadata(no); err != nil {",
-			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
+			Old:  "\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
+			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
 		}},
 	}, {
 		Name: "install-forgets", Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
