@@ -127,20 +127,27 @@ func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err erro
 	if err := g.open(); err != nil {
 		return err
 	}
-	for _, group := range groups {
-		runs, err := g.read(group*RunGroup+1, min((group+1)*RunGroup, v.Runs))
-		if err != nil {
+	for some := range slices.Chunk(groups, groupsAtOnce) {
+		if err := g.read(some); err != nil {
 			return err
 		}
-		if !yield(runs, nil) {
-			return nil
+		first := 0
+		for _, group := range some {
+			n := int(min(RunGroup, v.Runs-group*RunGroup))
+			if !yield(g.runs[first:first+n:first+n], nil) {
+				return nil
+			}
+			first += n
 		}
 	}
 	return nil
 }
 
-// groupReader reads runs by their numbers. Their rows lie by buckets, in which numbers rise too: of
-// a group it goes through one bucket after the other, so that it seeks once a bucket.
+// groupsAtOnce are read together: 4,096 runs, which take some 2 MB.
+const groupsAtOnce = 64
+
+// groupReader reads runs by their numbers. Their rows lie by bucket, and inside a bucket by number:
+// of groups that are read together, it seeks once a bucket, and most rows are the next one.
 type groupReader struct {
 	v                     *Heads
 	buckets, names, heads *pebble.Iterator
@@ -171,31 +178,32 @@ func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
 
 func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
 
-// read returns the runs from a number to another, both included.
-func (g *groupReader) read(first, last uint64) ([]Run, error) {
+// read reads the runs of groups, in the order of their numbers.
+func (g *groupReader) read(groups []uint64) error {
 	g.refs, g.order, g.runs = g.refs[:0], g.order[:0], g.runs[:0]
-	g.buckets.SeekGE(keys.AppendBucket(nil, first))
-	for no := first; no <= last; no++ {
-		g.key = keys.AppendBucket(g.key[:0], no)
-		row, err := rowAt(g.buckets, g.key)
-		if err == nil && len(row) != 2 {
-			err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
+	for _, group := range groups {
+		for no := group*RunGroup + 1; no <= min((group+1)*RunGroup, g.v.Runs); no++ {
+			g.key = keys.AppendBucket(g.key[:0], no)
+			row, err := rowAt(g.buckets, g.key)
+			if err == nil && len(row) != 2 {
+				err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
+			}
+			if err != nil {
+				return err
+			}
+			g.order = append(g.order, len(g.refs))
+			g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
+			g.runs = append(g.runs, Run{})
+			g.buckets.Next()
 		}
-		if err != nil {
-			return nil, err
-		}
-		g.order = append(g.order, len(g.refs))
-		g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
-		g.runs = append(g.runs, Run{})
-		g.buckets.Next()
 	}
 	slices.SortStableFunc(g.order, func(a, b int) int { return cmp.Compare(g.refs[a].Bucket, g.refs[b].Bucket) })
 	for _, i := range g.order {
 		if err := g.run(g.refs[i], &g.runs[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return g.runs, nil
+	return nil
 }
 
 func (g *groupReader) run(ref runRef, run *Run) error {
