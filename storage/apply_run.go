@@ -13,7 +13,7 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// newRun is a run as it will be if its first request is stored.
+// newRun returns the run that m makes if it is stored. Nothing is written yet.
 func (a *applyTx) newRun(m *appendCommand) *run {
 	createdAt := a.stamp
 	if m.imports() {
@@ -29,7 +29,7 @@ func (a *applyTx) newRun(m *appendCommand) *run {
 	}
 }
 
-// createRun makes a run durable and known.
+// createRun writes the rows of a new run and adds it to the active runs.
 func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	a.nextRun++
 	a.s.active.add(r)
@@ -65,8 +65,8 @@ func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	return a.batch.Set(keys.AppendMetadata(nil, r.ref), row, nil)
 }
 
-// setEngineRunRef records the engine's reference once; the same value again changes nothing
-// (APP-12).
+// setEngineRunRef records the engine's reference of a run. It is set once: the same value again
+// changes nothing, another is refused (APP-12).
 func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
 	r, err := a.activeRun([]byte(m.RunId))
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *applyTx) setFence(runID []byte, fence uint64) (why, err error) {
 	return nil, nil
 }
 
-// activeRun returns a run out of memory, or off the disk; nil when there is none by that name.
+// activeRun returns a run from memory, else from disk; nil: no run has this id.
 func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {
 		return r, nil
@@ -138,9 +138,8 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	return r, nil
 }
 
-// index loads the receipts of a run about which so many keys are asked, once it has been asked for
-// so many that to look each of them up costs about as much; never those of a run with more than
-// maxIndexed.
+// index counts asked more lookups of a run's keys, and loads the run's receipts into memory once the
+// lookups cost about as much as loading. A run with more than maxIndexed events stays on disk.
 func (a *applyTx) index(r *run, asked int) (err error) {
 	r.asked += asked
 	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
@@ -164,7 +163,7 @@ func (a *applyTx) index(r *run, asked int) (err error) {
 		return err
 	}
 	if r.touched {
-		// This proposal's own are not on the disk yet.
+		// The receipts of this proposal are not on disk yet.
 		a.pending.of(r.ref.No, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
 	}
 	a.s.active.index(r, receipts)

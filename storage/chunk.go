@@ -12,7 +12,7 @@ import (
 	recordv1 "runlog/proto/record/v1"
 )
 
-// A chunk holds blocks of a proposal, in commit order (D6):
+// A chunk is a row with blocks of a proposal, in commit order (D6):
 //
 //	format version, 2                   1
 //	persistedAt, nanoseconds            8
@@ -22,7 +22,7 @@ import (
 //	  number of bodies                  uvarint  (0: the run was made or its metadata changed)
 //	  if there are bodies:
 //	    runSeq of the first live one    uvarint
-//	    number of dead bodies           uvarint  (duplicates: there, but not stored events)
+//	    number of dead bodies           uvarint  (duplicates: in the block, but no events)
 //	    their indexes, ascending        uvarint each
 //	    chain digest before the block   32
 //	    0: the run's plan; 1: another   1        (then planId, planVersion: uvarint length, bytes)
@@ -33,7 +33,7 @@ const chunkFormat = 2
 
 var errChunk = errors.New("storage: undecodable chunk")
 
-// block is a decoded block. It aliases its chunk.
+// block is a decoded block of a chunk, which it aliases.
 type block struct {
 	run      runRef
 	count    uint64
@@ -80,7 +80,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// chunkReader walks the blocks of a chunk.
+// chunkReader is an iterator over the blocks of a chunk.
 type chunkReader struct {
 	persistedAt int64
 	row         rowReader
@@ -96,7 +96,7 @@ func openChunk(data []byte) (chunkReader, error) {
 	}, nil
 }
 
-// next returns false at the end of the chunk.
+// next decodes the next block into b. It returns false at the end of the chunk.
 func (c *chunkReader) next(b *block) (bool, error) {
 	r := &c.row
 	if len(r.data) == 0 {
@@ -122,14 +122,14 @@ func (c *chunkReader) next(b *block) (bool, error) {
 	return true, nil
 }
 
-// records decodes the live events of a block of a run, with their chain (APP-11) unless detail is
-// Facts.
+// records decodes the live events of a block. Unless detail is Facts, each record has its digests
+// (APP-11).
 func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64, detail Detail) ([]Record, error) {
 	raw, err := b.raw()
 	if err != nil {
 		return nil, err
 	}
-	// A body takes at least the byte of its length.
+	// Each body has at least the byte of its length.
 	if b.count > uint64(len(raw)) || uint64(len(b.dead)) > b.count {
 		return nil, fmt.Errorf("%w: %d bodies, %d of them dead, in %d bytes", errChunk, b.count, len(b.dead), len(raw))
 	}
@@ -175,7 +175,7 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 	return out, nil
 }
 
-// raw returns the bodies, in memory of their own.
+// raw returns a copy of the bodies, decompressed.
 func (b *block) raw() ([]byte, error) {
 	switch b.codec {
 	case codecRaw:

@@ -46,9 +46,9 @@ func parseHead(row []byte) (head, error) {
 	}, nil
 }
 
-// receipt answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event id (16), content
-// digest (8), and of an imported event the begin of its record digest (8). Its key carries the
-// whole SHA-256 of the idempotency key.
+// receipt is the row that answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event
+// id (16), content digest (8). An imported event has the first 8 bytes of its record digest too. The
+// key of the row has the whole SHA-256 of the idempotency key.
 type receipt struct {
 	runSeq      uint64
 	persistedAt int64
@@ -59,8 +59,8 @@ type receipt struct {
 
 const receiptRow = 40
 
-// recordPrefix tells imported records apart. The content digest would not: it leaves out what an
-// append may change under a key (IDM-7).
+// recordPrefix is the begin of a record digest. It tells imported records of one key apart; the
+// content digest leaves out what an append may change under a key (IDM-7).
 type recordPrefix [8]byte
 
 func (r *receipt) append(dst []byte) []byte {
@@ -92,7 +92,8 @@ func parseReceipt(row []byte) (receipt, error) {
 	}, nil
 }
 
-// place is where a block lies: position, chunk and the block's number in the chunk, as uvarints.
+// place is the address of a block: position, chunk, and number of the block in the chunk, as
+// uvarints.
 type place struct {
 	position Position
 	chunk    uint32
@@ -114,7 +115,8 @@ func parsePlace(row []byte) (place, error) {
 	return p, nil
 }
 
-// rowReader reads a row field by field; a short row makes it bad, and every later field empty.
+// rowReader is a decoder that reads a row field by field. After a field that the row is too short
+// for, bad is set and every later field is empty.
 type rowReader struct {
 	data []byte
 	bad  bool

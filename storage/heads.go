@@ -16,12 +16,12 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// RunGroup is how many runs, in the order of their numbers, are told together to have changed.
+// RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes together.
 const RunGroup = 64
 
-// changes are the groups in which runs were made or appended to since they were last taken.
+// changes is the set of groups whose runs were made or changed since the last call of Heads.
 type changes struct {
-	// held while a proposal becomes visible, so that what is taken is what a snapshot shows
+	// Held while a proposal becomes visible: the groups that Heads takes match its snapshot.
 	sync.Mutex
 	touchedGroups
 }
@@ -31,7 +31,7 @@ type touchedGroups struct {
 	groups []uint64 // a bit each
 }
 
-// addLocked notes a run.
+// addLocked adds the group of the run with a number.
 func (c *changes) addLocked(run uint64) {
 	g := (run - 1) / RunGroup
 	for uint64(len(c.groups)) <= g/64 {
@@ -40,20 +40,20 @@ func (c *changes) addLocked(run uint64) {
 	c.groups[g/64] |= 1 << (g % 64)
 }
 
-// everything notes that any run may be another.
+// everything adds all groups: any run may have changed.
 func (c *changes) everything() {
 	c.Lock()
 	defer c.Unlock()
 	c.all = true
 }
 
-// takeLocked returns what there is, and forgets it.
+// takeLocked returns the set and empties it.
 func (c *changes) takeLocked() (taken touchedGroups) {
 	taken, c.touchedGroups = c.touchedGroups, touchedGroups{}
 	return taken
 }
 
-// within lists the groups out of count, in order.
+// within lists the groups of the set below count, in order.
 func (t *touchedGroups) within(count uint64) (list []uint64) {
 	for g := range count {
 		if t.all || g/64 < uint64(len(t.groups)) && t.groups[g/64]&(1<<(g%64)) != 0 {
@@ -63,16 +63,14 @@ func (t *touchedGroups) within(count uint64) (list []uint64) {
 	return list
 }
 
-// Heads is one consistent state of the heads of all runs, beside which appends go on. It must be
-// closed.
+// Heads is a snapshot of the heads of all runs. Appends go on beside it. The caller must close it.
 type Heads struct {
-	// Applied is what it is as of.
+	// Applied is the applied state of the snapshot.
 	Applied Applied
-	// Runs is how many there are; they are numbered from 1, in the order in which they were made.
+	// Runs is the number of runs. They are numbered from 1, in the order in which they were made.
 	Runs uint64
-	// Changed are the groups, from 0 and in order, in which something may differ from the Heads
-	// before: group g has the runs from g × RunGroup + 1 on. After an install, and of a store that
-	// was just opened, these are all.
+	// Changed are the groups, from 0 and in order, that may differ from the Heads before. Group g
+	// has the runs from g × RunGroup + 1 on. After an install or a restart, all groups are listed.
 	Changed []uint64
 
 	s    *Store
@@ -80,8 +78,8 @@ type Heads struct {
 	snap *pebble.Snapshot
 }
 
-// Heads opens the heads of all runs as of now. What has changed since the call before is told to
-// one caller, who must not lose it.
+// Heads takes a snapshot of the heads of all runs. Each change is reported to one call alone: a
+// caller that drops Changed never hears of it again.
 func (s *Store) Heads() (*Heads, error) {
 	s.changes.Lock()
 	h, err := s.acquire()
@@ -94,7 +92,7 @@ func (s *Store) Heads() (*Heads, error) {
 	s.changes.Unlock()
 	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
-		s.changes.everything() // what was taken is lost
+		s.changes.everything() // the set that was taken is lost
 		return nil, errors.Join(err, v.Close())
 	}
 	v.Applied, v.Runs = *applied, applied.Runs()
@@ -102,7 +100,7 @@ func (s *Store) Heads() (*Heads, error) {
 	return v, nil
 }
 
-// Close releases it.
+// Close releases the snapshot.
 func (v *Heads) Close() error {
 	err := v.snap.Close()
 	v.s.release(v.h)
@@ -115,8 +113,9 @@ func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
 	return r, ref.No, err
 }
 
-// Groups yields the runs of groups, which come in rising order, a group at a time and without their
-// metadata. What is yielded is good until the next. After an error nothing more comes.
+// Groups yields the runs of groups, a group at a time, in the order of their numbers and without
+// metadata. The groups must be given in rising order. A group is valid until the next one is
+// yielded. An error ends the sequence.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
 	return sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }
