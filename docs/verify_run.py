@@ -83,13 +83,18 @@ FIELDS = {2: "eventType", 3: "runId", 4: "tenantId", 5: "projectId", 6: "environ
           9: "stepId", 12: "idempotencyKey", 14: "emittedBy", 15: "causedBySignalId", 16: "parentEventId", 17: "contractVersion"}
 
 
+def field(number, value):
+    return bytes([number]) + len(value).to_bytes(4, "big") + value
+
+
 def record_digest(r, payload):
     envelope = {n: r[name].encode() for n, name in FIELDS.items() if name in r}
     envelope[1] = uuid.UUID(r["eventId"]).bytes
     envelope[10], envelope[11] = u64(r["logicalAttemptId"]), u64(r["engineAttemptId"])
     envelope[13] = u64(nanoseconds(r["emittedAt"]))
-    fields = b"".join(bytes([n]) + len(v).to_bytes(4, "big") + v for n, v in sorted(envelope.items()))
-    return sha(b"runlog/envelope/1\0", fields, sha(payload))
+    fields = b"".join(field(n, v) for n, v in sorted(envelope.items()))
+    by = r.get("appendedBy", "").encode()
+    return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"")
 
 
 def payload_of(line, r):

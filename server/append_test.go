@@ -224,6 +224,36 @@ func TestAppendConditions(t *testing.T) {
 		wantEqual(t, "stored", len(n.list("cond")), 3)
 	})
 
+	t.Run("QUE8_fence", func(t *testing.T) {
+		appendUnder := func(runID string, fence uint64, events ...*runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
+			return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: events, Fence: &fence})
+		}
+		for _, run := range []string{"fenced", "fenced-new"} {
+			if run == "fenced" {
+				n.append(run, steps("a", 2)...)
+			}
+			_, err := appendUnder(run, math.MaxUint64, steps("b", 1)...)
+			r := refused(t, err, contract.ReasonLeaseLost)
+			wantEqual(t, "code", r.code, codes.FailedPrecondition)
+			wantEqual(t, "run_id", r.metadata["run_id"], run)
+			wantEqual(t, "fence", r.metadata["fence"], fmt.Sprint(uint64(math.MaxUint64)))
+			wantEqual(t, "current_fence", r.metadata["current_fence"], "0")
+		}
+		_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "fenced-new"})
+		refused(t, err, contract.ReasonRunNotFound)
+		again, err := appendUnder("fenced", 7, steps("a", 2)...)
+		if err != nil {
+			t.Fatalf("duplicates under another fence: %v", err)
+		}
+		wantResults(t, "duplicates", again.Results, "dd")
+		if _, err := appendUnder("fenced", 0, steps("b", 1)...); err != nil {
+			t.Fatal(err)
+		}
+		answer := n.http("POST", "/v1/runs/fenced/events:append", `{"fence":"7","events":[`+httpEvent("c")+`]}`)
+		answer.refused(t, contract.ReasonLeaseLost) // 409, not gRPC's 400
+		wantEqual(t, "stored", len(n.list("fenced")), 3)
+	})
+
 	t.Run("APP3_one_invalid_event", func(t *testing.T) {
 		events := steps("ok", 5)
 		events[3] = newEvent("StepStarted", func(e *runlogv1.EventWrite) { e.PlanId = "" })
@@ -318,6 +348,7 @@ func TestBatchAppendAPP3(t *testing.T) {
 		{RunId: "b1", Events: steps("b", 2)},
 		{RunId: "b1", Events: steps("a", 1)},
 		{RunId: "", Events: steps("a", 1)},
+		{RunId: "b3", Events: steps("a", 1), Fence: &expected},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +357,7 @@ func TestBatchAppendAPP3(t *testing.T) {
 	wantResults(t, "b1 again, in the order of the requests", resp.Outcomes[3].Results, "nn")
 	wantEqual(t, "lastSeq", resp.Outcomes[3].LastSeq, 5)
 	wantResults(t, "duplicate", resp.Outcomes[4].Results, "d")
-	for i, want := range map[int]codes.Code{1: codes.InvalidArgument, 2: codes.Aborted, 5: codes.InvalidArgument} {
+	for i, want := range map[int]codes.Code{1: codes.InvalidArgument, 2: codes.Aborted, 5: codes.InvalidArgument, 6: codes.FailedPrecondition} {
 		o := resp.Outcomes[i]
 		if codes.Code(o.GetStatus().GetCode()) != want || len(o.Results) > 0 || len(o.Status.Details) == 0 {
 			t.Errorf("outcome %d: %v, want %v with details", i, o, want)

@@ -246,7 +246,7 @@ func TestBackupBounds(t *testing.T) {
 	wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
 }
 
-// TestBackupSlowReader: who reads nothing for too long is told so.
+// TestBackupSlowReader: a reader that reads nothing for too long is told so.
 func TestBackupSlowReader(t *testing.T) {
 	t.Parallel()
 	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })

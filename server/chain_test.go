@@ -37,7 +37,12 @@ func auditRun(records []*runlogv1.EventRecord) error {
 			return fmt.Errorf("runSeq %d: %w", r.RunSeq, err)
 		}
 		payload := sha256.Sum256(r.GetPayloadJson())
-		record := sha256.Sum256(append(envelope, payload[:]...))
+		envelope = append(envelope, payload[:]...)
+		if by := r.AppendedBy; by != nil {
+			envelope = append(envelope, 18)
+			envelope = append(binary.BigEndian.AppendUint32(envelope, uint32(len(*by))), *by...)
+		}
+		record := sha256.Sum256(envelope)
 		link := append([]byte("runlog/chain/1\x00"), chain...)
 		link = append(link, record[:]...)
 		link = binary.BigEndian.AppendUint64(link, r.RunSeq)
@@ -140,6 +145,7 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 				Fields                                                                 json.RawMessage
 				Absent                                                                 []string
 				Payload, RunSeq, PersistedAt, PayloadDigest, RecordDigest, ChainDigest string
+				AppendedBy                                                             *string
 			}
 		}
 	}
@@ -149,10 +155,14 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 	chains := map[string][]*runlogv1.EventRecord{}
 	for _, chain := range file.Chains {
 		for _, v := range chain.Records {
-			rest, err := json.Marshal(map[string]any{
+			members := map[string]any{
 				"runSeq": v.RunSeq, "persistedAt": v.PersistedAt, "inherited": v.Absent, "payloadJson": []byte(v.Payload),
 				"payloadDigest": v.PayloadDigest, "recordDigest": v.RecordDigest, "chainDigest": v.ChainDigest,
-			})
+			}
+			if v.AppendedBy != nil {
+				members["appendedBy"] = *v.AppendedBy
+			}
+			rest, err := json.Marshal(members)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,6 +215,7 @@ func TestAuditorAPP11(t *testing.T) {
 				"key":           func(r *runlogv1.EventRecord) { r.IdempotencyKey += "x" },
 				"emittedAt":     func(r *runlogv1.EventRecord) { r.EmittedAt.Nanos ^= 1 },
 				"emittedBy":     func(r *runlogv1.EventRecord) { r.EmittedBy = &other },
+				"appendedBy":    func(r *runlogv1.EventRecord) { r.AppendedBy = &other },
 				"cause":         func(r *runlogv1.EventRecord) { r.CausedBySignalId = &other },
 				"parent":        func(r *runlogv1.EventRecord) { r.ParentEventId = &other },
 				"contract":      func(r *runlogv1.EventRecord) { r.ContractVersion += "1" },

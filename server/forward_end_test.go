@@ -17,7 +17,8 @@ func TestForwardingEndsAPP10(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 300 * time.Millisecond })
 	r := all.followers()[0].server.replica
-	refuse := func(*cluster.Leadership) error { return raft.ErrNotLeader } // As when nothing was sent.
+	// As when nothing was sent.
+	refuse := func(*cluster.Leadership) error { return raft.ErrNotLeader }
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, call := range map[string]func() error{

@@ -51,9 +51,11 @@ type Server struct {
 	health    *health.Server
 	addresses Addresses
 
-	joining  atomic.Pointer[cluster.Cluster] // cluster, for pages that are asked for before the node serves
-	upToDate atomic.Bool                     // the node leads, or follows a leader and has caught up
-	ready    chan struct{}                   // closed once the node has served for the first time
+	// cluster, for pages that are asked for before the node serves
+	joining atomic.Pointer[cluster.Cluster]
+	// the node leads, or follows a leader and has caught up
+	upToDate atomic.Bool
+	ready    chan struct{} // closed once the node has served for the first time
 
 	stopping context.Context
 	stop     context.CancelFunc

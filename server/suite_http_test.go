@@ -58,7 +58,7 @@ func route(req proto.Message) httpCall {
 		return httpCall{runPath(req.RunId, ":setEngineRunRef"), &runlogv1.SetEngineRunRefRequest{EngineRunRef: req.EngineRunRef}}
 	case *runlogv1.AppendEventsRequest:
 		return httpCall{runPath(req.RunId, "/events:append"),
-			&runlogv1.AppendEventsRequest{Events: req.Events, ExpectedLastSeq: req.ExpectedLastSeq}}
+			&runlogv1.AppendEventsRequest{Events: req.Events, ExpectedLastSeq: req.ExpectedLastSeq, Fence: req.Fence}}
 	case *runlogv1.BatchAppendRequest:
 		return httpCall{"/v1/events:batchAppend", req}
 	case *runlogv1.ListEventsRequest:

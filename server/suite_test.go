@@ -98,9 +98,10 @@ func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 		return req
 	}
 	a := *req.Append
+	a.AppendedBy = "" // a caller does not name itself
 	if a.Create != nil {
 		a.Create = completeCreation(a.Create)
-		a.ExpectedLastSeq = nil // CreateRun has none
+		a.ExpectedLastSeq, a.Fence = nil, nil // CreateRun has neither
 	}
 	a.Events = slices.Clone(a.Events)
 	scope, _ := storage.ScopeOf(&a) // of the drawn events, which agree
@@ -144,7 +145,7 @@ func (r *remote) append(a *storage.Append) (storage.Outcome, error) {
 	defer cancel()
 	ways := r.wire.ways()
 	resp, err := ways[r.proposals%len(ways)](ctx, &runlogv1.AppendEventsRequest{
-		RunId: a.RunID, Events: r.encodeEvents(a.Events), ExpectedLastSeq: a.ExpectedLastSeq,
+		RunId: a.RunID, Events: r.encodeEvents(a.Events), ExpectedLastSeq: a.ExpectedLastSeq, Fence: a.Fence,
 	})
 	if err != nil {
 		return storage.Outcome{}, err
@@ -286,6 +287,8 @@ func storageError(t testing.TB, err error, set string) (known, other error) {
 		return &storage.RunExistsError{RunID: runID, What: set}, nil
 	case contract.ReasonSequenceConflict:
 		return &storage.SequenceError{RunID: runID, Expected: number("expected_last_seq"), Last: number("last_seq")}, other
+	case contract.ReasonLeaseLost:
+		return &storage.LeaseLostError{RunID: runID, Given: number("fence"), Current: number("current_fence")}, other
 	case contract.ReasonRunScopeMismatch:
 		field := r.metadata["field"]
 		want := map[string]string{"tenantId": "run_tenant_id", "projectId": "run_project_id", "environmentId": "run_environment_id"}

@@ -20,7 +20,7 @@ import (
 // or behind another (WATCH-2, WATCH-3), and nothing is left of the streams in the end.
 func TestWatchersComeAndGoWATCH1(t *testing.T) {
 	t.Parallel()
-	// Who waits for one more message gets it, also when the last append was before.
+	// A reader that waits for one more message gets it, also when the last append was before.
 	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
 	const runs, appends = 5, 120
 	runID := func(run int) string { return fmt.Sprint("run-", run) }

@@ -12,7 +12,7 @@ import (
 	"runlog/server/rpc"
 )
 
-// TestForgedTokensAreNotSignedREAD4: whoever makes up a token makes up count and digest, which the
+// TestForgedTokensAreNotSignedREAD4: a forger of a token makes up count and digest, which the
 // cluster must not sign. What comes of its own tokens it does sign.
 func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	t.Parallel()

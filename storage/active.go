@@ -18,7 +18,7 @@ func (h *keyHash) prefix() keyPrefix { return keyPrefix(h[:16]) }
 
 // run is what apply keeps in memory of an active run.
 type run struct {
-	no       uint64
+	ref      runRef
 	identity *recordv1.RunIdentity
 	tenant   tenantHash
 	head     head

@@ -198,9 +198,8 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 			return nil
 		}
 	}
-	if fresh > 0 && m.expected != nil && *m.expected != r.head.lastSeq {
+	if o.refuse(unmet(r, m, created || fresh > 0)) {
 		o.Results = nil
-		o.Err = &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
 		return nil
 	}
 	if created {
@@ -311,10 +310,10 @@ func (a *applyTx) receipt(r *run, key *keyHash) (receipt, bool, error) {
 	if _, ok := r.receipts[key.prefix()]; !ok && !r.unindexed() {
 		return receipt{}, false, nil
 	}
-	if rc, ok := a.pending.find(r.no, key); ok {
+	if rc, ok := a.pending.find(r.ref.No, key); ok {
 		return rc, true, nil
 	}
-	a.row = keys.AppendReceipt(a.row[:0], r.no, key[:])
+	a.row = keys.AppendReceipt(a.row[:0], r.ref, key[:])
 	row, err := a.rows.find(a.row)
 	if err != nil || row == nil {
 		return receipt{}, false, err
@@ -344,7 +343,7 @@ func (a *applyTx) store(r *run, m *appendCommand, results []EventResult) error {
 
 func (a *applyTx) storeBlock(r *run, m *appendCommand, b *bodies, first int, results []EventResult) error {
 	out := block{
-		run: r.no, count: uint64(b.count), prev: r.head.chain,
+		run: r.ref, count: uint64(b.count), prev: r.head.chain,
 		codec: byte(b.codec), rawSize: uint64(b.rawSize), data: b.data,
 	}
 	if !m.plan.is(r.identity.Plan) {
@@ -378,9 +377,9 @@ func (a *applyTx) storeEvent(r *run, h *header, res *EventResult, s fingerprint)
 	r.head.lastSeq, r.head.persistedAt, r.head.position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
 	rc := receipt{runSeq: res.RunSeq, persistedAt: res.PersistedAt, eventID: h.eventID, content: s.content, record: s.record}
-	a.pending.add(r.no, &h.key, &rc)
+	a.pending.add(r.ref.No, &h.key, &rc)
 	a.s.active.addReceipt(r, h.key.prefix())
-	a.row = keys.AppendReceipt(a.row[:0], r.no, h.key[:])
+	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.key[:])
 	split := len(a.row)
 	a.row = rc.append(a.row)
 	return a.batch.Set(a.row[:split], a.row[split:], nil)
@@ -429,14 +428,14 @@ func (a *applyTx) flushChunk() error {
 // commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
 func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	for _, r := range a.touched {
-		a.effects = binary.BigEndian.AppendUint64(a.effects, r.no)
+		a.effects = binary.BigEndian.AppendUint64(a.effects, r.ref.No)
 		a.effects = r.head.append(a.effects)
 		if r.marked {
-			if err := a.appendBlock(&block{run: r.no}); err != nil {
+			if err := a.appendBlock(&block{run: r.ref}); err != nil {
 				return err
 			}
 		}
-		a.row = keys.AppendHead(a.row[:0], r.no)
+		a.row = keys.AppendHead(a.row[:0], r.ref)
 		split := len(a.row)
 		a.row = r.head.append(a.row)
 		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
@@ -480,7 +479,7 @@ func (a *applyTx) show() error {
 	c.Lock()
 	defer c.Unlock()
 	for _, r := range a.touched {
-		c.addLocked(r.no)
+		c.addLocked(r.ref.No)
 	}
 	return a.s.db().Apply(a.batch, pebble.NoSync)
 }

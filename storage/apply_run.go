@@ -13,14 +13,14 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// newRun is a run as it will be if its first request is stored.
+// newRun returns the run that m makes if it is stored. Nothing is written yet.
 func (a *applyTx) newRun(m *appendCommand) *run {
 	createdAt := a.stamp
 	if m.imports() {
 		createdAt = parseAssigned(m.assigned).PersistedAt
 	}
 	return &run{
-		no: a.nextRun, tenant: hashTenant(m.scope.tenant),
+		ref: runRef{Bucket: uint16(m.scope.bucket()), No: a.nextRun}, tenant: hashTenant(m.scope.tenant),
 		identity: &recordv1.RunIdentity{
 			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
 			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.imports(),
@@ -29,7 +29,7 @@ func (a *applyTx) newRun(m *appendCommand) *run {
 	}
 }
 
-// createRun makes a run durable and known.
+// createRun writes the rows of a new run and adds it to the active runs.
 func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	a.nextRun++
 	a.s.active.add(r)
@@ -39,11 +39,14 @@ func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	if err := a.batch.Set(keys.AppendIdentity(nil, r.no), row, nil); err != nil {
+	if err := a.batch.Set(keys.AppendIdentity(nil, r.ref), row, nil); err != nil {
 		return err
 	}
-	no := binary.BigEndian.AppendUint64(nil, r.no)
-	if err := a.batch.Set(keys.AppendRunNo(nil, r.identity.RunId), no, nil); err != nil {
+	if err := a.batch.Set(keys.AppendRunID(nil, r.identity.RunId), r.ref.Append(nil), nil); err != nil {
+		return err
+	}
+	bucket := binary.BigEndian.AppendUint16(nil, r.ref.Bucket)
+	if err := a.batch.Set(keys.AppendBucket(nil, r.ref.No), bucket, nil); err != nil {
 		return err
 	}
 	if create == nil {
@@ -59,11 +62,11 @@ func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	return a.batch.Set(keys.AppendMetadata(nil, r.no), row, nil)
+	return a.batch.Set(keys.AppendMetadata(nil, r.ref), row, nil)
 }
 
-// setEngineRunRef records the engine's reference once; the same value again changes nothing
-// (APP-12).
+// setEngineRunRef records the engine's reference of a run. It is set once: the same value again
+// changes nothing, another is refused (APP-12).
 func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
 	r, err := a.activeRun([]byte(m.RunId))
 	if err != nil {
@@ -92,40 +95,58 @@ func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error
 	return a.setMetadata(r, next)
 }
 
-// activeRun returns a run out of memory, or off the disk; nil when there is none by that name.
+// setFence makes fence the run's current one: from here on, requests with another fence are refused
+// (QUE-8). A fence only rises, so a lease that ended is fenced off by a number that no caller has.
+// why is *RunNotFoundError, or *LeaseLostError where fence is not above the current one.
+func (a *applyTx) setFence(runID []byte, fence uint64) (why, err error) {
+	r, err := a.activeRun(runID)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r == nil:
+		return &RunNotFoundError{RunID: string(runID)}, nil
+	case fence <= r.head.fence:
+		return &LeaseLostError{RunID: string(runID), Given: fence, Current: r.head.fence}, nil
+	}
+	r.head.fence = fence
+	a.touch(r)
+	return nil, nil
+}
+
+// activeRun returns a run from memory, else from disk; nil: no run has this id.
 func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {
 		return r, nil
 	}
-	no, found, err := a.rows.runNo(string(runID))
+	ref, found, err := a.rows.ref(string(runID))
 	if err != nil || !found {
 		return nil, err
 	}
-	r := &run{no: no}
-	if r.identity, err = a.rows.identity(no); err != nil {
+	r := &run{ref: ref}
+	if r.identity, err = a.rows.identity(ref); err != nil {
 		return nil, err
 	}
 	r.tenant = hashTenant(r.identity.Scope.GetTenantId())
-	if r.head, err = a.rows.head(no); err != nil {
+	if r.head, err = a.rows.head(ref); err != nil {
 		return nil, err
 	}
-	if r.metadata, err = a.rows.metadata(no); err != nil {
+	if r.metadata, err = a.rows.metadata(ref); err != nil {
 		return nil, err
 	}
 	a.s.active.add(r)
 	return r, nil
 }
 
-// index loads the receipts of a run about which so many keys are asked, once it has been asked for
-// so many that to look each of them up costs about as much; never those of a run with more than
-// maxIndexed.
+// index counts asked more lookups of a run's keys, and loads the run's receipts into memory once
+// the lookups cost about as much as loading. A run with more than maxIndexed events stays on disk.
 func (a *applyTx) index(r *run, asked int) (err error) {
 	r.asked += asked
 	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
 		return nil
 	}
-	prefix := keys.ReceiptPrefix(r.no)
-	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.no)})
+	prefix := keys.ReceiptPrefix(r.ref)
+	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.ref)})
 	if err != nil {
 		return err
 	}
@@ -142,8 +163,8 @@ func (a *applyTx) index(r *run, asked int) (err error) {
 		return err
 	}
 	if r.touched {
-		// This proposal's own are not on the disk yet.
-		a.pending.of(r.no, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
+		// The receipts of this proposal are not on disk yet.
+		a.pending.of(r.ref.No, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
 	}
 	a.s.active.index(r, receipts)
 	return nil

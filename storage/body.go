@@ -20,9 +20,10 @@ const (
 
 var errBody = errors.New("storage: undecodable event body")
 
-// appendBody appends an event as a length-delimited record.v1.Body, without what the run, the plan
-// of its block or its key already say (D6). assigned is nil unless the event is imported.
-func appendBody(dst []byte, e *contract.Event, assigned *Assigned, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
+// appendBody appends an event as a length-delimited record.v1.Body. It leaves out what the run, the
+// plan of the block or the derived key already say (D6). assigned is nil unless the event is
+// imported; appendedBy is empty where the caller has no identity.
+func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy string, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
 	proto.Reset(scratch)
 	scratch.EventId = e.EventID[:]
 	if scratch.TypeCode = contract.TypeCode(e.Type); scratch.TypeCode == 0 {
@@ -47,6 +48,7 @@ func appendBody(dst []byte, e *contract.Event, assigned *Assigned, plan *recordv
 	if assigned != nil {
 		scratch.RunSeq, scratch.PersistedAt = assigned.RunSeq, assigned.PersistedAt
 	}
+	scratch.AppendedBy = appendedBy
 	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
 }
@@ -56,7 +58,7 @@ func namesOtherPlan(e *contract.Event, plan *recordv1.Plan) bool {
 		e.Absent&contract.AbsentPlanVersion == 0 && e.PlanVersion != plan.GetPlanVersion()
 }
 
-// nextBody cuts the next body off raw.
+// nextBody splits raw into its first body and the rest.
 func nextBody(raw []byte) (body, rest []byte, err error) {
 	n, w := binary.Uvarint(raw)
 	if w <= 0 || n > uint64(len(raw)-w) {
@@ -65,9 +67,10 @@ func nextBody(raw []byte) (body, rest []byte, err error) {
 	return raw[w : w+int(n)], raw[w+int(n):], nil
 }
 
-// parseBody rebuilds the event of a run from its body, and what had been assigned to it if it was
-// imported. The run's scope and plan fill in what is absent (ENV-1); plan is the block's. The
-// payload aliases data; nothing else does. A derived key is left out unless keyed: it costs a hash.
+// parseBody decodes an event of a run. The run's scope and plan fill in absent fields (ENV-1); plan
+// is the block's. The Assigned has the identity of the caller and, if the event was imported,
+// runSeq and persistedAt. The payload aliases data; nothing else does. A derived key is left out
+// unless keyed: it costs a hash.
 func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
 	var b body
 	if err := b.parse(data); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
@@ -40,7 +39,7 @@ type Bulk struct {
 	scratch     string // directory of the files
 	perProposal int
 	slots       []bulkSlot
-	tables      map[byte]*bulkTable
+	tables      map[string]*bulkTable // by the begin of their keys
 
 	nextRun   uint64
 	events    uint64
@@ -48,7 +47,7 @@ type Bulk struct {
 
 	open     int // slots that are used, the open one included
 	inSlot   int // events in the open slot
-	made     []uint64
+	made     []runRef
 	chunk    []byte
 	blocks   uint32 // in chunk
 	receipts []bulkReceipt
@@ -87,7 +86,7 @@ func OpenBulk(opts Options, perProposal int) (*Bulk, error) {
 		return nil, err
 	}
 	applied := s.Applied()
-	b := &Bulk{store: s, perProposal: perProposal, tables: map[byte]*bulkTable{}, nextRun: applied.nextRun, events: applied.Events}
+	b := &Bulk{store: s, perProposal: perProposal, tables: map[string]*bulkTable{}, nextRun: applied.nextRun, events: applied.Events}
 	if b.slots, err = bulkSlots(s.db()); err == nil {
 		b.scratch, err = os.MkdirTemp(filepath.Dir(opts.Dir), "bulk-")
 	}
@@ -172,9 +171,9 @@ func (b *Bulk) Add(c Command) error {
 		}
 	}
 	slot := &b.slots[b.open-1]
-	no := b.nextRun
+	ref := runRef{Bucket: uint16(m.scope.bucket()), No: b.nextRun}
 	b.nextRun++
-	b.made = append(b.made, no)
+	b.made = append(b.made, ref)
 	identity, err := deterministic.Marshal(&recordv1.RunIdentity{
 		RunId: b.lastRunID, Scope: m.scope.message(), Plan: m.plan.message(), CreatedAt: slot.stamp, CreatedPosition: uint64(slot.position),
 	})
@@ -182,16 +181,17 @@ func (b *Bulk) Add(c Command) error {
 		return err
 	}
 	h := head{persistedAt: slot.stamp, position: slot.position}
-	if err := b.addBlocks(no, m, &h, slot); err != nil {
+	if err := b.addBlocks(ref, m, &h, slot); err != nil {
 		return err
 	}
 	b.events += h.lastSeq
 	b.inSlot += int(h.lastSeq)
 	return errors.Join(
-		b.set(keys.AppendIdentity(nil, no), identity),
-		b.set(keys.AppendRunNo(nil, b.lastRunID), binary.BigEndian.AppendUint64(nil, no)),
-		b.set(keys.AppendHead(nil, no), h.append(nil)),
-		b.addReceipts(no),
+		b.set(keys.AppendIdentity(nil, ref), identity),
+		b.set(keys.AppendRunID(nil, b.lastRunID), ref.Append(nil)),
+		b.set(keys.AppendBucket(nil, ref.No), binary.BigEndian.AppendUint16(nil, ref.Bucket)),
+		b.set(keys.AppendHead(nil, ref), h.append(nil)),
+		b.addReceipts(ref),
 	)
 }
 
@@ -213,7 +213,7 @@ func (b *Bulk) parse(c Command) (*appendCommand, error) {
 		return nil, err
 	}
 	rows := rows{r: b.store.db()}
-	_, found, err := rows.runNo(run)
+	_, found, err := rows.ref(run)
 	if err = errors.Join(err, rows.close()); err != nil || found {
 		return nil, errors.Join(err, &RunExistsError{RunID: run, What: "events"})
 	}
@@ -240,8 +240,8 @@ func (b *Bulk) endSlot() error {
 		return nil
 	}
 	slot := &b.slots[b.open-1]
-	for _, no := range b.made {
-		if err := b.addBlock(&block{run: no}, slot); err != nil {
+	for _, ref := range b.made {
+		if err := b.addBlock(&block{run: ref}, slot); err != nil {
 			return err
 		}
 	}
@@ -250,12 +250,12 @@ func (b *Bulk) endSlot() error {
 }
 
 // addBlocks stores the bodies of a run and gathers its receipts.
-func (b *Bulk) addBlocks(no uint64, m *appendCommand, h *head, slot *bulkSlot) error {
+func (b *Bulk) addBlocks(ref runRef, m *appendCommand, h *head, slot *bulkSlot) error {
 	headers, tenant := m.headers, hashTenant(m.scope.tenant)
 	b.receipts = b.receipts[:0]
 	for _, body := range m.blocks {
 		out := block{
-			run: no, count: uint64(body.count), firstSeq: h.lastSeq + 1, prev: h.chain,
+			run: ref, count: uint64(body.count), firstSeq: h.lastSeq + 1, prev: h.chain,
 			codec: byte(body.codec), rawSize: uint64(body.rawSize), data: body.data,
 		}
 		for range body.count {
@@ -310,14 +310,14 @@ func (b *Bulk) flushChunk(slot *bulkSlot) error {
 }
 
 // addReceipts writes those of a run, in the order of their keys.
-func (b *Bulk) addReceipts(no uint64) error {
+func (b *Bulk) addReceipts(ref runRef) error {
 	slices.SortFunc(b.receipts, func(x, y bulkReceipt) int { return bytes.Compare(x.key[:], y.key[:]) })
 	for i := range b.receipts {
 		r := &b.receipts[i]
 		if i > 0 && r.key == b.receipts[i-1].key {
 			return fmt.Errorf("storage: run %q has a key twice", b.lastRunID)
 		}
-		b.row = keys.AppendReceipt(b.row[:0], no, r.key[:])
+		b.row = keys.AppendReceipt(b.row[:0], ref, r.key[:])
 		split := len(b.row)
 		b.row = r.append(b.row)
 		if err := b.set(b.row[:split], b.row[split:]); err != nil {
@@ -350,12 +350,17 @@ func (b *Bulk) addTenants() error {
 	return nil
 }
 
-// set appends a row to its table.
+// set appends a row to its table. Runs come by number, so a table of runs has files of its own for
+// each bucket: in a bucket, keys rise.
 func (b *Bulk) set(key, value []byte) error {
-	t := b.tables[key[0]]
+	begin := key[:1]
+	if keys.OfRun(key) {
+		begin = key[:3]
+	}
+	t := b.tables[string(begin)]
 	if t == nil {
 		t = &bulkTable{}
-		b.tables[key[0]] = t
+		b.tables[string(begin)] = t
 	}
 	if t.w != nil && t.w.Raw().EstimatedSize() >= maxFileBytes {
 		if err := t.close(); err != nil {
@@ -363,7 +368,7 @@ func (b *Bulk) set(key, value []byte) error {
 		}
 	}
 	if t.w == nil {
-		path := filepath.Join(b.scratch, string(key[0])+strconv.Itoa(len(t.paths)))
+		path := filepath.Join(b.scratch, fmt.Sprintf("%x-%d", begin, len(t.paths)))
 		f, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return err

@@ -12,29 +12,30 @@ import (
 	recordv1 "runlog/proto/record/v1"
 )
 
-// A chunk holds blocks of a proposal, in commit order (D6):
+// A chunk is a row with blocks of a proposal, in commit order (D6):
 //
-//	format version, 1                   1
+//	format version, 2                   1
 //	persistedAt, nanoseconds            8
 //	blocks, until the end:
+//	  bucket of the run                 2
 //	  run number                        uvarint
 //	  number of bodies                  uvarint  (0: the run was made or its metadata changed)
 //	  if there are bodies:
 //	    runSeq of the first live one    uvarint
-//	    number of dead bodies           uvarint  (duplicates: there, but not stored events)
+//	    number of dead bodies           uvarint  (duplicates: in the block, but no events)
 //	    their indexes, ascending        uvarint each
 //	    chain digest before the block   32
 //	    0: the run's plan; 1: another   1        (then planId, planVersion: uvarint length, bytes)
 //	    codec: 0 raw, 1 S2              1
 //	    bytes before compression        uvarint
 //	    bytes                           uvarint, bytes
-const chunkFormat = 1
+const chunkFormat = 2
 
 var errChunk = errors.New("storage: undecodable chunk")
 
-// block is a decoded block. It aliases its chunk.
+// block is a decoded block of a chunk, which it aliases.
 type block struct {
-	run      uint64
+	run      runRef
 	count    uint64
 	firstSeq uint64
 	dead     []uint32
@@ -50,7 +51,8 @@ func beginChunk(dst []byte, persistedAt int64) []byte {
 }
 
 func (b *block) append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, b.run)
+	dst = binary.BigEndian.AppendUint16(dst, b.run.Bucket)
+	dst = binary.AppendUvarint(dst, b.run.No)
 	dst = binary.AppendUvarint(dst, b.count)
 	if b.count == 0 {
 		return dst
@@ -78,7 +80,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// chunkReader walks the blocks of a chunk.
+// chunkReader is an iterator over the blocks of a chunk.
 type chunkReader struct {
 	persistedAt int64
 	row         rowReader
@@ -94,13 +96,13 @@ func openChunk(data []byte) (chunkReader, error) {
 	}, nil
 }
 
-// next returns false at the end of the chunk.
+// next decodes the next block into b. It returns false at the end of the chunk.
 func (c *chunkReader) next(b *block) (bool, error) {
 	r := &c.row
 	if len(r.data) == 0 {
 		return false, nil
 	}
-	*b = block{run: r.uvarint(), count: r.uvarint()}
+	*b = block{run: runRef{Bucket: r.uint16(), No: r.uvarint()}, count: r.uvarint()}
 	if b.count > 0 {
 		b.firstSeq = r.uvarint()
 		for n := r.uvarint(); n > 0 && !r.bad; n-- {
@@ -120,14 +122,14 @@ func (c *chunkReader) next(b *block) (bool, error) {
 	return true, nil
 }
 
-// records decodes the live events of a block of a run, with their chain (APP-11) unless detail is
-// Facts.
+// records decodes the live events of a block. Unless detail is Facts, each record has its digests
+// (APP-11).
 func (b *block) records(run *recordv1.RunIdentity, position Position, persistedAt int64, detail Detail) ([]Record, error) {
 	raw, err := b.raw()
 	if err != nil {
 		return nil, err
 	}
-	// A body takes at least the byte of its length.
+	// Each body has at least the byte of its length.
 	if b.count > uint64(len(raw)) || uint64(len(b.dead)) > b.count {
 		return nil, fmt.Errorf("%w: %d bodies, %d of them dead, in %d bytes", errChunk, b.count, len(b.dead), len(raw))
 	}
@@ -155,11 +157,12 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 		if rec.Event, assigned, err = parseBody(body, run, plan, detail == Whole); err != nil {
 			return nil, err
 		}
+		rec.AppendedBy = assigned.AppendedBy
 		if assigned.RunSeq > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = assigned.RunSeq, assigned.PersistedAt, persistedAt
 		}
 		if detail == Whole {
-			rec.PayloadDigest, rec.RecordDigest = rec.Digests()
+			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.AppendedBy)
 			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}
@@ -172,7 +175,7 @@ func (b *block) records(run *recordv1.RunIdentity, position Position, persistedA
 	return out, nil
 }
 
-// raw returns the bodies, in memory of their own.
+// raw returns a copy of the bodies, decompressed.
 func (b *block) raw() ([]byte, error) {
 	switch b.codec {
 	case codecRaw:

@@ -46,17 +46,31 @@ type Append struct {
 	Events []contract.Event // 0 to 1,000; none only with Create
 	// ExpectedLastSeq must equal the run's last runSeq, when set (APP-4).
 	ExpectedLastSeq *uint64
+	// Fence must equal the run's current fence, when set; 0: the run was never leased (QUE-8).
+	Fence *uint64
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
 	// Imported is empty, or has what another authority had assigned to each of the events, which
 	// are kept as they are. runSeq rises and persistedAt does not fall; neither is 0.
 	Imported []Assigned
+	// AppendedBy is the authenticated identity of the caller, with which the events are recorded
+	// unless they are imported (SEC-8). Empty: none.
+	AppendedBy string
+}
+
+// appendedBy is the identity with which the i-th event is recorded.
+func (a *Append) appendedBy(i int) string {
+	if len(a.Imported) > 0 {
+		return a.Imported[i].AppendedBy
+	}
+	return a.AppendedBy
 }
 
 // Assigned is what the authority of a run had assigned to an event.
 type Assigned struct {
 	RunSeq      uint64
-	PersistedAt int64 // nanoseconds
+	PersistedAt int64  // nanoseconds
+	AppendedBy  string // the identity that it had authenticated; empty: none
 }
 
 // Creation is what CreateRun says about a run beside its events.
@@ -109,6 +123,7 @@ func EncodeAppend(a *Append) (Command, error) {
 		RunId:           a.RunID,
 		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
 		ExpectedLastSeq: a.ExpectedLastSeq,
+		Fence:           a.Fence,
 	}
 	if len(a.Events) > 0 {
 		first := &a.Events[0]
@@ -123,7 +138,7 @@ func EncodeAppend(a *Append) (Command, error) {
 	}
 	e.headers = e.headers[:0]
 	for i := range a.Events {
-		e.headers = appendHeader(e.headers, &a.Events[i])
+		e.headers = appendHeader(e.headers, &a.Events[i], a.appendedBy(i))
 	}
 	m.Headers = e.headers
 	for i := range a.Imported {
@@ -181,9 +196,9 @@ func ScopeOf(a *Append) (Scope, error) {
 	return s, nil
 }
 
-func appendHeader(dst []byte, e *contract.Event) []byte {
+func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	_, record := e.Digests()
+	_, record := e.Digests(appendedBy)
 	content := e.ContentDigest()
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)
@@ -225,7 +240,7 @@ func (e *encoder) blocks(a *Append, plan *recordv1.Plan) ([]*recordv1.Block, err
 		if len(a.Imported) > 0 {
 			assigned = &a.Imported[i]
 		}
-		if e.raw, err = appendBody(e.raw, &events[i], assigned, plan, &e.body); err != nil {
+		if e.raw, err = appendBody(e.raw, &events[i], assigned, a.appendedBy(i), plan, &e.body); err != nil {
 			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
 		}
 		if len(e.raw) > maxBlock {

@@ -43,5 +43,8 @@ func open(t rapid.TB, opts storage.Options) *storagetest.Local {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
+	l.SetFence = func(s *storage.Store, index, term uint64, clock int64, f *storagetest.SetFence) (storage.Outcome, error) {
+		return s.ApplyFence(index, term, clock, f.RunID, f.Fence)
+	}
 	return l
 }

@@ -24,6 +24,20 @@ func (s *Store) Dump() (rows [][]byte, err error) {
 	return rows, it.Error()
 }
 
+// ApplyFence applies an entry that raises a run's fence, as a machine's operation does.
+func (s *Store) ApplyFence(index, term uint64, clock int64, runID string, fence uint64) (Outcome, error) {
+	a, err := s.beginApply(Position(index), clock)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer a.end()
+	o := Outcome{Position: a.position, PersistedAt: a.stamp}
+	if o.Err, err = a.setFence([]byte(runID), fence); err != nil {
+		return Outcome{}, err
+	}
+	return o, a.commit(index, term, uint32(fence))
+}
+
 // Flush writes the memtables out.
 func (s *Store) Flush() error { return s.db().Flush() }
 
@@ -84,7 +98,7 @@ func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
 		if at < begin || at >= end {
 			continue
 		}
-		return b.run == v.no && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
+		return b.run == v.ref && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
 	}
 }
 
@@ -104,6 +118,11 @@ func (b *block) isDead(at int) bool {
 }
 
 // BreakPlace writes a place of a run that cannot be read.
-func (s *Store) BreakPlace(no, seq uint64) error {
-	return s.db().Set(keys.AppendPlace(nil, no, seq), []byte{0xff}, pebble.NoSync)
+func (s *Store) BreakPlace(runID string, seq uint64) error {
+	rows := rows{r: s.db()}
+	ref, found, err := rows.ref(runID)
+	if err = errors.Join(err, rows.close()); err != nil || !found {
+		return errors.Join(err, &RunNotFoundError{RunID: runID})
+	}
+	return s.db().Set(keys.AppendPlace(nil, ref, seq), []byte{0xff}, pebble.NoSync)
 }

@@ -105,7 +105,7 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 // runCache remembers runs in two generations: one that was not met while the younger filled up is
 // forgotten with the older.
 type runCache struct {
-	young, old map[uint64]cachedRun
+	young, old map[uint64]cachedRun // by number
 }
 
 type cachedRun struct {
@@ -128,14 +128,14 @@ func (f *Follower) commit(rows *rows, b *block, position Position, persistedAt i
 	return commit, err
 }
 
-// get returns the run of a number.
-func (c *runCache) get(rows *rows, no uint64) (cachedRun, error) {
-	cached, ok := c.young[no]
+// get returns a run.
+func (c *runCache) get(rows *rows, ref runRef) (cachedRun, error) {
+	cached, ok := c.young[ref.No]
 	if ok {
 		return cached, nil
 	}
-	if cached, ok = c.old[no]; !ok {
-		id, err := rows.identity(no)
+	if cached, ok = c.old[ref.No]; !ok {
+		id, err := rows.identity(ref)
 		if err != nil {
 			return cachedRun{}, err
 		}
@@ -144,6 +144,6 @@ func (c *runCache) get(rows *rows, no uint64) (cachedRun, error) {
 	if c.young == nil || len(c.young) >= runCacheLimit {
 		c.young, c.old = make(map[uint64]cachedRun), c.young
 	}
-	c.young[no] = cached
+	c.young[ref.No] = cached
 	return cached, nil
 }

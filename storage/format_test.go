@@ -17,7 +17,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // goldenRequests are two proposals that show every form of every format: a creation, an unknown
-// type, an opaque key, another plan, a sparse event, and a duplicate between new events.
+// type, an opaque key, another plan, a sparse event, an identity, a fence, and a duplicate between
+// new events.
 func goldenRequests() [][]storagetest.Request {
 	size, compression := int64(12), "gzip"
 	create := &storage.Creation{
@@ -43,17 +44,17 @@ func goldenRequests() [][]storagetest.Request {
 	other := storagetest.Event("run", 9)
 	other.PlanID = "other"
 	other.IdempotencyKey = contract.DeriveKey(contract.Line2, "run", other.StepID, 1, other.Type, "other", "v1")
-	last := uint64(2)
+	last, fence := uint64(2), uint64(0)
 	return [][]storagetest.Request{
 		{
 			{Append: &storage.Append{RunID: "run", Create: create, Events: events[:2]}},
 			{SetRef: &storagetest.SetRef{RunID: "run", Ref: "engine/1"}},
 		},
-		{{Append: &storage.Append{RunID: "run", Events: []contract.Event{other, events[0], events[2], events[3]}, ExpectedLastSeq: &last}}},
+		{{Append: &storage.Append{RunID: "run", Events: []contract.Event{other, events[0], events[2], events[3]}, ExpectedLastSeq: &last, Fence: &fence}}},
 		{
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
-			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1)}},
+			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: "worker-7"}},
 		},
 	}
 }
@@ -93,8 +94,8 @@ func TestFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := map[byte]string{
-		'a': "applied", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
-		'm': "metadata", 'n': "identity", 'r': "run_number", 't': "stamp", 'u': "tenant",
+		'a': "applied", 'b': "bucket", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
+		'm': "metadata", 'n': "identity", 'r': "run", 't': "stamp", 'u': "tenant",
 	}
 	dumps := map[string]*bytes.Buffer{}
 	for i := 0; i < len(rows); i += 2 {

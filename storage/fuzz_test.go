@@ -32,7 +32,7 @@ func fuzzEvent(n int) contract.Event {
 
 func fuzzCommands(t testing.TB) []Command {
 	t.Helper()
-	last := uint64(2)
+	last, none, fence := uint64(2), uint64(0), uint64(3)
 	large := fuzzEvent(4)
 	large.Payload = []byte(`{"x":"` + strings.Repeat("large ", 200) + `"}`)
 	other := fuzzEvent(5)
@@ -40,9 +40,10 @@ func fuzzCommands(t testing.TB) []Command {
 	var commands []Command
 	for _, a := range []*Append{
 		{RunID: "run", Events: []contract.Event{fuzzEvent(0), fuzzEvent(1)}},
-		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last, Fence: &none},
 		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
 		{RunID: "run", Events: []contract.Event{large}},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: "worker"},
 		{RunID: "made", Create: &Creation{
 			Scope:    Scope{"t", "p", "e"},
 			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},
@@ -146,7 +147,7 @@ func fuzzChunk(t testing.TB) []byte {
 		a := m.GetAppend()
 		for _, b := range a.Blocks {
 			out := block{
-				run: uint64(i) + 1, count: uint64(b.Count), firstSeq: 7, prev: contract.Digest{9},
+				run: runRef{Bucket: 7, No: uint64(i) + 1}, count: uint64(b.Count), firstSeq: 7, prev: contract.Digest{9},
 				codec: byte(b.Codec), rawSize: uint64(b.RawSize), data: b.Data,
 			}
 			if i == 1 {
@@ -155,7 +156,7 @@ func fuzzChunk(t testing.TB) []byte {
 			chunk = out.append(chunk)
 		}
 	}
-	mark := block{run: 3}
+	mark := block{run: runRef{Bucket: 65535, No: 3}}
 	return mark.append(chunk)
 }
 
@@ -167,11 +168,11 @@ func FuzzOpenChunk(f *testing.F) {
 	f.Add(chunk[:len(chunk)/2])
 	f.Add(beginChunk(nil, 0))
 	// Counts that no block has room for.
-	f.Add((&block{run: 1, count: math.MaxUint64, firstSeq: 1}).append(beginChunk(nil, 1)))
-	f.Add((&block{run: 1, count: 1, firstSeq: 1, dead: []uint32{0, 1, 2}}).append(beginChunk(nil, 1)))
-	f.Add((&block{run: 1, count: 1 << 32, firstSeq: 1, data: []byte{0}}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: math.MaxUint64, firstSeq: 1}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1, firstSeq: 1, dead: []uint32{0, 1, 2}}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1 << 32, firstSeq: 1, data: []byte{0}}).append(beginChunk(nil, 1)))
 	// 4 GB in six bytes.
-	f.Add((&block{run: 1, count: 1, firstSeq: 1, codec: codecS2, rawSize: math.MaxUint32, data: []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}}).append(beginChunk(nil, 1)))
+	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1, firstSeq: 1, codec: codecS2, rawSize: math.MaxUint32, data: []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}}).append(beginChunk(nil, 1)))
 	run := &recordv1.RunIdentity{RunId: "run", Scope: &recordv1.Scope{TenantId: "t"}, Plan: &recordv1.Plan{PlanId: "p"}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, blocks, err := readBlocks(data)

@@ -10,22 +10,27 @@ import (
 
 var errRow = errors.New("storage: undecodable row")
 
-// head is the moving part of a run, written once a proposal and run: lastSeq (8), persistedAt of
-// its last event (8), chain digest (32), position of its last event (8).
+// head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
+// (32), position of its last event (8), fence (8). A proposal writes the head of each run that it
+// changes once.
 type head struct {
 	lastSeq     uint64
 	persistedAt int64
 	chain       contract.Digest
 	position    Position
+	// fence is the number of the run's last lease (QUE-6); 0: the run was never leased.
+	// Invariant: it never falls.
+	fence uint64
 }
 
-const headRow = 56
+const headRow = 64
 
 func (h *head) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, h.lastSeq)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(h.persistedAt))
 	dst = append(dst, h.chain[:]...)
-	return binary.BigEndian.AppendUint64(dst, uint64(h.position))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.position))
+	return binary.BigEndian.AppendUint64(dst, h.fence)
 }
 
 func parseHead(row []byte) (head, error) {
@@ -37,12 +42,13 @@ func parseHead(row []byte) (head, error) {
 		persistedAt: int64(binary.BigEndian.Uint64(row[8:])),
 		chain:       contract.Digest(row[16:48]),
 		position:    Position(binary.BigEndian.Uint64(row[48:])),
+		fence:       binary.BigEndian.Uint64(row[56:]),
 	}, nil
 }
 
-// receipt answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event id (16), content
-// digest (8), and of an imported event the begin of its record digest (8). Its key carries the
-// whole SHA-256 of the idempotency key.
+// receipt is the row that answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event
+// id (16), content digest (8). An imported event has the first 8 bytes of its record digest too.
+// The key of the row has the whole SHA-256 of the idempotency key.
 type receipt struct {
 	runSeq      uint64
 	persistedAt int64
@@ -53,8 +59,8 @@ type receipt struct {
 
 const receiptRow = 40
 
-// recordPrefix tells imported records apart. The content digest would not: it leaves out what an
-// append may change under a key (IDM-7).
+// recordPrefix is the begin of a record digest. It tells imported records of one key apart; the
+// content digest leaves out what an append may change under a key (IDM-7).
 type recordPrefix [8]byte
 
 func (r *receipt) append(dst []byte) []byte {
@@ -86,7 +92,8 @@ func parseReceipt(row []byte) (receipt, error) {
 	}, nil
 }
 
-// place is where a block lies: position, chunk and the block's number in the chunk, as uvarints.
+// place is the address of a block: position, chunk, and number of the block in the chunk, as
+// uvarints.
 type place struct {
 	position Position
 	chunk    uint32
@@ -108,7 +115,8 @@ func parsePlace(row []byte) (place, error) {
 	return p, nil
 }
 
-// rowReader reads a row field by field; a short row makes it bad, and every later field empty.
+// rowReader is a decoder that reads a row field by field. After a field that the row is too short
+// for, bad is set and every later field is empty.
 type rowReader struct {
 	data []byte
 	bad  bool
@@ -132,6 +140,14 @@ func (r *rowReader) bytes(n uint64) []byte {
 	b := r.data[:n]
 	r.data = r.data[n:]
 	return b
+}
+
+func (r *rowReader) uint16() uint16 {
+	b := r.bytes(2)
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
 }
 
 func (r *rowReader) byte() byte {

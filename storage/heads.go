@@ -1,9 +1,13 @@
 package storage
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,12 +16,13 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// RunGroup is how many runs, in the order of their numbers, are told together to have changed.
+// RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
+// together.
 const RunGroup = 64
 
-// changes are the groups in which runs were made or appended to since they were last taken.
+// changes is the set of groups whose runs were made or changed since the last call of Heads.
 type changes struct {
-	// held while a proposal becomes visible, so that what is taken is what a snapshot shows
+	// Held while a proposal becomes visible: the groups that Heads takes match its snapshot.
 	sync.Mutex
 	touchedGroups
 }
@@ -27,7 +32,7 @@ type touchedGroups struct {
 	groups []uint64 // a bit each
 }
 
-// addLocked notes a run.
+// addLocked adds the group of the run with a number.
 func (c *changes) addLocked(run uint64) {
 	g := (run - 1) / RunGroup
 	for uint64(len(c.groups)) <= g/64 {
@@ -36,20 +41,20 @@ func (c *changes) addLocked(run uint64) {
 	c.groups[g/64] |= 1 << (g % 64)
 }
 
-// everything notes that any run may be another.
+// everything adds all groups: any run may have changed.
 func (c *changes) everything() {
 	c.Lock()
 	defer c.Unlock()
 	c.all = true
 }
 
-// takeLocked returns what there is, and forgets it.
+// takeLocked returns the set and empties it.
 func (c *changes) takeLocked() (taken touchedGroups) {
 	taken, c.touchedGroups = c.touchedGroups, touchedGroups{}
 	return taken
 }
 
-// within lists the groups out of count, in order.
+// within lists the groups of the set below count, in order.
 func (t *touchedGroups) within(count uint64) (list []uint64) {
 	for g := range count {
 		if t.all || g/64 < uint64(len(t.groups)) && t.groups[g/64]&(1<<(g%64)) != 0 {
@@ -59,16 +64,14 @@ func (t *touchedGroups) within(count uint64) (list []uint64) {
 	return list
 }
 
-// Heads is one consistent state of the heads of all runs, beside which appends go on. It must be
-// closed.
+// Heads is a snapshot of the heads of all runs. Appends go on beside it. The caller must close it.
 type Heads struct {
-	// Applied is what it is as of.
+	// Applied is the applied state of the snapshot.
 	Applied Applied
-	// Runs is how many there are; they are numbered from 1, in the order in which they were made.
+	// Runs is the number of runs. They are numbered from 1, in the order in which they were made.
 	Runs uint64
-	// Changed are the groups, from 0 and in order, in which something may differ from the Heads
-	// before: group g has the runs from g × RunGroup + 1 on. After an install, and of a store that
-	// was just opened, these are all.
+	// Changed are the groups, from 0 and in order, that may differ from the Heads before. Group g
+	// has the runs from g × RunGroup + 1 on. After an install or a restart, all groups are listed.
 	Changed []uint64
 
 	s    *Store
@@ -76,8 +79,8 @@ type Heads struct {
 	snap *pebble.Snapshot
 }
 
-// Heads opens the heads of all runs as of now. What has changed since the call before is told to
-// one caller, who must not lose it.
+// Heads takes a snapshot of the heads of all runs. Each change is reported to one call alone: a
+// caller that drops Changed never hears of it again.
 func (s *Store) Heads() (*Heads, error) {
 	s.changes.Lock()
 	h, err := s.acquire()
@@ -90,7 +93,7 @@ func (s *Store) Heads() (*Heads, error) {
 	s.changes.Unlock()
 	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
-		s.changes.everything() // what was taken is lost
+		s.changes.everything() // the set that was taken is lost
 		return nil, errors.Join(err, v.Close())
 	}
 	v.Applied, v.Runs = *applied, applied.Runs()
@@ -98,7 +101,7 @@ func (s *Store) Heads() (*Heads, error) {
 	return v, nil
 }
 
-// Close releases it.
+// Close releases the snapshot.
 func (v *Heads) Close() error {
 	err := v.snap.Close()
 	v.s.release(v.h)
@@ -107,78 +110,133 @@ func (v *Heads) Close() error {
 
 // Run returns a run with its number, or *RunNotFoundError.
 func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
-	r, _, no, err = lookup(v.snap, runID)
-	return r, no, err
+	r, _, ref, err := lookup(v.snap, runID)
+	return r, ref.No, err
 }
 
-// Groups yields the runs of groups, which come in rising order, a group at a time and without their
-// metadata. What is yielded is good until the next. After an error nothing more comes.
+// Groups yields the runs of groups, a group at a time, in the order of their numbers and without
+// metadata. The groups must be given in rising order. A group is valid until the next one is
+// yielded. An error ends the sequence.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
 	return sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }
 
 func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err error) {
-	names, err := v.table(keys.AppendIdentity)
-	if err != nil {
+	g := groupReader{v: v}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if err := g.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, names.Close()) }()
-	heads, err := v.table(keys.AppendHead)
-	if err != nil {
-		return err
+	for some := range slices.Chunk(groups, groupsAtOnce) {
+		if err := g.read(some); err != nil {
+			return err
+		}
+		first := 0
+		for _, group := range some {
+			n := int(min(RunGroup, v.Runs-group*RunGroup))
+			if !yield(g.runs[first:first+n:first+n], nil) {
+				return nil
+			}
+			first += n
+		}
 	}
-	defer func() { err = errors.Join(err, heads.Close()) }()
-	var runs []Run
-	id := &recordv1.RunIdentity{}
-	for _, g := range groups {
-		runs = runs[:0]
-		first, last := g*RunGroup+1, min((g+1)*RunGroup, v.Runs)
-		names.SeekGE(keys.AppendIdentity(nil, first))
-		heads.SeekGE(keys.AppendHead(nil, first))
-		for no := first; no <= last; no++ {
-			if err := rowOf(names, no); err != nil {
-				return err
+	return nil
+}
+
+// groupsAtOnce are read together: 4,096 runs, which take some 2 MB.
+const groupsAtOnce = 64
+
+// groupReader reads runs by their numbers. Their rows lie by bucket, and inside a bucket by number:
+// of groups that are read together, it seeks once a bucket, and most rows are the next one.
+type groupReader struct {
+	v                     *Heads
+	buckets, names, heads *pebble.Iterator
+	refs                  []runRef
+	order                 []int // of refs, by bucket
+	runs                  []Run
+	key                   []byte
+	id                    recordv1.RunIdentity
+}
+
+func (g *groupReader) open() (err error) {
+	g.buckets = g.table(&err, keys.AppendBucket(nil, 0), keys.AppendBucket(nil, g.v.Runs+1))
+	g.names = g.table(&err, keys.AppendIdentity(nil, runRef{}), keys.IdentitiesEnd)
+	g.heads = g.table(&err, keys.AppendHead(nil, runRef{}), keys.HeadsEnd)
+	return err
+}
+
+func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
+	if *err != nil {
+		return nil
+	}
+	it, failed := g.v.snap.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if failed != nil {
+		*err = fmt.Errorf("storage: read heads: %w", failed)
+	}
+	return it
+}
+
+func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
+
+// read reads the runs of groups, in the order of their numbers.
+func (g *groupReader) read(groups []uint64) error {
+	g.refs, g.order, g.runs = g.refs[:0], g.order[:0], g.runs[:0]
+	for _, group := range groups {
+		for no := group*RunGroup + 1; no <= min((group+1)*RunGroup, g.v.Runs); no++ {
+			g.key = keys.AppendBucket(g.key[:0], no)
+			row, err := rowAt(g.buckets, g.key)
+			if err == nil && len(row) != 2 {
+				err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
 			}
-			if err := rowOf(heads, no); err != nil {
-				return err
-			}
-			id.Reset()
-			if err := unmarshalRow(names.Value(), id); err != nil {
-				return err
-			}
-			h, err := parseHead(heads.Value())
 			if err != nil {
 				return err
 			}
-			run := named(id)
-			run.LastSeq, run.PersistedAt, run.Chain, run.Position = h.lastSeq, h.persistedAt, h.chain, h.position
-			runs = append(runs, *run)
-			names.Next()
-			heads.Next()
+			g.order = append(g.order, len(g.refs))
+			g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
+			g.runs = append(g.runs, Run{})
+			g.buckets.Next()
 		}
-		if !yield(runs, nil) {
-			return nil
+	}
+	slices.SortStableFunc(g.order, func(a, b int) int { return cmp.Compare(g.refs[a].Bucket, g.refs[b].Bucket) })
+	for _, i := range g.order {
+		if err := g.run(g.refs[i], &g.runs[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// table iterates over the rows of a table whose keys are run numbers.
-func (v *Heads) table(key func([]byte, uint64) []byte) (*pebble.Iterator, error) {
-	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: key(nil, 0), UpperBound: key(nil, v.Runs+1)})
+func (g *groupReader) run(ref runRef, run *Run) error {
+	g.key = keys.AppendIdentity(g.key[:0], ref)
+	row, err := rowAt(g.names, g.key)
 	if err != nil {
-		return nil, fmt.Errorf("storage: read heads: %w", err)
+		return err
 	}
-	return it, nil
+	g.id.Reset()
+	if err := unmarshalRow(row, &g.id); err != nil {
+		return err
+	}
+	g.key = keys.AppendHead(g.key[:0], ref)
+	if row, err = rowAt(g.heads, g.key); err != nil {
+		return err
+	}
+	h, err := parseHead(row)
+	if err != nil {
+		return err
+	}
+	*run = *named(&g.id)
+	run.head(&h)
+	g.names.Next()
+	g.heads.Next()
+	return nil
 }
 
-// rowOf wants the iterator to be at a run's row.
-func rowOf(it *pebble.Iterator, no uint64) error {
-	if !it.Valid() {
-		return errors.Join(fmt.Errorf("%w: run %d has no row", errRow, no), it.Error())
+// rowAt returns the row of a key, which most often is where the iterator stands.
+func rowAt(it *pebble.Iterator, key []byte) ([]byte, error) {
+	if !it.Valid() || !bytes.Equal(it.Key(), key) {
+		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
+			return nil, errors.Join(fmt.Errorf("%w: %x is not there", errRow, key), it.Error())
+		}
 	}
-	if have, ok := keys.ParseRun(it.Key()); !ok || have != no {
-		return fmt.Errorf("%w: run %d has no row, %x comes", errRow, no, it.Key())
-	}
-	return nil
+	return it.ValueAndErr()
 }

@@ -72,6 +72,18 @@ func (e *SequenceError) Error() string {
 	return fmt.Sprintf("run %q is at runSeq %d, not at the expected %d", e.RunID, e.Last, e.Expected)
 }
 
+// LeaseLostError says that a request was sent under another fence than the run's current one
+// (QUE-8).
+type LeaseLostError struct {
+	RunID   string
+	Given   uint64
+	Current uint64 // 0: the run was never leased
+}
+
+func (e *LeaseLostError) Error() string {
+	return fmt.Sprintf("run %q has fence %d, not the given %d", e.RunID, e.Current, e.Given)
+}
+
 // ScopeError says that an event names another scope than its run's (APP-6).
 type ScopeError struct {
 	RunID string

@@ -28,6 +28,9 @@ type Run struct {
 	PersistedAt int64  // of the last event, nanoseconds; 0: none
 	Chain       [32]byte
 	Position    Position // of the last event
+	// Fence is the number of the run's last lease, which requests may name (QUE-8); 0: never
+	// leased.
+	Fence uint64
 }
 
 // Created returns CreatedAt as a UTC time.
@@ -48,40 +51,44 @@ func (s *Store) Run(runID string) (*Run, error) {
 	return r, errors.Join(err, snap.Close())
 }
 
-func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, no uint64, err error) {
+func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref runRef, err error) {
 	f := rows{r: r}
 	defer func() { err = errors.Join(err, f.close()) }()
-	no, found, err := f.runNo(runID)
+	ref, found, err := f.ref(runID)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, runRef{}, err
 	}
 	if !found {
-		return nil, nil, 0, &RunNotFoundError{RunID: runID}
+		return nil, nil, runRef{}, &RunNotFoundError{RunID: runID}
 	}
-	run, id, err := f.run(no)
-	return run, id, no, err
+	run, id, err := f.run(ref)
+	return run, id, ref, err
 }
 
-// run of a number that exists.
-func (f *rows) run(no uint64) (*Run, *recordv1.RunIdentity, error) {
-	id, err := f.identity(no)
+// run that exists.
+func (f *rows) run(ref runRef) (*Run, *recordv1.RunIdentity, error) {
+	id, err := f.identity(ref)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := f.head(no)
+	h, err := f.head(ref)
 	if err != nil {
 		return nil, nil, err
 	}
-	md, err := f.metadata(no)
+	md, err := f.metadata(ref)
 	if err != nil {
 		return nil, nil, err
 	}
 	run := named(id)
-	run.LastSeq, run.PersistedAt, run.Chain, run.Position = h.lastSeq, h.persistedAt, h.chain, h.position
+	run.head(&h)
 	if md != nil {
 		run.Metadata = decodeMetadata(md)
 	}
 	return run, id, nil
+}
+
+func (r *Run) head(h *head) {
+	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.lastSeq, h.persistedAt, h.chain, h.position, h.fence
 }
 
 // named is what never changes of a run.
@@ -105,7 +112,7 @@ type View struct {
 	h    *handle
 	snap *pebble.Snapshot
 	id   *recordv1.RunIdentity
-	no   uint64
+	ref  runRef
 }
 
 // View opens a run for reading, or returns *RunNotFoundError.
@@ -115,7 +122,7 @@ func (s *Store) View(runID string) (*View, error) {
 		return nil, err
 	}
 	v := &View{s: s, h: h, snap: h.db.NewSnapshot()}
-	if v.Run, v.id, v.no, err = lookup(v.snap, runID); err != nil {
+	if v.Run, v.id, v.ref, err = lookup(v.snap, runID); err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
 	return v, nil
@@ -155,14 +162,14 @@ func sequence[T any](loop func(yield func(T, error) bool) error) iter.Seq2[T, er
 }
 
 func (v *View) events(after uint64, yield func(*Record, error) bool) (err error) {
-	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.no, 0), UpperBound: keys.PlacesEnd(v.no)})
+	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.ref, 0), UpperBound: keys.PlacesEnd(v.ref)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var chunks blockFinder
 	// The block that holds after+1 is the last one that starts at or before it.
-	valid := it.SeekLT(keys.AppendPlace(nil, v.no, after+2))
+	valid := it.SeekLT(keys.AppendPlace(nil, v.ref, after+2))
 	if !valid {
 		valid = it.First()
 	}

@@ -22,6 +22,9 @@ type Record struct {
 	// ImportedAt is set on an event that was imported: the stamp of the proposal that brought it
 	// here, in nanoseconds. PersistedAt is then another authority's, and earlier.
 	ImportedAt int64
+	// AppendedBy is the authenticated identity of the caller that appended the event (SEC-8), empty
+	// where it had none. An imported event keeps that of the authority that it comes from.
+	AppendedBy string
 
 	PayloadDigest contract.Digest // APP-11
 	RecordDigest  contract.Digest

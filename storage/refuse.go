@@ -24,6 +24,22 @@ func refusal(r *run, m *appendCommand) error {
 	return nil
 }
 
+// unmet returns why the condition of a request does not hold. A request that stores nothing has no
+// condition: a retry of one that was stored is answered as a duplicate (APP-4, QUE-8). The fence
+// comes first, because a caller without the lease must not read again and retry.
+func unmet(r *run, m *appendCommand, stores bool) error {
+	switch {
+	case !stores:
+		return nil
+	case m.fence != nil && *m.fence != r.head.fence:
+		return &LeaseLostError{RunID: string(m.runID), Given: *m.fence, Current: r.head.fence}
+	case m.expected != nil && *m.expected != r.head.lastSeq:
+		return &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
+	default:
+		return nil
+	}
+}
+
 func refuseNew(m *appendCommand) error {
 	var missing []string
 	named := m.create != nil
@@ -43,8 +59,6 @@ func refuseNew(m *appendCommand) error {
 	switch {
 	case len(missing) > 0:
 		return &UnscopedError{RunID: string(m.runID), Fields: missing}
-	case m.expected != nil && *m.expected != 0:
-		return &SequenceError{RunID: string(m.runID), Expected: *m.expected}
 	default:
 		return nil
 	}

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -55,23 +54,21 @@ func (f *rows) close() (err error) {
 	return err
 }
 
-// runNo of a run.
-func (f *rows) runNo(runID string) (no uint64, found bool, err error) {
-	row, err := f.find(keys.AppendRunNo(nil, runID))
+// ref names the run with an id in keys.
+func (f *rows) ref(runID string) (ref runRef, found bool, err error) {
+	row, err := f.find(keys.AppendRunID(nil, runID))
 	if err != nil || row == nil {
-		return 0, false, err
+		return runRef{}, false, err
 	}
-	if len(row) != 8 {
-		return 0, false, fmt.Errorf("%w: run number of %d bytes", errRow, len(row))
-	}
-	return binary.BigEndian.Uint64(row), true, nil
+	ref, err = parseRunRef(row)
+	return ref, err == nil, err
 }
 
 // identity of a run that exists.
-func (f *rows) identity(no uint64) (*recordv1.RunIdentity, error) {
-	row, err := f.existing(keys.AppendIdentity(nil, no))
+func (f *rows) identity(ref runRef) (*recordv1.RunIdentity, error) {
+	row, err := f.existing(keys.AppendIdentity(nil, ref))
 	if err == nil && row == nil {
-		err = fmt.Errorf("%w: run %d has no identity", errRow, no)
+		err = fmt.Errorf("%w: run %d has no identity", errRow, ref.No)
 	}
 	if err != nil {
 		return nil, err
@@ -81,10 +78,10 @@ func (f *rows) identity(no uint64) (*recordv1.RunIdentity, error) {
 }
 
 // head of a run that exists.
-func (f *rows) head(no uint64) (head, error) {
-	row, err := f.existing(keys.AppendHead(nil, no))
+func (f *rows) head(ref runRef) (head, error) {
+	row, err := f.existing(keys.AppendHead(nil, ref))
 	if err == nil && row == nil {
-		err = fmt.Errorf("%w: run %d has no head", errRow, no)
+		err = fmt.Errorf("%w: run %d has no head", errRow, ref.No)
 	}
 	if err != nil {
 		return head{}, err
@@ -93,8 +90,8 @@ func (f *rows) head(no uint64) (head, error) {
 }
 
 // metadata of a run, nil when it has none.
-func (f *rows) metadata(no uint64) (*recordv1.RunMetadata, error) {
-	row, err := f.find(keys.AppendMetadata(nil, no))
+func (f *rows) metadata(ref runRef) (*recordv1.RunMetadata, error) {
+	row, err := f.find(keys.AppendMetadata(nil, ref))
 	if err != nil || row == nil {
 		return nil, err
 	}

@@ -204,6 +204,12 @@ func TestHeads(t *testing.T) {
 		for i := range names {
 			names[i] = fmt.Sprintf("run-%d", i)
 		}
+		// Runs of one number group lie in as many buckets as they have scopes.
+		scopes := rapid.SampledFrom([]int{1, 3, len(names)}).Draw(t, "scopes")
+		appendTo := func(run, first, n int) storagetest.Request {
+			events := ofTenant(fmt.Sprint("tenant-", run%scopes), storagetest.Events(names[run], first, n))
+			return storagetest.Request{Append: &storage.Append{RunID: names[run], Events: events}}
+		}
 		seen := map[uint64]string{} // by group, as Heads has told it
 		var made int
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
@@ -211,12 +217,12 @@ func TestHeads(t *testing.T) {
 				var requests []storagetest.Request
 				if more := rapid.IntRange(0, storage.RunGroup).Draw(t, "new"); made+more <= len(names) {
 					for i := range more {
-						requests = append(requests, appendTo(names[made+i], 0, rapid.IntRange(1, 2).Draw(t, "events")))
+						requests = append(requests, appendTo(made+i, 0, rapid.IntRange(1, 2).Draw(t, "events")))
 					}
 					made += more
 				}
 				if made > 0 && rapid.Bool().Draw(t, "old") {
-					requests = append(requests, appendTo(names[rapid.IntRange(0, made-1).Draw(t, "which")], rapid.IntRange(0, 9).Draw(t, "first"), 1))
+					requests = append(requests, appendTo(rapid.IntRange(0, made-1).Draw(t, "which"), rapid.IntRange(0, 9).Draw(t, "first"), 1))
 				}
 				if _, err := p.Propose(1, requests...); err != nil {
 					t.Fatal(err)
@@ -233,7 +239,7 @@ func TestHeads(t *testing.T) {
 			}
 			before := l.Applied()
 			if rapid.Bool().Draw(t, "later") && made > 0 {
-				if _, err := p.Propose(1, appendTo(names[0], 20+made, 1)); err != nil {
+				if _, err := p.Propose(1, appendTo(0, 20+made, 1)); err != nil {
 					t.Fatal(err)
 				}
 			}

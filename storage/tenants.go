@@ -8,8 +8,8 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// tenantHash is the begin of the SHA-256 of a tenant's id. Two tenants may share one: what the
-// index finds is compared with the run's own tenant.
+// tenantHash is the first 8 bytes of the SHA-256 of a tenant's id. Two tenants may share a hash: a
+// reader compares what the index finds with the tenant of the run.
 type tenantHash [8]byte
 
 func hashTenant[T string | []byte](id T) tenantHash {
@@ -17,13 +17,13 @@ func hashTenant[T string | []byte](id T) tenantHash {
 	return tenantHash(sum[:8])
 }
 
-// tenants notes which blocks of a proposal belong to which tenant, for the row that each of them
-// gets: so that who asks for one tenant's events reads no others (READ-3, D6).
+// tenants is the index of a proposal's blocks by tenant. Each tenant gets a row, so that a reader
+// of one tenant's events reads no others (READ-3, D6).
 type tenants struct {
 	list []tenantBlocks
-	// at finds those of the list, once there are several.
+	// at has the index in list of each hash, once a second tenant was looked up.
 	at map[tenantHash]int
-	// last was added to last.
+	// last is the index in list of the latest addition.
 	last int
 
 	row []byte // scratch
@@ -34,11 +34,11 @@ type tenantBlocks struct {
 	spans []blockSpan
 }
 
-// blockSpan is a row of blocks of one chunk.
+// blockSpan is a range of consecutive blocks of one chunk.
 type blockSpan struct{ chunk, first, count uint32 }
 
-// What is kept of one proposal for the next: tenants, and spans of all of them. One that has more
-// is rare; together they are less than 100 KiB.
+// Limits of the memory that one proposal leaves for the next: tenants, and spans of all tenants.
+// Together they take less than 100 KiB; a proposal that needs more is rare.
 const (
 	keptTenants = 1 << 10
 	keptSpans   = 1 << 12
@@ -46,7 +46,7 @@ const (
 
 func (t *tenants) reset() {
 	spans := 0
-	for _, b := range t.list[:cap(t.list)] { // also those of earlier proposals
+	for _, b := range t.list[:cap(t.list)] { // includes those of earlier proposals
 		spans += cap(b.spans)
 	}
 	if cap(t.list) > keptTenants || spans > keptSpans {
@@ -57,7 +57,7 @@ func (t *tenants) reset() {
 	clear(t.at)
 }
 
-// add notes one block. Blocks come in their order.
+// add adds a block. Blocks are added in their order.
 func (t *tenants) add(hash tenantHash, chunk, block uint32) {
 	b := t.of(hash)
 	if n := len(b.spans); n > 0 {
@@ -81,7 +81,7 @@ func (t *tenants) of(hash tenantHash) *tenantBlocks {
 		i = len(t.list)
 		t.at[hash] = i
 		if i < cap(t.list) {
-			t.list = t.list[:i+1] // with the spans' memory of an earlier proposal
+			t.list = t.list[:i+1] // reuses the memory of the spans
 		} else {
 			t.list = append(t.list, tenantBlocks{})
 		}
@@ -91,9 +91,9 @@ func (t *tenants) of(hash tenantHash) *tenantBlocks {
 	return &t.list[i]
 }
 
-// rows gives the rows of a proposal, each good until the next. The value is empty where the whole
-// proposal is one tenant's, which is most often so; else the spans, each as three uvarints: chunks
-// since the span before, its first block, and their number.
+// rows calls give with each row of a proposal; key and value are valid during the call. The value
+// is empty if the whole proposal belongs to one tenant, which is the usual case. Else it has the
+// spans, each as three uvarints: chunks since the span before, first block, number of blocks.
 func (t *tenants) rows(position Position, give func(key, value []byte) error) error {
 	for i := range t.list {
 		b := &t.list[i]
@@ -120,7 +120,7 @@ func appendSpans(dst []byte, spans []blockSpan) []byte {
 	return dst
 }
 
-// parseSpans reads the spans of a row into dst.
+// parseSpans decodes the spans of a row into dst.
 func parseSpans(dst []blockSpan, row []byte) ([]blockSpan, error) {
 	r := rowReader{data: row}
 	chunk := uint64(0)

@@ -26,7 +26,7 @@ type Verification struct {
 // every record must be there, in its place, and what the head says must come of them. It is the run
 // as of the view. The error is the context's, or one of the disk that says nothing about the run.
 func (v *View) Verify(ctx context.Context) (*Verification, error) {
-	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.no, 0), UpperBound: keys.PlacesEnd(v.no)})
+	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.ref, 0), UpperBound: keys.PlacesEnd(v.ref)})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainChe
 	if err != nil {
 		return nil, err
 	}
-	if b.run != v.no {
+	if b.run != v.ref {
 		return nil, c.fault(first, "its block belongs to another run")
 	}
 	if b.firstSeq != first {

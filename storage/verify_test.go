@@ -83,7 +83,7 @@ func TestVerifyFindsTamperingAPP11(t *testing.T) {
 	var chunks, places [][2][]byte
 	for i := 0; i < len(rows); i += 2 {
 		key, value := rows[i], rows[i+1]
-		mine := len(key) > 8 && binary.BigEndian.Uint64(key[1:]) == runNo
+		mine := len(key) > 10 && binary.BigEndian.Uint64(key[3:]) == runNo
 		covered := len(value)
 		switch {
 		case key[0] == 'c':
@@ -92,7 +92,7 @@ func TestVerifyFindsTamperingAPP11(t *testing.T) {
 		case key[0] == 'i' && mine:
 			places = append(places, [2][]byte{key, value})
 		case key[0] == 'h' && mine:
-			covered -= 8 // the position, which says nothing about the record
+			covered -= 16 // position and fence, which say nothing about the record
 		default:
 			continue
 		}

@@ -11,16 +11,18 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// PositionRange is a part of the commit order: positions from First on and before End.
+// PositionRange is a half-open range of positions: from First on, before End.
 type PositionRange struct {
 	First, End Position
 }
 
-// PositionRange returns what was stamped from one time on and before another, in nanoseconds since 1970,
-// as far as the log is applied, and how far that is: no event will be stamped at or before
-// completeThrough any more, since every stamp is later than those before (APP-5). Where
-// completeThrough is to or later, the positions is the same for ever and on every node (READ-4).
-// Times are those of proposals; what was imported counts from when it came.
+// PositionRange returns the positions of the proposals that were stamped from one time on and
+// before another, in nanoseconds since 1970, as far as the log is applied. Times are those of
+// proposals: an imported event counts from its import.
+//
+// No event will be stamped at or before completeThrough any more, since stamps rise (APP-5). If
+// completeThrough is not before the end of the window, the range is the same for ever and on every
+// node (READ-4).
 func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
 	h, err := s.acquire()
 	if err != nil {
@@ -34,8 +36,8 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 		return PositionRange{}, 0, fmt.Errorf("storage: read stamps: %w", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	// The last of all, in the same state of the database. Each error is asked for at once: the next
-	// seek forgets it.
+	// The last stamp of all comes from the same snapshot. Each error is read at once: the next seek
+	// clears it.
 	if it.Last() {
 		completeThrough, _, err = stampRow(it)
 	} else {
@@ -44,8 +46,8 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	if err != nil {
 		return PositionRange{}, 0, err
 	}
-	// Both ends lie behind the last proposal before a time, which stays the same once the time is
-	// past.
+	// Each end of the range follows the last proposal before a time. Once the time is past, that
+	// proposal stays the same.
 	for _, end := range []struct {
 		time int64
 		to   *Position
@@ -77,21 +79,21 @@ func stampRow(it *pebble.Iterator) (int64, Position, error) {
 	return at, Position(binary.BigEndian.Uint64(row)), nil
 }
 
-// WindowFilter lets through events for which all of its fields that are not empty hold.
+// WindowFilter selects events: those that match every field that is not empty.
 type WindowFilter struct {
 	TenantID, ProjectID, EnvironmentID string
-	// PlanID is that of the event, where it names another than its run.
+	// PlanID is compared with that of the event, which may differ from that of the run.
 	PlanID, RunID, StepID string
 	Types                 []string // any of them
 }
 
-// run tells whether a run may have such events.
+// run reports whether a run may have selected events.
 func (f *WindowFilter) run(r *Run) bool {
 	return (f.TenantID == "" || f.TenantID == r.Scope.TenantID) && (f.ProjectID == "" || f.ProjectID == r.Scope.ProjectID) &&
 		(f.EnvironmentID == "" || f.EnvironmentID == r.Scope.EnvironmentID) && (f.RunID == "" || f.RunID == r.RunID)
 }
 
-// looksInside tells whether to know the run is not enough.
+// looksInside reports whether the filter needs the events, and not the run alone.
 func (f *WindowFilter) looksInside() bool {
 	return f.PlanID != "" || f.StepID != "" || len(f.Types) > 0
 }
@@ -101,23 +103,23 @@ func (f *WindowFilter) event(r *Record) bool {
 		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type))
 }
 
-// WindowCursor is a place in the commit order: before an event. The zero cursor is the begin of any
-// positions.
+// WindowCursor is a place in the commit order, before an event. The zero cursor is before all
+// events.
 type WindowCursor struct {
 	Position Position
 	Chunk    uint32 // of the proposal
 	Block    uint32 // of the chunk
-	Event    uint32 // of the live ones in the block
+	Event    uint32 // of the live events in the block
 }
 
-// before compares the chunk that holds the cursor's place.
+// before reports whether the cursor's chunk is before another.
 func (c *WindowCursor) before(position Position, chunk uint32) bool {
 	return c.Position < position || c.Position == position && c.Chunk < chunk
 }
 
-// WindowReader reads the events of a positions that a filter lets through, in commit order. What the
-// filter can tell from tenant or run is read through their indexes. One goroutine uses it; it holds
-// on to a state of the database until it is closed.
+// WindowReader reads the events of a range of positions that a filter selects, in commit order. A
+// filter by tenant or by run uses the index of tenants or of runs. One goroutine uses a reader. It
+// keeps a snapshot of the database until it is closed.
 type WindowReader struct {
 	s      *Store
 	h      *handle
@@ -130,23 +132,22 @@ type WindowReader struct {
 
 	cursor  WindowCursor
 	chunk   chunkReader // the one at cursor
-	wanted  []blockSpan // of the chunk; nil: all blocks
-	blockNo uint32      // that comes next in chunk
+	wanted  []blockSpan // blocks of the chunk to read; nil: all
+	blockNo uint32      // of the next block in chunk
 	inChunk bool
-	pending []Record // of the block at cursor, let through
-	at      []uint32 // where these are in the block
+	pending []Record // selected events of the block at cursor
+	at      []uint32 // their indexes in the block
 
 	chunksRead int
 }
 
-// readFor bounds what one Next looks at without finding anything: chunks, and events beyond their
-// runs.
+// Limits of what one Next reads without a result: chunks, and events whose run matches.
 const (
 	readForChunks = 512
 	readForEvents = 20_000
 )
 
-// OpenWindow begins to read a positions at a cursor. It must be closed.
+// OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
 func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
 	h, err := s.acquire()
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCurso
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
-	// an empty positions, where the one time is not before the other
+	// The range is empty if the window ends before it begins.
 	st.End = max(st.End, r.cursor.Position)
 	r.end = st.End
 	r.source, err = openSource(r.snap, &r.rows, &filter, r.cursor, st.End)
@@ -167,7 +168,7 @@ func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCurso
 	return r, nil
 }
 
-// Close lets go of the database.
+// Close releases the snapshot.
 func (r *WindowReader) Close() error {
 	var err error
 	if r.source != nil {
@@ -178,16 +179,16 @@ func (r *WindowReader) Close() error {
 	return err
 }
 
-// Cursor is behind the last event that Next returned, or behind what it has looked at.
+// Cursor returns the place after the last event that Next returned, or after what Next has read
+// without a result.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
-// Stamp is when what was looked at last was committed, in nanoseconds since 1970; 0: nothing was
-// yet.
+// Stamp returns the stamp of the chunk that was read last, in nanoseconds since 1970; 0: none was
+// read.
 func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
 
-// Next returns at most so many events that come next; they are the caller's to keep. None are
-// returned, and more is true, when it has looked at much and found nothing. more is false at the
-// end of the positions.
+// Next returns the next events, at most most, which the caller may keep. It returns none, and more
+// is true, after it has read much without a result. more is false at the end of the range.
 func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {
@@ -216,7 +217,8 @@ func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
 	return records, true, nil
 }
 
-// nextChunk goes to the next chunk that may hold something.
+// nextChunk opens the next chunk that may have selected events. It returns false at the end of the
+// range.
 func (r *WindowReader) nextChunk() (bool, error) {
 	f, err := r.source.next()
 	if err != nil {
@@ -235,7 +237,7 @@ func (r *WindowReader) nextChunk() (bool, error) {
 	return true, err
 }
 
-// nextBlock reads the next block, and returns how many events it looked at.
+// nextBlock reads the next block, and returns how many events it has read.
 func (r *WindowReader) nextBlock() (int, error) {
 	var b block
 	ok, err := r.chunk.next(&b)
@@ -264,7 +266,7 @@ func (r *WindowReader) nextBlock() (int, error) {
 	return int(b.count), r.readBlock(&b, cached, skip)
 }
 
-// wants tells whether the index names a block.
+// wants reports whether a block of the chunk is to be read.
 func (r *WindowReader) wants(no uint32) bool {
 	for r.wanted != nil {
 		switch s := &r.wanted[0]; {
@@ -281,12 +283,12 @@ func (r *WindowReader) wants(no uint32) bool {
 	return true
 }
 
-// readBlock decodes a block's events behind the first few, and keeps those that the filter lets
-// through.
+// readBlock decodes the events of a block, and keeps those that the filter selects, without the
+// first skip.
 func (r *WindowReader) readBlock(b *block, cached cachedRun, skip uint32) error {
 	inside := r.filter.looksInside()
 	if inside {
-		// Digests cost more than the rest, and most blocks have nothing.
+		// Most blocks have no selected event, and digests cost more than the rest of a record.
 		facts, err := b.records(cached.id, r.cursor.Position, r.chunk.persistedAt, Facts)
 		if err != nil || !slices.ContainsFunc(facts, func(rec Record) bool { return r.filter.event(&rec) }) {
 			return err

@@ -126,7 +126,7 @@ func TestWindowReadErrorsREAD4(t *testing.T) {
 func TestWindowBrokenPlace(t *testing.T) {
 	l := open(t, storage.Options{})
 	propose(t, l, "run", 0, 1)
-	if err := l.Store.BreakPlace(1, 1); err != nil {
+	if err := l.Store.BreakPlace("run", 1); err != nil {
 		t.Fatal(err)
 	}
 	st, _, err := l.Store.PositionRange(0, math.MaxInt64)

@@ -9,14 +9,15 @@ import (
 	"runlog/storage/internal/keys"
 )
 
-// chunkSource finds the chunks of a positions in which a window may have events, in commit order.
+// chunkSource is an iterator over the chunks of a range in which a window may have events, in
+// commit order.
 type chunkSource interface {
-	// next returns the next one, good until the call after; nil: there is none.
+	// next returns the next chunk, valid until the next call; nil: the range ends.
 	next() (*foundChunk, error)
 	close() error
 }
 
-// openSource opens the one with the best index for a filter; nil where there is an error.
+// openSource returns the source with the best index for a filter.
 func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
 	switch {
 	case f.RunID != "":
@@ -43,11 +44,11 @@ func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, e
 type foundChunk struct {
 	position Position
 	chunk    uint32
-	blocks   []blockSpan // that may have events; nil: any
+	blocks   []blockSpan // that may have selected events; nil: all
 	data     []byte
 }
 
-// chunkRows reads chunks.
+// chunkRows is an iterator over the rows of chunks.
 type chunkRows struct {
 	it    *pebble.Iterator
 	found foundChunk
@@ -70,7 +71,7 @@ func (c *chunkRows) seek(position Position, chunk uint32) bool {
 	return c.it.SeekGE(c.key)
 }
 
-// here returns the chunk that the iterator is at.
+// here returns the chunk at the iterator.
 func (c *chunkRows) here() (*foundChunk, error) {
 	position, chunk, ok := keys.ParseChunk(c.it.Key())
 	if !ok {
@@ -84,7 +85,7 @@ func (c *chunkRows) here() (*foundChunk, error) {
 	return &c.found, nil
 }
 
-// exactly returns a chunk that must be there.
+// exactly returns a chunk that an index names; it must exist.
 func (c *chunkRows) exactly(position Position, chunk uint32, blocks []blockSpan) (*foundChunk, error) {
 	if !c.seek(position, chunk) {
 		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position))
@@ -100,7 +101,7 @@ func (c *chunkRows) exactly(position Position, chunk uint32, blocks []blockSpan)
 	return f, nil
 }
 
-// logSource reads every chunk.
+// logSource is the chunkSource without an index: it reads every chunk.
 type logSource struct {
 	chunks chunkRows
 	begun  bool
@@ -126,7 +127,7 @@ func (s *logSource) next() (*foundChunk, error) {
 
 func (s *logSource) close() error { return closeAll(s.chunks.it) }
 
-// tenantSource reads the chunks that have blocks of a tenant.
+// tenantSource is the chunkSource of a tenant's blocks, by table u.
 type tenantSource struct {
 	chunks chunkRows
 	rows   *pebble.Iterator
@@ -134,9 +135,9 @@ type tenantSource struct {
 	from   WindowCursor
 
 	position Position
-	whole    bool        // the rest of the position's chunks is the tenant's
-	spans    []blockSpan // of the position, not read yet
-	mine     []blockSpan // of the chunk that was found
+	whole    bool        // all chunks of the position belong to the tenant
+	spans    []blockSpan // of the position, not returned yet
+	mine     []blockSpan // of the chunk that was returned last
 }
 
 func openTenantSource(r pebble.Reader, hash tenantHash, at WindowCursor, end Position) (*tenantSource, error) {
@@ -162,7 +163,7 @@ func (s *tenantSource) next() (*foundChunk, error) {
 				return f, err
 			}
 		}
-		// Before the next seek forgets it.
+		// The next seek clears the error.
 		if err := s.chunks.it.Error(); err != nil {
 			return nil, err
 		}
@@ -193,8 +194,8 @@ func (s *tenantSource) next() (*foundChunk, error) {
 	return s.chunks.exactly(s.position, chunk, s.mine)
 }
 
-// row takes up the row that the index is at. It returns the first chunk of a proposal that is all
-// the tenant's; else the proposal's spans are there.
+// row reads the row at the index. If the whole proposal belongs to the tenant, it returns the first
+// chunk; else it sets the spans.
 func (s *tenantSource) row() (*foundChunk, error) {
 	position, ok := keys.ParseTenant(s.rows.Key())
 	value, err := s.rows.ValueAndErr()
@@ -218,7 +219,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 		}
 		return nil, nil
 	}
-	// From the first chunk on. There may be none left, where a cursor is behind the last.
+	// A cursor may be after the last chunk of the proposal.
 	if !s.chunks.seek(s.position, first) {
 		return nil, s.chunks.it.Error()
 	}
@@ -232,14 +233,14 @@ func (s *tenantSource) row() (*foundChunk, error) {
 
 func (s *tenantSource) close() error { return closeAll(s.chunks.it, s.rows) }
 
-// runSource reads the chunks that have blocks of a run.
+// runSource is the chunkSource of a run's blocks, by table i.
 type runSource struct {
 	chunks chunkRows
-	places *pebble.Iterator // nil: there is no such run
+	places *pebble.Iterator // nil: the run does not exist
 	begun  bool
 	from   WindowCursor
 	end    Position
-	ahead  place // the one behind those that were returned, where isAhead
+	ahead  place // already read, not returned yet, if isAhead
 	mine   []blockSpan
 
 	isAhead bool
@@ -247,7 +248,7 @@ type runSource struct {
 
 func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, end Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
-	no, found, err := rows.runNo(runID)
+	ref, found, err := rows.ref(runID)
 	if err != nil {
 		return nil, err
 	}
@@ -257,20 +258,19 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 	if s.chunks, err = openChunkRows(r, at, end); err != nil {
 		return nil, err
 	}
-	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, no, 0), UpperBound: keys.PlacesEnd(no)})
+	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, ref, 0), UpperBound: keys.PlacesEnd(ref)})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
 	}
-	if s.begun, err = s.find(no); err != nil {
+	if s.begun, err = s.find(ref); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
-// find goes to the place before the first one in the positions, and returns false where that is the
-// first of all. Places are in the order of runSeq, and so of positions: halving finds the first in
-// as many steps as the number has digits.
-func (s *runSource) find(no uint64) (bool, error) {
+// find seeks the last place before the range, and returns false if there is none. Places are in the
+// order of runSeq and so of positions: find bisects runSeq.
+func (s *runSource) find(ref runRef) (bool, error) {
 	if !s.places.Last() {
 		return false, s.places.Error()
 	}
@@ -278,12 +278,12 @@ func (s *runSource) find(no uint64) (bool, error) {
 	if !ok {
 		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
 	}
-	// Of the seqs in [low, high) it is not known whether the block at or behind them is before the
-	// positions.
+	// Invariant: for a runSeq in [low, high), it is unknown whether the block at or after it is
+	// before the range.
 	low, high := uint64(0), last+1
 	for low < high {
 		mid := low + (high-low)/2
-		if !s.places.SeekGE(keys.AppendPlace(nil, no, mid)) {
+		if !s.places.SeekGE(keys.AppendPlace(nil, ref, mid)) {
 			return false, s.places.Error()
 		}
 		p, err := s.place()
@@ -297,7 +297,7 @@ func (s *runSource) find(no uint64) (bool, error) {
 			high = mid
 		}
 	}
-	return s.places.SeekLT(keys.AppendPlace(nil, no, low)), s.places.Error()
+	return s.places.SeekLT(keys.AppendPlace(nil, ref, low)), s.places.Error()
 }
 
 func (s *runSource) place() (place, error) {
@@ -327,7 +327,7 @@ func (s *runSource) next() (*foundChunk, error) {
 	}
 }
 
-// step returns the next place in the positions.
+// step returns the next place in the range.
 func (s *runSource) step() (p place, ok bool, err error) {
 	if s.isAhead {
 		s.isAhead = false

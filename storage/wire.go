@@ -163,6 +163,7 @@ type appendCommand struct {
 	blocks   []bodies
 	absent   contract.Absent // of the first event
 	assigned []byte          // of an import; else empty
+	fence    *uint64         // nil: none given
 }
 
 // forget lets go of the log entry.
@@ -198,6 +199,9 @@ func (c *appendCommand) parse(data []byte) error {
 			c.absent = contract.Absent(f.uint32(&err))
 		case 9:
 			c.assigned = f.raw(&err)
+		case 10:
+			f.want(protowire.VarintType, &err)
+			c.fence = &f.bits
 		}
 		return err
 	})
@@ -220,7 +224,7 @@ type body struct {
 	payload          []byte
 	absent           contract.Absent
 	plan             *planText // nil: the block's
-	assigned         Assigned  // zero unless imported
+	assigned         Assigned  // runSeq and persistedAt are 0 unless imported
 }
 
 func (b *body) parse(data []byte) error {
@@ -266,6 +270,8 @@ func (b *body) parse(data []byte) error {
 		case 17:
 			f.want(protowire.Fixed64Type, &err)
 			b.assigned.PersistedAt = int64(f.bits)
+		case 18:
+			b.assigned.AppendedBy = string(f.text(&err))
 		}
 		return err
 	})

@@ -23,7 +23,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			LogicalAttemptId: number.Draw(t, "logical"), EngineAttemptId: number.Draw(t, "engine"), IdempotencyKey: text.Draw(t, "key"),
 			EmittedAt: rapid.Int64().Draw(t, "at"), EmittedBy: text.Draw(t, "by"), CausedBySignalId: text.Draw(t, "cause"),
 			ParentEventId: text.Draw(t, "parent"), Contract: uint32(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"),
-			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")),
+			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")), AppendedBy: text.Draw(t, "appended by"),
 		}
 		if rapid.Bool().Draw(t, "own plan") {
 			m.Plan = plan
@@ -37,6 +37,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			LogicalAttemptId: b.logicalAttemptID, EngineAttemptId: b.engineAttemptID, IdempotencyKey: string(b.idempotencyKey),
 			EmittedAt: b.emittedAt, EmittedBy: string(b.emittedBy), CausedBySignalId: string(b.causedBySignalID),
 			ParentEventId: string(b.parentEventID), Contract: uint32(b.contract), Payload: b.payload, Absent: uint32(b.absent),
+			AppendedBy: b.assigned.AppendedBy,
 		}
 		if b.plan != nil {
 			back.Plan = b.plan.message()
@@ -53,6 +54,9 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 		if rapid.Bool().Draw(t, "expects") {
 			a.ExpectedLastSeq = proto.Uint64(rapid.Uint64().Draw(t, "expected"))
 		}
+		if rapid.Bool().Draw(t, "fenced") {
+			a.Fence = proto.Uint64(rapid.Uint64().Draw(t, "fence"))
+		}
 		if rapid.Bool().Draw(t, "creates") {
 			a.Create = &recordv1.RunMetadata{EngineType: text.Draw(t, "engine type")}
 		}
@@ -62,7 +66,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			t.Fatal(ref, err)
 		}
 		again := &recordv1.Append{
-			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected,
+			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected, Fence: c.fence,
 			Create: c.create, Headers: c.headers, FirstAbsent: uint32(c.absent),
 		}
 		for _, b := range c.blocks {

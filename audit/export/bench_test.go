@@ -44,7 +44,7 @@ func typical(n int) []*Record {
 
 // seal works out the digests of a record and moves the chain of its run on.
 func seal(r *Record, chain *contract.Digest) {
-	r.PayloadDigest, r.RecordDigest = r.Digests()
+	r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy)
 	r.ChainDigest = contract.ChainDigest(*chain, r.RecordDigest, r.RunSeq, r.PersistedAt)
 	*chain = r.ChainDigest
 }

@@ -197,6 +197,8 @@ func setText(k int, cell string, r *Record) {
 		r.CausedBySignalID = cell
 	case memberParentEventID:
 		r.ParentEventID = cell
+	case memberAppendedBy:
+		r.AppendedBy = cell
 	}
 }
 

@@ -69,6 +69,7 @@ func appendLine(b []byte, r *Record) []byte {
 	if r.ImportedAt != 0 {
 		b = append(appendTime(append(b, `,"importedAt":"`...), r.ImportedAt), '"')
 	}
+	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy)
 	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
 		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
 		// A line cannot hold the payload as it is: without its line breaks or surrounding blanks it

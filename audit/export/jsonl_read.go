@@ -38,19 +38,20 @@ const (
 	memberChainDigest
 	memberInherited
 	memberImportedAt
+	memberAppendedBy
 	memberPayload
 	memberPayloadJSON
 	members
 
 	optionalMembers = 1<<memberStepID | 1<<memberEmittedBy | 1<<memberCausedBySignalID | 1<<memberParentEventID |
-		1<<memberImportedAt | 1<<memberPayload | 1<<memberPayloadJSON
+		1<<memberImportedAt | 1<<memberAppendedBy | 1<<memberPayload | 1<<memberPayloadJSON
 )
 
 var memberNames = [members]string{
 	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "stepId",
 	"logicalAttemptId", "engineAttemptId", "idempotencyKey", "emittedAt", "emittedBy", "causedBySignalId", "parentEventId",
 	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited", "importedAt",
-	"payload", "payloadJson",
+	"appendedBy", "payload", "payloadJson",
 }
 
 // quotedMembers are the names as lines have them, with the colon.
@@ -193,6 +194,8 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 		r.CausedBySignalID, ok = l.present()
 	case memberParentEventID:
 		r.ParentEventID, ok = l.present()
+	case memberAppendedBy:
+		r.AppendedBy, ok = l.present()
 	default:
 		return l.assigned(k, r)
 	}

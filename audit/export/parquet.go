@@ -48,6 +48,7 @@ type parquetRow struct {
 	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
 	Inherited        []string `parquet:"inherited,list"`
 	ImportedAt       *int64   `parquet:"imported_at,optional,timestamp(nanosecond)"`
+	AppendedBy       *string  `parquet:"appended_by,dict,optional"`
 	Payload          []byte   `parquet:"payload,string"`
 }
 
@@ -125,7 +126,8 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), ImportedAt: present(r.ImportedAt), Payload: w.text(append(w.texts, r.Payload...)),
+		Inherited:     namesOf(r.Absent), ImportedAt: present(r.ImportedAt), AppendedBy: present(r.AppendedBy),
+		Payload: w.text(append(w.texts, r.Payload...)),
 	}
 }
 

@@ -257,7 +257,8 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 var errEmpty = errors.New("has a value that is empty, and not null")
 
 func optional(k int) bool {
-	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID
+	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID ||
+		k == memberAppendedBy
 }
 
 // set gives the texts of a column to the records.

@@ -22,6 +22,8 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
 	ImportedAt  int64 // the same; 0: it was not imported
+	// AppendedBy is the identity that the authority recorded (SEC-8); empty: none.
+	AppendedBy string
 
 	PayloadDigest contract.Digest
 	RecordDigest  contract.Digest
@@ -70,6 +72,7 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 			Contract: line, Payload: form.PayloadJson,
 		},
 		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), ImportedAt: nanoseconds(m.GetImportedAt()),
+		AppendedBy: m.GetAppendedBy(),
 	}
 	ok = parseUUID(&r.EventID, m.GetEventId()) && parseDigest(&r.PayloadDigest, m.GetPayloadDigest()) &&
 		parseDigest(&r.RecordDigest, m.GetRecordDigest()) && parseDigest(&r.ChainDigest, m.GetChainDigest())

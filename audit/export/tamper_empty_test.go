@@ -18,6 +18,7 @@ func TestTamperedToNothing(t *testing.T) {
 		"imported in 1970":      {JSONLines, strings.Replace(text, `,"payload":{`, `,"importedAt":"1970-01-01T00:00:00Z","payload":{`, 1)},
 		"imported in 1970, CSV": {CSV, strings.Replace(table, `,,"{`, `,1970-01-01T00:00:00Z,"{`, 1)},
 		"a step without a name": {JSONLines, strings.Replace(text, `,"payload":{`, `,"parentEventId":"","payload":{`, 1)},
+		"nobody appended it":    {JSONLines, strings.Replace(text, `,"payload":{`, `,"appendedBy":"","payload":{`, 1)},
 	} {
 		if c.file == text || c.file == table {
 			t.Fatalf("%s: nothing was changed", what)
@@ -41,6 +42,7 @@ func TestTamperedToNothing(t *testing.T) {
 		"imported in 1970":  func(r *parquetRow) { r.ImportedAt = new(int64) },
 		"a step of no name": func(r *parquetRow) { r.StepID = new(string) },
 		"by nobody":         func(r *parquetRow) { r.EmittedBy = new(string) },
+		"no identity":       func(r *parquetRow) { r.AppendedBy = new(string) },
 		"an empty signal":   func(r *parquetRow) { r.CausedBySignalID = new(string) },
 		"an empty parent":   func(r *parquetRow) { r.ParentEventID = new(string) },
 	} {

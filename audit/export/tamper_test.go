@@ -24,6 +24,7 @@ func evidence() []*Record {
 	sparse.RunSeq, sparse.Contract, sparse.Absent = 4, contract.Line11, contract.AbsentTenant|contract.AbsentPlan
 	sparse.CausedBySignalID, sparse.ParentEventID = "signal", "parent"
 	imported.RunSeq, imported.ImportedAt = 4, imported.PersistedAt+1e9
+	sparse.AppendedBy, imported.AppendedBy = "worker", `other, "1"`
 	imported.Payload = []byte("{\n  \"a\": 1\r\n}")
 	chains := map[string]*contract.Digest{}
 	for _, r := range records {
@@ -122,6 +123,7 @@ var changes = map[string]func(*Record){
 	"chainDigest":      func(r *Record) { r.ChainDigest[9] ^= 1 },
 	"inherited":        func(r *Record) { r.Absent ^= contract.AbsentTenant },
 	"importedAt":       func(r *Record) { r.ImportedAt = r.Stamp() + 1 },
+	"appendedBy":       func(r *Record) { r.AppendedBy += "x" },
 	"payload":          func(r *Record) { r.Payload[len(r.Payload)-2]++ },
 	"payload's blanks": func(r *Record) { r.Payload = append([]byte("{ "), r.Payload[1:]...) },
 }
@@ -160,7 +162,7 @@ func TestTamperedFields(t *testing.T) {
 				found(t, what, report, at)
 
 				r := records[i]
-				r.PayloadDigest, r.RecordDigest = r.Digests()
+				r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy)
 				if name != "payloadDigest" && name != "recordDigest" {
 					found(t, what+", digests made to fit", verified(t, f, withManifestOf(t, f, records, manifest), key))
 				}
@@ -338,7 +340,7 @@ func TestUnknownParts(t *testing.T) {
 		"a manifest and more":    {JSONLines, replace(text, manifestMember, `{"colour":1,"manifest":`), "no manifest"},
 		"a manifest and less":    {JSONLines, text[:len(text)-2] + ",\"x\":1}\n", "no manifest"},
 		"a manifest spelt anew":  {JSONLines, replace(text, `"runlog export 1\n`, `"\u0072unlog export 1\n`), "no manifest"},
-		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 25 columns"},
+		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 26 columns"},
 		"a column renamed":       {CSV, replace(table, ",run_seq,", ",seq,"), `column 18 is not called "run_seq"`},
 		"a cell more":            {CSV, replace(table, ",2.0.0,", ",2.0.0,x,"), "row 1 run_seq is not"},
 		"a cell less":            {CSV, replace(table, ",2.0.0,", ","), "row 1 contract_version is not"},

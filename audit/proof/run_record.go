@@ -37,6 +37,7 @@ type runRecord struct {
 	CausedBySignalID string `json:"causedBySignalId,omitempty"`
 	ParentEventID    string `json:"parentEventId,omitempty"`
 	ContractVersion  string `json:"contractVersion"`
+	AppendedBy       string `json:"appendedBy,omitempty"`
 	ChainDigest      string `json:"chainDigest"`
 }
 
@@ -50,7 +51,8 @@ type parsedRecord struct {
 type Record struct {
 	contract.Event
 	RunSeq      uint64
-	PersistedAt int64 // nanoseconds since 1970
+	PersistedAt int64  // nanoseconds since 1970
+	AppendedBy  string // the identity that the authority recorded (SEC-8); empty: none
 }
 
 // RecordOf returns the record in an answer of the API. The payload must have its stored bytes.
@@ -63,7 +65,7 @@ func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 	if _, bytes := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson); !known || !bytes {
 		return r, fmt.Errorf("proof: runSeq %d is of contract %q, with a payload of type %T", m.GetRunSeq(), m.GetContractVersion(), m.GetPayloadForm())
 	}
-	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), Event: contract.Event{
+	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), AppendedBy: m.GetAppendedBy(), Event: contract.Event{
 		EventID: contract.EventID(id), Type: m.GetEventType(), RunID: m.GetRunId(),
 		TenantID: m.GetTenantId(), ProjectID: m.GetProjectId(), EnvironmentID: m.GetEnvironmentId(),
 		PlanID: m.GetPlanId(), PlanVersion: m.GetPlanVersion(), StepID: m.GetStepId(),
@@ -97,7 +99,7 @@ func (r *Record) sparse() []sparseField {
 
 // chain returns the chain digest of the record after another.
 func (r *Record) chain(before contract.Digest) contract.Digest {
-	_, record := r.Digests()
+	_, record := r.Digests(r.AppendedBy)
 	return contract.ChainDigest(before, record, r.RunSeq, r.PersistedAt)
 }
 
@@ -109,7 +111,7 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
 		LogicalAttemptID: r.LogicalAttemptID, EngineAttemptID: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
 		EmittedAt: FormatTime(r.EmittedAt), EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID,
-		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), ChainDigest: chain.String(),
+		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy, ChainDigest: chain.String(),
 	})
 	if err != nil {
 		return nil, err
@@ -141,6 +143,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 		LogicalAttemptID: p.LogicalAttemptID, EngineAttemptID: p.EngineAttemptID, IdempotencyKey: p.IdempotencyKey,
 		EmittedBy: p.EmittedBy, CausedBySignalID: p.CausedBySignalID, ParentEventID: p.ParentEventID, Payload: p.Payload,
 	}
+	r.AppendedBy = p.AppendedBy
 	if p.Payload == nil {
 		r.Payload = p.PayloadJSON
 	}

@@ -56,7 +56,7 @@ func sampleAudit() *fakeAudit {
 		if contract.ScopeOf(kind) == contract.ScopeStep {
 			e.StepID, e.EmittedBy = "load", "worker-7"
 		}
-		payload, record := e.Digests()
+		payload, record := e.Digests("")
 		at := seconds(float64(i) + 0.25)
 		chain := contract.ChainDigest(*chains[run], record, seq, at.AsTime().UnixNano())
 		*chains[run] = chain

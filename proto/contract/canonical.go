@@ -37,6 +37,9 @@ const (
 	fieldCausedBySignalID = 15
 	fieldParentEventID    = 16
 	fieldContractVersion  = 17
+
+	// fieldAppendedBy is no canonical field: only the record digest has it.
+	fieldAppendedBy = 18
 )
 
 // canonicalStack is enough for the canonical bytes of nearly every event; a longer one is
@@ -89,13 +92,20 @@ func (e *Event) PayloadDigest() Digest {
 	return sha256.Sum256(e.Payload)
 }
 
-// Digests returns the payload digest and the record digest: SHA-256 over the canonical envelope
-// bytes followed by the 32 bytes of the payload digest (APP-11).
-func (e *Event) Digests() (payload, record Digest) {
+// Digests returns the payload digest and the record digest of the event (APP-11). appendedBy is the
+// authenticated identity that the authority recorded (SEC-8), empty where there was none. The
+// record digest is SHA-256 over
+//
+//	canonical envelope bytes  AppendCanonical, which the producer controls
+//	payload digest            32 bytes
+//	appendedBy                unless empty: field 18, in the form of the canonical fields
+//
+// Field 17 always ends the canonical bytes, so no identity reads as part of an event.
+func (e *Event) Digests(appendedBy string) (payload, record Digest) {
 	payload = e.PayloadDigest()
 	var stack [canonicalStack]byte
-	b := e.AppendCanonical(stack[:0])
-	return payload, sha256.Sum256(append(b, payload[:]...))
+	b := append(e.AppendCanonical(stack[:0]), payload[:]...)
+	return payload, sha256.Sum256(appendOptional(b, fieldAppendedBy, appendedBy))
 }
 
 // ChainDigest returns the link of a record in its run's chain (APP-11): SHA-256 over the 15 bytes

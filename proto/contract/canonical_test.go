@@ -3,6 +3,7 @@ package contract
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -66,7 +67,7 @@ func TestAPP11GoldenBytes(t *testing.T) {
 	golden := readGolden(t)
 	checked := 0
 	for name, e := range goldenEvents() {
-		payload, record := e.Digests()
+		payload, record := e.Digests("")
 		content := e.ContentDigest()
 		first := ChainDigest(Digest{}, record, 1, 1770805800123456790)
 		second := ChainDigest(first, record, 2, -1)
@@ -190,8 +191,8 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 		if e.ContentDigest() != other.ContentDigest() || !SameContent(e, &other) {
 			t.Fatal("a field outside the content counts")
 		}
-		_, before := e.Digests()
-		if _, after := other.Digests(); before == after {
+		_, before := e.Digests("")
+		if _, after := other.Digests(""); before == after {
 			t.Fatal("a field outside the content is outside the record digest")
 		}
 		change := rapid.SampledFrom([]func(*Event){
@@ -204,6 +205,27 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 		change(&other)
 		if e.ContentDigest() == other.ContentDigest() || SameContent(e, &other) {
 			t.Fatal("a changed field does not count")
+		}
+	})
+}
+
+// The identity is in the record digest and in nothing else; without one, the digest is that of the
+// event alone (SEC-8).
+func TestSEC8AppendedByInTheRecordDigest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := drawEvent(t)
+		by := rapid.StringN(1, 60, 256).Draw(t, "identity")
+		payload, plain := e.Digests("")
+		if plain != sha256.Sum256(append(e.AppendCanonical(nil), payload[:]...)) {
+			t.Fatal("without an identity, the record digest has more than the event")
+		}
+		same, with := e.Digests(by)
+		suffix := append([]byte{18, 0, 0, byte(len(by) >> 8), byte(len(by))}, by...)
+		if same != payload || with != sha256.Sum256(append(append(e.AppendCanonical(nil), payload[:]...), suffix...)) {
+			t.Fatalf("digests with %q: %s, %s", by, same, with)
+		}
+		if _, other := e.Digests(by + "x"); other == with || with == plain {
+			t.Fatal("the identity does not count")
 		}
 	})
 }

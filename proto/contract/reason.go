@@ -35,6 +35,7 @@ const (
 	ReasonStorageFailed          Reason = "STORAGE_FAILED"
 	ReasonSlowConsumer           Reason = "SLOW_CONSUMER"
 	ReasonResumeTokenInvalid     Reason = "RESUME_TOKEN_INVALID"
+	ReasonLeaseLost              Reason = "LEASE_LOST"
 )
 
 // The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies
@@ -127,6 +128,8 @@ var reasons = [...]ReasonInfo{
 		"The client read the stream too slowly: resume it from the last resume token."},
 	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
 		"Read a fresh snapshot and watch from its lastEventSeq. For many runs, start a new watch with includeExisting."},
+	{ReasonLeaseLost, codes.FailedPrecondition, 409, StoredNo, "no",
+		"Another worker holds the run's lease, or the lease ended: stop writing to the run, and lease it again."},
 	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
 		"Check the path; GET /openapi.json lists the routes."},
 	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",

@@ -26,6 +26,7 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"OUTCOME_UNKNOWN", "STORAGE_FAILED"}, codes.Unavailable, 503, StoredMaybe},
 		{[]Reason{"SLOW_CONSUMER"}, codes.Aborted, 409, StoredNothing},
 		{[]Reason{"RESUME_TOKEN_INVALID"}, codes.InvalidArgument, 400, StoredNothing},
+		{[]Reason{"LEASE_LOST"}, codes.FailedPrecondition, 409, StoredNo},
 		// Beside the contract: HTTP's own.
 		{[]Reason{"ROUTE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		{[]Reason{"METHOD_NOT_ALLOWED"}, codes.Unimplemented, 405, StoredNothing},

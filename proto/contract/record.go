@@ -22,12 +22,15 @@ type Record struct {
 	PayloadDigest, RecordDigest string
 	// PlanID and PlanVersion are what the event inherited from its run, empty where it names them.
 	PlanID, PlanVersion string
+	// AppendedBy is the identity that the other authority had authenticated (SEC-8), empty where it
+	// had none.
+	AppendedBy string
 }
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
-// other members that reading an event adds, payloadDigest and recordDigest are returned, inherited
-// says which fields the producer had left out, and importedAt and chainDigest, which belong to
+// other members that reading an event adds, payloadDigest, recordDigest and appendedBy are returned,
+// inherited says which fields the producer had left out, and importedAt and chainDigest, which belong to
 // where the record was read, are dropped. A payload may be payloadJson instead, its bytes in
 // base64, as export files have those that a line cannot hold.
 //
@@ -65,6 +68,10 @@ func ParseRecord(line []byte) (Record, error) {
 			fault = setText(&r.PayloadDigest, m.value)
 		case field == "recordDigest":
 			fault = setText(&r.RecordDigest, m.value)
+		case field == "appendedBy":
+			if fault = setText(&r.AppendedBy, m.value); fault == "" {
+				fault = TextFault(r.AppendedBy)
+			}
 		case field == "inherited":
 			inherited = m.value
 		case field == "payloadJson":
@@ -117,6 +124,8 @@ func recordField(name string) string {
 		return "chainDigest"
 	case "importedAt", "imported_at":
 		return "importedAt"
+	case "appendedBy", "appended_by":
+		return "appendedBy"
 	case "inherited":
 		return "inherited"
 	case "payloadJson", "payload_json":
@@ -196,7 +205,7 @@ func (r *Record) leaveOut(inherited []byte) string {
 // DigestFaults compares the digests that the record brings along with those of its validated event
 // (APP-11).
 func (r *Record) DigestFaults(e *Event) (bad []Violation) {
-	payload, record := e.Digests()
+	payload, record := e.Digests(r.AppendedBy)
 	for _, d := range [...]struct {
 		field, given, want string
 	}{

@@ -16,6 +16,7 @@ func TestParseRecord(t *testing.T) {
 		"2.x":               ``,
 		"1.1":               `,"contractVersion":"1.1","draining":false`,
 		"snake case":        `,"payload_digest":"ab","record_digest":"cd","chain_digest":"ef","imported_at":"2026-01-01T00:00:00Z"`,
+		"by somebody known": `,"appended_by":"worker \u00e9","recordDigest":"cd","payloadDigest":"ab"`,
 		"of another reader": `,"payloadDigest":"ab","recordDigest":"cd","chainDigest":"ef","importedAt":null,"inherited":[]`,
 	} {
 		r, err := ParseRecord([]byte(strings.TrimSuffix(recordLine, "}") + more + "}"))
@@ -28,6 +29,9 @@ func TestParseRecord(t *testing.T) {
 		}
 		if digests := strings.Contains(more, "cd"); digests != (r.PayloadDigest == "ab" && r.RecordDigest == "cd") {
 			t.Errorf("%s: digests %q, %q", name, r.PayloadDigest, r.RecordDigest)
+		}
+		if by := strings.Contains(more, "worker"); by != (r.AppendedBy == "worker \u00e9") {
+			t.Errorf("%s: appendedBy %q", name, r.AppendedBy)
 		}
 		if flat := `{"draining":false}`; name == "1.1" && string(r.Event.GetPayloadJson()) != flat {
 			t.Errorf("payload %s, want %s", r.Event.GetPayloadJson(), flat)
@@ -47,26 +51,29 @@ func TestParseRecord(t *testing.T) {
 func TestParseRecordRefusals(t *testing.T) {
 	change := func(from, to string) string { return strings.Replace(recordLine, from, to, 1) }
 	for name, test := range map[string]struct{ line, field string }{
-		"no JSON":            {`{"runSeq":1`, ""},
-		"no runSeq":          {change(`"runSeq":"17",`, ""), "runSeq"},
-		"no persistedAt":     {change(`,"persistedAt":"2026-02-11T10:31:00.123456789Z"`, ""), "persistedAt"},
-		"no eventId":         {change(`"eventId":"0190b5a4-3c2e-7d11-8a4f-1b2c3d4e5f60",`, ""), "eventId"},
-		"runSeq 0":           {change(`"17"`, `0`), "runSeq"},
-		"runSeq below 0":     {change(`"17"`, `-1`), "runSeq"},
-		"runSeq of no room":  {change(`"17"`, `9223372036854775807`), "runSeq"},
-		"runSeq twice":       {change(`"17"`, `17,"run_seq":17`), "runSeq"},
-		"runSeq of a kind":   {change(`"17"`, `[17]`), "runSeq"},
-		"before 1970":        {change(`"2026-02-11T10:31:00.123456789Z"`, `"1969-12-31T23:59:59.9Z"`), "persistedAt"},
-		"after 2262":         {change(`"2026-02-11T10:31:00.123456789Z"`, `"2262-04-11T23:47:16.9Z"`), "persistedAt"},
-		"a date":             {change(`"2026-02-11T10:31:00.123456789Z"`, `"2026-02-11"`), "persistedAt"},
-		"inherits a step":    {change(`"runSeq"`, `"inherited":["stepId"],"runSeq"`), "inherited"},
-		"inherits no list":   {change(`"runSeq"`, `"inherited":"tenantId","runSeq"`), "inherited"},
-		"a digest of a kind": {change(`"runSeq"`, `"recordDigest":7,"runSeq"`), "recordDigest"},
-		"two payloads":       {change(`"runSeq"`, `"payload":{},"payloadJson":"e30=","runSeq"`), "payloadJson"},
-		"no base64":          {change(`"runSeq"`, `"payloadJson":"e30","runSeq"`), "payloadJson"},
-		"bytes of no text":   {change(`"runSeq"`, `"payloadJson":{},"runSeq"`), "payloadJson"},
-		"an empty payload":   {change(`"runSeq"`, `"payloadJson":"","runSeq"`), "payloadJson"},
-		"a stranger":         {change(`"runSeq"`, `"offset":7,"runSeq"`), "offset"},
+		"no JSON":               {`{"runSeq":1`, ""},
+		"no runSeq":             {change(`"runSeq":"17",`, ""), "runSeq"},
+		"no persistedAt":        {change(`,"persistedAt":"2026-02-11T10:31:00.123456789Z"`, ""), "persistedAt"},
+		"no eventId":            {change(`"eventId":"0190b5a4-3c2e-7d11-8a4f-1b2c3d4e5f60",`, ""), "eventId"},
+		"runSeq 0":              {change(`"17"`, `0`), "runSeq"},
+		"runSeq below 0":        {change(`"17"`, `-1`), "runSeq"},
+		"runSeq of no room":     {change(`"17"`, `9223372036854775807`), "runSeq"},
+		"runSeq twice":          {change(`"17"`, `17,"run_seq":17`), "runSeq"},
+		"runSeq of a kind":      {change(`"17"`, `[17]`), "runSeq"},
+		"before 1970":           {change(`"2026-02-11T10:31:00.123456789Z"`, `"1969-12-31T23:59:59.9Z"`), "persistedAt"},
+		"after 2262":            {change(`"2026-02-11T10:31:00.123456789Z"`, `"2262-04-11T23:47:16.9Z"`), "persistedAt"},
+		"a date":                {change(`"2026-02-11T10:31:00.123456789Z"`, `"2026-02-11"`), "persistedAt"},
+		"inherits a step":       {change(`"runSeq"`, `"inherited":["stepId"],"runSeq"`), "inherited"},
+		"inherits no list":      {change(`"runSeq"`, `"inherited":"tenantId","runSeq"`), "inherited"},
+		"a digest of a kind":    {change(`"runSeq"`, `"recordDigest":7,"runSeq"`), "recordDigest"},
+		"an identity of a kind": {change(`"runSeq"`, `"appendedBy":7,"runSeq"`), "appendedBy"},
+		"an endless identity":   {change(`"runSeq"`, `"appendedBy":"`+strings.Repeat("x", 257)+`","runSeq"`), "appendedBy"},
+		"a control character":   {change(`"runSeq"`, `"appendedBy":"a\u0007","runSeq"`), "appendedBy"},
+		"two payloads":          {change(`"runSeq"`, `"payload":{},"payloadJson":"e30=","runSeq"`), "payloadJson"},
+		"no base64":             {change(`"runSeq"`, `"payloadJson":"e30","runSeq"`), "payloadJson"},
+		"bytes of no text":      {change(`"runSeq"`, `"payloadJson":{},"runSeq"`), "payloadJson"},
+		"an empty payload":      {change(`"runSeq"`, `"payloadJson":"","runSeq"`), "payloadJson"},
+		"a stranger":            {change(`"runSeq"`, `"offset":7,"runSeq"`), "offset"},
 	} {
 		_, err := ParseRecord([]byte(test.line))
 		own, ok := errors.AsType[*Error](err)

@@ -127,6 +127,7 @@ type publishedRecord struct {
 	RunSeq           string          `json:"runSeq"`
 	PersistedAt      time.Time       `json:"persistedAt"`
 	PersistedAtNanos string          `json:"persistedAtNanos"`
+	AppendedBy       string          `json:"appendedBy"`
 	CanonicalHex     string          `json:"canonicalHex"`
 	PayloadDigest    string          `json:"payloadDigest"`
 	RecordDigest     string          `json:"recordDigest"`
@@ -189,7 +190,7 @@ func checkPublishedRecord(t *testing.T, r *publishedRecord, head Digest) Digest 
 	if got := hex.EncodeToString(e.AppendCanonical(nil)); got != r.CanonicalHex {
 		t.Errorf("%s: canonical bytes\n%s, want\n%s", r.RunSeq, got, r.CanonicalHex)
 	}
-	payload, record := e.Digests()
+	payload, record := e.Digests(r.AppendedBy)
 	if payload.String() != r.PayloadDigest || record.String() != r.RecordDigest {
 		t.Errorf("%s: digests %s %s, want %s %s", r.RunSeq, payload, record, r.PayloadDigest, r.RecordDigest)
 	}

@@ -101,7 +101,7 @@ func (a *Admin) parseImport(body []byte) (*storage.Append, error) {
 		return nil, err
 	}
 	for i := range records {
-		in.Imported = append(in.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt})
+		in.Imported = append(in.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt, AppendedBy: records[i].AppendedBy})
 		for _, v := range records[i].DigestFaults(&in.Events[i]) {
 			bad = append(bad, rpc.InEvent(i, v))
 		}

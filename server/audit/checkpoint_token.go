@@ -7,8 +7,8 @@ import (
 	"runlog/storage"
 )
 
-// checkpointTokens makes and reads the page tokens of signed checkpoints. The body of a token is the
-// position of the last checkpoint that was told, a uvarint.
+// checkpointTokens makes and reads the page tokens of signed checkpoints. The body of a token is
+// the position of the last checkpoint that was told, a uvarint.
 type checkpointTokens struct{ domain rpc.TokenDomain }
 
 func newCheckpointTokens(cluster storage.ClusterID) checkpointTokens {

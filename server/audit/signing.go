@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	// alertKeyMissing is raised while no member has the cluster's signing key: nothing can be signed.
+	// alertKeyMissing is raised while no member has the cluster's signing key: nothing can be
+	// signed.
 	alertKeyMissing = "AUDIT_KEY_MISSING"
-	// keyPatience is how long a signature waits for a key of which it is not known that it is missing.
+	// keyPatience is how long a signature waits for a key of which it is not known that it is
+	// missing.
 	keyPatience = 5 * time.Second
 	keyRetry    = 100 * time.Millisecond
 )

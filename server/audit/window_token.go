@@ -13,16 +13,16 @@ import (
 	"runlog/storage"
 )
 
-// The token of a window is valid as long as the cluster, at every node: positions do not change. Its
-// body is
+// The token of a window is valid as long as the cluster, at every node: positions do not change.
+// Its body is
 //
 //	question:8 to:8 position chunk block event count digest:32 [signature:64]
 //
 // The numbers in the middle are uvarints. Question is the begin of a hash over the question; it
-// finds tokens of other queries. The signature is by the cluster's key, over the body up to there and
-// the whole hash of the question. With it, the cluster can sign at the end what other nodes than the
-// answering one have counted. A token of the kind without a signature comes from a node that lacked
-// the key, or goes on from such a token.
+// finds tokens of other queries. The signature is by the cluster's key, over the body up to there
+// and the whole hash of the question. With it, the cluster can sign at the end what other nodes
+// than the answering one have counted. A token of the kind without a signature comes from a node
+// that lacked the key, or goes on from such a token.
 const (
 	questionBytes    = 8
 	windowTokenTitle = "runlog window token 2"

@@ -12,7 +12,7 @@ import (
 )
 
 // Format is the version of the messages between nodes, and of their data.
-const Format = 2
+const Format = 3
 
 // Identity is a node's record of itself, in its data directory.
 type Identity struct {

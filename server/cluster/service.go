@@ -68,7 +68,8 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	case own:
 		return status.Error(codes.PermissionDenied, err.Message)
 	default:
-		return notHere(err.Message) // the forwarding node's client did nothing wrong, and retries elsewhere
+		// the forwarding node's client did nothing wrong, and retries elsewhere
+		return notHere(err.Message)
 	}
 }
 

@@ -75,7 +75,7 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format   = 4
+	Format   = 5
 	lockFile = "LOCK"
 	// maxIdentity and maxLine are more than identity.json and LOCK ever have, in bytes.
 	maxIdentity = 1 << 20
@@ -105,7 +105,7 @@ func Open(disk vfs.FS, path, nodeID string) (*Dir, error) {
 	}
 	err = d.identify(nodeID)
 	if err == nil {
-		// Whoever waits for the file must not be told where the node served last time.
+		// A reader of the file must not see the addresses of the last start.
 		err = d.remove("addresses.json")
 	}
 	if err != nil {
@@ -199,7 +199,7 @@ func (d *Dir) acquire() error {
 	return nil
 }
 
-// flock locks a file of the machine, which tells from then on who has it.
+// flock locks a file of the machine, which tells from then on its holder.
 func (d *Dir) flock(f vfs.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := storage.ReadFile(d.disk, d.File(lockFile), maxLine)

@@ -17,7 +17,7 @@ const batchParallel = 64
 
 // AppendEvents stores events of one run, all or none (APP-3).
 func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	a, err := s.parse(req)
+	a, err := s.parse(ctx, req)
 	if err != nil {
 		return nil, err
 	}

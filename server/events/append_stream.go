@@ -119,7 +119,7 @@ func (in *intake) release(tokens int) {
 
 // put admits a request, for which the caller has taken room, unless the intake is closed.
 func (in *intake) put(admit func() *streamed) bool {
-	// Counted first: who has closed the intake and finds none unanswered has seen the last of them.
+	// Counted first: after close, a count of zero is final.
 	in.unanswered.Add(1)
 	if in.closed.Load() {
 		in.unanswered.Add(-1)
@@ -139,8 +139,9 @@ type streamed struct {
 	pending   replica.Pending
 	tokens    int                 // of the stream's room
 	remote    <-chan remoteAnswer // nil: the request was admitted here
-	here      *sync.WaitGroup     // of requests without an answer, where the request is one; else nil
-	err       error
+	// of requests without an answer, where the request is one; else nil
+	here *sync.WaitGroup
+	err  error
 }
 
 // receive admits requests until the producer has no more, or the stream or the node ends.
@@ -177,9 +178,9 @@ func (s *Service) receive(stream appendStream, in *intake, route *streamRoute) e
 	}
 }
 
-func (s *Service) admit(req *runlogv1.AppendEventsRequest) *streamed {
+func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest) *streamed {
 	r := &streamed{requestID: safeID(req)}
-	if r.append, r.err = s.parse(req); r.err == nil {
+	if r.append, r.err = s.parse(ctx, req); r.err == nil {
 		r.pending, r.err = s.node.Admit(&r.append)
 	}
 	return r

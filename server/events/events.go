@@ -45,7 +45,7 @@ var _ runlogv1.EventServiceServer = (*Service)(nil)
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
 // parse turns a wire message into the request that the packages below trust.
-func (s *Service) parse(req *runlogv1.AppendEventsRequest) (storage.Append, error) {
+func (s *Service) parse(ctx context.Context, req *runlogv1.AppendEventsRequest) (storage.Append, error) {
 	switch {
 	case req.RunId == "":
 		return storage.Append{}, rpc.Invalid("runId", "is required")
@@ -53,5 +53,6 @@ func (s *Service) parse(req *runlogv1.AppendEventsRequest) (storage.Append, erro
 		return storage.Append{}, rpc.Invalid("requestId", contract.TextFault(req.RequestId))
 	}
 	events, err := contract.ValidateAll(req.Events, s.opts.Rules(req.RunId))
-	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq}, err
+	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq, Fence: req.Fence,
+		AppendedBy: rpc.IdentityOf(ctx)}, err
 }

@@ -58,7 +58,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
 	r.end()
 	r.here.Add(1)
-	admitted := r.s.admit(req)
+	admitted := r.s.admit(r.ctx, req)
 	admitted.here = &r.here
 	return admitted
 }

@@ -1,5 +1,5 @@
-// Package gateway serves the API over HTTP: JSON by grpc-gateway, Server-Sent Events for streams, the
-// JSON Schemas and the description of the routes.
+// Package gateway serves the API over HTTP: JSON by grpc-gateway, Server-Sent Events for streams,
+// the JSON Schemas and the description of the routes.
 //
 //	HTTP ──► size, type and form of the body ──► grpc-gateway ──► in-memory connection ──► gRPC server
 //

@@ -9,9 +9,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// sendQueue sends the messages of a backup on a goroutine of its own, a few behind the one that makes
-// them. One that reads nothing for Options.SlowConsumer is given up: the end of the call frees what
-// hangs in Send.
+// sendQueue sends the messages of a backup on a goroutine of its own, a few behind the one that
+// makes them. One that reads nothing for Options.SlowConsumer is given up: the end of the call
+// frees what hangs in Send.
 //
 //	piece ──► putPiece ──► queue ──► send ──┐
 //	  ▲                                     │

@@ -80,7 +80,8 @@ func (d *Disk) Watch(ctx context.Context) {
 	}
 }
 
-// Check reads the free space. It sets whether appends are refused, and logs when that begins and when it ends.
+// Check reads the free space. It sets whether appends are refused, and logs when that begins and
+// when it ends.
 func (d *Disk) Check() {
 	free, err := d.opts.Free(d.opts.Dir)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 const askAgainAfter = 50 * time.Millisecond
 
 // AtLeader calls do with the leader, and again with the next one where do returns an error that
-// wraps raft.ErrNotLeader. While nobody leads it waits, at most Options.LeaderWait, and so that time
-// is left to answer before the call's own deadline. Then it returns NotLeader.
+// wraps raft.ErrNotLeader. While nobody leads it waits, at most Options.LeaderWait, and so that
+// time is left to answer before the call's own deadline. Then it returns NotLeader.
 func (r *Replica) AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error {
 	waiting, cancel := r.leaderWait(ctx)
 	defer cancel()

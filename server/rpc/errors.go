@@ -57,6 +57,7 @@ func AsContract(err error) *contract.Error {
 		notFound *storage.RunNotFoundError
 		exists   *storage.RunExistsError
 		sequence *storage.SequenceError
+		lease    *storage.LeaseLostError
 		scope    *storage.ScopeError
 		unscoped *storage.UnscopedError
 		imported *storage.ImportError
@@ -77,6 +78,14 @@ func AsContract(err error) *contract.Error {
 				"run_id":            sequence.RunID,
 				"last_seq":          strconv.FormatUint(sequence.Last, 10),
 				"expected_last_seq": strconv.FormatUint(sequence.Expected, 10),
+			}}
+	case errors.As(err, &lease):
+		return &contract.Error{Reason: contract.ReasonLeaseLost,
+			Message: Helpful(contract.ReasonLeaseLost, lease.Error()),
+			Metadata: map[string]string{
+				"run_id":        lease.RunID,
+				"fence":         strconv.FormatUint(lease.Given, 10),
+				"current_fence": strconv.FormatUint(lease.Current, 10),
 			}}
 	case errors.As(err, &scope):
 		return scopeMismatch(scope)

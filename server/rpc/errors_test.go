@@ -32,6 +32,7 @@ var statusCases = []struct {
 	{&storage.RunNotFoundError{RunID: "r"}, contract.ReasonRunNotFound, codes.NotFound},
 	{&storage.RunExistsError{RunID: "r", What: "metadata"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
+	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},
 	{&storage.UnscopedError{RunID: "r", Fields: []string{"tenantId"}}, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
 	{TooManyStreams(), contract.ReasonOverloaded, codes.ResourceExhausted},
@@ -68,7 +69,7 @@ func TestEveryReasonOverHTTP(t *testing.T) {
 		contract.ReasonRunNotWaiting, contract.ReasonRunNotFound, contract.ReasonStepNotFound, contract.ReasonUnauthenticated,
 		contract.ReasonPermissionDenied, contract.ReasonOverloaded, contract.ReasonTenantRateLimited, contract.ReasonQuotaExceeded,
 		contract.ReasonNoLeader, contract.ReasonNotLeader, contract.ReasonShuttingDown, contract.ReasonOutcomeUnknown,
-		contract.ReasonStorageFailed, contract.ReasonSlowConsumer, contract.ReasonResumeTokenInvalid,
+		contract.ReasonStorageFailed, contract.ReasonSlowConsumer, contract.ReasonResumeTokenInvalid, contract.ReasonLeaseLost,
 	} {
 		w := httptest.NewRecorder()
 		WriteError(w, Encode(&contract.Error{Reason: reason, Message: "m", RetryAfter: 1500 * time.Millisecond,

@@ -75,7 +75,8 @@ func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (an
 		return nil, ForwardingError(ctx, reached.Addr != nil, err)
 	}
 	if leader := l.Link.GRPCAddress(); leader != "" {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader)) // Fails only once the answer has begun.
+		// Fails only once the answer has begun.
+		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader))
 	}
 	return resp, nil
 }

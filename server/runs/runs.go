@@ -55,7 +55,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if err := checkRun(req.Run); err != nil {
 		return nil, err
 	}
-	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run)}
+	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: rpc.IdentityOf(ctx)}
 	if len(req.Events) > 0 {
 		var err error
 		if a.Events, err = contract.ValidateAll(req.Events, s.opts.Rules(req.Run.RunId)); err != nil {

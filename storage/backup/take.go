@@ -81,9 +81,10 @@ type taker struct {
 
 	begin *runlogv1.BackupBegin     // the announced files; nil: not received yet
 	file  *runlogv1.BackupFileBegin // the current file; nil: none
-	in    *incoming                 // the writer of the current file; nil: the file is stored already
-	files []proof.BackupFile        // received files, in order
-	note  string                    // the manifest
+	// the writer of the current file; nil: the file is stored already
+	in    *incoming
+	files []proof.BackupFile // received files, in order
+	note  string             // the manifest
 
 	writing writers
 	done    Progress

@@ -73,9 +73,12 @@ func sameContent(a, b *contract.Event) bool {
 	return string(canonical(a, true)) == string(canonical(b, true)) && string(a.Payload) == string(b.Payload)
 }
 
-func recordDigest(e *contract.Event) (payload, record contract.Digest) {
+// recordDigest has the identity behind the payload's digest, where no producer can put anything
+// (SEC-8).
+func recordDigest(e *contract.Event, appendedBy string) (payload, record contract.Digest) {
 	payload = sha256.Sum256(e.Payload)
-	return payload, sha256.Sum256(append(canonical(e, false), payload[:]...))
+	b := append(canonical(e, false), payload[:]...)
+	return payload, sha256.Sum256(text(b, 18, appendedBy, appendedBy != ""))
 }
 
 func chainDigest(prev, record contract.Digest, seq uint64, persistedAt int64) contract.Digest {
@@ -106,7 +109,7 @@ func Verify(run *storage.Run, records []storage.Record) error {
 				r.RunSeq, run.RunID, r.PersistedAt, at, r.Position, position)
 		}
 		at, position = r.PersistedAt, r.Position
-		payload, record := recordDigest(&r.Event)
+		payload, record := recordDigest(&r.Event, r.AppendedBy)
 		chain = chainDigest(chain, record, r.RunSeq, r.PersistedAt)
 		if r.PayloadDigest != payload || r.RecordDigest != record || r.ChainDigest != chain {
 			return fmt.Errorf("digests of record %d of run %q: payload %s record %s chain %s, want %s %s %s",

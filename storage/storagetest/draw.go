@@ -29,6 +29,8 @@ type Workload struct {
 	LargePayloads bool
 	// Imports adds events that keep what another authority had assigned to them.
 	Imports bool
+	// Fences adds leases: proposals that raise a run's fence.
+	Fences bool
 
 	clock    int64
 	events   uint64
@@ -42,6 +44,11 @@ func (w *Workload) Proposal(t *rapid.T) (clock int64, requests []Request) {
 		w.clock = epoch
 	}
 	w.clock += rapid.SampledFrom([]int64{1e6, 1e9, 0, 1, -1e9, -1e6}).Draw(t, "tick")
+	if w.Fences && rapid.IntRange(0, 4).Draw(t, "lease") == 4 {
+		run := runID(rapid.IntRange(0, w.runs()-1).Draw(t, "run"))
+		next := w.fence(run) + rapid.SampledFrom([]uint64{1, 1, 2, 0, ^uint64(0)}).Draw(t, "fence")
+		return w.clock, []Request{{Fence: &SetFence{RunID: run, Fence: next}}}
+	}
 	n := rapid.SampledFrom([]int{1, 1, 2, 3, 6, 0}).Draw(t, "requests")
 	for range n {
 		requests = append(requests, w.request(t))
@@ -49,12 +56,24 @@ func (w *Workload) Proposal(t *rapid.T) (clock int64, requests []Request) {
 	return w.clock, requests
 }
 
-func (w *Workload) request(t *rapid.T) Request {
-	runs := w.Runs
-	if runs == 0 {
-		runs = 5
+func (w *Workload) runs() int {
+	if w.Runs == 0 {
+		return 5
 	}
-	run := rapid.IntRange(0, runs-1).Draw(t, "run")
+	return w.Runs
+}
+
+// fence is the run's current one.
+func (w *Workload) fence(runID string) uint64 {
+	r, err := w.Model.Run(runID)
+	if err != nil {
+		return 0
+	}
+	return r.Fence
+}
+
+func (w *Workload) request(t *rapid.T) Request {
+	run := rapid.IntRange(0, w.runs()-1).Draw(t, "run")
 	if w.Imports && rapid.IntRange(0, 5).Draw(t, "import") == 5 {
 		return Request{Append: w.imports(t, run)}
 	}
@@ -94,7 +113,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	if least == 0 && rapid.Bool().Draw(t, "no events") {
 		n = 0
 	}
-	a := &storage.Append{RunID: runID(run)}
+	a := &storage.Append{RunID: runID(run), AppendedBy: w.identity(t)}
 	for range n {
 		a.Events = append(a.Events, w.event(t, run, scope))
 	}
@@ -106,6 +125,10 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 		last += rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(t, "off by")
 		a.ExpectedLastSeq = &last
 	}
+	if rapid.IntRange(0, 4).Draw(t, "fenced") == 4 {
+		fence := w.fence(a.RunID) + rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(t, "fence off by")
+		a.Fence = &fence
+	}
 	return a
 }
 
@@ -116,7 +139,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 		return w.imported[rapid.IntRange(0, n-1).Draw(t, "which")]
 	}
 	a := w.append(t, run, w.scope(t, run), 1)
-	a.ExpectedLastSeq = nil
+	a.ExpectedLastSeq, a.Fence = nil, nil
 	last := storage.Assigned{PersistedAt: epoch - 3600e9}
 	if r, err := w.Model.Run(a.RunID); err == nil && r.LastSeq > 0 {
 		last = storage.Assigned{RunSeq: r.LastSeq, PersistedAt: r.PersistedAt}
@@ -138,6 +161,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 		case 29:
 			last.PersistedAt = w.clock + 2e9
 		}
+		last.AppendedBy = w.identity(t)
 		a.Imported = append(a.Imported, last)
 		i++
 	}
@@ -156,6 +180,11 @@ func (w *Workload) creation(t *rapid.T, run int, scope storage.Scope) *storage.C
 		c.Metadata.Labels = map[string]string{"a": "1", "b": "2", "c": ""}
 	}
 	return c
+}
+
+// identity draws the caller's, which most often has none.
+func (w *Workload) identity(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"", "", "", "worker", "worker-2"}).Draw(t, "identity")
 }
 
 var drawnTypes = []string{

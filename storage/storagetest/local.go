@@ -21,6 +21,9 @@ type Entry struct {
 	Data     []byte
 	Outcomes []storage.Outcome // as of when it was first applied
 	Hash     [32]byte          // rolling hash after it
+
+	fence *SetFence // instead of Data
+	clock int64     // of fence
 }
 
 // Local is a store together with the log that feeds it.
@@ -29,6 +32,9 @@ type Local struct {
 	// Entries is the log, from the first entry on. Indexes have gaps, as Raft keeps entries of its
 	// own.
 	Entries []Entry
+	// SetFence applies a SetFence as an entry of the log. The store has no command for it: only its
+	// own tests set this.
+	SetFence func(s *storage.Store, index, term uint64, clock int64, f *SetFence) (storage.Outcome, error)
 
 	opts   storage.Options
 	failed struct {
@@ -95,22 +101,35 @@ func Seal(cluster storage.ClusterID, clock int64, requests []Request) ([]byte, e
 
 // Propose is System's.
 func (l *Local) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
-	data, err := Seal(l.opts.Cluster, clock, requests)
-	if err != nil {
+	e := Entry{Index: 1, Term: 1, clock: clock}
+	var err error
+	if len(requests) == 1 && requests[0].Fence != nil {
+		e.fence = requests[0].Fence
+	} else if e.Data, err = Seal(l.opts.Cluster, clock, requests); err != nil {
 		return nil, err
 	}
-	e := Entry{Index: 1, Term: 1, Data: data}
 	if n := len(l.Entries); n > 0 {
 		// Every third index belongs to Raft.
 		e.Index = l.Entries[n-1].Index + 1 + uint64(n%3/2)
 		e.Term = 1 + uint64(n/10)
 	}
-	if e.Outcomes, err = l.Store.Apply(e.Index, e.Term, e.Data); err != nil {
+	if e.Outcomes, err = l.apply(&e); err != nil {
 		return nil, err
 	}
 	e.Hash = l.Store.Applied().RollingHash
 	l.Entries = append(l.Entries, e)
 	return e.Outcomes, nil
+}
+
+func (l *Local) apply(e *Entry) ([]storage.Outcome, error) {
+	if e.fence == nil {
+		return l.Store.Apply(e.Index, e.Term, e.Data)
+	}
+	if e.Index <= l.Store.Applied().Index {
+		return nil, nil
+	}
+	o, err := l.SetFence(l.Store, e.Index, e.Term, e.clock, e.fence)
+	return []storage.Outcome{o}, err
 }
 
 // Replay applies the log's entries from the first on, as Raft does after a restart, and compares
@@ -125,7 +144,7 @@ func (l *Local) Replay(between func() error) error {
 			}
 		}
 		held := l.Store.Applied().Index
-		outcomes, err := l.Store.Apply(e.Index, e.Term, e.Data)
+		outcomes, err := l.apply(e)
 		if err != nil {
 			return err
 		}

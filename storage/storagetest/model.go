@@ -39,6 +39,8 @@ const (
 	bugScope                // takes any scope (APP-6)
 	bugPlan                 // reads every event with the run's plan
 	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
+	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
+	lastBug
 )
 
 type modelRun struct {
@@ -64,9 +66,12 @@ func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, err
 	var outcomes []storage.Outcome
 	for _, r := range requests {
 		o := storage.Outcome{Position: m.position, PersistedAt: m.stamp}
-		if r.Append != nil {
+		switch {
+		case r.Append != nil:
 			m.append(r.Append, &o)
-		} else {
+		case r.Fence != nil:
+			m.setFence(r.Fence, &o)
+		default:
 			m.setRef(r.SetRef, &o)
 		}
 		outcomes = append(outcomes, o)
@@ -100,7 +105,11 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 			return
 		}
 	}
-	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (len(fresh) > 0 || m.bug == bugExpectationFirst) {
+	if given := a.Fence; given != nil && *given != r.run.Fence && (isNew || len(fresh) > 0 || m.bug == bugFenceFirst) {
+		o.Err = &storage.LeaseLostError{RunID: a.RunID, Given: *given, Current: r.run.Fence}
+		return
+	}
+	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (isNew || len(fresh) > 0 || m.bug == bugExpectationFirst) {
 		o.Err = &storage.SequenceError{RunID: a.RunID, Expected: *want, Last: r.run.LastSeq}
 		if m.bug == bugHalf && len(fresh) > 1 {
 			m.store(r, a, fresh[:1])
@@ -136,8 +145,7 @@ func scopeOf(a *storage.Append) storage.Scope {
 	return s
 }
 
-// refuseNew: the first event of a run, or its creation, says where the run belongs (ENV-1); and a
-// run without events is at 0 (APP-4).
+// refuseNew: the first event of a run, or its creation, says where the run belongs (ENV-1).
 func refuseNew(a *storage.Append, scope storage.Scope) error {
 	var absent contract.Absent
 	if a.Create == nil {
@@ -155,9 +163,6 @@ func refuseNew(a *storage.Append, scope storage.Scope) error {
 	}
 	if missing != nil {
 		return &storage.UnscopedError{RunID: a.RunID, Fields: missing}
-	}
-	if want := a.ExpectedLastSeq; want != nil && *want != 0 {
-		return &storage.SequenceError{RunID: a.RunID, Expected: *want}
 	}
 	return nil
 }
@@ -232,7 +237,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
 			}
 			if len(a.Imported) > 0 && s.ImportedAt != 0 {
-				res.SameContent = sameRecord(&r.stored[at], e)
+				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, e, a.Imported[i].AppendedBy)
 			}
 			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
 				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
@@ -245,7 +250,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 			res := results[f]
 			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
 			if len(a.Imported) > 0 {
-				res.SameContent = sameRecord(&a.Events[f], e)
+				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, e, a.Imported[i].AppendedBy)
 			}
 			results = append(results, res)
 			continue
@@ -263,7 +268,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventResult) error {
 	before := storage.Assigned{RunSeq: r.run.LastSeq, PersistedAt: r.run.PersistedAt}
 	for i := range results {
-		res, given := &results[i], a.Imported[i]
+		res, given := &results[i], storage.Assigned{RunSeq: a.Imported[i].RunSeq, PersistedAt: a.Imported[i].PersistedAt}
 		refuse := func(field string) error {
 			return &storage.ImportError{RunID: a.RunID, Index: i, Field: field, Given: given, Before: before}
 		}
@@ -290,9 +295,9 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 }
 
 // sameRecord is what an import compares: all of it.
-func sameRecord(a, b *contract.Event) bool {
-	_, recordA := recordDigest(a)
-	_, recordB := recordDigest(b)
+func sameRecord(a *contract.Event, byA string, b *contract.Event, byB string) bool {
+	_, recordA := recordDigest(a, byA)
+	_, recordB := recordDigest(b, byB)
 	return recordA == recordB
 }
 
@@ -306,11 +311,12 @@ func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
-		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position}
+		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp
+			rec.AppendedBy = a.Imported[i].AppendedBy
 		}
-		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e)
+		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.AppendedBy)
 		prev := contract.Digest(r.run.Chain)
 		if m.bug == bugChain && n == 0 {
 			prev = contract.Digest{}
@@ -367,6 +373,18 @@ func (m *Model) setRef(s *SetRef, o *storage.Outcome) {
 	next.EngineRunRef = s.Ref
 	r.run.Metadata = &next
 	m.mark(r)
+}
+
+// setFence raises a run's fence, which never falls (QUE-6).
+func (m *Model) setFence(s *SetFence, o *storage.Outcome) {
+	switch r := m.runs[s.RunID]; {
+	case r == nil:
+		o.Err = &storage.RunNotFoundError{RunID: s.RunID}
+	case s.Fence <= r.run.Fence:
+		o.Err = &storage.LeaseLostError{RunID: s.RunID, Given: s.Fence, Current: r.run.Fence}
+	default:
+		r.run.Fence = s.Fence
+	}
 }
 
 // mark notes that the proposal made the run or changed its metadata, which the log tells once.

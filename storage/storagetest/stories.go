@@ -31,22 +31,22 @@ func sparseEvent(runID string, n int) contract.Event {
 }
 
 var stories = []example{
-	{"APP-1 runSeq counts each run from 1", func(s *story) {
+	{name: "APP-1 runSeq counts each run from 1", tell: func(s *story) {
 		s.expect(s.append(Events("a", 0, 3)...), "nnn")
 		s.expect(s.append(Event("b", 0)), "n")
 		s.expect(s.append(Event("a", 3)), "n")
 	}},
-	{"APP-3 a refused request stores nothing", func(s *story) {
+	{name: "APP-3 a refused request stores nothing", tell: func(s *story) {
 		s.append(Event("a", 0))
 		var err *storage.SequenceError
 		s.refused(s.propose(conditional(7, Events("a", 0, 5)...))[0], &err)
 	}},
-	{"APP-4 a retry of a successful conditional append succeeds", func(s *story) {
+	{name: "APP-4 a retry of a successful conditional append succeeds", tell: func(s *story) {
 		first := s.propose(conditional(0, Events("a", 0, 2)...))[0]
 		s.expect(first, "nn")
 		s.expect(s.propose(conditional(0, Events("a", 0, 2)...))[0], "dd")
 	}},
-	{"APP-4 one new event among duplicates meets the expectation", func(s *story) {
+	{name: "APP-4 one new event among duplicates meets the expectation", tell: func(s *story) {
 		s.append(Events("a", 0, 2)...)
 		var err *storage.SequenceError
 		s.refused(s.propose(conditional(0, Events("a", 0, 3)...))[0], &err)
@@ -55,19 +55,19 @@ var stories = []example{
 		}
 		s.expect(s.propose(conditional(2, Events("a", 0, 3)...))[0], "ddn")
 	}},
-	{"APP-4 two conditional appends in one proposal", func(s *story) {
+	{name: "APP-4 two conditional appends in one proposal", tell: func(s *story) {
 		o := s.propose(conditional(0, Event("a", 0)), conditional(0, Event("a", 1)), conditional(1, Event("a", 2)))
 		s.expect(o[0], "n")
 		var err *storage.SequenceError
 		s.refused(o[1], &err)
 		s.expect(o[2], "n")
 	}},
-	{"APP-4 a new run is at 0", func(s *story) {
+	{name: "APP-4 a new run is at 0", tell: func(s *story) {
 		var err *storage.SequenceError
 		s.refused(s.propose(conditional(1, Event("a", 0)))[0], &err)
 		s.expect(s.propose(conditional(0, Event("a", 0)))[0], "n")
 	}},
-	{"APP-5 the stamp never goes back", func(s *story) {
+	{name: "APP-5 the stamp never goes back", tell: func(s *story) {
 		s.proposeAt(epoch, appendOf(Event("a", 0)))
 		s.proposeAt(epoch-1e9, appendOf(Event("a", 1)), appendOf(Event("b", 0)))
 		s.reopen()
@@ -77,11 +77,11 @@ var stories = []example{
 			s.t.Fatalf("stamp %d, want %d", o.PersistedAt, epoch+5)
 		}
 	}},
-	{"APP-5 a clock before 1970", func(s *story) {
+	{name: "APP-5 a clock before 1970", tell: func(s *story) {
 		s.proposeAt(-5, appendOf(Event("a", 0)))
 		s.proposeAt(0, appendOf(Event("a", 1)))
 	}},
-	{"APP-6 a run stays where it is", func(s *story) {
+	{name: "APP-6 a run stays where it is", tell: func(s *story) {
 		s.append(Event("a", 0))
 		for _, stray := range []func(*contract.Event){
 			func(e *contract.Event) { e.TenantID = "other" },
@@ -93,7 +93,7 @@ var stories = []example{
 		}
 		s.expect(s.append(Event("a", 1)), "n")
 	}},
-	{"IDM-6 the answer to a duplicate stays the same", func(s *story) {
+	{name: "IDM-6 the answer to a duplicate stays the same", tell: func(s *story) {
 		first := s.append(Events("a", 0, 3)...)
 		for range 2 {
 			again := s.append(with(Event("a", 1), otherID))
@@ -105,20 +105,20 @@ var stories = []example{
 			s.reopen()
 		}
 	}},
-	{"IDM-6 two requests of one proposal", func(s *story) {
+	{name: "IDM-6 two requests of one proposal", tell: func(s *story) {
 		o := s.propose(appendOf(Event("a", 0)), appendOf(with(Event("a", 0), otherID), Event("a", 1)), appendOf(Event("a", 0)))
 		s.expect(o[0], "n")
 		s.expect(o[1], "dn")
 		s.expect(o[2], "d")
 	}},
-	{"IDM-7 a duplicate of other content", func(s *story) {
+	{name: "IDM-7 a duplicate of other content", tell: func(s *story) {
 		s.append(Event("a", 0))
 		s.expect(s.append(with(Event("a", 0), payload(`{"n":1}`))), "x")
 		s.expect(s.append(with(Event("a", 0), func(e *contract.Event) {
 			e.EventID, e.EngineAttemptID, e.EmittedAt, e.EmittedBy = contract.EventID{1}, 9, 1, "someone"
 		})), "d")
 	}},
-	{"IDM-7 a duplicate of the same meaning in other bytes", func(s *story) {
+	{name: "IDM-7 a duplicate of the same meaning in other bytes", tell: func(s *story) {
 		s.append(Event("a", 0), sparseEvent("a", 1))
 		o := s.append(with(Event("a", 0), payload(`{ "n": 0.0 }`)), with(sparseEvent("a", 1), func(e *contract.Event) {
 			e.Absent = 0
@@ -130,19 +130,30 @@ var stories = []example{
 			s.expect(o, "xxx") // for the edge to look at
 		}
 	}},
-	{"IDM-7 two equal duplicates in a request, both unlike the stored event", func(s *story) {
+	{name: "IDM-7 two equal duplicates in a request, both unlike the stored event", tell: func(s *story) {
 		s.append(Event("a", 0))
 		other := with(Event("a", 0), payload(`{"n":1}`))
 		s.expect(s.append(other, other, Event("a", 0)), "xxd")
 	}},
-	{"IDM-8 duplicates inside one request", func(s *story) {
+	{name: "SEC-8 the identity is recorded, and is no content", tell: func(s *story) {
+		by := func(name string, events ...contract.Event) storage.Outcome {
+			r := appendOf(events...)
+			r.Append.AppendedBy = name
+			return s.propose(r)[0]
+		}
+		s.expect(by("worker", Events("a", 0, 2)...), "nn")
+		s.expect(by("another", Event("a", 1), Event("a", 2)), "dn")
+		s.expect(by("", Event("a", 0), Event("a", 3)), "dn")
+		s.expect(by("worker", Event("a", 3), Event("a", 3)), "dd")
+	}},
+	{name: "IDM-8 duplicates inside one request", tell: func(s *story) {
 		o := s.append(Event("a", 0), with(Event("a", 0), otherID), Event("a", 1), with(Event("a", 1), payload(`{}`)), Event("a", 0))
 		s.expect(o, "ndnxd")
 		if o.LastSeq != 2 || o.Results[4].EventID != o.Results[0].EventID {
 			s.t.Fatalf("outcome %+v", o)
 		}
 	}},
-	{"ENV-1 the first event names the scope", func(s *story) {
+	{name: "ENV-1 the first event names the scope", tell: func(s *story) {
 		var err *storage.UnscopedError
 		s.refused(s.append(sparseEvent("a", 0), Event("a", 1)), &err)
 		if len(err.Fields) != 3 {
@@ -151,11 +162,11 @@ var stories = []example{
 		s.expect(s.append(Event("a", 1), sparseEvent("a", 0)), "nn")
 		s.expect(s.append(sparseEvent("a", 0)), "d")
 	}},
-	{"ENV-1 a creation names the scope", func(s *story) {
+	{name: "ENV-1 a creation names the scope", tell: func(s *story) {
 		create := &storage.Creation{Scope: storage.Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"}}
 		s.expect(s.propose(Request{Append: &storage.Append{RunID: "a", Create: create, Events: []contract.Event{sparseEvent("a", 0)}}})[0], "n")
 	}},
-	{"APP-12 CreateRun is idempotent", func(s *story) {
+	{name: "APP-12 CreateRun is idempotent", tell: func(s *story) {
 		create := func(by string, events ...contract.Event) Request {
 			return Request{Append: &storage.Append{RunID: "a", Events: events, Create: &storage.Creation{
 				Scope:    storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"},
@@ -172,7 +183,7 @@ var stories = []example{
 		s.append(Event("b", 0))
 		s.refused(s.propose(Request{Append: &storage.Append{RunID: "b", Create: create("x").Append.Create}})[0], &err)
 	}},
-	{"APP-12 the engine's reference is set once", func(s *story) {
+	{name: "APP-12 the engine's reference is set once", tell: func(s *story) {
 		set := func(run, ref string) storage.Outcome { return s.propose(Request{SetRef: &SetRef{run, ref}})[0] }
 		var missing *storage.RunNotFoundError
 		s.refused(set("a", "r1"), &missing)
@@ -183,7 +194,7 @@ var stories = []example{
 		var exists *storage.RunExistsError
 		s.refused(set("a", "r2"), &exists)
 	}},
-	{"D6 bodies of other plans", func(s *story) {
+	{name: "D6 bodies of other plans", tell: func(s *story) {
 		plan := func(id, version string, n int) contract.Event {
 			return with(Event("a", n), func(e *contract.Event) {
 				e.PlanID, e.PlanVersion = id, version
@@ -194,7 +205,7 @@ var stories = []example{
 		s.append(plan("q", "1", 3), plan("p", "1", 4), sparseEvent("a", 5))
 		s.append(sparseEvent("a", 6), plan("q", "2", 7))
 	}},
-	{"D6 a request of many blocks, a proposal of many chunks", func(s *story) {
+	{name: "D6 a request of many blocks, a proposal of many chunks", tell: func(s *story) {
 		var events []contract.Event
 		for n := range 40 {
 			text := strings.Repeat("word ", 1000)
@@ -206,7 +217,7 @@ var stories = []example{
 		s.append(events[10], events[20])
 		s.propose(appendOf(events[:30]...), appendOf(Event("b", 0)), appendOf(events...), appendOf(Event("b", 1)))
 	}},
-	{"D7 a proposal without commands moves the stamp", func(s *story) {
+	{name: "D7 a proposal without commands moves the stamp", tell: func(s *story) {
 		s.propose()
 		s.append(Event("a", 0))
 		s.propose()

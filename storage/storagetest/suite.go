@@ -107,8 +107,20 @@ func (p *Pair) CheckPrefix(n int) error {
 // Reopen restarts the system.
 func (p *Pair) Reopen() error { return errors.Join(p.client().Reopen(), p.Model.Reopen()) }
 
+// leases tells whether a system can raise a run's fence.
+func leases(s System) bool {
+	switch s := s.(type) {
+	case *Local:
+		return s.SetFence != nil
+	case *Model:
+		return true
+	default:
+		return false
+	}
+}
+
 func workload(t *rapid.T, p *Pair) error {
-	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil}
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Fences: leases(p.System)}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)
@@ -130,8 +142,9 @@ func workload(t *rapid.T, p *Pair) error {
 
 // example is a story told in proposals; both tell the same, and it ends as expected.
 type example struct {
-	name string
-	tell func(*story)
+	name   string
+	tell   func(*story)
+	leases bool // it needs a system that raises fences
 }
 
 // story drives a pair and stops the test at the first difference.
@@ -214,9 +227,12 @@ func Examples(t *testing.T, open Factory) {
 }
 
 func examples(t *testing.T, open func(t rapid.TB) *Pair) {
-	for _, e := range stories {
+	for _, e := range slices.Concat(stories, fenceStories) {
 		t.Run(e.name, func(t *testing.T) {
 			s := &story{t: t, p: open(t)}
+			if e.leases && !leases(s.p.System) {
+				t.Skip("the system has no leases")
+			}
 			e.tell(s)
 			s.reopen()
 			if err := s.p.client().Close(); err != nil {

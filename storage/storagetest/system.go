@@ -34,6 +34,14 @@ type System interface {
 type Request struct {
 	Append *storage.Append
 	SetRef *SetRef
+	// Fence is the only request of its proposal, which no API can carry.
+	Fence *SetFence
+}
+
+// SetFence raises a run's fence, as the operation of a lease does (QUE-6).
+type SetFence struct {
+	RunID string
+	Fence uint64
 }
 
 // SetRef asks to record the engine's reference of a run (APP-12).
@@ -43,8 +51,11 @@ type SetRef struct {
 }
 
 func (r Request) runID() string {
-	if r.Append != nil {
+	switch {
+	case r.Append != nil:
 		return r.Append.RunID
+	case r.Fence != nil:
+		return r.Fence.RunID
 	}
 	return r.SetRef.RunID
 }

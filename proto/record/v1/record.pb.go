@@ -160,7 +160,9 @@ type Append struct {
 	FirstAbsent uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
 	// Set only on an import, where another authority has ordered the events. One fixed 16-byte row
 	// for each event: runSeq (8) and persistedAt (8, signed). The bodies repeat both.
-	Assigned      []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
+	Fence         *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -256,6 +258,13 @@ func (x *Append) GetAssigned() []byte {
 		return x.Assigned
 	}
 	return nil
+}
+
+func (x *Append) GetFence() uint64 {
+	if x != nil && x.Fence != nil {
+		return *x.Fence
+	}
+	return 0
 }
 
 type Scope struct {
@@ -658,8 +667,10 @@ type Body struct {
 	// Set only where the plan is not the block's.
 	Plan *Plan `protobuf:"bytes,15,opt,name=plan,proto3" json:"plan,omitempty"`
 	// Set only on an imported event: the values that the original authority assigned.
-	RunSeq        uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
-	PersistedAt   int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	RunSeq      uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	PersistedAt int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	// The authenticated identity of the caller that appended the event (SEC-8). Empty: none.
+	AppendedBy    string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +822,13 @@ func (x *Body) GetPersistedAt() int64 {
 		return x.PersistedAt
 	}
 	return 0
+}
+
+func (x *Body) GetAppendedBy() string {
+	if x != nil {
+		return x.AppendedBy
+	}
+	return ""
 }
 
 // RunIdentity is written once, with a run's first event or its creation.
@@ -1198,7 +1216,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"checkpoint\x128\n" +
 	"\vsigning_key\x18\x04 \x01(\v2\x15.record.v1.SigningKeyH\x00R\n" +
 	"signingKeyB\x06\n" +
-	"\x04kind\"\xe6\x02\n" +
+	"\x04kind\"\x8b\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1208,8 +1226,11 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\aheaders\x18\x06 \x01(\fR\aheaders\x12(\n" +
 	"\x06blocks\x18\a \x03(\v2\x10.record.v1.BlockR\x06blocks\x12!\n" +
 	"\ffirst_absent\x18\b \x01(\rR\vfirstAbsent\x12\x1a\n" +
-	"\bassigned\x18\t \x01(\fR\bassignedB\x14\n" +
-	"\x12_expected_last_seq\"j\n" +
+	"\bassigned\x18\t \x01(\fR\bassigned\x12\x19\n" +
+	"\x05fence\x18\n" +
+	" \x01(\x04H\x01R\x05fence\x88\x01\x01B\x14\n" +
+	"\x12_expected_last_seqB\b\n" +
+	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -1238,7 +1259,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"public_key\x18\x02 \x01(\tR\tpublicKey\x12 \n" +
 	"\vendorsement\x18\x03 \x01(\tR\vendorsement\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x04 \x01(\x10R\tcreatedAt\"\xbb\x04\n" +
+	"created_at\x18\x04 \x01(\x10R\tcreatedAt\"\xdc\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1259,7 +1280,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x06absent\x18\x0e \x01(\rR\x06absent\x12#\n" +
 	"\x04plan\x18\x0f \x01(\v2\x0f.record.v1.PlanR\x04plan\x12\x17\n" +
 	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x12!\n" +
-	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\"\xd7\x01\n" +
+	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\x12\x1f\n" +
+	"\vappended_by\x18\x12 \x01(\tR\n" +
+	"appendedBy\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +

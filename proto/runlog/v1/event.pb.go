@@ -397,7 +397,10 @@ type EventRecord struct {
 	Inherited []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
 	// Set on an imported event: the time of the import. Another authority has assigned run_seq and
 	// persisted_at; windows over persistedAt use this time instead.
-	ImportedAt    *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
+	ImportedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
+	// The authenticated identity that appended the event; the authority sets it, never the producer. It is part of
+	// record_digest (SEC-8). Unset: the caller had no identity.
+	AppendedBy    *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +626,13 @@ func (x *EventRecord) GetImportedAt() *timestamppb.Timestamp {
 		return x.ImportedAt
 	}
 	return nil
+}
+
+func (x *EventRecord) GetAppendedBy() string {
+	if x != nil && x.AppendedBy != nil {
+		return *x.AppendedBy
+	}
+	return ""
 }
 
 type isEventRecord_PayloadForm interface {
@@ -889,7 +899,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x10contract_version\x18\x11 \x01(\tR\x0fcontractVersion\x12#\n" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayloadB\x0e\n" +
-	"\fpayload_form\"\xdc\b\n" +
+	"\fpayload_form\"\x92\t\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -922,13 +932,16 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +
 	"\tinherited\x18\x19 \x03(\tR\tinherited\x12;\n" +
 	"\vimported_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"importedAtB\x0e\n" +
+	"importedAt\x12$\n" +
+	"\vappended_by\x18\x1b \x01(\tH\x05R\n" +
+	"appendedBy\x88\x01\x01B\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
 	"\b_step_idB\r\n" +
 	"\v_emitted_byB\x16\n" +
 	"\x14_caused_by_signal_idB\x12\n" +
-	"\x10_parent_event_id\"\xdb\x01\n" +
+	"\x10_parent_event_idB\x0e\n" +
+	"\f_appended_by\"\xdb\x01\n" +
 	"\fAppendResult\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x02 \x01(\x04R\x06runSeq\x12=\n" +

@@ -31,7 +31,10 @@ type AppendEventsRequest struct {
 	// another, the request is refused with SEQUENCE_CONFLICT (APP-4).
 	ExpectedLastSeq *uint64 `protobuf:"varint,3,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
 	// On a stream, the answer repeats it. Any text of at most 256 bytes; need not be unique.
-	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The fence of the caller's lease. If it is not the run's current fence, the request is refused with LEASE_LOST and
+	// stores nothing; 0 requires a run that was never leased. Duplicates are still answered (QUE-8).
+	Fence         *uint64 `protobuf:"varint,5,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,6 +95,13 @@ func (x *AppendEventsRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *AppendEventsRequest) GetFence() uint64 {
+	if x != nil && x.Fence != nil {
+		return *x.Fence
+	}
+	return 0
 }
 
 // AppendStreamResponse is the AppendEvents answer for one request of the stream: results, or a
@@ -695,14 +705,16 @@ var File_runlog_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xc1\x01\n" +
+	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xe6\x01\n" +
 	"\x13AppendEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
 	"\x11expected_last_seq\x18\x03 \x01(\x04H\x00R\x0fexpectedLastSeq\x88\x01\x01\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestIdB\x14\n" +
-	"\x12_expected_last_seq\"\xcb\x01\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x19\n" +
+	"\x05fence\x18\x05 \x01(\x04H\x01R\x05fence\x88\x01\x01B\x14\n" +
+	"\x12_expected_last_seqB\b\n" +
+	"\x06_fence\"\xcb\x01\n" +
 	"\x14AppendStreamResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x121\n" +

@@ -1,5 +1,5 @@
-// Package decode is the way in: what is looked at before a request is decoded, and what is said when
-// it cannot be.
+// Package decode is the way in: what is looked at before a request is decoded, and what is said
+// when it cannot be.
 //
 //	gRPC message ──► Guard: bytes, counts ──► proto.Unmarshal ──► the service and its validator
 //	                                              ▲    │ refused: every field at fault

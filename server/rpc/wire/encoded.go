@@ -11,10 +11,10 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Snapshots is a cache of encoded snapshots. It keeps them as they go over the wire, for those who read or watch a run that does
-// not change meanwhile: to make the message of 50 steps and to encode it costs many times what it
-// costs to copy the bytes. What is kept lies with its snapshot and goes with it, or when there is
-// more than the limit; what was kept first goes first.
+// Snapshots is a cache of encoded snapshots. It keeps them as they go over the wire, for those who
+// read or watch a run that does not change meanwhile: to make the message of 50 steps and to encode
+// it costs many times what it costs to copy the bytes. What is kept lies with its snapshot and goes
+// with it, or when there is more than the limit; what was kept first goes first.
 type Snapshots struct {
 	limit int // bytes
 	// drainTimeout ends the substatus DRAINING of a paused run (PRJ-9).

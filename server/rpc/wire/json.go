@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// JSON is the marshaler of every HTTP answer. It writes JSON without blanks: protojson puts some in, in other places from build to
-// build, and answers are compared and searched as text.
+// JSON is the marshaler of every HTTP answer. It writes JSON without blanks: protojson puts some
+// in, in other places from build to build, and answers are compared and searched as text.
 type JSON struct{ *runtime.JSONPb }
 
 // NewJSON writes fields that are zero, so that `"idempotent":false` can be seen, and

@@ -43,10 +43,11 @@ type wireRecord struct {
 	emitted, persisted, imported timestamppb.Timestamp
 	payload                      runlogv1.EventRecord_PayloadJson
 	step, by, signal, parent     string
+	appendedBy                   string
 }
 
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
-	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID}
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
 	m := &w.m
 	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID
@@ -58,7 +59,7 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 	m.EmittedBy, m.CausedBySignalId, m.ParentEventId = unlessEmpty(&w.by), unlessEmpty(&w.signal), unlessEmpty(&w.parent)
 	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
 	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
-	m.Inherited = inherited(r.Absent)
+	m.Inherited, m.AppendedBy = inherited(r.Absent), unlessEmpty(&w.appendedBy)
 	if r.ImportedAt != 0 {
 		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
 	}
@@ -190,8 +191,8 @@ func Run(r *storage.Run, status projector.RunStatus) *runlogv1.Run {
 // Instant is Timestamp for a time that may be the begin of 1970.
 func Instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, ns)) }
 
-// Results returns the answers for the events of an append: of a new event or its duplicate, by their
-// numbers in the request.
+// Results returns the answers for the events of an append: of a new event or its duplicate, by
+// their numbers in the request.
 func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult {
 	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
 	results := make([]*runlogv1.AppendResult, len(outcome.Results))

@@ -66,7 +66,7 @@ func disks() []Mutant {
 	}}
 }
 
-// consensus are bugs about who leads, and what is committed.
+// consensus are bugs about the leadership and about what is committed.
 func consensus() []Mutant {
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
@@ -157,7 +157,7 @@ func machine() []Mutant {
 		}},
 	}, {
 		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "duplicates of events from before the node's start are not recognised",
-		Edits: []Edit{{File: applyRun, Old: "r := &run{no: no}", New: "r := &run{no: no, receipts: map[keyPrefix]struct{}{}}"}},
+		Edits: []Edit{{File: applyRun, Old: "r := &run{ref: ref}", New: "r := &run{ref: ref, receipts: map[keyPrefix]struct{}{}}"}},
 	}, {
 		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers at most its last 64 keys",
 		Edits: []Edit{{
@@ -174,14 +174,14 @@ func machine() []Mutant {
 		}},
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
-		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a stored conditional append gets a conflict",
-		Edits: []Edit{{File: apply, Old: "if fresh > 0 && m.expected != nil", New: "if _ = fresh; m.expected != nil"}},
+		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
+		Edits: []Edit{{File: apply, Old: "unmet(r, m, created || fresh > 0)", New: "unmet(r, m, created || fresh >= 0)"}},
 	}, {
 		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the digest chain of a run that is read from disk starts again",
 		Edits: []Edit{{
 			File: applyRun,
-			Old:  "\tif r.metadata, err = a.rows.metadata(no); err != nil {",
-			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
+			Old:  "\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
+			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
 		}},
 	}, {
 		Name: "install-forgets", Breaks: "D5", What: "the runs in memory survive the store that a snapshot has replaced",

@@ -2,19 +2,20 @@
 //
 // The first byte is the table; integers are big endian, so that Pebble's byte order is their order.
 //
-//	a                              applied state           record.v1.Applied
-//	c position:8 chunk:4           chunk                   storage/chunk.go
-//	g                              members of the group    storage/membership.go
-//	h runNo:8                      run head                storage/head.go
-//	i runNo:8 firstSeq:8           place of a block        storage/head.go
-//	k runNo:8 sha256(key):32       receipt                 storage/head.go
-//	m runNo:8                      metadata of CreateRun   record.v1.RunMetadata
-//	n runNo:8                      run identity            record.v1.RunIdentity
-//	p number:8                     public signing key      record.v1.SigningKey
-//	r runId                        run number              runNo:8
-//	s position:8                   signed checkpoint       record.v1.Checkpoint
-//	t persistedAt:8                proposal at that time   position:8
-//	u tenant:8 position:8          a tenant's blocks       storage/tenants.go
+//	a                               applied state           record.v1.Applied
+//	b runNo:8                       bucket of a run         bucket:2
+//	c position:8 chunk:4            chunk                   storage/chunk.go
+//	g                               members of the group    storage/membership.go
+//	h bucket:2 runNo:8              run head                storage/head.go
+//	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/head.go
+//	k bucket:2 runNo:8 sha256:32    receipt                 storage/head.go
+//	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
+//	n bucket:2 runNo:8              run identity            record.v1.RunIdentity
+//	p number:8                      public signing key      record.v1.SigningKey
+//	r runId                         the run's name in keys  bucket:2 runNo:8
+//	s position:8                    signed checkpoint       record.v1.Checkpoint
+//	t persistedAt:8                 proposal at that time   position:8
+//	u tenant:8 position:8           a tenant's blocks       storage/tenants.go
 package keys
 
 import "encoding/binary"
@@ -22,6 +23,7 @@ import "encoding/binary"
 // Tables.
 const (
 	applied  = 'a'
+	bucket   = 'b'
 	chunk    = 'c'
 	group    = 'g'
 	head     = 'h'
@@ -30,11 +32,52 @@ const (
 	metadata = 'm'
 	identity = 'n'
 	signing  = 'p'
-	runNo    = 'r'
+	runID    = 'r'
 	signed   = 's'
 	stamp    = 't'
 	tenant   = 'u'
 )
+
+// Run names a run in keys: the bucket of its scope, then its number, which no other run has. So all
+// rows of a table that belong to one bucket lie together.
+type Run struct {
+	Bucket uint16
+	No     uint64
+}
+
+// next is above every key of the run, and not above that of another.
+func (r Run) next() Run {
+	if r.No++; r.No == 0 {
+		r.Bucket++
+	}
+	return r
+}
+
+// RunSize is the size of what Append appends.
+const RunSize = 10
+
+// Append appends the name as it is in keys, and in the value of a run's row in table r.
+func (r Run) Append(dst []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint16(dst, r.Bucket), r.No)
+}
+
+// ParseRun reads what Append has written.
+func ParseRun(b []byte) (r Run, ok bool) {
+	if len(b) != RunSize {
+		return Run{}, false
+	}
+	return Run{Bucket: binary.BigEndian.Uint16(b), No: binary.BigEndian.Uint64(b[2:])}, true
+}
+
+// OfRun tells whether a key begins with a table and a Run.
+func OfRun(key []byte) bool {
+	switch key[0] {
+	case head, place, receipt, metadata, identity:
+		return len(key) >= 1+RunSize
+	default:
+		return false
+	}
+}
 
 // Applied is the key of the applied state.
 var Applied = []byte{applied}
@@ -60,43 +103,54 @@ func ParseChunk(key []byte) (position uint64, n uint32, ok bool) {
 var ChunksEnd = []byte{chunk + 1}
 
 // AppendHead appends the key of a run's head.
-func AppendHead(dst []byte, run uint64) []byte { return appendRun(dst, head, run) }
+func AppendHead(dst []byte, run Run) []byte { return appendRun(dst, head, run) }
+
+// HeadsEnd is the exclusive upper bound of all heads.
+var HeadsEnd = []byte{head + 1}
 
 // AppendMetadata appends the key of a run's metadata.
-func AppendMetadata(dst []byte, run uint64) []byte { return appendRun(dst, metadata, run) }
+func AppendMetadata(dst []byte, run Run) []byte { return appendRun(dst, metadata, run) }
 
 // AppendIdentity appends the key of a run's identity.
-func AppendIdentity(dst []byte, run uint64) []byte { return appendRun(dst, identity, run) }
+func AppendIdentity(dst []byte, run Run) []byte { return appendRun(dst, identity, run) }
 
-// AppendRunNo appends the key under which a run's number is found by its name.
-func AppendRunNo(dst []byte, runID string) []byte { return append(append(dst, runNo), runID...) }
+// IdentitiesEnd is the exclusive upper bound of all identities.
+var IdentitiesEnd = []byte{identity + 1}
+
+// AppendBucket appends the key under which the bucket of a run is found by its number.
+func AppendBucket(dst []byte, no uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, bucket), no)
+}
+
+// AppendRunID appends the key under which a run is found by its runId.
+func AppendRunID(dst []byte, id string) []byte { return append(append(dst, runID), id...) }
 
 // AppendPlace appends the key of the place of the block whose first event is firstSeq.
-func AppendPlace(dst []byte, run, firstSeq uint64) []byte {
+func AppendPlace(dst []byte, run Run, firstSeq uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendRun(dst, place, run), firstSeq)
 }
 
 // ParsePlace reads the firstSeq in a place's key.
 func ParsePlace(key []byte) (firstSeq uint64, ok bool) {
-	if len(key) != 17 || key[0] != place {
+	if len(key) != 1+RunSize+8 || key[0] != place {
 		return 0, false
 	}
-	return binary.BigEndian.Uint64(key[9:]), true
+	return binary.BigEndian.Uint64(key[1+RunSize:]), true
 }
 
 // PlacesEnd is the exclusive upper bound of a run's places.
-func PlacesEnd(run uint64) []byte { return appendRun(nil, place, run+1) }
+func PlacesEnd(run Run) []byte { return appendRun(nil, place, run.next()) }
 
 // AppendReceipt appends the key of the receipt for an idempotency key's SHA-256.
-func AppendReceipt(dst []byte, run uint64, keyHash []byte) []byte {
+func AppendReceipt(dst []byte, run Run, keyHash []byte) []byte {
 	return append(appendRun(dst, receipt, run), keyHash...)
 }
 
 // ReceiptPrefix is the prefix of a run's receipts.
-func ReceiptPrefix(run uint64) []byte { return appendRun(nil, receipt, run) }
+func ReceiptPrefix(run Run) []byte { return appendRun(nil, receipt, run) }
 
 // ReceiptsEnd is the exclusive upper bound of a run's receipts.
-func ReceiptsEnd(run uint64) []byte { return appendRun(nil, receipt, run+1) }
+func ReceiptsEnd(run Run) []byte { return appendRun(nil, receipt, run.next()) }
 
 // AppendSigningKey appends the key of the public signing key with a number.
 func AppendSigningKey(dst []byte, number uint64) []byte {
@@ -118,14 +172,6 @@ var SignedEnd = []byte{signed + 1}
 // their unsigned order is their order.
 func AppendStamp(dst []byte, persistedAt int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, stamp), uint64(persistedAt))
-}
-
-// ParseRun reads the key of a run's head, metadata or identity.
-func ParseRun(key []byte) (run uint64, ok bool) {
-	if len(key) != 9 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint64(key[1:]), true
 }
 
 // ParseStamp reads a stamp's key.
@@ -153,6 +199,6 @@ func ParseTenant(key []byte) (position uint64, ok bool) {
 	return binary.BigEndian.Uint64(key[9:]), true
 }
 
-func appendRun(dst []byte, table byte, run uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, table), run)
+func appendRun(dst []byte, table byte, run Run) []byte {
+	return run.Append(append(dst, table))
 }
