@@ -4,6 +4,7 @@ import (
 	lru "container/list"
 	"time"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -21,19 +22,19 @@ type snapshotCache struct {
 // cached is a run in memory.
 type cached struct {
 	runID    string
-	snapshot *Snapshot
+	snapshot *run.Snapshot
 	// weight is the length of the canonical form when it was stored, and what the payloads of the
 	// events since could add to it.
 	weight int
 	// since says from when on events are in the snapshot that are not in the database. Only for one
 	// in unstored.
-	since  mark
+	since  moment
 	place  *lru.Element
 	queued *lru.Element // in unstored; nil: the database has the snapshot as it is
 }
 
-// mark is a moment in the projector's life.
-type mark struct {
+// moment is a point in the progress of folding.
+type moment struct {
 	position storage.Position // up to which everything was folded
 	events   uint64           // folded before
 	at       time.Time
@@ -47,7 +48,7 @@ func newSnapshotCache(limit int) *snapshotCache {
 }
 
 // get returns nil when memory does not have the run.
-func (c *snapshotCache) get(runID string) *Snapshot {
+func (c *snapshotCache) get(runID string) *run.Snapshot {
 	if e := c.runs[runID]; e != nil {
 		return e.snapshot
 	}
@@ -56,18 +57,18 @@ func (c *snapshotCache) get(runID string) *Snapshot {
 
 // put takes over what a round folded of a run: heavier by so much, and, where the snapshot changed,
 // not in the database since then.
-func (c *snapshotCache) put(f *folded, since mark) {
-	e := c.runs[f.run.RunID]
+func (c *snapshotCache) put(f *folded, since moment) {
+	e := c.runs[f.Run.RunID]
 	if e == nil {
-		e = &cached{runID: f.run.RunID, weight: baseWeight}
+		e = &cached{runID: f.Run.RunID, weight: baseWeight}
 		c.weight += baseWeight
 		c.runs[e.runID], e.place = e, c.order.PushFront(e)
 	}
 	c.order.MoveToFront(e.place)
-	e.snapshot = f.now
+	e.snapshot = f.Now
 	e.weight += f.weight
 	c.weight += f.weight
-	if e.queued == nil && f.now != f.before {
+	if e.queued == nil && f.Now != f.Before {
 		e.since, e.queued = since, c.unstored.PushBack(e)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"runlog/projector/run"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -61,7 +63,7 @@ func TestRebuildPRJ13(t *testing.T) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			page, err := b.p.List(Filter{}, nil, 10)
+			page, err := b.p.List(run.Filter{}, nil, 10)
 			if err != nil || page.Position < at || len(page.Runs) == 0 {
 				t.Errorf("list at %d after %d: %d runs, %v", page.Position, at, len(page.Runs), err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/projector/watch"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -46,7 +47,7 @@ func (o onAlert) Handle(_ context.Context, r slog.Record) error {
 func TestImportedGapsPRJ12(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var b *bed
-	var sub *Subscription
+	var sub *watch.Subscription
 	alerts := 0
 	see := func(alert string) {
 		if alert != AlertHole {

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -30,7 +30,7 @@ type encoding struct {
 // message returns the snapshot's message, to which the caller may add: it is the caller's, and what
 // it shares is in fields that are sent as they are
 // (https://protobuf.dev/programming-guides/proto3/#unknowns).
-func (e *encodings) message(s *projector.Snapshot) *runlogv1.RunSnapshot {
+func (e *encodings) message(s *run.Snapshot) *runlogv1.RunSnapshot {
 	place := s.Encoded()
 	if place == nil {
 		return encodeSnapshot(s)

@@ -5,19 +5,19 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"runlog/projector"
+	prun "runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
 
 // folded is the snapshot of a run with one step.
-func folded(run string) *projector.Snapshot {
+func folded(run string) *prun.Snapshot {
 	event := func(seq uint64, eventType, step string) storage.Record {
 		return storage.Record{RunSeq: seq, Event: contract.Event{Type: eventType, RunID: run, StepID: step, LogicalAttemptID: 1,
 			Payload: []byte(`{"completedAt":"2026-02-11T10:30:00Z"}`)}}
 	}
-	return projector.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
+	return prun.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
 }
 
 // TestEncodingsAreTheMessage: what is kept of a snapshot is sent as its message is, and what is
@@ -42,7 +42,7 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 	if e.bytes == 0 || s.Encoded().Load() == nil {
 		t.Error("nothing was kept")
 	}
-	if m := e.message(new(projector.Snapshot)); len(m.Digest) == 0 {
+	if m := e.message(new(prun.Snapshot)); len(m.Digest) == 0 {
 		t.Error("a snapshot of which nothing is kept has no message")
 	}
 }
@@ -52,7 +52,7 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 func TestEncodingsAreBounded(t *testing.T) {
 	one := proto.Size(encodeSnapshot(folded("run-0")))
 	e := encodings{limit: 20 * one}
-	var all []*projector.Snapshot
+	var all []*prun.Snapshot
 	for i := range 50 {
 		s := folded("run-" + string(rune('0'+i%10)))
 		e.message(s)

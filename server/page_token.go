@@ -6,7 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -42,7 +42,7 @@ func sum(parts ...[]byte) []byte {
 	return h[:sumBytes]
 }
 
-func filterSum(f *projector.Filter) []byte {
+func filterSum(f *run.Filter) []byte {
 	var numbers []byte
 	for _, n := range [...]int64{int64(f.Status), f.CreatedAfter, f.CreatedBefore} {
 		numbers = binary.BigEndian.AppendUint64(numbers, uint64(n))
@@ -50,7 +50,7 @@ func filterSum(f *projector.Filter) []byte {
 	return sum([]byte("runlog/list/1"), []byte(f.TenantID), []byte(f.ProjectID), []byte(f.EnvironmentID), []byte(f.PlanID), numbers)
 }
 
-func (t *pageToken) format(cluster storage.ClusterID, f *projector.Filter) string {
+func (t *pageToken) format(cluster storage.ClusterID, f *run.Filter) string {
 	if t.place == nil {
 		return ""
 	}
@@ -61,7 +61,7 @@ func (t *pageToken) format(cluster storage.ClusterID, f *projector.Filter) strin
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func parsePageToken(token string, cluster storage.ClusterID, f *projector.Filter) (*pageToken, error) {
+func parsePageToken(token string, cluster storage.ClusterID, f *run.Filter) (*pageToken, error) {
 	if token == "" {
 		return &pageToken{}, nil
 	}

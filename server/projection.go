@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -34,7 +35,7 @@ func (p *projectionService) GetSnapshot(ctx context.Context, req *runlogv1.GetSn
 	if err != nil {
 		return nil, err
 	}
-	var snapshot *projector.Snapshot
+	var snapshot *run.Snapshot
 	if at == projector.Always {
 		snapshot, err = p.s.projector.Snapshot(v.View)
 	} else {
@@ -66,7 +67,7 @@ func (p *projectionService) live(req *runlogv1.GetSnapshotRequest) *runlogv1.Get
 }
 
 // encodeSnapshotAt adds to a snapshot what depends on the moment at which it is looked at (PRJ-9).
-func (s *Server) encodeSnapshotAt(snapshot *projector.Snapshot, now time.Time) *runlogv1.RunSnapshot {
+func (s *Server) encodeSnapshotAt(snapshot *run.Snapshot, now time.Time) *runlogv1.RunSnapshot {
 	substatus, message := snapshot.Substatus(now, s.opts.DrainTimeout)
 	m := s.encodings.message(snapshot)
 	m.Substatus, m.Message = optional(substatus), optional(message)

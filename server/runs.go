@@ -15,7 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector"
+	"runlog/projector/list"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -133,8 +134,8 @@ func (r *runService) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest
 
 // page reads a page once the projection has got as far as it has to.
 func (r *runService) page(
-	ctx context.Context, minPosition string, f projector.Filter, token *pageToken, size int,
-) (page projector.Page, err error) {
+	ctx context.Context, minPosition string, f run.Filter, token *pageToken, size int,
+) (page list.Page, err error) {
 	least := token.position
 	if minPosition != "" {
 		at, err := parsePosition("minPosition", minPosition)
@@ -168,10 +169,10 @@ func (r *runService) awaitProjection(ctx context.Context, at storage.Position) e
 	return fmt.Errorf("the projection has not reached minPosition or pageToken: %w", cause)
 }
 
-func listFilter(req *runlogv1.ListRunsRequest) (projector.Filter, error) {
-	f := projector.Filter{
+func listFilter(req *runlogv1.ListRunsRequest) (run.Filter, error) {
+	f := run.Filter{
 		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
-		Status: projector.RunStatus(req.Status),
+		Status: run.Status(req.Status),
 	}
 	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
 		return f, invalid("status", "is not a run status")

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"runlog/projector"
+	pwatch "runlog/projector/watch"
 	"runlog/proto/contract"
 	"runlog/raft"
 	"runlog/server/replica/batch"
@@ -28,7 +28,7 @@ var statusCases = []struct {
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},
 	{&storage.UnscopedError{RunID: "r", Fields: []string{"tenantId"}}, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
-	{tooManyWatchers(projector.ErrTooManyWatchers), contract.ReasonOverloaded, codes.ResourceExhausted},
+	{tooManyWatchers(pwatch.ErrTooManyWatchers), contract.ReasonOverloaded, codes.ResourceExhausted},
 	{errStopping, contract.ReasonShuttingDown, codes.Unavailable},
 	{context.DeadlineExceeded, "", codes.DeadlineExceeded},
 	{context.Canceled, "", codes.Canceled},

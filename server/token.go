@@ -6,7 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	pwatch "runlog/projector/watch"
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -121,7 +122,7 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 // runsPlace is where a watch of many runs is: how far in the commit order, and, while it still
 // tells of the runs that there were when it began, how far in their list.
 type runsPlace struct {
-	cursor  projector.Cursor
+	cursor  pwatch.Cursor
 	listing []byte // nil: the list has been told
 }
 
@@ -129,7 +130,7 @@ type runsPlace struct {
 // kind, the place as two uvarints, the place in the list where there is one, and the tag.
 type runsTokens struct{ domain tokenDomain }
 
-func newRunsTokens(cluster storage.ClusterID, f *projector.Filter) runsTokens {
+func newRunsTokens(cluster storage.ClusterID, f *run.Filter) runsTokens {
 	use := tokenUse("watch", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID)
 	return runsTokens{sha256.Sum256(append(use, byte(f.Status)))}
 }
@@ -152,7 +153,7 @@ func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
 	if m <= 0 {
 		return at, false
 	}
-	at.cursor = projector.Cursor{Position: storage.Position(position), Ahead: ahead}
+	at.cursor = pwatch.Cursor{Position: storage.Position(position), Ahead: ahead}
 	if rest := body[n+m:]; len(rest) > 0 {
 		at.listing = rest
 	}

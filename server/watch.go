@@ -7,7 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	pwatch "runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -66,7 +67,7 @@ func (s *Server) awaitLeader(ctx context.Context) {
 }
 
 func tooManyWatchers(err error) error {
-	if !errors.Is(err, projector.ErrTooManyWatchers) {
+	if !errors.Is(err, pwatch.ErrTooManyWatchers) {
 		return err
 	}
 	return tooManyStreams()
@@ -82,14 +83,14 @@ func tooManyStreams() *contract.Error {
 type watch struct {
 	s       *Server
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
-	sub     *projector.Subscription
+	sub     *pwatch.Subscription
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
 	tokens  watchTokens
-	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
-	current *projector.Snapshot // the newest one known
-	taken   uint64              // sent, as the last message had it that is on its way
-	stale   bool                // the reader was told that the run is STALE (PRJ-12)
+	sent    uint64        // the highest runSeq told; never goes back (WATCH-3)
+	current *run.Snapshot // the newest one known
+	taken   uint64        // sent, as the last message had it that is on its way
+	stale   bool          // the reader was told that the run is STALE (PRJ-12)
 }
 
 // run follows the run until the context ends.
@@ -139,7 +140,7 @@ func (w *watch) begin(ctx context.Context, runID string) error {
 
 // advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
 // publishes what the reader knows (WATCH-3).
-func (w *watch) advance(next *projector.Snapshot) {
+func (w *watch) advance(next *run.Snapshot) {
 	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
 		w.current = next
 	}
@@ -168,7 +169,7 @@ func (w *watch) deliver(beat bool, shared messages) error {
 // messageKey is what all watchers of a run with one view get.
 type messageKey struct {
 	view     runlogv1.WatchView_Kind
-	snapshot *projector.Snapshot
+	snapshot *run.Snapshot
 	stale    bool
 }
 
@@ -219,13 +220,13 @@ func (w *watch) heartbeat() *runlogv1.WatchRunResponse {
 }
 
 func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {
-	mark := projector.MarkOf(w.current)
+	mark := pwatch.MarkOf(w.current)
 	m := w.s.encodeMark(&mark, lag)
 	m.Stale = w.s.projector.Stale(w.current.RunID)
 	return m
 }
 
-func (s *Server) encodeMark(m *projector.Mark, lag time.Duration) *runlogv1.Watermark {
+func (s *Server) encodeMark(m *pwatch.Mark, lag time.Duration) *runlogv1.Watermark {
 	return &runlogv1.Watermark{
 		RunId:        m.RunID,
 		LastEventSeq: m.LastEventSeq,

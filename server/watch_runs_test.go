@@ -11,7 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	pwatch "runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -168,8 +169,8 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	other.append("run", newEvent("RunStarted"))
 	token := n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
 	foreign := other.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
-	tokens := newRunsTokens(n.server.clusterID, &projector.Filter{TenantID: "tenant"})
-	future := tokens.format(runsPlace{cursor: projector.Cursor{Position: 1 << 40}})
+	tokens := newRunsTokens(n.server.clusterID, &run.Filter{TenantID: "tenant"})
+	future := tokens.format(runsPlace{cursor: pwatch.Cursor{Position: 1 << 40}})
 	bad := []string{"x", "%%", foreign, future, n.watchToken("run", 1), formatPosition(1), token + "A", token[:len(token)-4]}
 	for i := range token {
 		changed := []byte(token)
@@ -218,7 +219,7 @@ func TestTooManyWatchesOfBothKindsD12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	for range 100_000 {
-		s, err := n.server.projector.SubscribeRuns(projector.Filter{TenantID: "x"}, &projector.Cursor{Position: storage.Position(1)})
+		s, err := n.server.projector.SubscribeRuns(run.Filter{TenantID: "x"}, &pwatch.Cursor{Position: storage.Position(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,8 +291,8 @@ func TestWatchRunsAtTheEndOfTheNode(t *testing.T) {
 // TestRunsTokens: what is written is read, with every filter its own.
 func TestRunsTokens(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range []projector.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
-		for _, at := range []runsPlace{{}, {cursor: projector.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
+	for _, f := range []run.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
+		for _, at := range []runsPlace{{}, {cursor: pwatch.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
 			tokens := newRunsTokens(storage.ClusterID{1}, &f)
 			text := tokens.format(at)
 			got, ok := tokens.parse(text)
