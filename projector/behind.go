@@ -10,7 +10,7 @@ import (
 	"runlog/storage"
 )
 
-// A step of a catch-up ends after stepEvents or stepTime, at the end of a proposal: the next round
+// A step of a catch-up ends after stepEvents or stepTime, at the end of a proposal. The next round
 // waits for it.
 const (
 	stepEvents = 4096
@@ -61,7 +61,7 @@ func (p *Projector) catchUp(ctx context.Context, log *storage.Ahead) error {
 		if c.Position > s.to {
 			break
 		}
-		if c.Position != at && at > from && (events >= stepEvents || time.Since(began) >= stepTime) {
+		if c.Position != at && at > from && (events >= p.opts.stepEvents || time.Since(began) >= stepTime) {
 			complete = false
 			break
 		}

@@ -43,6 +43,8 @@ type Options struct {
 	fatal func(error)
 	// ceiling, if not nil, bounds the position up to which the projector folds.
 	ceiling *ceiling
+	// stepEvents ends a step of a catch-up. Default: stepEvents.
+	stepEvents int
 }
 
 // EnsureDefaults sets the fields that are zero.
@@ -64,6 +66,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.stepEvents == 0 {
+		o.stepEvents = stepEvents
 	}
 	if o.fatal == nil {
 		o.fatal = o.Fail

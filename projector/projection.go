@@ -78,7 +78,7 @@ func checkProjections(all []*projection) error {
 		for i := range len(pr.Tables) {
 			t := pr.Tables[i]
 			if owner, taken := tables[t]; taken {
-				return fmt.Errorf("projector: table %q is claimed by %s and by %s; give one another table", t, owner, pr.Name)
+				return fmt.Errorf("projector: table %q is claimed by %s and by %s; give one another table", pr.Tables[i:i+1], owner, pr.Name)
 			}
 			tables[t] = pr.Name
 		}
