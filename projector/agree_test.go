@@ -15,7 +15,7 @@ func TestNodesAgreePRJ1(t *testing.T) {
 	nodes := []*bed{
 		newBed(t), // is given the log as it comes
 		newBed(t, func(o *Options) { o.CacheBytes = 4 * baseWeight }),
-		newBed(t), // crashes, and is made anew
+		newBed(t), // crashes, and is rebuilt
 	}
 	first := nodes[0]
 	rng := rand.New(rand.NewPCG(3, 1))

@@ -41,8 +41,8 @@ func (p *Projector) lowest() (from storage.Position, canGoOn bool) {
 // meanwhile, and the state after a crash is the state after some round or step.
 //
 // Commits are folded exactly. Of a run, a projection gets the newest snapshot, at the run's last
-// commit: what the earlier commits did to the run is in it. Rounds do not write rows of a projection
-// that is behind. If a round changes a run, the catch-up comes to that commit later.
+// commit: what the earlier commits did to the run is in it. Rounds do not write rows of a
+// projection that is behind. If a round changes a run, the catch-up comes to that commit later.
 func (p *Projector) catchUp(ctx context.Context, log *storage.Ahead) error {
 	from, canGoOn := p.lowest()
 	if !canGoOn {

@@ -21,8 +21,8 @@ const (
 	compareAtOnce = rebuildReport
 )
 
-// compare compares the snapshots of two projectors, for each run that this one lists. Nearly all are
-// equal as they are stored: that needs no parsing and no read of the log.
+// compare compares the snapshots of two projectors, for each run that this one lists. Nearly all
+// are equal as they are stored: that needs no parsing and no read of the log.
 func (p *Projector) compare(ctx context.Context, shadow *Projector, g *Progress, report func(Progress)) error {
 	g.Phase = PhaseCompare
 	last := time.Now()
@@ -78,8 +78,8 @@ func (g *Progress) count(runID string, same bool) {
 	}
 }
 
-// compareStored compares the stored forms of runs, in the order of their ids. It returns how many it
-// has seen, and those of them whose stored forms are not equal.
+// compareStored compares the stored forms of runs, in the order of their ids. It returns how many
+// it has seen, and those of them whose stored forms are not equal.
 func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs []string) (seen int, doubtful []string, err error) {
 	served, err := p.look(runs)
 	if err != nil {
@@ -102,8 +102,8 @@ func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs [
 	return seen, doubtful, nil
 }
 
-// look iterates over the snapshots that a projector has of some runs. While it is open, the database
-// is not replaced.
+// look iterates over the snapshots that a projector has of some runs. While it is open, the
+// database is not replaced.
 type look struct {
 	p      *Projector
 	runs   []string
@@ -162,8 +162,8 @@ func (l *look) at(i int) *sight {
 	return s
 }
 
-// equal reports whether two snapshots are certainly equal: in their canonical form and in the fields
-// beside it that later events are folded with. An unreadable snapshot is not equal.
+// equal reports whether two snapshots are certainly equal: in their canonical form and in the
+// fields beside it that later events are folded with. An unreadable snapshot is not equal.
 func (s *sight) equal(other *sight) bool {
 	switch {
 	case s.unreadable || other.unreadable:

@@ -72,6 +72,9 @@ func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Pro
 	if shadow.disk.db == nil {
 		return errRemaking
 	}
+	if shadow.Position() != served.position {
+		return nil // The served database was replaced meanwhile, and begins again.
+	}
 	g.Phase = PhaseCompare
 	for _, pr := range served.inStep {
 		c := Comparison{Name: pr.Name}

@@ -121,8 +121,8 @@ func tryDatabase(o *Options) (*database, error) {
 }
 
 // close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would
-// retry for ever. If the write under way does not end either, close gives up and leaves the database
-// open.
+// retry for ever. If the write under way does not end either, close gives up and leaves the
+// database open.
 func (d *database) close(rest func() error) error {
 	stored := make(chan error, 1)
 	go func() { stored <- rest() }()

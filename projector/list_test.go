@@ -120,7 +120,7 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 	if last := rest.Runs[len(rest.Runs)-1]; last.Status != run.Cancelled {
 		t.Errorf("status %v of a run that changed meanwhile", last.Status)
 	}
-	// A cursor that nobody gave out finds something or nothing, and breaks nothing.
+	// A place that no page returned finds some runs or none, and is no error.
 	for _, odd := range [][]byte{{}, {0}, {255}, slices.Repeat([]byte{255}, 100)} {
 		if _, err := b.p.List(run.Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
 			t.Errorf("cursor %x: %v", odd, err)

@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 		events:          counter("events_total", "Events folded."),
 		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
 		holes:           counter("holes_total", "Events that did not follow their run's snapshot: the run was STALE until it was read again from the log (PRJ-12)."),
-		diverged:        counter("diverged_total", "Snapshots that were found not to be the fold of their run."),
+		diverged:        counter("diverged_total", "Snapshots and projections that differed from the fold of the log."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
 			Help:    "Time from an event's persistedAt to its snapshot being served (PRJ-11).",

@@ -22,8 +22,8 @@ type Options struct {
 	Store *storage.Store
 	// Cluster is the store's. The database of another cluster is replaced by an empty one.
 	Cluster storage.ClusterID
-	// Projections are folded beside the run snapshots and the list. A rebuild folds them on a second
-	// goroutine at the same time, so their functions share no memory between calls.
+	// Projections are folded beside the run snapshots and the list. A rebuild folds them on a
+	// second goroutine at the same time, so their functions share no memory between calls.
 	Projections []Projection
 	// CacheBytes bounds the snapshots in memory. Default: 128 MiB.
 	CacheBytes int

@@ -25,9 +25,9 @@ type Projection struct {
 	// Fold takes a commit into the tables. It is called with every commit, in log order. nil: the
 	// projection folds changes of runs only.
 	Fold func(tx *Tx, c *storage.Commit) error
-	// FoldRun takes the change of a run into the tables. It is called once a round for each run that
-	// the round has changed, in any order, after the commits. nil: the projection folds commits
-	// only.
+	// FoldRun takes the change of a run into the tables. It is called once a round for each run
+	// that the round has changed, in any order, after the commits. nil: the projection folds
+	// commits only.
 	//
 	// While a projection catches up, it is called with the newest snapshot of each run, and
 	// Change.Behind is set.

@@ -38,8 +38,8 @@ type Projector struct {
 		stale map[string]struct{}
 	}
 	position atomic.Uint64 // everything up to here is folded
-	// folded counts the events since the projector was opened, flushed those at the last flush. Only
-	// run uses them.
+	// folded counts the events since the projector was opened, flushed those at the last flush.
+	// Only run uses them.
 	folded, flushed uint64
 	// more has, for runs that a catch-up has met, the runSeq of an event that it will come to. Only
 	// run uses it.

@@ -187,8 +187,8 @@ func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
 	b.check("after the load")
 }
 
-// TestOtherDatabasesAreMadeAnewPRJ13: of another cluster, another format, or none at all.
-func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
+// TestOtherDatabasesAreRebuiltPRJ13: of another cluster, of another format, or none at all.
+func TestOtherDatabasesAreRebuiltPRJ13(t *testing.T) {
 	b := newBed(t)
 	b.load(rand.New(rand.NewPCG(6, 6)), 40, 5)
 	b.check("before")
@@ -225,7 +225,7 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 	} {
 		b.reopen(between)
 		b.propose(b.more("run-1", 1))
-		// What is found late is made anew late.
+		// A fault that is found late is repaired late.
 		eventually(t, what, func() bool {
 			b.settle()
 			_, err := b.p.List(run.Filter{}, nil, 1000)
@@ -235,8 +235,8 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 	}
 }
 
-// TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads
-// go on meanwhile.
+// TestDamageWhileRunningPRJ13: a database that is damaged under the projector is replaced, and
+// reads go on meanwhile.
 func TestDamageWhileRunningPRJ13(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
 	b.load(rand.New(rand.NewPCG(7, 7)), 100, 5)
@@ -401,7 +401,7 @@ func TestLagPRJ11(t *testing.T) {
 	b.settle()
 	now.Store(b.clock + int64(time.Hour))
 	lag(0)
-	// No round ends while somebody reads the snapshots.
+	// No round ends while a reader holds the snapshots.
 	b.p.live.RLock()
 	b.propose(b.more("run", 3))
 	first := b.clock

@@ -81,7 +81,8 @@ func (p *Projector) Live(runID string, at storage.Position) *run.Snapshot {
 	return p.live.runs.get(runID)
 }
 
-// Lag returns the age of the oldest event that is not in a snapshot yet, 0 if there is none (PRJ-11).
+// Lag returns the age of the oldest event that is not in a snapshot yet, 0 if there is none
+// (PRJ-11).
 func (p *Projector) Lag() (time.Duration, error) {
 	for c, err := range p.opts.Store.Follow(storage.Facts).Log(p.Position()) {
 		if err != nil {

@@ -147,9 +147,10 @@ func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 	return <-a.done // it has begun
 }
 
-// replace answers an adoption. It waits until the other database is not ahead, because watchers must
-// be told of every event. Only run calls it, between two rounds. Readers of the database wait while
-// the other one is folded up to the position of this one, so that no reader sees time go back.
+// replace answers an adoption. It waits until the other database is not ahead, because watchers
+// must be told of every event. Only run calls it, between two rounds. Readers of the database wait
+// while the other one is folded up to the position of this one, so that no reader sees time go
+// back.
 func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	a := p.adopting.Load()
 	if a == nil || p.Position() < a.position || !p.adopting.CompareAndSwap(a, nil) {
@@ -171,8 +172,8 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	return true, err
 }
 
-// swap moves the directories and opens the new database. The caller holds disk. If a crash leaves no
-// database, the next start rebuilds it.
+// swap moves the directories and opens the new database. The caller holds disk. If a crash leaves
+// no database, the next start rebuilds it.
 func (p *Projector) swap(dir string) error {
 	old := p.opts.Dir + replacedSuffix
 	fs := p.opts.FS

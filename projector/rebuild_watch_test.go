@@ -52,7 +52,8 @@ func TestWatchersOverARebuildWATCH3(t *testing.T) {
 		all.check(what, b)
 		history, _ := b.history()
 		for id, want := range history {
-			// Those of one run are told before those of many, who have heard of everything.
+			// Subscriptions to one run are told before those to many, which have been told
+			// everything.
 			if s := ones[id].Take(); s != nil {
 				last[id] = s.LastEventSeq
 			}

@@ -18,8 +18,8 @@ const (
 	roundEvery = 5 * time.Millisecond
 
 	// Snapshots live in memory. They are stored after storeAfter, after storeBehind events, when no
-	// event comes for idleAfter, and when they leave memory. To store one costs as much as to fold a
-	// good part of its run, and most runs end before. A round stores snapshots that could wait in
+	// event comes for idleAfter, and when they leave memory. To store one costs as much as to fold
+	// a good part of its run, and most runs end before. A round stores snapshots that could wait in
 	// pieces of about storeBytes, so that the next round does not wait long.
 	storeAfter  = 10 * time.Second
 	storeBehind = 250_000
@@ -59,7 +59,8 @@ func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.
 			r.position, complete = told, false
 			break
 		}
-		// Events that the projections have, and events that they do not have, are never in one round.
+		// Events that the projections have, and events that they do not have, are never in one
+		// round.
 		if r.again && opened < c.Position {
 			r.position, complete = opened, false
 			break
@@ -118,7 +119,7 @@ type folded struct {
 	weight int        // by which the events may enlarge the snapshot
 }
 
-// eventWeight is what an event adds beside what it takes from its payload.
+// eventWeight is the weight of an event without its payload.
 const eventWeight = 128
 
 func (r *round) fold(c *storage.Commit) error {
@@ -235,8 +236,8 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	return f, nil
 }
 
-// finish writes the rows of the projections, makes the new snapshots visible, tells the watchers,
-// and stores the snapshots that are due.
+// finish writes the rows of the projections, publishes the new snapshots, and stores those that are
+// due.
 func (r *round) finish() error {
 	p := r.p
 	now := p.opts.Clock()
@@ -366,18 +367,18 @@ func (r *round) store(now time.Time) error {
 	return nil
 }
 
-// late says whether a snapshot has waited for so many events that it must not wait for a piece of
-// its own: what would be folded again after a crash is bounded.
+// late reports whether a snapshot has waited for so many events that it must be stored in this
+// round: the number of events that are folded again after a crash is bounded.
 func (r *round) late(e *cached) bool { return r.p.folded >= e.since.events+storeBehind }
 
-// due says whether a snapshot that is in memory has to be stored now.
+// due reports whether a snapshot that is in memory only is to be stored now.
 func (r *round) due(e *cached, now time.Time) bool {
 	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
-// hole marks a run STALE, until its watermark has passed the hole, and tells its watchers and the
-// operator (PRJ-12). What is missing is then read from the log; in an imported run nothing may be
-// there.
+// hole marks a run STALE until its watermark has passed the hole. It wakes the run's watchers and
+// raises an alert (PRJ-12). The missing events are then read from the log; an imported run may not
+// have them.
 func (r *round) hole(f *folded, last, next uint64) {
 	if r.silent {
 		return
@@ -390,12 +391,12 @@ func (r *round) hole(f *folded, last, next uint64) {
 	p.metrics.holes.Inc()
 	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
 		p.holeSaid = now
-		p.opts.Logger.Warn("the next event of a run does not follow its snapshot; the run is STALE until it was read again from the log",
+		p.opts.Logger.Warn("next event does not follow the run's snapshot; reading the run from the log",
 			"alert", AlertHole, "run", id, "snapshot", last, "next", next)
 	}
 }
 
-// alert tells the operator about an event that its run's state did not allow (PRJ-8).
+// alert raises the alert of an event that its run's state did not allow (PRJ-8).
 func (p *Projector) alert(runID string, i run.Inconsistency) {
 	p.metrics.inconsistencies.Inc()
 	p.opts.Logger.Warn("event not allowed by the run's state", "alert", i.Kind, "run", runID,

@@ -357,7 +357,7 @@ func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 	r.check("afterwards", b)
 }
 
-// TestExistingRunsWATCH2: who begins with the runs that there are misses nothing, whenever they
+// TestExistingRunsWATCH2: a reader that begins with the existing runs misses nothing, whenever they
 // change.
 func TestExistingRunsWATCH2(t *testing.T) {
 	b := newBed(t)

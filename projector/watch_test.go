@@ -47,7 +47,7 @@ func TestSubscriptionSeesEverythingAfterItBeganWATCH1(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriptionIsConflatedWATCH3: it sees the newest, and nobody waits for it.
+// TestSlowSubscriptionIsConflatedWATCH3: it sees the newest snapshot, and no other waits for it.
 func TestSlowSubscriptionIsConflatedWATCH3(t *testing.T) {
 	b := newBed(t)
 	s, err := b.p.Subscribe("run", nil)

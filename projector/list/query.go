@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// maxLooks bounds how many rows one page looks at, in all tables. A page that reaches the bound ends
-// early, with the place where the next one begins.
+// maxLooks bounds how many rows one page looks at, in all tables. A page that reaches the bound
+// ends early, with the place where the next one begins.
 const maxLooks = 50_000
 
 func traitsAsked(f *run.Filter) *traits {
@@ -71,12 +71,13 @@ func read(r pebble.Reader, f *run.Filter, from []byte, limit, looks int) (page [
 // placeHeader is the length of a place before the runId.
 const placeHeader = 8
 
-// meeting intersects ranges of runs (leapfrog join). All ranges have the same order, so if one range
-// has no run up to a place, the others go on at that place too. The smallest range bounds the work.
+// meeting intersects ranges of runs (leapfrog join). All ranges have the same order, so if one
+// range has no run up to a place, the others go on at that place too. The smallest range bounds the
+// work.
 type meeting struct {
 	ranges []span // the last one is of the list itself, whose rows have the values
-	// at is the place of the search: no run before it can be found. After next returns true, the run
-	// is at this place.
+	// at is the place of the search: no run before it can be found. After next returns true, the
+	// run is at this place.
 	at    []byte
 	found bool
 	looks int  // rows still to be looked at

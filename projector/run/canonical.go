@@ -6,7 +6,7 @@ import (
 )
 
 // The canonical form is RFC 8785 JSON with the members that runlog.v1.RunSnapshot has, except
-// substatus, message, stale and digest (PRJ-1); so whoever is served a snapshot can make it again.
+// substatus, message, stale and digest (PRJ-1). So a client can compute it from a served snapshot.
 //
 //   - 64-bit integers (lastEventSeq, runSeq, sizeBytes, totalDurationMs) are decimal strings,
 //     32-bit ones are numbers.
@@ -155,7 +155,7 @@ func (w *writer) inconsistency(i *Inconsistency) {
 	w.close()
 }
 
-// writer appends canonical JSON. Whoever calls it gives the members in their order.
+// writer appends canonical JSON. The caller writes the members in their order.
 type writer struct{ b []byte }
 
 func writeArray[T any](w *writer, name string, list []T, element func(*writer, *T)) {

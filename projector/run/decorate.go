@@ -13,10 +13,10 @@ const (
 	DefaultDrainTimeout = 5 * time.Minute
 )
 
-// Substatus returns what a served snapshot says beside its status (PRJ-9): DRAINING and how many
-// tasks are in flight, exactly while the run is PAUSED, its RunPaused said that it drains, and a
-// step is RUNNING; both empty otherwise, and from drainTimeout after the pause was persisted on. It
-// depends on the time of the question and is no part of the folded state (PRJ-1).
+// Substatus returns the substatus and the message of a served snapshot (PRJ-9): DRAINING and the
+// number of tasks in flight, while the run is PAUSED, its RunPaused has draining set, and a step is
+// RUNNING. Otherwise, and from drainTimeout after the pause was persisted on, both are empty. They
+// depend on the time of the request and are no part of the folded state (PRJ-1).
 func (s *Snapshot) Substatus(now time.Time, drainTimeout time.Duration) (substatus, message string) {
 	if s.Status != Paused || !s.Draining || !now.Before(s.PausedAt.Add(drainTimeout)) {
 		return "", ""

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// ErrUnreadable says that bytes are no snapshot of this release. The remedy is to fold the run
-// anew.
+// ErrUnreadable means that bytes are no snapshot of this release. The remedy is to fold the run
+// again.
 var ErrUnreadable = errors.New("projector: unreadable snapshot")
 
 // ParseSnapshot is the inverse of CanonicalJSON. It takes nothing but the canonical form, so that
@@ -30,7 +30,7 @@ func ParseSnapshot(data []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// reader makes a snapshot and makes sure of what folding relies on. The first error stays.
+// reader parses a snapshot and checks the invariants that folding relies on. The first error stays.
 type reader struct {
 	edit *edit
 	err  error

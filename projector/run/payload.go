@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The fields that the reducer reads from payloads. All are optional; one of the wrong JSON type is
-// as good as absent, and nothing else is read.
+// The fields that the reducer reads from payloads. All are optional. A field of the wrong JSON type
+// counts as absent. No other field is read.
 //
 //	RunStarted      engineRunRef, engineType, startedAt,
 //	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes, compression}
@@ -29,12 +29,12 @@ import (
 //	SignalAccepted  signalId, signalType, reason, decidedBy or triggeredBy, decidedAt
 //	SignalRejected  the same
 //
-// An artifact is {uri, kind, sha256, sizeBytes, expiresAt}; name stands in for kind and bytes for
-// sizeBytes, as attestations have them. One without a uri points nowhere and is left out. Times are
-// RFC 3339; where one is missing, emittedAt stands in (PRJ-10).
+// An artifact is {uri, kind, sha256, sizeBytes, expiresAt}. If kind is absent, name is read; if
+// sizeBytes is absent, bytes is read, as attestations have them. An artifact without a uri is left
+// out. Times are RFC 3339. If one is missing, emittedAt is used (PRJ-10).
 //
-// RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types are not read at
-// all.
+// The payloads of RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types
+// are not read.
 
 // payload begins the reading of a record's payload.
 func payload(b []byte) value { return bytes.TrimLeft(b, " \t\r\n") }

@@ -75,7 +75,7 @@ type fold struct {
 	prev   *Snapshot // never nil, never changed
 	next   *Snapshot
 	edit   *edit               // owns what next does not share
-	report func(Inconsistency) // nil: nobody listens
+	report func(Inconsistency) // nil: none
 }
 
 func newFold(s *Snapshot) fold {
@@ -110,8 +110,8 @@ func (f *fold) apply(r *storage.Record) {
 	}
 }
 
-// identify takes over what the run is. The scope is the first event's (APP-6), the plan that of the
-// first event that names one: a 1.1 run may begin without (ENV-1).
+// identify sets scope and plan. The scope is that of the first event (APP-6), the plan that of the
+// first event that has one: a 1.1 run may begin without (ENV-1).
 func (s *Snapshot) identify(r *storage.Record) {
 	if s.RunID == "" {
 		s.RunID = r.RunID

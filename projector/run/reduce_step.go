@@ -68,7 +68,7 @@ func (step *StepSnapshot) amend(e *edit, r *storage.Record) {
 }
 
 // advance is the table of doc.go. It changes the attempt and returns true where the event is legal;
-// a legal event that says what already holds changes no more than EngineAttemptID.
+// a legal event that repeats the current state changes EngineAttemptID only.
 func (a *StepAttempt) advance(r *storage.Record) (legal bool) {
 	switch r.Type {
 	case contract.StepStarted:

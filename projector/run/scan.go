@@ -11,15 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// value is one JSON value as it stands in a payload; empty means absent.
+// value is a JSON value in a payload, not decoded; empty means absent.
 //
-// Payloads are read by this small scanner and not by encoding/json because the reading is part of
-// the digest: which member counts (the last of equal names, in exact case) and what a wrong type
-// does must be the same on every node, also while two releases of the server, built with two
-// releases of Go, run side by side. It also keeps the fields that are right when another one is
-// wrong, and reads a StepCompleted with one artifact in a tenth of the time. That the payload is
-// valid JSON was checked when it entered; of one that is broken, what stands before the break
-// counts.
+// Payloads are read by this small scanner and not by encoding/json, because the digest depends on
+// the reading. The member that counts (the last of equal names, in exact case) and the effect of a
+// wrong type must be the same on every node, also while two releases of the server, built with two
+// releases of Go, run side by side. The scanner also keeps valid fields beside an invalid one, and
+// reads a StepCompleted with one artifact in a tenth of the time. The payload was checked to be
+// valid JSON when it was appended. Of a broken payload, the part before the break counts.
 type value []byte
 
 // members walks through a JSON object; through nothing when v is none.
@@ -89,7 +88,7 @@ func (c *cursor) element() (v value, ok bool) {
 	return v, true
 }
 
-// more steps over the comma, and tells whether the end is not reached.
+// more steps over the comma, and reports whether the end is not reached.
 func (c *cursor) more() bool {
 	c.skipSpace()
 	if c.at == len(c.in) || c.in[c.at] == c.end {
@@ -146,7 +145,7 @@ func valueLen(b []byte) int {
 	return len(b)
 }
 
-// What finding a byte among eight at a time takes (Mycroft's test for a zero byte; Warren, Hacker's
+// Masks to find a byte among eight at a time (Mycroft's test for a zero byte; Warren, Hacker's
 // Delight, 6-1). A borrow can make a byte after a found one look found, and never hides one.
 const ones, highs = 0x0101010101010101, 0x8080808080808080
 
@@ -225,8 +224,8 @@ func (v value) text() string {
 	return s
 }
 
-// textsOf returns the texts of values that live as long as each other, in one piece of memory: a
-// third of what folding a run costs is to allocate.
+// textsOf returns the texts of values that live equally long, in one piece of memory: a third of
+// the cost of folding a run is allocation.
 func textsOf(values [4]value) (texts [4]string) {
 	var inner [len(values)][]byte
 	length := 0
@@ -258,8 +257,8 @@ func (v value) literal() (inner []byte, ok bool) {
 	return inner, plain && (ascii || utf8.Valid(inner))
 }
 
-// plain tells whether the inside of a string means what it says, with no escapes and no control
-// characters, and whether it is all ASCII.
+// plain reports whether the inside of a string has no escapes and no control characters, and
+// whether it is all ASCII.
 func plain(b []byte) (yes, ascii bool) {
 	var high uint64
 	for len(b) >= 8 {

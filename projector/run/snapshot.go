@@ -35,7 +35,7 @@ var runStatusNames = [...]string{
 // String returns the status as the contract spells it.
 func (s Status) String() string { return enumName(runStatusNames[:], uint8(s)) }
 
-// Terminal tells whether the run is over. A terminal status never changes (PRJ-4).
+// Terminal reports whether the run is over. A terminal status never changes (PRJ-4).
 func (s Status) Terminal() bool { return s >= Completed }
 
 // StepStatus is the status of one logical attempt of a step. Its numbers are those of
@@ -64,7 +64,7 @@ var stepStatusNames = [...]string{
 // String returns the status as the contract spells it.
 func (s StepStatus) String() string { return enumName(stepStatusNames[:], uint8(s)) }
 
-// Terminal tells whether the attempt is over.
+// Terminal reports whether the attempt is over.
 func (s StepStatus) Terminal() bool { return s >= StepSuccess }
 
 func enumName(names []string, n uint8) string {
@@ -93,7 +93,7 @@ type Artifact struct {
 	ExpiresAt string // as the producer wrote it
 }
 
-// StepError is why a step failed.
+// StepError is the reason for which a step failed.
 type StepError struct {
 	Code      string
 	Message   string
@@ -101,7 +101,7 @@ type StepError struct {
 	Category  string
 }
 
-// RootCause is why a run failed, as its RunFailed tells it (PRJ-3).
+// RootCause is the reason for which a run failed, from its RunFailed (PRJ-3).
 type RootCause struct {
 	StepID   string
 	Code     string
@@ -174,8 +174,8 @@ type StepSnapshot struct {
 // Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
 //
 // A published snapshot is immutable, with everything it points at: later snapshots of the run share
-// its steps, artifacts and lists. Whoever needs another value copies first. A zero time and an
-// empty string are absent.
+// its steps, artifacts and lists. A caller that needs another value copies first. A zero time and
+// an empty string are absent.
 type Snapshot struct {
 	RunID         string
 	TenantID      string
@@ -208,12 +208,11 @@ type Snapshot struct {
 	Inconsistencies    []Inconsistency
 	InconsistencyCount uint32
 
-	// What follows takes no part in the canonical form and the digest, and is kept by
-	// MarshalStored.
+	// The fields below are no part of the canonical form and the digest. MarshalStored keeps them.
 
 	// PersistedAt is the stamp of the newest applied record, for the projection lag (PRJ-11).
 	PersistedAt time.Time
-	// Draining is what the RunPaused that holds the run said, and PausedAt its persistedAt: both
+	// Draining is the field of the RunPaused that holds the run, and PausedAt its persistedAt. Both
 	// are set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time

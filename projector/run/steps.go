@@ -3,8 +3,7 @@ package run
 import "iter"
 
 // Steps are the steps of a run, in the order in which the run first named them; a step never moves.
-// The zero value is empty. It is copied by assignment and shares with its copies what did not
-// change.
+// The zero value is empty. It is copied by assignment and shares unchanged parts with its copies.
 type Steps struct {
 	list   tree[uint32, *StepSnapshot] // by place, from 0
 	places tree[string, uint32]        // by step id
@@ -35,7 +34,7 @@ func (s *Steps) put(e *edit, place uint32, step *StepSnapshot) {
 }
 
 // Attempts are the earlier attempts of a step, ascending by LogicalAttemptID. The zero value is
-// empty. It is copied by assignment and shares with its copies what did not change.
+// empty. It is copied by assignment and shares unchanged parts with its copies.
 type Attempts struct {
 	list tree[uint32, *StepAttempt]
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// The stored form is what the projection database keeps of a run. Integers are big-endian.
+// The stored form is the row of a run in the projection database. Integers are big-endian.
 //
 //	offset  bytes
 //	     0      1  StoredFormat
@@ -18,9 +18,9 @@ import (
 //	    10      8  PausedAt, the same
 //	    18         the canonical form as a block of S2, up to the end
 const (
-	// StoredFormat is the first byte of a stored snapshot. It goes up with every change of this
-	// layout and with every change of the reducer by which the same records fold to another
-	// snapshot: the projection database is then dropped and rebuilt from the log (PRJ-13).
+	// StoredFormat is the first byte of a stored snapshot. It is incremented with every change of
+	// this layout, and with every change of the reducer by which the same records fold to another
+	// snapshot. The snapshots are then rebuilt from the log (PRJ-13).
 	StoredFormat = 2
 
 	storedHeader = 18
@@ -49,7 +49,7 @@ func (e *Encoder) Append(b []byte, s *Snapshot) []byte {
 	return b[:header+len(packed)]
 }
 
-// appendStoredHeader appends what comes before the canonical form.
+// appendStoredHeader appends the part before the canonical form.
 func appendStoredHeader(b []byte, s *Snapshot) []byte {
 	var flags byte
 	if s.Draining {

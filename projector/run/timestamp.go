@@ -59,7 +59,7 @@ func daysBefore(year, month int) int {
 	return year*365 + year/4 - year/100 + year/400 + (153*month+2)/5 - days1970
 }
 
-// days1970 is what daysBefore counts up to 1970-01-01.
+// days1970 is the count of daysBefore up to 1970-01-01.
 const days1970 = 2369*365 + 2369/4 - 2369/100 + 2369/400 + (153*10+2)/5
 
 func (v value) timeOr(fallback time.Time) time.Time {
@@ -69,7 +69,7 @@ func (v value) timeOr(fallback time.Time) time.Time {
 	return fallback
 }
 
-// separated tells whether the separators up to the seconds stand in their places.
+// separated reports whether the separators up to the seconds are in their places.
 func separated(b []byte) bool {
 	return b[4] == '-' && b[7] == '-' && (b[10] == 'T' || b[10] == 't') && b[13] == ':' && b[16] == ':'
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// tree is an ordered map that shares what did not change with its earlier versions: a persistent
-// B-tree (Bayer, McCreight 1972; Driscoll et al. 1989). It is copied by assignment, and a copy
+// tree is an ordered map that shares unchanged nodes with its earlier versions: a persistent B-tree
+// (Bayer, McCreight 1972; Driscoll et al. 1989). It is copied by assignment, and a copy
 // never sees what is set in another. The zero value is empty. Reading is safe for any number of
 // goroutines.
 type tree[K cmp.Ordered, V any] struct {
@@ -27,16 +27,16 @@ type item[K cmp.Ordered, V any] struct {
 	val V
 }
 
-// edit is one making of a version. The nodes that were made for it are nobody else's until it ends,
-// and are changed in place.
+// edit is the making of one version. Until it ends, only this version has the nodes that were made
+// for it, and they are changed in place.
 type edit struct{ _ byte } // of a size, so that no two have one address
 
 const (
 	// maxItems of a node. Odd, so that a full node splits into two of the same size and an item
 	// between them.
 	maxItems = 31
-	// firstItems is what a new tree has room for: most runs have few steps, and most steps no or
-	// few attempts.
+	// firstItems is the capacity of a new tree: most runs have few steps, and most steps no or few
+	// earlier attempts.
 	firstItems = 4
 )
 
@@ -94,13 +94,13 @@ func (n *node[K, V]) own(e *edit) *node[K, V] {
 	if n.made == e {
 		return n
 	}
-	// One item more is what most edits bring that bring any.
+	// Most edits that add items add one.
 	own := &node[K, V]{made: e, items: append(make([]item[K, V], 0, len(n.items)+1), n.items...)}
 	own.kids = slices.Clone(n.kids)
 	return own
 }
 
-// set works on a node of the edit that is not full, and tells whether the key is new.
+// set works on a node of the edit that is not full, and reports whether the key is new.
 func (n *node[K, V]) set(e *edit, key K, val V) (added bool) {
 	for {
 		i, found := n.search(key)
@@ -121,9 +121,9 @@ func (n *node[K, V]) set(e *edit, key K, val V) (added bool) {
 	}
 }
 
-// split makes room in the full kid at i, which is the edit's: what is above its middle becomes a
-// kid of its own. A key beyond all others leaves the kid nearly full behind, as more of that kind
-// will come.
+// split makes room in the full kid at i, which is the edit's: the items above its middle become a
+// kid of their own. If the key is behind all others, the kid stays nearly full, because more such
+// keys follow.
 func (n *node[K, V]) split(e *edit, i int, key K) {
 	full := n.kids[i]
 	at := maxItems / 2

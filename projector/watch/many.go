@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// maxPending bounds the runs that wait for a reader of many. One that is further behind reads
-	// the log.
+	// maxPending bounds the runs that wait for a reader of many. A reader that is further behind
+	// reads the log.
 	maxPending = 1000
 	// catchUpEvents is about how much of the log one step of a catch-up reads.
 	catchUpEvents = 4096
-	// maxCatchUps is how many catch-ups read the log at a time: appends and folding need the
+	// maxCatchUps bounds the catch-ups that read the log at a time: appends and folding need the
 	// machine too.
 	maxCatchUps = 4
 )
 
-// Cursor is how far a reader of the commit order is: it knows everything up to Position, and the
-// first Ahead commits behind it.
+// Cursor is a place in the commit order: everything up to Position, and the first Ahead commits
+// behind it.
 type Cursor struct {
 	Position storage.Position
 	Ahead    uint64
 }
 
-// next returns the cursor of who knows everything up to a commit at a position, which comes right
-// behind c.
+// Next returns the cursor behind a commit at a position. The commit follows c directly.
 func (c Cursor) Next(at storage.Position) Cursor {
 	if c.Position+1 == at {
 		return Cursor{Position: c.Position, Ahead: c.Ahead + 1}
@@ -40,7 +39,7 @@ func (c Cursor) Next(at storage.Position) Cursor {
 	return Cursor{Position: at - 1, Ahead: 1}
 }
 
-// Compare orders cursors by how far they are.
+// Compare orders cursors by commit order.
 func (c Cursor) Compare(d Cursor) int {
 	return cmp.Or(cmp.Compare(c.Position, d.Position), cmp.Compare(c.Ahead, d.Ahead))
 }
@@ -72,42 +71,43 @@ func (m *Mark) Substatus(now time.Time, drainTimeout time.Duration) string {
 	return run.SubstatusDraining
 }
 
-// Change is news of one run.
+// Change is the newest state of a run, for a reader of many.
 type Change struct {
 	Mark
-	// Cursor of who has been told this change and everything before it.
+	// Cursor is the place behind this change and everything before it.
 	Cursor Cursor
-	// Committed is when the newest event came into the log, for the projection lag (PRJ-11):
-	// imported events were persisted long before. It is zero while a subscription catches up.
+	// Committed is the time at which the newest event came into the log, for the projection lag
+	// (PRJ-11): imported events were persisted long before. It is zero while a subscription catches
+	// up.
 	Committed time.Time
 }
 
-// RunsSubscription follows the runs that a filter names (WATCH-2). Who is slow sees the newest of
-// each run only (WATCH-3). One goroutine reads it.
+// RunsSubscription follows the runs that a filter selects (WATCH-2). A slow reader sees only the
+// newest change of each run (WATCH-3). One goroutine reads it.
 //
-// What is published waits in pending, a run once. The reader takes all of it and works it off in
-// the order of the runs' newest commits: so what it has been told is always everything up to a
-// place in the commit order, less what comes again later, and a run that changes all the time gets
-// its turn. When more is pending than there is room for, it is forgotten, and the reader reads the
-// log up to where it was forgotten, as one that resumes does.
+// Published changes wait in pending, one for each run. The reader takes all of them and sorts them
+// by the runs' newest commits. So it always knows everything up to a place in the commit order,
+// except for runs that come again later, and a run that changes all the time gets its turn. If more
+// than maxPending runs are pending, pending is dropped, and the reader reads the log up to that
+// position, as a reader that resumes does.
 type RunsSubscription struct {
 	hub    *Hub
 	filter run.Filter
-	wake   chan struct{} // has room for one: there is news
-	cursor Cursor        // what the reader has taken
-	// upTo is where the store was when the subscription began to catch up: the projection may be
-	// behind that.
+	wake   chan struct{} // room for one, filled when there is news
+	cursor Cursor        // behind the changes that the reader has taken
+	// upTo is the position of the store when the subscription began to catch up. The projection may
+	// be behind it.
 	upTo storage.Position
 
 	mu   sync.Mutex
-	live storage.Position // pending has everything behind
-	// a round from here on finds runs as the reader was told of them, if it was
+	live storage.Position // pending has everything behind it
+	// sure is the cursor from which on a round finds runs as the reader was told of them.
 	sure    Cursor
 	pending map[string]*Change
 }
 
-// SubscribeRuns follows runs from a cursor on, or from now on where it is nil. The filter's times
-// of creation do not count. The caller closes the subscription.
+// SubscribeRuns follows runs from a cursor on; nil: from now on. It ignores the filter's times of
+// creation. The caller closes the subscription.
 func (w *Hub) SubscribeRuns(f run.Filter, from *Cursor) (*RunsSubscription, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +118,8 @@ func (w *Hub) subscribeRunsLocked(f run.Filter, from *Cursor) (*RunsSubscription
 	if err := w.admitLocked(); err != nil {
 		return nil, err
 	}
-	// What is folded and not published yet is no news: the caller may have waited for it.
+	// Changes that are folded and not yet published are no news: the caller may have waited for
+	// them.
 	live := max(w.Published(), w.source.Position())
 	upTo := live
 	if from == nil {
@@ -199,15 +200,14 @@ type positionRange struct {
 	to   storage.Position
 }
 
-// tell is called with what a round did to a run.
+// tell hands a run that a round has changed to the subscription.
 func (s *RunsSubscription) tell(round positionRange, n *News, c *Change) {
 	if !s.filter.Names(n.Run) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Who reads the log leaves to news what has changed since: it was not told what the run was
-	// before that.
+	// A reader of the log leaves later changes to news: it was not told the run's earlier status.
 	unsure := n.Unsure || s.sure.Compare(round.from) > 0
 	_, known := s.pending[c.RunID]
 	switch {
@@ -227,19 +227,19 @@ func (s *RunsSubscription) tell(round positionRange, n *News, c *Change) {
 	nudge(s.wake)
 }
 
-// Cursor of who has been told everything that Next has returned.
+// Cursor returns the cursor behind everything that Next has returned.
 func (s *RunsSubscription) Cursor() Cursor { return s.cursor }
 
-// CaughtUp says whether what comes next is live. It is not as long as the projection is behind
-// where the store was when the subscription began.
+// CaughtUp reports whether the next changes are live. They are not while the projection is behind
+// the position that the store had when the subscription began.
 func (s *RunsSubscription) CaughtUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cursor.Position >= max(s.live, s.upTo)
 }
 
-// Next waits for news, which it returns in commit order, or for the context's error. While it
-// catches up it may return none.
+// Next waits for news and returns it in commit order, or the context's error. While the
+// subscription catches up, Next may return no change.
 func (s *RunsSubscription) Next(ctx context.Context) ([]*Change, error) {
 	behind := !s.CaughtUp()
 	for {
@@ -258,9 +258,9 @@ func (s *RunsSubscription) Next(ctx context.Context) ([]*Change, error) {
 	}
 }
 
-// take returns what is pending, unless the log has to be read first, up to live.
+// take returns the pending changes, or the position live up to which the log has to be read first.
 func (s *RunsSubscription) take() (news []*Change, live storage.Position) {
-	// In this order: what is published up to here is pending, or has been taken.
+	// Read published first: everything up to it is pending or was taken.
 	published := Cursor{Position: storage.Position(s.hub.published.Load())}
 	s.mu.Lock()
 	if s.cursor.Position < s.live {
@@ -270,7 +270,7 @@ func (s *RunsSubscription) take() (news []*Change, live storage.Position) {
 	pending := s.pending
 	s.pending = nil
 	s.mu.Unlock()
-	// A projection that is made anew publishes everything once more.
+	// A projection that begins again publishes everything once more.
 	news = slices.DeleteFunc(slices.Collect(maps.Values(pending)), func(c *Change) bool { return c.Cursor.Compare(s.cursor) <= 0 })
 	slices.SortFunc(news, func(a, b *Change) int { return a.Cursor.Compare(b.Cursor) })
 	if len(news) > 0 && published.Compare(news[len(news)-1].Cursor) < 0 {
@@ -282,8 +282,8 @@ func (s *RunsSubscription) take() (news []*Change, live storage.Position) {
 	return news, 0
 }
 
-// catchUp reads a piece of the log behind the cursor, up to a position, and returns the runs whose
-// newest commit is there: of the others more comes.
+// catchUp reads a piece of the log behind the cursor, up to a position. It returns the runs whose
+// newest commit is in it. The others have later commits, to which the reader comes.
 func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]*Change, error) {
 	select {
 	case s.hub.catchUps <- struct{}{}:
@@ -296,7 +296,7 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 		return nil, err
 	}
 	var news []*Change
-	left := false // runs of which more comes, and which were not told yet
+	left := false // some runs have later commits and were not told yet
 	for _, l := range latest {
 		c, more, err := s.change(l)
 		if err != nil {
@@ -313,11 +313,11 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 	return news, nil
 }
 
-// caughtUp notes from where on the reader depends on news alone, if it does: none of the snapshots
-// that the catch-up has met is newer than the store is now.
+// caughtUp notes the position from which on the reader depends on news alone, if it does: no
+// snapshot that the catch-up has met is newer than the store is now.
 //
-// Where runs are left of which more comes, the reader is caught up when that has come: until then
-// it was told nothing of them.
+// If runs are left that have later commits, the reader is caught up only after those: until then it
+// was told nothing of the runs.
 func (s *RunsSubscription) caughtUp(left bool) {
 	w := s.hub
 	applied := w.store.Applied()
@@ -337,7 +337,7 @@ func (s *RunsSubscription) caughtUp(left bool) {
 	}
 }
 
-// awaitLocked has a subscription woken once everything up to its upTo is published.
+// awaitLocked makes Publish wake a subscription once everything up to its upTo is published.
 func (w *Hub) awaitLocked(s *RunsSubscription) {
 	if w.behind == nil {
 		w.behind = map[*RunsSubscription]struct{}{}
@@ -345,14 +345,14 @@ func (w *Hub) awaitLocked(s *RunsSubscription) {
 	w.behind[s] = struct{}{}
 }
 
-// latestCommit is the last one of a run that a piece of the log has.
+// latestCommit is the last commit of a run in a piece of the log.
 type latestCommit struct {
 	run    *storage.Run
 	cursor Cursor
 	seq    uint64 // 0: it has no event
 }
 
-// scan reads a piece of the log and returns the filter's runs in it, and where it ends.
+// scan reads a piece of the log. It returns the filter's runs in it, and the cursor behind it.
 func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCommit, end Cursor, err error) {
 	latest = map[string]latestCommit{}
 	at, skip, events := Cursor{Position: s.cursor.Position}, s.cursor.Ahead, 0
@@ -386,14 +386,14 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 	return latest, Cursor{Position: to}, nil
 }
 
-// change returns what there is to tell of a run after a commit of it, nil when there is nothing,
-// and whether that is because more has come of it since.
+// change returns the change of a run to tell after a commit, nil if there is none. It reports
+// whether there is none because the run has later commits.
 func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err error) {
 	now, err := s.hub.source.AtLeast(l.run, l.seq)
 	if err != nil || now.LastEventSeq != l.seq {
 		return nil, err == nil, err
 	}
-	// What status the run was told to have is not known. It was not told of when there was no run.
+	// The status told last is not known, except that a run that did not exist was not told.
 	created := Cursor{Position: l.run.CreatedPosition - 1}
 	if s.filter.Status != 0 && s.filter.Status != now.Status && s.cursor.Compare(created) <= 0 {
 		return nil, false, nil
@@ -401,9 +401,9 @@ func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err err
 	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, false, nil
 }
 
-// Existing returns a page of the runs that match now, newest first, from a place in their list on,
-// and the place where the next page begins, nil at the end. Those that Next is about to return are
-// left out.
+// Existing returns a page of the runs that match now, newest first, from a place in their list on.
+// It returns the place where the next page begins, nil at the end. It leaves out the runs that Next
+// is about to return.
 func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int) (page []Existing, next []byte, err error) {
 	source := s.hub.source
 	listed, next, at, err := source.List(s.filter, from, limit)
@@ -428,7 +428,7 @@ func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int)
 		s.mu.Lock()
 		_, pending := s.pending[l.RunID]
 		s.mu.Unlock()
-		// A snapshot is there before it is published: an older one that is pending would come after
+		// A snapshot is served before it is published: an older one that is pending would follow
 		// it.
 		if !pending && (s.filter.Status == 0 || s.filter.Status == now.Status) {
 			page = append(page, Existing{Mark: MarkOf(now), Next: source.After(r)})
@@ -440,6 +440,6 @@ func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int)
 // Existing is a run that matched already when a subscription began.
 type Existing struct {
 	Mark
-	// Next is the place in the list behind it.
+	// Next is the place in the list behind the run.
 	Next []byte
 }
