@@ -31,7 +31,7 @@ var ranks = map[string]int{
 	"storage/backup":          3,
 	"audit/export":            3,
 	"raft":                    3,
-	"projector":               3,
+	"projector":               4,
 	"bench":                   5,
 	"server/peer":             3,
 	"server/transfer":         3,
@@ -57,6 +57,9 @@ var ranks = map[string]int{
 	"bench/report":            2,
 	"bench/target":            3,
 	"bench/load":              4,
+	"projector/run":           3,
+	"projector/list":          4,
+	"projector/watch":         4,
 }
 
 // soleImporters lists packages that exactly one other package may import.
@@ -340,10 +343,12 @@ func TestImportTableFails(t *testing.T) {
 	}{
 		{"lower rank", pkg("server", "a.go", "runlog/server/replica/batch", "runlog/storage", "runlog/proto/runlog/v1", "net/http"), ""},
 		{"higher rank", pkg("storage", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
-		{"same rank, other room", pkg("raft", "a.go", "runlog/projector"), "rank 3 imports projector of rank 3"},
+		{"same rank, other room", pkg("raft", "a.go", "runlog/storage/backup"), "rank 3 imports storage/backup of rank 3"},
 		{"parent of a higher rank", pkg("server/rpc", "a.go", "runlog/server"), "rank 5 imports server of rank 7"},
 		{"own sub-package", pkg("projector", "a.go", "runlog/projector/internal/fold"), ""},
-		{"sub-package to its parent", pkg("projector/internal/fold", "a.go", "runlog/projector"), "rank 3 imports projector of rank 3"},
+		{"sub-package to its parent", pkg("projector/internal/fold", "a.go", "runlog/projector"), "rank 4 imports projector of rank 4"},
+		{"sub-package of a lower rank", pkg("projector/list", "a.go", "runlog/projector/run"), ""},
+		{"sub-package beside it", pkg("projector/watch", "a.go", "runlog/projector/list"), "rank 4 imports projector/list of rank 4"},
 		{"sub-package has its parent's rank", pkg("storage/checkpoint", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
 		{"bench to client", pkg("bench", "a.go", "runlog/client", "runlog/proto/runlog/v1"), ""},
 		{"test to a higher rank", pkg("storage", "a_test.go", "runlog/server", "testing"), ""},

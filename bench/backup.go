@@ -11,12 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runlog/bench/load"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"strconv"
 	"strings"
 	"time"
+
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 // BackupGoal is the required rate of a backup, divided by that of a copy of the same bytes on the

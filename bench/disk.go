@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
 	"runlog/bench/load"
 )
 

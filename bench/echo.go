@@ -9,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runlog/bench/load"
-	"runlog/bench/target"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"runlog/bench/load"
+	"runlog/bench/target"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"

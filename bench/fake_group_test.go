@@ -2,12 +2,13 @@ package bench
 
 import (
 	"context"
-	"runlog/bench/benchtest"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"sync"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

@@ -2,9 +2,10 @@ package bench
 
 import (
 	"context"
+	"sync"
+
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"sync"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 )

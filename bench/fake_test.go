@@ -3,11 +3,12 @@ package bench
 import (
 	"context"
 	"io"
+	"testing"
+	"time"
+
 	"runlog/bench/benchtest"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

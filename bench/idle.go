@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"strings"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"

@@ -5,12 +5,13 @@ import (
 	"context"
 	"maps"
 	"math"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 // lagShare is the part of the highest rate at which the lag is measured.

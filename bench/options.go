@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"time"
 )
 
 // Bounds of Options.

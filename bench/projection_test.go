@@ -3,14 +3,15 @@ package bench
 import (
 	"context"
 	"fmt"
-	"runlog/bench/benchtest"
-	"runlog/bench/load"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 // operated serves a store over gRPC, and asks its operator in memory.

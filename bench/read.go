@@ -2,12 +2,13 @@ package bench
 
 import (
 	"context"
-	"runlog/bench/load"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

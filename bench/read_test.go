@@ -1,10 +1,11 @@
 package bench
 
 import (
+	"testing"
+
 	"runlog/bench/benchtest"
 	"runlog/bench/load"
 	"runlog/bench/target"
-	"testing"
 )
 
 // TestStaleRead: a read that does not show what was acknowledged before it is an error (READ-2).

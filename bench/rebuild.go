@@ -2,10 +2,11 @@ package bench
 
 import (
 	"context"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"time"
 )
 
 // openRebuild prepares rebuild: each request appends a run from its beginning to its end.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"sync"
-	"time"
 )
 
 // measureRecovery loads the target, kills it under full load, restarts it and waits for its first

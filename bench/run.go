@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"slices"
-	"time"
 )
 
 // limit is a limit of the machine: it involves no system.

@@ -2,9 +2,10 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
+
 	"runlog/bench/load"
 	"runlog/bench/target"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"

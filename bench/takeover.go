@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"sync"
-	"time"
 )
 
 // takeovers makes nodes of a group lead in turn while callers append.

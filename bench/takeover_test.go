@@ -2,11 +2,12 @@ package bench
 
 import (
 	"errors"
-	"runlog/bench/benchtest"
-	"runlog/bench/report"
 	"slices"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
+	"runlog/bench/report"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

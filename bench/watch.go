@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"sync/atomic"
-	"time"
 )
 
 // watchTurns is the number of turns with and without watchers: a machine that slows down then

@@ -3,10 +3,11 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
+
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 )

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runlog/bench/report"
 	"slices"
 	"strconv"
 	"strings"
+
+	"runlog/bench/report"
 )
 
 // Kind describes a workload to people.

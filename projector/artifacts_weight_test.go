@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -14,12 +15,12 @@ import (
 // TestWeightCoversWhatARunGathers: a run that completes gathers the artifacts of its steps, and is
 // counted with them.
 func TestWeightCoversWhatARunGathers(t *testing.T) {
-	s := Empty(&storage.Run{RunID: "run"})
+	s := run.Empty(&storage.Run{RunID: "run"})
 	r := round{p: &Projector{metrics: newMetrics(prometheus.NewRegistry(), &Projector{})}, changed: map[string]*folded{}}
-	f := &folded{run: &storage.Run{RunID: "run"}, before: s, now: s}
+	f := newFolded(&storage.Run{RunID: "run"}, s, s, 0)
 	r.changed["run"] = f
 	add := func(kind, step, payload string) {
-		c := &storage.Commit{Position: 1, Run: f.run, Records: []storage.Record{{RunSeq: f.now.LastEventSeq + 1, Event: contract.Event{
+		c := &storage.Commit{Position: 1, Run: f.Run, Records: []storage.Record{{RunSeq: f.Now.LastEventSeq + 1, Event: contract.Event{
 			RunID: "run", Type: kind, StepID: step, LogicalAttemptID: 1, Payload: []byte(payload)}}}}
 		if err := r.fold(c); err != nil {
 			t.Fatal(err)
@@ -30,7 +31,7 @@ func TestWeightCoversWhatARunGathers(t *testing.T) {
 		add(contract.StepCompleted, fmt.Sprint("step-", step), `{"artifacts":[{"uri":"s3://`+strings.Repeat("x", 2000)+fmt.Sprint(step)+`","kind":"table"}]}`)
 	}
 	add(contract.RunCompleted, "", `{}`)
-	if length := len(f.now.CanonicalJSON()); length > baseWeight+f.weight {
+	if length := len(f.Now.CanonicalJSON()); length > baseWeight+f.weight {
 		t.Errorf("%d bytes, counted as %d", length, baseWeight+f.weight)
 	}
 }

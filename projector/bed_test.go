@@ -13,10 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
+
+// epoch is the time of the first proposal.
+var epoch = time.Date(2026, 2, 11, 10, 0, 0, 0, time.UTC)
+
+// newFolded is what a round makes of a run.
+func newFolded(r *storage.Run, before, now *run.Snapshot, weight int) *folded {
+	return &folded{News: watch.News{Run: r, Before: before, Now: now}, weight: weight}
+}
 
 // patience is how long a test waits for something that must happen.
 const patience = 30 * time.Second
@@ -152,7 +162,7 @@ func (b *bed) settle() {
 	}
 }
 
-func (b *bed) snapshot(runID string) *Snapshot {
+func (b *bed) snapshot(runID string) *run.Snapshot {
 	b.t.Helper()
 	v, err := b.local.Store.View(runID)
 	if err != nil {
@@ -174,8 +184,8 @@ func (b *bed) snapshot(runID string) *Snapshot {
 func (b *bed) check(what string) {
 	b.t.Helper()
 	b.settle()
-	listed := map[string]RunStatus{}
-	page, err := b.p.List(Filter{}, nil, 10_000)
+	listed := map[string]run.Status{}
+	page, err := b.p.List(run.Filter{}, nil, 10_000)
 	if err != nil || page.Next != nil {
 		b.t.Fatalf("%s: list: %v", what, err)
 	}
@@ -183,7 +193,7 @@ func (b *bed) check(what string) {
 		listed[l.RunID] = l.Status
 	}
 	for runID := range b.runs {
-		run, err := b.local.Run(runID)
+		r, err := b.local.Run(runID)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -191,9 +201,9 @@ func (b *bed) check(what string) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		want := Empty(run)
+		want := run.Empty(r)
 		for i := range records {
-			want = Reduce(want, &records[i])
+			want = run.Reduce(want, &records[i])
 		}
 		got := b.snapshot(runID)
 		if !bytes.Equal(got.MarshalStored(), want.MarshalStored()) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -23,12 +24,12 @@ func TestStoredPositionKeepsUp(t *testing.T) {
 	for i := range 110 {
 		r := round{p: p, position: storage.Position(i + 1), events: roundEvents, changed: map[string]*folded{}}
 		for n := range roundEvents {
-			run := &storage.Run{RunID: fmt.Sprintf("run-%d-%d", i, n), Scope: storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "environment"},
+			changed := &storage.Run{RunID: fmt.Sprintf("run-%d-%d", i, n), Scope: storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "environment"},
 				PlanID: "plan", PlanVersion: "1"}
-			s := Empty(run)
+			s := run.Empty(changed)
 			next := *s
 			next.LastEventSeq, next.PersistedAt = 1, now
-			r.changed[run.RunID] = &folded{run: run, before: s, now: &next, weight: eventWeight}
+			r.changed[changed.RunID] = newFolded(changed, s, &next, eventWeight)
 		}
 		if err := r.finish(); err != nil {
 			t.Fatal(err)

@@ -4,14 +4,16 @@ import (
 	lru "container/list"
 	"time"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
-// snapshotCache has the newest snapshots of the runs that changed last, and knows which of them the
-// database does not have yet. Reading does not count as use, so that many may read at a time.
+// snapshotCache is a write-back cache of snapshots. It evicts the run that changed first, and knows
+// which snapshots are not stored yet. A read does not count as use, so that many may read at a
+// time.
 type snapshotCache struct {
 	limit int // of weight
-	// weight is about what the snapshots take, in bytes.
+	// weight is about the size of the snapshots, in bytes.
 	weight   int
 	runs     map[string]*cached
 	order    *lru.List // of *cached, changed last first
@@ -21,59 +23,57 @@ type snapshotCache struct {
 // cached is a run in memory.
 type cached struct {
 	runID    string
-	snapshot *Snapshot
-	// weight is the length of the canonical form when it was stored, and what the payloads of the
-	// events since could add to it.
+	snapshot *run.Snapshot
+	// weight is the length of the canonical form when it was stored, and the most that the events
+	// since could add to it.
 	weight int
-	// since says from when on events are in the snapshot that are not in the database. Only for one
-	// in unstored.
-	since  mark
+	// since is the moment after which events are in the snapshot and not in the database. It is set
+	// while the run is in unstored.
+	since  moment
 	place  *lru.Element
 	queued *lru.Element // in unstored; nil: the database has the snapshot as it is
 }
 
-// mark is a moment in the projector's life.
-type mark struct {
+// moment is a point in the progress of folding.
+type moment struct {
 	position storage.Position // up to which everything was folded
 	events   uint64           // folded before
 	at       time.Time
 }
 
-// baseWeight is what a snapshot weighs beside its events.
+// baseWeight is the weight of a snapshot without events.
 const baseWeight = 1 << 10
 
 func newSnapshotCache(limit int) *snapshotCache {
 	return &snapshotCache{limit: limit, runs: map[string]*cached{}, order: lru.New(), unstored: lru.New()}
 }
 
-// get returns nil when memory does not have the run.
-func (c *snapshotCache) get(runID string) *Snapshot {
+// get returns the snapshot of a run, nil if it is not in memory.
+func (c *snapshotCache) get(runID string) *run.Snapshot {
 	if e := c.runs[runID]; e != nil {
 		return e.snapshot
 	}
 	return nil
 }
 
-// put takes over what a round folded of a run: heavier by so much, and, where the snapshot changed,
-// not in the database since then.
-func (c *snapshotCache) put(f *folded, since mark) {
-	e := c.runs[f.run.RunID]
+// put takes over a run that a round has folded. If its snapshot changed, it is unstored since then.
+func (c *snapshotCache) put(f *folded, since moment) {
+	e := c.runs[f.Run.RunID]
 	if e == nil {
-		e = &cached{runID: f.run.RunID, weight: baseWeight}
+		e = &cached{runID: f.Run.RunID, weight: baseWeight}
 		c.weight += baseWeight
 		c.runs[e.runID], e.place = e, c.order.PushFront(e)
 	}
 	c.order.MoveToFront(e.place)
-	e.snapshot = f.now
+	e.snapshot = f.Now
 	e.weight += f.weight
 	c.weight += f.weight
-	if e.queued == nil && f.now != f.before {
+	if e.queued == nil && f.Now != f.Before {
 		e.since, e.queued = since, c.unstored.PushBack(e)
 	}
 }
 
-// oldest returns the run that has waited longest to be stored, nil when the database has
-// everything.
+// oldest returns the run that has waited longest to be stored, nil if everything is stored.
 func (c *snapshotCache) oldest() *cached {
 	if first := c.unstored.Front(); first != nil {
 		return first.Value.(*cached)
@@ -81,7 +81,7 @@ func (c *snapshotCache) oldest() *cached {
 	return nil
 }
 
-// surplus returns the runs that have to leave, those that changed first; never the one that changed
+// surplus returns the runs to evict, in the order of their last changes; never the one that changed
 // last.
 func (c *snapshotCache) surplus() (leaving []*cached) {
 	over := c.weight - c.limit
@@ -93,8 +93,7 @@ func (c *snapshotCache) surplus() (leaving []*cached) {
 	return leaving
 }
 
-// stored notes that the database gets the snapshot as it is, with a canonical form of so many
-// bytes.
+// stored notes that the snapshot is being stored, with the length of its canonical form.
 func (c *snapshotCache) stored(e *cached, length int) {
 	c.weight += baseWeight + length - e.weight
 	e.weight = baseWeight + length
@@ -102,7 +101,7 @@ func (c *snapshotCache) stored(e *cached, length int) {
 	e.queued = nil
 }
 
-// remove forgets runs that the database has.
+// remove evicts runs that are stored.
 func (c *snapshotCache) remove(leaving []*cached) {
 	for _, e := range leaving {
 		c.order.Remove(e.place)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -30,14 +31,14 @@ func (b *bed) stored(runID string) uint64 {
 // storedPosition returns from where on the projector would fold after a restart.
 func (b *bed) storedPosition() storage.Position {
 	b.t.Helper()
-	row, err := b.p.disk.db.get([]byte{tableWatermark})
+	row, err := b.p.disk.db.get([]byte{tableHead})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if row == nil {
 		return 0
 	}
-	return storage.Position(binary.BigEndian.Uint64(row[18:]))
+	return storage.Position(binary.BigEndian.Uint64(row[17:]))
 }
 
 // TestIdleProjectorStoresEverything: soon after the last event the database has every run as it is,
@@ -58,7 +59,7 @@ func TestIdleProjectorStoresEverything(t *testing.T) {
 func TestBusyProjectorStoresInTime(t *testing.T) {
 	p := &Projector{opts: Options{}}
 	start := time.Unix(1000, 0)
-	e := &cached{since: mark{position: 7, events: 100, at: start}}
+	e := &cached{since: moment{position: 7, events: 100, at: start}}
 	for _, c := range []struct {
 		folded uint64
 		events int
@@ -133,7 +134,7 @@ func TestCrashLosesNoFoldPRJ13(t *testing.T) {
 // lacksNothing looks into a database that was just opened.
 func (b *bed) lacksNothing() {
 	b.t.Helper()
-	position := b.p.disk.db.position
+	position := b.p.disk.db.opened.from
 	for runID := range b.runs {
 		records, err := b.local.Events(runID, 0)
 		if err != nil {
@@ -182,8 +183,8 @@ func TestLeavingMemoryIsStored(t *testing.T) {
 func TestCacheCounts(t *testing.T) {
 	c := newSnapshotCache(4 * baseWeight)
 	put := func(runID string, weight int) {
-		f := folded{run: &storage.Run{RunID: runID}, before: &Snapshot{}, now: &Snapshot{}, weight: weight}
-		c.put(&f, mark{})
+		f := newFolded(&storage.Run{RunID: runID}, &run.Snapshot{}, &run.Snapshot{}, weight)
+		c.put(f, moment{})
 	}
 	sum := func() (weight int) {
 		for _, e := range c.runs {
@@ -233,14 +234,14 @@ func TestWeightIsNoLessThanTheSnapshot(t *testing.T) {
 	for range 50 {
 		many += "," + artifact
 	}
-	s := Empty(&storage.Run{RunID: "run"})
+	s := run.Empty(&storage.Run{RunID: "run"})
 	weight := baseWeight
 	for i, payload := range []string{`{}`, `{"artifacts":[` + artifact + `]}`, `{"artifacts":[` + many + `]}`} {
 		for step := range 50 {
 			rec := storage.Record{RunSeq: s.LastEventSeq + 1, Event: contract.Event{RunID: "run", Type: contract.StepCompleted,
 				StepID: fmt.Sprint("step-", i, "-", step), LogicalAttemptID: 1, Payload: []byte(payload)}}
 			weight += eventWeight + len(rec.StepID) + len(payload)
-			s = Reduce(s, &rec)
+			s = run.Reduce(s, &rec)
 		}
 	}
 	if length := len(s.CanonicalJSON()); length > weight {

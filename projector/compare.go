@@ -10,19 +10,19 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
 const (
 	// comparePage is how many runs are listed at a time to be compared.
 	comparePage = 1000
-	// compareAtOnce is for how long at most databases are kept from being made anew.
+	// compareAtOnce is for how long at most a comparison delays the replacement of a database.
 	compareAtOnce = rebuildReport
 )
 
-// compare compares what two projectors have of every run that this one lists. Nearly all are equal
-// as they are stored, and that is told without making snapshots of them and without a look at the
-// log.
+// compare compares the snapshots of two projectors, for each run that this one lists. Nearly all
+// are equal as they are stored: that needs no parsing and no read of the log.
 func (p *Projector) compare(ctx context.Context, shadow *Projector, g *Progress, report func(Progress)) error {
 	g.Phase = PhaseCompare
 	last := time.Now()
@@ -34,7 +34,7 @@ func (p *Projector) compare(ctx context.Context, shadow *Projector, g *Progress,
 		}
 	}
 	for from := []byte(nil); ; {
-		page, err := p.List(Filter{}, from, comparePage)
+		page, err := p.List(run.Filter{}, from, comparePage)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (p *Projector) compare(ctx context.Context, shadow *Projector, g *Progress,
 	}
 }
 
-// count takes in that a run was compared.
+// count counts a compared run.
 func (g *Progress) count(runID string, same bool) {
 	g.Compared++
 	if same {
@@ -78,8 +78,8 @@ func (g *Progress) count(runID string, same bool) {
 	}
 }
 
-// compareStored compares runs, in the order of their ids, as they are stored, and tells how many it
-// has seen, and of which of them the stored forms do not say that they are equal.
+// compareStored compares the stored forms of runs, in the order of their ids. It returns how many
+// it has seen, and those of them whose stored forms are not equal.
 func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs []string) (seen int, doubtful []string, err error) {
 	served, err := p.look(runs)
 	if err != nil {
@@ -102,39 +102,40 @@ func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs [
 	return seen, doubtful, nil
 }
 
-// look shows what a projector has of some runs, one after the other. While it is open, the database
-// is not replaced.
+// look iterates over the snapshots that a projector has of some runs. While it is open, the
+// database is not replaced.
 type look struct {
 	p      *Projector
 	runs   []string
-	memory []*Snapshot // nil: what the database has is the newest
+	memory []*run.Snapshot // nil: the stored one is the newest
 	rows   *pebble.Iterator
 	now    sight
 }
 
-// sight is what there is of one run: a snapshot in memory, or a stored one; neither, when the run
-// has no events yet.
+// sight is the snapshot of one run, in memory or stored; neither if the run has no events yet.
 type sight struct {
-	snapshot   *Snapshot
+	snapshot   *run.Snapshot
 	row        []byte
 	unreadable bool
 	plain      []byte // memory for plainForm
 }
 
-// look opens a look at runs in the order of their ids. It has to be closed.
+// look opens a look at runs in the order of their ids. The caller closes it.
 func (p *Projector) look(runs []string) (*look, error) {
-	l := &look{p: p, runs: runs, memory: make([]*Snapshot, len(runs))}
-	// A snapshot leaves memory when the database has it. So who asks memory first misses none.
+	l := &look{p: p, runs: runs, memory: make([]*run.Snapshot, len(runs))}
+	// A snapshot leaves memory after it was stored. So a reader of memory first misses none.
 	p.live.RLock()
 	for i, runID := range runs {
 		l.memory[i] = p.live.runs.get(runID)
 	}
 	p.live.RUnlock()
 	p.disk.RLock()
-	err := errors.New("is being made anew")
-	if p.disk.db != nil {
-		l.rows, err = p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableSnapshot}, UpperBound: []byte{tableSnapshot + 1}})
+	if p.disk.db == nil {
+		p.disk.RUnlock()
+		return nil, errRemaking
 	}
+	var err error
+	l.rows, err = p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableSnapshot}, UpperBound: []byte{tableSnapshot + 1}})
 	if err != nil {
 		p.disk.RUnlock()
 		return nil, fmt.Errorf("%w: %w", errProjection, err)
@@ -143,11 +144,11 @@ func (p *Projector) look(runs []string) (*look, error) {
 }
 
 func (l *look) close() {
-	_ = l.rows.Close() // at has said what could not be read
+	_ = l.rows.Close() // at has reported read errors
 	l.p.disk.RUnlock()
 }
 
-// at returns what there is of the i-th run, until the next call.
+// at returns the snapshot of the i-th run, until the next call.
 func (l *look) at(i int) *sight {
 	s := &l.now
 	s.snapshot, s.row, s.unreadable = l.memory[i], nil, false
@@ -161,8 +162,8 @@ func (l *look) at(i int) *sight {
 	return s
 }
 
-// equal says whether two projectors have certainly the same of a run: the same canonical form, with
-// the same beside it that later events are folded with. Whatever cannot be read is not equal.
+// equal reports whether two snapshots are certainly equal: in their canonical form and in the
+// fields beside it that later events are folded with. An unreadable snapshot is not equal.
 func (s *sight) equal(other *sight) bool {
 	switch {
 	case s.unreadable || other.unreadable:
@@ -177,10 +178,10 @@ func (s *sight) equal(other *sight) bool {
 // plainForm returns the stored form without its compression, nil when there is none.
 func (s *sight) plainForm() []byte {
 	if s.snapshot != nil {
-		s.plain = s.snapshot.AppendCanonical(appendStoredHeader(s.plain[:0], s.snapshot))
+		s.plain = run.AppendPlain(s.plain[:0], s.snapshot)
 		return s.plain
 	}
-	plain, err := unpackStored(s.plain[:0], s.row)
+	plain, err := run.UnpackStored(s.plain[:0], s.row)
 	if err != nil {
 		return nil
 	}
@@ -188,8 +189,8 @@ func (s *sight) plainForm() []byte {
 	return s.plain
 }
 
-// sameIn compares the snapshots that two projectors have of a run. One may be further than the
-// other.
+// sameIn compares the snapshots that two projectors have of a run. One may have more events than
+// the other.
 func (p *Projector) sameIn(ctx context.Context, shadow *Projector, runID string) (same bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -209,15 +210,15 @@ func (p *Projector) sameIn(ctx context.Context, shadow *Projector, runID string)
 		}
 		upTo := max(served.LastEventSeq, again.LastEventSeq)
 		past := func(r *storage.Record) bool { return r.RunSeq > upTo }
-		served, err = foldRecords(ctx, v, served, past)
-		again, err2 = foldRecords(ctx, v, again, past)
+		served, err = run.FoldUntil(ctx, v, served, past)
+		again, err2 = run.FoldUntil(ctx, v, again, past)
 		if err := errors.Join(err, err2, v.Close()); err != nil {
 			return false, err
 		}
 	}
 	if same = served.Digest() == again.Digest(); !same {
 		p.metrics.diverged.Inc()
-		p.opts.Logger.Error("a snapshot is not the fold of its run; the rebuild replaces it",
+		p.opts.Logger.Error("snapshot differs from the fold of its run; the rebuild replaces it",
 			"alert", AlertDiverged, "run", runID, "seq", served.LastEventSeq)
 	}
 	return same, nil

@@ -10,76 +10,64 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/klauspost/compress/s2"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
-// errProjection marks trouble with the projection database, which can be made anew at any time.
+// errProjection marks a fault of the projection database, which can be rebuilt at any time.
 var errProjection = errors.New("projector: projection database")
 
-// databaseFormat changes with the tables below, as StoredFormat does with the snapshots; a database
-// of another format is made anew.
-const databaseFormat = 2
+// databaseFormat changes with the tables below. A database of another format is replaced by an
+// empty one. The tables of the projections have formats of their own.
+const databaseFormat = 3
 
-// The projection database (D9). It has no write-ahead log. A round writes its rows of the list,
-// then, in one batch, the snapshots that are due and the position up to which the database has
-// everything. So what survives a crash is the state after some round, of which list and snapshots
-// may be newer than the position says; folding goes on from there.
+// The projection database (D9) has no write-ahead log. A round writes the rows of the projections
+// with their watermarks in one batch. Then it writes the snapshots that are due, and the position
+// from which to fold on, in another. So the state after a crash is the state after some round, and
+// the other projections may be newer than the position from which folding goes on.
 //
-// The rows of the list carry a position of their own, and are in the database exactly as they were
-// there: a round up to it writes none of them again, and the next one begins there. So a run that
-// is folded again never moves back to a status that it had before, and a round that moves it knows
-// which of its rows are there without having to look.
+//	h         head of the tail        databaseFormat:1 cluster:16 from:8 newest:8
+//	w name    watermark               Format:1 position:8 Tables
+//	s runId   snapshot                Snapshot.MarshalStored
 //
-//	l place                             list of runs, newest first   listRow
-//	T tenant place                      its indexes                  nothing
-//	J tenant project place
-//	E tenant project environment place
-//	P plan place
-//	S status:1 place
-//	U tenant status:1 place
-//	p                                   position of the list         position:8
-//	s runId                             snapshot                     Snapshot.MarshalStored
-//	w                                   watermark                    databaseFormat:1 StoredFormat:1 cluster:16 position:8
-//
-// A place is ^createdAt:8 runId; a text before it is followed by 00 01, and has 00 ff for a zero
-// byte.
+// and the tables of the list and of other projections. Folding goes on behind from. No row is newer
+// than newest. A projection whose watermark is newest has the rows of exactly that position: a
+// round up to there writes none of them again, no round straddles it, and the next one begins
+// there. So a run that is folded again never moves back to an earlier status, and a round that
+// moves it knows its rows without a look at them. A projection with a lower watermark is behind.
 const (
-	tableList           = 'l'
-	tableByTenant       = 'T'
-	tableByProject      = 'J'
-	tableByEnvironment  = 'E'
-	tableByPlan         = 'P'
-	tableByStatus       = 'S'
-	tableByTenantStatus = 'U'
-	tableListed         = 'p'
-	tableSnapshot       = 's'
-	tableWatermark      = 'w'
+	tableHead     = 'h'
+	tableMark     = 'w'
+	tableSnapshot = 's'
+
+	tailTables = string(tableHead) + string(tableMark)
+
+	headRow  = 1 + 16 + 8 + 8
+	markSize = 1 + 8 // of a watermark without its tables
 )
 
-const watermarkRow = 2 + 16 + 8
-
+// database is the projection database. Only the goroutine of run writes.
 type database struct {
-	db       *pebble.DB
-	cluster  storage.ClusterID
-	position storage.Position // up to which it had everything when it was opened
-	// listed is up to where the list was when it was opened. Invariant: snapshots of then that are
-	// newer say no other status, since the list is written first.
-	listed storage.Position
+	db      *pebble.DB
+	cluster storage.ClusterID
+	// opened is the head as it was when the database was opened.
+	// Invariant: a snapshot of then that is newer than opened.from has the status that the list has
+	// at opened.newest.
+	opened struct{ from, newest storage.Position }
+	// from is the position behind which folding would go on after a crash.
+	from storage.Position
 
-	// What follows is for the one goroutine that writes.
-	encoder         storedEncoder
-	row, place, key []byte
-	rows            rows // of the list, that wait for the end of a write
+	encoder  run.Encoder
+	row, buf []byte
+	tx       Tx // the rows that wait for the end of a write
 
 	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
 	sound context.Context
 	spoil context.CancelCauseFunc
 }
 
-// damaged remembers trouble with the database, after which it is made anew.
+// damaged notes a fault of the database, which is then replaced by an empty one.
 func (d *database) damaged(err error) {
 	if !errors.Is(err, errProjection) {
 		err = fmt.Errorf("%w: %w", errProjection, err)
@@ -92,8 +80,8 @@ func openDatabase(o *Options) (*database, error) {
 	if err == nil {
 		return d, nil
 	}
-	// Whatever is wrong with it, the log has everything (PRJ-13).
-	o.Logger.Warn("projection database is made anew", "dir", o.Dir, "reason", err)
+	// The log has everything (PRJ-13).
+	o.Logger.Warn("cannot read projection database; rebuilding it from the log", "dir", o.Dir, "err", err)
 	return remakeDatabase(o)
 }
 
@@ -106,6 +94,7 @@ func remakeDatabase(o *Options) (*database, error) {
 
 func tryDatabase(o *Options) (*database, error) {
 	d := &database{cluster: o.Cluster}
+	d.tx.d = d
 	d.sound, d.spoil = context.WithCancelCause(context.Background())
 	var err error
 	opts := &pebble.Options{
@@ -119,20 +108,21 @@ func tryDatabase(o *Options) (*database, error) {
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { d.damaged(info.Details) },
 		},
 	}
-	// Snapshots come compressed, so that compactions need not do it over and over.
+	// Snapshots are compressed already; compactions need not do it again and again.
 	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	d.db, err = pebble.Open(o.Dir, opts)
 	if err != nil {
 		return nil, fmt.Errorf("%w: open %s: %w", errProjection, o.Dir, err)
 	}
-	if err := d.readWatermark(); err != nil {
+	if err := d.readHead(); err != nil {
 		return nil, errors.Join(err, d.db.Close())
 	}
 	return d, nil
 }
 
 // close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would
-// try for ever. One that does not even take what is under way is left as it is.
+// retry for ever. If the write under way does not end either, close gives up and leaves the
+// database open.
 func (d *database) close(rest func() error) error {
 	stored := make(chan error, 1)
 	go func() { stored <- rest() }()
@@ -143,7 +133,7 @@ func (d *database) close(rest func() error) error {
 		select {
 		case err = <-stored:
 		case <-time.After(retryAfter):
-			return fmt.Errorf("%w: not closed, it takes nothing any more: %w", errProjection, context.Cause(d.sound))
+			return fmt.Errorf("%w: close: writes do not end: %w", errProjection, context.Cause(d.sound))
 		}
 	}
 	if err == nil {
@@ -168,26 +158,37 @@ func (d *database) flush() error {
 	}
 }
 
-func (d *database) readWatermark() error {
-	row, err := d.get([]byte{tableListed})
+// readHead reads the head. A database without rows is new.
+func (d *database) readHead() error {
+	row, err := d.get([]byte{tableHead})
 	switch {
 	case err != nil:
 		return err
-	case len(row) == 8:
-		d.listed = storage.Position(binary.BigEndian.Uint64(row))
-	case row != nil:
+	case row == nil:
+		return d.wantEmpty()
+	case len(row) != headRow || row[0] != databaseFormat:
 		return fmt.Errorf("%w: of another format", errProjection)
-	}
-	row, err = d.get([]byte{tableWatermark})
-	switch {
-	case err != nil || row == nil:
-		return err
-	case len(row) != watermarkRow || row[0] != databaseFormat || row[1] != StoredFormat:
-		return fmt.Errorf("%w: of another format", errProjection)
-	case storage.ClusterID(row[2:18]) != d.cluster:
+	case storage.ClusterID(row[1:17]) != d.cluster:
 		return fmt.Errorf("%w: of another cluster", errProjection)
 	}
-	d.position = storage.Position(binary.BigEndian.Uint64(row[18:]))
+	d.opened.from = storage.Position(binary.BigEndian.Uint64(row[17:]))
+	d.opened.newest = storage.Position(binary.BigEndian.Uint64(row[25:]))
+	d.from = d.opened.from
+	return nil
+}
+
+func (d *database) wantEmpty() error {
+	it, err := d.db.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProjection, err)
+	}
+	filled := it.First()
+	if err := it.Close(); err != nil {
+		return fmt.Errorf("%w: %w", errProjection, err)
+	}
+	if filled {
+		return fmt.Errorf("%w: of another format", errProjection)
+	}
 	return nil
 }
 
@@ -205,13 +206,13 @@ func (d *database) get(key []byte) ([]byte, error) {
 
 // load returns the stored snapshot of a run and the length of its canonical form, nil when there is
 // none.
-func (d *database) load(runID string) (s *Snapshot, length int, err error) {
+func (d *database) load(runID string) (s *run.Snapshot, length int, err error) {
 	row, err := d.get(snapshotKey(runID))
 	if err != nil || row == nil {
 		return nil, 0, err
 	}
-	if s, err = UnmarshalStored(row); err == nil {
-		length, err = s2.DecodedLen(row[storedHeader:])
+	if s, err = run.UnmarshalStored(row); err == nil {
+		length, err = run.StoredLength(row)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: snapshot of run %q: %w", errProjection, runID, err)
@@ -234,33 +235,52 @@ func (w *write) set(key, value []byte) {
 	}
 }
 
-// size of what was written, in bytes.
+// clear deletes tables.
+func (w *write) clear(tables string) {
+	for i := range len(tables) {
+		if w.err == nil {
+			w.err = w.batch.DeleteRange([]byte{tables[i]}, []byte{tables[i] + 1}, nil)
+		}
+	}
+}
+
+// size of the batch, in bytes.
 func (w *write) size() int { return w.batch.Len() }
 
 // snapshot writes a run's snapshot and returns the length of its canonical form.
 func (w *write) snapshot(e *cached) int {
 	d := w.d
-	d.row = d.encoder.append(d.row[:0], e.snapshot)
-	d.key = append(append(d.key[:0], tableSnapshot), e.runID...)
-	w.set(d.key, d.row)
-	return len(d.encoder.canonical)
+	d.row = d.encoder.Append(d.row[:0], e.snapshot)
+	d.buf = append(append(d.buf[:0], tableSnapshot), e.runID...)
+	w.set(d.buf, d.row)
+	return d.encoder.Length()
 }
 
-// position writes up to where the database has everything.
-func (w *write) position(p storage.Position) {
-	row := append([]byte{databaseFormat, StoredFormat}, w.d.cluster[:]...)
-	w.set([]byte{tableWatermark}, binary.BigEndian.AppendUint64(row, uint64(p)))
+// head writes the position behind which folding goes on, and the newest one of any row.
+func (w *write) head(from, newest storage.Position) {
+	d := w.d
+	d.row = append(append(d.row[:0], databaseFormat), d.cluster[:]...)
+	d.row = binary.BigEndian.AppendUint64(d.row, uint64(from))
+	d.row = binary.BigEndian.AppendUint64(d.row, uint64(newest))
+	w.set([]byte{tableHead}, d.row)
 }
 
-// listed writes up to where the list is.
-func (w *write) listed(p storage.Position) {
-	w.set([]byte{tableListed}, binary.BigEndian.AppendUint64(nil, uint64(p)))
+// mark writes the watermark of a projection.
+func (w *write) mark(pr *projection, at storage.Position) {
+	d := w.d
+	d.buf = append(append(d.buf[:0], tableMark), pr.Name...)
+	d.row = binary.BigEndian.AppendUint64(append(d.row[:0], pr.Format), uint64(at))
+	d.row = append(d.row, pr.Tables...)
+	w.set(d.buf, d.row)
 }
 
-// apply writes all of it, or nothing.
+// apply writes the batch and the rows of the transaction, all or none.
 func (w *write) apply() error {
+	if err := w.d.tx.err; err != nil {
+		return err // a fault of a projection's code
+	}
 	if w.err == nil {
-		w.err = w.d.rows.write(w.batch)
+		w.err = w.d.tx.write(w.batch)
 	}
 	if w.err == nil && !w.batch.Empty() {
 		w.err = w.d.db.Apply(w.batch, pebble.NoSync)
@@ -275,17 +295,14 @@ func (w *write) close() { _ = w.batch.Close() }
 
 func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
 
-// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, on a
-// goroutine of its own, so it must not, and nobody could make the database anew.
+// pebbleLogger passes Pebble's log on. Fatalf panics: if it returned, Pebble would go on, on a
+// goroutine of its own, as if nothing had happened, and the database could not be replaced.
 type pebbleLogger struct {
 	log  *slog.Logger
 	fail func(error)
 }
 
-var (
-	_ pebble.Logger = pebbleLogger{}
-	_ vfs.FS        = vfs.Default
-)
+var _ pebble.Logger = pebbleLogger{}
 
 func (l pebbleLogger) Infof(format string, args ...any) {}
 func (l pebbleLogger) Errorf(format string, args ...any) {

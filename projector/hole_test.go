@@ -24,8 +24,8 @@ func (b *bed) lose(runID string) {
 	}
 }
 
-// TestHolePRJ12: a run whose snapshot lacks events is made anew from the log when its next events
-// come.
+// TestHolePRJ12: a run whose snapshot lacks events is folded again from the log when its next
+// events come.
 func TestHolePRJ12(t *testing.T) {
 	b := newBed(t)
 	b.propose(b.more("run", 10))

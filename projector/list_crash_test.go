@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 )
 
@@ -54,15 +55,15 @@ func TestAlertsAfterCrashPRJ8(t *testing.T) {
 	b.reopen(func() { b.opts.FS, b.opts.Logger = fs, slog.New(slog.NewTextHandler(&text, nil)) })
 	d := b.p.disk.db
 	b.settle()
-	if d.position >= d.listed {
-		t.Fatalf("folding went on at %d, the list is at %d: nothing is folded again", d.position, d.listed)
+	if d.opened.from >= d.opened.newest {
+		t.Fatalf("folding went on at %d, the list is at %d: nothing is folded again", d.opened.from, d.opened.newest)
 	}
-	if got := strings.Count(text.String(), InvalidTransition); got != 0 {
+	if got := strings.Count(text.String(), run.InvalidTransition); got != 0 {
 		t.Errorf("%d alerts of what was told before", got)
 	}
 	b.propose(b.of("run", contract.RunApproved, 2))
 	b.settle()
-	if got := strings.Count(text.String(), InvalidTransition); got != 1 {
+	if got := strings.Count(text.String(), run.InvalidTransition); got != 1 {
 		t.Errorf("%d alerts of what is new, want 1", got)
 	}
 	b.check("after a crash")

@@ -1,118 +1,60 @@
 package projector
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"runlog/projector/list"
+	"runlog/projector/list/listtest"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
 
-// listedRun is what a naive filter needs to know of a run.
-type listedRun struct {
-	id                         string
-	tenant, project, env, plan string
-	status                     RunStatus
-	createdAt                  int64
-}
-
 // makeListed makes runs of a few tenants, projects and so on in proposals of several runs, which
 // share their createdAt, and returns them in the order of the list: newest first, then by runId.
-func makeListed(t *testing.T, b *bed, count int) []listedRun {
+func makeListed(t *testing.T, b *bed, count int) []listtest.Run {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(9, 9))
-	var runs []listedRun
+	var runs []listtest.Run
 	for len(runs) < count {
 		var requests []storagetest.Request
-		var made []listedRun
+		var made []listtest.Run
 		for range 1 + rng.IntN(3) {
-			r := listedRun{
-				id:     fmt.Sprintf("%c%d", 'a'+rune(rng.IntN(3)), len(runs)+len(made)),
-				tenant: fmt.Sprint("t", rng.IntN(2)), project: fmt.Sprint("p", rng.IntN(2)),
-				env: fmt.Sprint("e", rng.IntN(2)), plan: fmt.Sprint("plan", rng.IntN(2)), status: RunPending,
+			r := listtest.Run{
+				ID:     fmt.Sprintf("%c%d", 'a'+rune(rng.IntN(3)), len(runs)+len(made)),
+				Tenant: fmt.Sprint("t", rng.IntN(2)), Project: fmt.Sprint("p", rng.IntN(2)),
+				Env: fmt.Sprint("e", rng.IntN(2)), Plan: fmt.Sprint("plan", rng.IntN(2)), Status: run.Pending,
 			}
 			types := [][]string{
 				{contract.RunQueued}, {contract.RunStarted}, {contract.RunStarted, contract.RunCompleted}, {contract.RunCancelled},
 			}[rng.IntN(4)]
 			if last := types[len(types)-1]; last != contract.RunQueued {
-				r.status = map[string]RunStatus{contract.RunStarted: RunRunning, contract.RunCompleted: RunCompleted, contract.RunCancelled: RunCancelled}[last]
+				r.Status = map[string]run.Status{contract.RunStarted: run.Running, contract.RunCompleted: run.Completed, contract.RunCancelled: run.Cancelled}[last]
 			}
 			events := make([]contract.Event, len(types))
 			for i, eventType := range types {
-				e := storagetest.Event(r.id, 0)
-				e.Type, e.StepID, e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID = eventType, "", r.tenant, r.project, r.env, r.plan
+				e := storagetest.Event(r.ID, 0)
+				e.Type, e.StepID, e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID = eventType, "", r.Tenant, r.Project, r.Env, r.Plan
 				events[i] = keyed(e)
 			}
-			requests = append(requests, storagetest.Request{Append: &storage.Append{RunID: r.id, Events: events}})
+			requests = append(requests, storagetest.Request{Append: &storage.Append{RunID: r.ID, Events: events}})
 			made = append(made, r)
 		}
 		b.propose(requests...)
 		for i := range made {
-			made[i].createdAt = b.local.Applied().PersistedAt
+			made[i].CreatedAt = b.local.Applied().PersistedAt
 		}
 		runs = append(runs, made...)
 	}
-	sortListed(runs)
+	listtest.Sort(runs)
 	return runs
-}
-
-// sortListed puts runs into the order of the list.
-func sortListed(runs []listedRun) {
-	slices.SortFunc(runs, func(a, b listedRun) int {
-		return cmp.Or(cmp.Compare(b.createdAt, a.createdAt), cmp.Compare(a.id, b.id))
-	})
-}
-
-// matches is the naive filter.
-func (r *listedRun) matches(f *Filter) bool {
-	same := func(asked, has string) bool { return asked == "" || asked == has }
-	return same(f.TenantID, r.tenant) && same(f.ProjectID, r.project) && same(f.EnvironmentID, r.env) && same(f.PlanID, r.plan) &&
-		(f.Status == 0 || f.Status == r.status) &&
-		(f.CreatedAfter == 0 || r.createdAt > f.CreatedAfter) && (f.CreatedBefore == 0 || r.createdAt < f.CreatedBefore)
-}
-
-// filtered returns what a filter wants of runs.
-func filtered(runs []listedRun, f *Filter) (want []Listed) {
-	for i := range runs {
-		if r := &runs[i]; r.matches(f) {
-			want = append(want, Listed{RunID: r.id, Status: r.status})
-		}
-	}
-	return want
-}
-
-// someFilter draws filters with values of runs, and a few that no run has.
-func someFilter(runs []listedRun) *rapid.Generator[Filter] {
-	return rapid.Custom(func(t *rapid.T) Filter {
-		of := func(label string, value func(*listedRun) string) string {
-			switch rapid.IntRange(0, 4).Draw(t, label+" kind") {
-			case 0, 1:
-				return ""
-			case 2:
-				return rapid.SampledFrom([]string{"t", "p\x00", "\x00", "none"}).Draw(t, label)
-			default:
-				return value(&runs[rapid.IntRange(0, len(runs)-1).Draw(t, label)])
-			}
-		}
-		bound := func(label string) int64 {
-			at := rapid.SampledFrom(runs).Draw(t, label).createdAt + int64(rapid.IntRange(-1, 1).Draw(t, label+" shift"))
-			return rapid.SampledFrom([]int64{0, 0, at}).Draw(t, label+" set")
-		}
-		return Filter{
-			TenantID:      of("tenant", func(r *listedRun) string { return r.tenant }),
-			ProjectID:     of("project", func(r *listedRun) string { return r.project }),
-			EnvironmentID: of("environment", func(r *listedRun) string { return r.env }),
-			PlanID:        of("plan", func(r *listedRun) string { return r.plan }),
-			Status:        rapid.SampledFrom([]RunStatus{0, 0, RunPending, RunRunning, RunCompleted, RunCancelled, RunFailed}).Draw(t, "status"),
-			CreatedAfter:  bound("after"), CreatedBefore: bound("before"),
-		}
-	})
 }
 
 // TestListAgreesWithANaiveFilter draws filters and page sizes.
@@ -121,10 +63,10 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 	runs := makeListed(t, b, 60)
 	b.settle()
 	rapid.Check(t, func(rt *rapid.T) {
-		f := someFilter(runs).Draw(rt, "filter")
-		want := filtered(runs, &f)
+		f := listtest.SomeFilter(runs).Draw(rt, "filter")
+		want := listtest.Filtered(runs, &f)
 		limit := rapid.SampledFrom([]int{1, 2, 7, 60, 1000}).Draw(rt, "limit")
-		var got []Listed
+		var got []run.Listed
 		var from []byte
 		for {
 			page, err := b.p.List(f, from, limit)
@@ -155,7 +97,7 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 		b.propose(b.more(fmt.Sprint("old-", i), 1))
 	}
 	b.settle()
-	page, err := b.p.List(Filter{}, nil, 4)
+	page, err := b.p.List(run.Filter{}, nil, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +105,7 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 		b.propose(b.more(fmt.Sprint("new-", i), 1), b.of(fmt.Sprint("old-", i), contract.RunCancelled, 1))
 	}
 	b.settle()
-	rest, err := b.p.List(Filter{}, page.Next, 100)
+	rest, err := b.p.List(run.Filter{}, page.Next, 100)
 	if err != nil || rest.Next != nil {
 		t.Fatalf("second page: %v, %v", rest.Next, err)
 	}
@@ -175,32 +117,170 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 	if !slices.Equal(ids, want) {
 		t.Errorf("pages %v, want %v", ids, want)
 	}
-	if last := rest.Runs[len(rest.Runs)-1]; last.Status != RunCancelled {
+	if last := rest.Runs[len(rest.Runs)-1]; last.Status != run.Cancelled {
 		t.Errorf("status %v of a run that changed meanwhile", last.Status)
 	}
-	// A cursor that nobody gave out finds something or nothing, and breaks nothing.
+	// A place that no page returned finds some runs or none, and is no error.
 	for _, odd := range [][]byte{{}, {0}, {255}, slices.Repeat([]byte{255}, 100)} {
-		if _, err := b.p.List(Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
+		if _, err := b.p.List(run.Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
 			t.Errorf("cursor %x: %v", odd, err)
 		}
-		if _, err := b.p.List(Filter{}, odd, 10); err != nil {
+		if _, err := b.p.List(run.Filter{}, odd, 10); err != nil {
 			t.Errorf("cursor %x: %v", odd, err)
 		}
 	}
 }
 
-func TestListRowsAreParsedOrRefused(t *testing.T) {
-	row := appendListRow(nil, &traits{texts: [...]string{"t", "", "é", "p"}, status: RunPaused})
-	e, ok := parseListRow(row)
-	if !ok || e.status != RunPaused || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" || string(e.texts[3]) != "p" {
-		t.Errorf("%+v, %v", e, ok)
+// turn proposes an event of one of some runs with hostile scopes, which may change the run's
+// status.
+func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
+	i := rng.IntN(runs)
+	valid := []string{"\x00", "\x00\x01", "a", "a\x00", "a\x00\x01b", "ab", "b", "é"} // that keys must keep apart
+	e := storagetest.Event(fmt.Sprint("turn-", i), 0)
+	e.TenantID, e.ProjectID, e.EnvironmentID = valid[i%3], valid[i/3%3], valid[i/9%2]
+	e.PlanID = valid[i%len(valid)]
+	e.StepID = ""
+	e.Type = []string{contract.RunStarted, contract.RunApproved, contract.RunPaused, contract.RunResumed, contract.RunPaused,
+		contract.RunResumed, contract.RunPaused, contract.RunResumed, contract.RunCompleted, contract.RunQueued}[rng.IntN(10)]
+	b.runs[e.RunID]++
+	e.LogicalAttemptID = uint32(b.runs[e.RunID])
+	return storagetest.Request{Append: &storage.Append{RunID: e.RunID, Events: []contract.Event{keyed(e)}}}
+}
+
+// TestCrashKeepsTheIndexesPRJ13: whatever a crash leaves of the list, which may be newer than the
+// position from which folding goes on, each run has one row in each index at any time, and the
+// right one in the end.
+func TestCrashKeepsTheIndexesPRJ13(t *testing.T) {
+	ahead := 0
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 11))
+			b := newBed(t)
+			rows := func(what string) {
+				t.Helper()
+				b.checkRows(what)
+			}
+			play := func(entries int) {
+				for range entries {
+					b.propose(b.turn(rng, 20), b.turn(rng, 20))
+					if rng.IntN(4) == 0 {
+						b.settle()
+					}
+				}
+			}
+			for range 4 {
+				play(10 + rng.IntN(30))
+				b.settle()
+				if rng.IntN(4) > 0 {
+					if err := b.p.disk.db.db.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				play(rng.IntN(20))
+				fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+				b.reopen(func() { b.opts.FS = fs })
+				if d := b.p.disk.db; d.opened.newest > d.opened.from {
+					ahead++
+				}
+				rows("right after a crash")
+				play(rng.IntN(5))
+				rows("on the way")
+				b.check("after a crash")
+				rows("in the end")
+				b.checkFilters(rng)
+			}
+		})
 	}
-	for n := range len(row) {
-		if _, ok := parseListRow(row[:n]); ok {
-			t.Errorf("a row cut off after %d bytes is taken", n)
-		}
-	}
-	if _, ok := parseListRow(append(row, 0)); ok {
-		t.Error("a row with something behind it is taken")
+	if ahead == 0 {
+		t.Error("the list was never newer than the position: the test tests nothing")
 	}
 }
+
+// checkFilters compares pages by some filters with the runs of the store.
+func (b *bed) checkFilters(rng *rand.Rand) {
+	b.t.Helper()
+	var runs []listtest.Run
+	for runID := range b.runs {
+		run, err := b.local.Run(runID)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		runs = append(runs, listtest.Run{ID: runID, Tenant: run.Scope.TenantID, Project: run.Scope.ProjectID, Env: run.Scope.EnvironmentID,
+			Plan: run.PlanID, Status: b.snapshot(runID).Status, CreatedAt: run.CreatedAt})
+	}
+	listtest.Sort(runs)
+	for range 60 {
+		like := runs[rng.IntN(len(runs))]
+		f := run.Filter{TenantID: like.Tenant, ProjectID: like.Project, EnvironmentID: like.Env, PlanID: like.Plan, Status: like.Status}
+		for _, field := range []*string{&f.TenantID, &f.ProjectID, &f.EnvironmentID, &f.PlanID} {
+			if rng.IntN(2) == 0 {
+				*field = ""
+			}
+		}
+		if rng.IntN(2) == 0 {
+			f.Status = 0
+		}
+		var got []run.Listed
+		var from []byte
+		for more := true; more; more = from != nil {
+			page, err := b.p.List(f, from, 1+rng.IntN(9))
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			got, from = append(got, page.Runs...), page.Next
+		}
+		if want := listtest.Filtered(runs, &f); !slices.Equal(got, want) {
+			b.t.Errorf("%+v:\n got %v\nwant %v", f, got, want)
+		}
+	}
+}
+
+// checkRows wants the tables of the list to have the rows of its runs, and no others.
+func (b *bed) checkRows(what string) {
+	b.t.Helper()
+	db := b.p.disk.db.db.NewSnapshot()
+	defer db.Close()
+	var got, want []string
+	it, err := db.NewIter(nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer it.Close()
+	for it.First(); it.Valid(); it.Next() {
+		if b.p.list.has(it.Key()) {
+			got = append(got, string(it.Key()))
+		}
+	}
+	var f list.Folder
+	for from := []byte(nil); ; {
+		page, next, err := list.Read(db, &run.Filter{}, from, 1000)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, l := range page {
+			r, err := b.local.Run(l.RunID)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if err := f.Fold(keysTx{&want}, &run.Change{Run: r, Now: &run.Snapshot{Status: l.Status}}); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		if from = next; next == nil {
+			break
+		}
+	}
+	surplus := slices.DeleteFunc(slices.Clone(got), func(key string) bool { return slices.Contains(want, key) })
+	missing := slices.DeleteFunc(slices.Clone(want), func(key string) bool { return slices.Contains(got, key) })
+	if len(surplus)+len(missing) > 0 {
+		b.t.Fatalf("%s: rows that no run has: %q; missing: %q", what, surplus, missing)
+	}
+}
+
+// keysTx collects the keys that are set.
+type keysTx struct{ keys *[]string }
+
+func (tx keysTx) Get([]byte) ([]byte, error) { return nil, nil }
+func (tx keysTx) Set(key, _ []byte)          { *tx.keys = append(*tx.keys, string(key)) }
+func (tx keysTx) Delete([]byte)              {}
+func (tx keysTx) SingleDelete([]byte)        {}

@@ -2,8 +2,7 @@ package projector
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// lagBuckets has the bounds that are promised or alerted on (0.1 s, 1 s, 5 s) among its own, so
-// that they can be read off.
+// lagBuckets include the bounds that are promised or alerted on (0.1 s, 1 s, 5 s).
 var lagBuckets = []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2, 5, 15}
 
 type metrics struct {
@@ -28,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 		events:          counter("events_total", "Events folded."),
 		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
 		holes:           counter("holes_total", "Events that did not follow their run's snapshot: the run was STALE until it was read again from the log (PRJ-12)."),
-		diverged:        counter("diverged_total", "Snapshots that were found not to be the fold of their run."),
+		diverged:        counter("diverged_total", "Snapshots and projections that differed from the fold of the log."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
 			Help:    "Time from an event's persistedAt to its snapshot being served (PRJ-11).",
@@ -40,7 +39,7 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 			applied := p.opts.Store.Applied()
 			return max(0, float64(applied.Index)-float64(p.Position()))
 		}),
-		watchers: gauge("subscriptions", "Open subscriptions.", func() float64 { return float64(p.watch.count()) }),
+		watchers: gauge("subscriptions", "Open subscriptions.", func() float64 { return float64(p.watch.Count()) }),
 	}
 	reg.MustRegister(m.collectors()...)
 	return m

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -16,11 +17,11 @@ func TestStoresInPieces(t *testing.T) {
 	const runs = 3000
 	r := round{p: b.p, position: 1, events: roundEvents, changed: map[string]*folded{}}
 	for n := range runs {
-		run := &storage.Run{RunID: fmt.Sprint("run-", n)}
-		s := Empty(run)
+		changed := &storage.Run{RunID: fmt.Sprint("run-", n)}
+		s := run.Empty(changed)
 		next := *s
 		next.LastEventSeq = 1
-		r.changed[run.RunID] = &folded{run: run, before: s, now: &next, weight: eventWeight}
+		r.changed[changed.RunID] = newFolded(changed, s, &next, eventWeight)
 	}
 	if err := r.finish(); err != nil {
 		t.Fatal(err)

@@ -4,124 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/prometheus/client_golang/prometheus"
-
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/storage"
 )
 
-// retryAfter a failed round, which the log outlives.
+// retryAfter is the time between two attempts to replace a damaged database.
 const retryAfter = time.Second
 
-// Options of a projector.
-type Options struct {
-	// Dir holds the projection database and nothing else. Required; may be deleted while it is
-	// closed.
-	Dir string
-	// FS is the file system. Default: the machine's.
-	FS vfs.FS
-	// Store is what is folded. Required; the caller closes it after the projector.
-	Store *storage.Store
-	// Cluster is the store's. A database of another one is made anew.
-	Cluster storage.ClusterID
-	// CacheBytes bounds the snapshots kept in memory. Default: 128 MiB.
-	CacheBytes int
-	// MaxSubscriptions bounds the watchers, of one run and of many. Default: 100,000.
-	MaxSubscriptions int
-	// Clock is the node's, for lag. Default: time.Now.
-	Clock func() time.Time
-	// Logger. Default: discards.
-	Logger *slog.Logger
-	// Registerer of metrics. Default: a registry that nobody reads.
-	Registerer prometheus.Registerer
-	// Fail is told about damage of the store that folding met, and when Pebble cannot go on (D10).
-	// Required.
-	Fail func(error)
-
-	// fatal is told when Pebble cannot go on; it is Fail, also for the database of a rebuild.
-	fatal func(error)
-}
-
-// EnsureDefaults fills in what is left out.
-func (o *Options) EnsureDefaults() {
-	if o.FS == nil {
-		o.FS = vfs.Default
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 128 << 20
-	}
-	if o.MaxSubscriptions == 0 {
-		o.MaxSubscriptions = 100_000
-	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Registerer == nil {
-		o.Registerer = prometheus.NewRegistry()
-	}
-	if o.fatal == nil {
-		o.fatal = o.Fail
-	}
-}
-
-// Validate reports every fault of the options.
-func (o *Options) Validate() error {
-	var errs []error
-	if o.Dir == "" {
-		errs = append(errs, errors.New("projector: Options.Dir is empty"))
-	}
-	if o.Store == nil {
-		errs = append(errs, errors.New("projector: Options.Store is nil"))
-	}
-	if o.Fail == nil {
-		errs = append(errs, errors.New("projector: Options.Fail is nil"))
-	}
-	return errors.Join(errs...)
-}
-
-// Projector folds the log into snapshots and tells watchers.
+// Projector tails the log, folds it into projections, and publishes changed runs.
 type Projector struct {
 	opts    Options
 	metrics *metrics
-	watch   watchers
-	// catchUps has room for as many as may read the log for watchers at a time.
-	catchUps chan struct{}
+	watch   *watch.Hub
+	// projections never change; runs and list are two of them.
+	projections []*projection
+	runs, list  *projection
 
-	// disk has the database: held for reading by whoever else than run uses it, and for writing
-	// while run replaces it. nil: it could not be made anew yet.
+	// disk has the database. run holds it for writing while it replaces the database; other
+	// goroutines hold it for reading while they use the database. nil: there is no new one yet.
 	disk struct {
 		sync.RWMutex
 		db *database
 	}
-	// live has the newest snapshot of the runs folded last, and which runs are STALE.
+	// live has the newest snapshots of the runs folded last, and the runs that are STALE.
 	live struct {
 		sync.RWMutex
 		runs  *snapshotCache
 		stale map[string]struct{}
 	}
 	position atomic.Uint64 // everything up to here is folded
-	// folded counts the events since the projector was opened, and flushed how many of them were
-	// there when the database was flushed last. Only run uses them.
+	// folded counts the events since the projector was opened, flushed those at the last flush.
+	// Only run uses them.
 	folded, flushed uint64
-	holeSaid        time.Time // when the log was told of one last
-	// advanced is closed, and replaced, whenever position moves.
+	// more has, for runs that a catch-up has met, the runSeq of an event that it will come to. Only
+	// run uses it.
+	more     map[string]uint64
+	holeSaid time.Time // of the last log line about a hole
+	// advanced is closed and replaced when a position moves.
 	advanced struct {
 		sync.Mutex
 		ch chan struct{}
 	}
 
-	// rebuilds is held by a rebuild; adopting is set while run is asked to serve its result.
+	// rebuilds is held by a rebuild. adopting and pinning are its requests to run.
 	rebuilds sync.Mutex
 	adopting atomic.Pointer[adoption]
-	// wake ends the waiting of run. Whoever sets adopting calls it afterwards.
+	pinning  atomic.Pointer[pin]
+	// wake ends the waiting of run. A goroutine that makes a request calls it afterwards.
 	wake atomic.Pointer[context.CancelFunc]
 
 	closing context.Context
@@ -129,10 +63,15 @@ type Projector struct {
 	done    sync.WaitGroup
 }
 
-// Open opens or makes the projection database and goes on folding where it ends (PRJ-13).
+// Open opens the projection database, or makes a new one, and folds on from its watermarks
+// (PRJ-13).
 func Open(opts Options) (*Projector, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	projections, err := newProjections(opts.Projections)
+	if err != nil {
 		return nil, err
 	}
 	if err := removeLeftovers(&opts); err != nil {
@@ -143,21 +82,35 @@ func Open(opts Options) (*Projector, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Projector{opts: opts, closing: ctx, stop: stop}
-	p.disk.db = db
-	p.live.runs = newSnapshotCache(opts.CacheBytes)
-	p.live.stale = map[string]struct{}{}
-	p.watch.limit = opts.MaxSubscriptions
-	p.watch.published.Store(uint64(db.position))
-	p.catchUps = make(chan struct{}, maxCatchUps)
+	p := &Projector{opts: opts, closing: ctx, stop: stop, projections: projections, runs: projections[0], list: projections[1]}
+	p.live.stale, p.more = map[string]struct{}{}, map[string]uint64{}
 	p.advanced.ch = make(chan struct{})
-	p.position.Store(uint64(db.position))
+	if err := p.use(db); err != nil {
+		stop()
+		return nil, errors.Join(err, db.db.Close())
+	}
+	p.watch = watch.NewHub(opts.MaxSubscriptions, opts.Store, source{p})
+	p.watch.Reset(p.Position())
 	p.metrics = newMetrics(opts.Registerer, p)
 	p.done.Go(func() { p.run(ctx) })
 	return p, nil
 }
 
-// Close stops folding and stores what memory has.
+// use makes a database the one that is served, with nothing in memory. The caller holds disk, or is
+// Open.
+func (p *Projector) use(db *database) error {
+	if err := p.arrange(db); err != nil {
+		return err
+	}
+	p.disk.db = db
+	p.live.Lock()
+	defer p.live.Unlock()
+	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
+	p.position.Store(uint64(db.opened.from)) // under live, so that a reader of both sees them agree
+	return nil
+}
+
+// Close stops folding and stores the snapshots that are in memory only.
 func (p *Projector) Close() error {
 	p.stop()
 	p.rebuilds.Lock() // waits for a rebuild to end
@@ -168,22 +121,37 @@ func (p *Projector) Close() error {
 		return nil
 	}
 	if err := p.disk.db.close(p.storeRest); err != nil {
-		// Nothing is lost: the next Open folds it again.
-		p.opts.Logger.Warn("projection database not closed well", "err", err)
+		p.opts.Logger.Warn("cannot close projection database; the next start folds the rest again", "err", err)
 	}
 	return nil
 }
 
-// Position up to which everything is folded.
+// Position returns the position up to which the tail has folded the log.
 func (p *Projector) Position() storage.Position { return storage.Position(p.position.Load()) }
 
-// WaitPosition returns once everything up to a position is folded, or with the context's error.
+// WaitPosition waits until the snapshots and the list have everything up to a position, or until
+// the context ends.
 func (p *Projector) WaitPosition(ctx context.Context, at storage.Position) error {
+	return p.wait(ctx, func() bool { return min(p.Position(), storage.Position(p.list.at.Load())) >= at })
+}
+
+// Wait waits until the tables of a projection have everything up to a position, or until the
+// context ends.
+func (p *Projector) Wait(ctx context.Context, name string, at storage.Position) error {
+	pr, err := p.projection(name)
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx, func() bool { return storage.Position(pr.at.Load()) >= at })
+}
+
+// wait waits until a condition on positions holds.
+func (p *Projector) wait(ctx context.Context, holds func() bool) error {
 	for {
 		p.advanced.Lock()
 		ch := p.advanced.ch
 		p.advanced.Unlock()
-		if p.Position() >= at {
+		if holds() {
 			return nil
 		}
 		select {
@@ -194,13 +162,30 @@ func (p *Projector) WaitPosition(ctx context.Context, at storage.Position) error
 	}
 }
 
-// run folds until the projector is closed. Trouble with the database is no reason to stop taking
-// appends: it is made anew (PRJ-13).
+// advance wakes the goroutines that wait for a position.
+func (p *Projector) advance() {
+	p.advanced.Lock()
+	close(p.advanced.ch)
+	p.advanced.ch = make(chan struct{})
+	p.advanced.Unlock()
+}
+
+func (p *Projector) projection(name string) (*projection, error) {
+	for _, pr := range p.projections {
+		if pr.Name == name {
+			return pr, nil
+		}
+	}
+	return nil, fmt.Errorf("projector: no projection %q", name)
+}
+
+// run folds until the projector is closed. A fault of the database does not stop the node from
+// taking appends: run replaces the database (PRJ-13).
 func (p *Projector) run(ctx context.Context) {
 	for {
 		err := p.follow(ctx)
 		for errors.Is(err, errProjection) && ctx.Err() == nil {
-			p.opts.Logger.Error("projection database failed, it is made anew", "err", err)
+			p.opts.Logger.Error("projection database failed; rebuilding it from the log", "err", err)
 			select {
 			case <-time.After(retryAfter):
 				err = p.remake()
@@ -217,8 +202,9 @@ func (p *Projector) run(ctx context.Context) {
 	}
 }
 
-// follow pulls: it waits until the store is ahead, and reads (D9). It returns why it cannot go on;
-// nil when another database has taken the place of the one that it began with.
+// follow tails the log: it waits until the store is ahead, and pulls (D9). Between two rounds it
+// brings projections on that are behind. It returns the reason for which it cannot go on, or nil
+// when another database has replaced the one that it began with.
 func (p *Projector) follow(ctx context.Context) error {
 	sound := p.disk.db.sound
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -226,89 +212,115 @@ func (p *Projector) follow(ctx context.Context) error {
 	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
 	log := p.opts.Store.FollowAhead(storage.Facts)
 	defer log.Close()
-	pace := time.NewTicker(roundEvery)
-	defer pace.Stop()
+	behind := p.opts.Store.FollowAhead(storage.Facts)
+	defer behind.Close()
+	throttle := time.NewTicker(roundEvery)
+	defer throttle.Stop()
 	for {
-		p.await(ctx)
+		_, busy := p.lowest()
+		if !busy {
+			p.await(ctx)
+		}
 		// The store may be ahead all the time.
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		complete, err := p.round(ctx, log, 0)
-		if err != nil && ctx.Err() == nil {
-			return err
+		complete := true
+		if applied := p.opts.Store.Applied(); !busy || applied.Position() > p.Position() {
+			var err error
+			if complete, err = p.round(ctx, log, 0); err != nil && ctx.Err() == nil {
+				return err
+			}
 		}
 		if replaced, err := p.replace(ctx); replaced {
 			return err
 		}
-		if complete {
+		p.answerPin()
+		switch {
+		case busy:
+			if err := p.catchUp(ctx, behind); err != nil && ctx.Err() == nil {
+				return err
+			}
+		case complete:
 			select {
-			case <-pace.C:
+			case <-throttle.C:
 			case <-ctx.Done():
 			}
 		}
 	}
 }
 
-// await returns when the store is ahead, or when nothing has come for a while and snapshots could
-// be stored.
+// await returns when the store is ahead, when a rebuild has a request, or when no event has come
+// for a while and snapshots could be stored.
 func (p *Projector) await(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.wake.Store(&cancel)
-	if p.adopting.Load() != nil {
+	if p.adopting.Load() != nil || p.pinning.Load() != nil {
 		return
 	}
 	if p.live.runs.oldest() != nil {
 		defer time.AfterFunc(idleAfter, cancel).Stop()
 	}
+	if p.opts.ceiling.below(p.Position() + 1) {
+		<-ctx.Done()
+		return
+	}
 	_ = p.opts.Store.Wait(ctx, p.Position())
 }
 
-// remake replaces the database by an empty one, from which folding begins again. Until then,
-// snapshots are folded from the log on the way out.
-func (p *Projector) remake() (err error) {
+// wakeUp ends the waiting of run.
+func (p *Projector) wakeUp() {
+	if wake := p.wake.Load(); wake != nil {
+		(*wake)()
+	}
+}
+
+// remake replaces the database by an empty one, from which folding begins again. Until it has
+// caught up, snapshots are folded from the log for each reader.
+func (p *Projector) remake() error {
 	p.disk.Lock()
 	defer p.disk.Unlock()
 	if p.disk.db != nil {
-		_ = p.disk.db.db.Close() // it is damaged, and goes
+		_ = p.disk.db.db.Close() // it is damaged, and is deleted
 	}
-	if p.disk.db, err = remakeDatabase(&p.opts); err != nil {
+	p.disk.db = nil
+	db, err := remakeDatabase(&p.opts)
+	if err != nil {
 		return err
 	}
-	p.live.Lock()
-	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
-	p.position.Store(uint64(p.disk.db.position)) // whoever looks at both sees them agree
-	p.live.Unlock()
-	p.watch.published.Store(uint64(p.disk.db.position))
+	if err := p.use(db); err != nil {
+		return errors.Join(err, db.db.Close())
+	}
+	p.watch.Reset(p.Position())
 	return nil
 }
 
-// load returns the newest snapshot known of a run, from memory, stored, or the empty start.
-func (p *Projector) load(run *storage.Run) (s *Snapshot, err error) {
+// load returns the newest snapshot of a run from memory, or the stored one, or the empty one.
+func (p *Projector) load(r *storage.Run) (s *run.Snapshot, err error) {
 	p.live.RLock()
-	s = p.live.runs.get(run.RunID)
+	s = p.live.runs.get(r.RunID)
 	p.live.RUnlock()
 	if s != nil {
 		return s, nil
 	}
 	p.disk.RLock()
 	defer p.disk.RUnlock()
-	s, _, err = p.loadStored(run)
+	s, _, err = p.loadStored(r)
 	return s, err
 }
 
-// loadStored is load for a caller that holds disk, or is the one that changes it. It returns about
-// what the snapshot takes in memory, too.
-func (p *Projector) loadStored(run *storage.Run) (s *Snapshot, weight int, err error) {
+// loadStored returns the stored snapshot of a run, or the empty one, and about its size in memory.
+// The caller holds disk, or is run.
+func (p *Projector) loadStored(r *storage.Run) (s *run.Snapshot, weight int, err error) {
 	if p.disk.db != nil {
-		if s, weight, err = p.disk.db.load(run.RunID); err != nil {
+		if s, weight, err = p.disk.db.load(r.RunID); err != nil {
 			p.disk.db.damaged(err)
 			return nil, 0, err
 		}
 	}
 	if s == nil {
-		return Empty(run), 0, nil
+		return run.Empty(r), 0, nil
 	}
 	return s, weight, nil
 }

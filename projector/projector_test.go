@@ -17,6 +17,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/projector/list"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 )
 
@@ -185,8 +187,8 @@ func TestSnapshotIsNeverOlderThanTheViewD9(t *testing.T) {
 	b.check("after the load")
 }
 
-// TestOtherDatabasesAreMadeAnewPRJ13: of another cluster, another format, or none at all.
-func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
+// TestOtherDatabasesAreRebuiltPRJ13: of another cluster, of another format, or none at all.
+func TestOtherDatabasesAreRebuiltPRJ13(t *testing.T) {
 	b := newBed(t)
 	b.load(rand.New(rand.NewPCG(6, 6)), 40, 5)
 	b.check("before")
@@ -202,37 +204,39 @@ func TestOtherDatabasesAreMadeAnewPRJ13(t *testing.T) {
 			}
 		}
 	}
-	row := append([]byte{databaseFormat, StoredFormat}, b.opts.Cluster[:]...)
-	row = append(row, 0, 0, 0, 0, 0, 0, 0, 9)
+	head := append([]byte{databaseFormat}, b.opts.Cluster[:]...)
+	head = append(head, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9)
 	change := func(at int) []byte {
-		c := bytes.Clone(row)
+		c := bytes.Clone(head)
 		c[at]++
 		return c
 	}
 	for what, between := range map[string]func(){
-		"another format":           put([]byte{tableWatermark}, change(0)),
-		"another snapshot format":  put([]byte{tableWatermark}, change(1)),
-		"another cluster":          put([]byte{tableWatermark}, change(5)),
-		"a watermark cut off":      put([]byte{tableWatermark}, row[:10]),
+		"another format":           put([]byte{tableHead}, change(0)),
+		"another cluster":          put([]byte{tableHead}, change(5)),
+		"a head cut off":           put([]byte{tableHead}, head[:10]),
+		"another snapshot format":  put([]byte("wruns"), []byte{run.StoredFormat + 1, 0, 0, 0, 0, 0, 0, 0, 9, 's'}),
+		"a list of another format": put([]byte("wlist"), []byte{list.Format + 1, 0, 0, 0, 0, 0, 0, 0, 9, 'l'}),
+		"a watermark cut off":      put([]byte("wlist"), []byte{1}),
 		"deleted":                  func() { _ = b.opts.FS.RemoveAll(b.opts.Dir) },
 		"an unreadable snapshot":   put(snapshotKey("run-1"), []byte("no snapshot")),
-		"an unreadable list row":   put(append([]byte{tableList}, "12345678run"...), []byte{1, 200}),
-		"a list row without a run": put([]byte{tableList, 1}, []byte{1}),
+		"an unreadable list row":   put([]byte("l12345678run"), []byte{1, 200}),
+		"a list row without a run": put([]byte{'l', 1}, []byte{1}),
 	} {
 		b.reopen(between)
 		b.propose(b.more("run-1", 1))
-		// What is found late is made anew late.
+		// A fault that is found late is repaired late.
 		eventually(t, what, func() bool {
 			b.settle()
-			_, err := b.p.List(Filter{}, nil, 1000)
+			_, err := b.p.List(run.Filter{}, nil, 1000)
 			return err == nil
 		})
 		b.check(what)
 	}
 }
 
-// TestDamageWhileRunningPRJ13: a database that goes bad under the projector is made anew, and reads
-// go on meanwhile.
+// TestDamageWhileRunningPRJ13: a database that is damaged under the projector is replaced, and
+// reads go on meanwhile.
 func TestDamageWhileRunningPRJ13(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
 	b.load(rand.New(rand.NewPCG(7, 7)), 100, 5)
@@ -294,7 +298,7 @@ func TestAlertsPRJ8(t *testing.T) {
 		t.Errorf("metric says %v", got)
 	}
 	s := b.snapshot("run")
-	if len(s.Inconsistencies) != maxInconsistencies || s.InconsistencyCount != 130 {
+	if len(s.Inconsistencies) != 100 || s.InconsistencyCount != 130 {
 		t.Errorf("%d inconsistencies, %d counted", len(s.Inconsistencies), s.InconsistencyCount)
 	}
 }
@@ -397,7 +401,7 @@ func TestLagPRJ11(t *testing.T) {
 	b.settle()
 	now.Store(b.clock + int64(time.Hour))
 	lag(0)
-	// No round ends while somebody reads the snapshots.
+	// No round ends while a reader holds the snapshots.
 	b.p.live.RLock()
 	b.propose(b.more("run", 3))
 	first := b.clock

@@ -12,13 +12,13 @@ import (
 	"runlog/storage"
 )
 
-// ErrRebuilding means that a rebuild is under way already.
+// ErrRebuilding means that another rebuild is under way.
 var ErrRebuilding = errors.New("projector: a rebuild is under way")
 
 const (
 	rebuiltSuffix  = ".rebuilt"  // of the directory beside Options.Dir that a rebuild fills
-	replacedSuffix = ".replaced" // of the one that it has replaced
-	// rebuildReport is how often a rebuild tells how far it is.
+	replacedSuffix = ".replaced" // of the directory that it has replaced
+	// rebuildReport is the time between two reports of a rebuild.
 	rebuildReport = 200 * time.Millisecond
 )
 
@@ -27,29 +27,38 @@ type Phase string
 
 // The phases, in their order.
 const (
-	PhaseFold    Phase = "fold"    // the log into a new database
-	PhaseCompare Phase = "compare" // run by run, with what is served
+	PhaseFold    Phase = "fold"    // the log is folded into a new database
+	PhaseCompare Phase = "compare" // the new database is compared with the served one
 	PhaseDone    Phase = "done"    // the new database is served
 )
 
-// Progress is how far a rebuild is.
+// Progress is the progress of a rebuild.
 type Progress struct {
 	Phase    Phase
-	Position storage.Position // up to which is folded
-	Target   storage.Position // up to which is served
+	Position storage.Position // up to which the new database has the log
+	Target   storage.Position // up to which the served one has it
 	Compared int              // runs
-	// the first runs whose snapshots differed; what is served then is the new one
+	// Different has the first runs whose snapshots differed. The rebuild replaces them.
 	Different []string
-	Differing int // how many did
+	Differing int // runs whose snapshots differed
+	// Projections has the results of the other projections that are in step.
+	Projections []Comparison
+}
+
+// Comparison is the result of comparing the tables of a projection, row by row.
+type Comparison struct {
+	Name      string
+	Rows      int // compared
+	Differing int // rows that are missing, surplus or of another value in the served tables
 }
 
 // maxDifferent bounds the runs that a rebuild names.
 const maxDifferent = 100
 
-// Rebuild folds the whole log again into a database beside the one that is served, compares their
-// snapshots of each run, and puts the new one in the place of the old, while reads, watches and
-// folding go on. It reports now and then, and returns what it came to. When the context ends early,
-// everything stays as it was.
+// Rebuild folds the whole log into a second database, compares each projection with the served one,
+// and serves the second database instead. Reads, watches and folding go on meanwhile. Rebuild
+// reports its progress now and then, and returns the result. If the context ends early, nothing
+// changes.
 func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progress, error) {
 	if !p.rebuilds.TryLock() {
 		return Progress{}, ErrRebuilding
@@ -65,9 +74,11 @@ func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progres
 	opts := p.opts
 	opts.Dir += rebuiltSuffix
 	opts.CacheBytes = p.opts.CacheBytes / 4
-	// it alerts on nothing anew
+	opts.ceiling = &ceiling{}
+	// No alert is raised a second time.
 	opts.Registerer, opts.Logger = prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	opts.Fail = func(err error) { cancel(err) }
+	opts.ceiling.at.Store(uint64(p.Position()))
 	if err := opts.FS.RemoveAll(opts.Dir); err != nil {
 		return Progress{}, fmt.Errorf("%w: remove %s: %w", errProjection, opts.Dir, err)
 	}
@@ -89,38 +100,42 @@ func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progres
 
 var errClosed = errors.New("projector: closed")
 
-// rebuild waits until the shadow has caught up, and compares.
+// rebuild waits until the shadow has nearly caught up, and compares.
 func (p *Projector) rebuild(ctx context.Context, shadow *Projector, report func(Progress)) (g Progress, err error) {
 	g.Phase = PhaseFold
-	for {
+	for near := false; !near; {
 		g.Position, g.Target = shadow.Position(), p.Position()
 		report(g)
-		if g.Position >= g.Target {
-			err = p.compare(ctx, shadow, &g, report)
-			return g, err
-		}
+		shadow.raise(g.Target)
 		step, cancel := context.WithTimeout(ctx, rebuildReport)
-		_ = shadow.WaitPosition(step, g.Target)
+		near = shadow.WaitPosition(step, g.Target) == nil
 		cancel()
 		if ctx.Err() != nil {
 			return g, context.Cause(ctx)
 		}
 	}
+	if err := p.compareTables(ctx, shadow, &g, report); err != nil {
+		return g, err
+	}
+	shadow.raise(unbounded)
+	if err := shadow.WaitPosition(ctx, p.Position()); err != nil {
+		return g, context.Cause(ctx)
+	}
+	err = p.compare(ctx, shadow, &g, report)
+	return g, err
 }
 
-// adoption asks run to serve another database.
+// adoption is a request to run to serve another database.
 type adoption struct {
 	dir      string
 	position storage.Position // up to which it has everything
 	done     chan error       // has room for one
 }
 
-// adopt has the goroutine that folds put a closed database in the place of the one that it writes.
+// adopt asks run to serve a closed database instead of the one that it writes.
 func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 	p.adopting.Store(a)
-	if wake := p.wake.Load(); wake != nil {
-		(*wake)()
-	}
+	p.wakeUp()
 	select {
 	case err := <-a.done:
 		return err
@@ -132,9 +147,10 @@ func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 	return <-a.done // it has begun
 }
 
-// replace serves another database, if one is there to be adopted that is not ahead: watchers must
-// be told of every event. Only run calls it, between two rounds. Readers of the database wait
-// meanwhile: the other one is folded up to where this one was, so that nothing goes back.
+// replace answers an adoption. It waits until the other database is not ahead, because watchers
+// must be told of every event. Only run calls it, between two rounds. Readers of the database wait
+// while the other one is folded up to the position of this one, so that no reader sees time go
+// back.
 func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	a := p.adopting.Load()
 	if a == nil || p.Position() < a.position || !p.adopting.CompareAndSwap(a, nil) {
@@ -156,8 +172,8 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 	return true, err
 }
 
-// swap moves directories and opens what is in the place then. The caller holds disk. A crash in the
-// middle leaves no database, which is then made anew.
+// swap moves the directories and opens the new database. The caller holds disk. If a crash leaves
+// no database, the next start rebuilds it.
 func (p *Projector) swap(dir string) error {
 	old := p.opts.Dir + replacedSuffix
 	fs := p.opts.FS
@@ -176,15 +192,13 @@ func (p *Projector) swap(dir string) error {
 	if err != nil {
 		return err
 	}
-	p.disk.db = db
-	p.live.Lock()
-	p.live.runs = newSnapshotCache(p.opts.CacheBytes)
-	p.position.Store(uint64(db.position))
-	p.live.Unlock()
+	if err := p.use(db); err != nil {
+		return errors.Join(err, db.db.Close())
+	}
 	return fs.RemoveAll(old)
 }
 
-// removeLeftovers of a rebuild that ended with the process.
+// removeLeftovers deletes the directories of a rebuild that ended with the process.
 func removeLeftovers(o *Options) error {
 	return errors.Join(o.FS.RemoveAll(o.Dir+rebuiltSuffix), o.FS.RemoveAll(o.Dir+replacedSuffix))
 }

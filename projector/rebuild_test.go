@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"runlog/projector/run"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -43,8 +45,8 @@ func (b *bed) leftovers() []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == b.opts.Dir })
 }
 
-// TestRebuildPRJ13: a rebuild under load comes to what is served, takes its place, and nobody sees
-// anything go back.
+// TestRebuildPRJ13: a rebuild under load finds no difference, replaces the served database, and no
+// reader sees time go back.
 func TestRebuildPRJ13(t *testing.T) {
 	b := newBed(t, func(o *Options) { o.CacheBytes = 8 * baseWeight })
 	rng := rand.New(rand.NewPCG(1, 13))
@@ -61,7 +63,7 @@ func TestRebuildPRJ13(t *testing.T) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			page, err := b.p.List(Filter{}, nil, 10)
+			page, err := b.p.List(run.Filter{}, nil, 10)
 			if err != nil || page.Position < at || len(page.Runs) == 0 {
 				t.Errorf("list at %d after %d: %d runs, %v", page.Position, at, len(page.Runs), err)
 			}
@@ -99,7 +101,7 @@ func TestRebuildPRJ13(t *testing.T) {
 	b.check("and on")
 }
 
-// TestRebuildMendsPRJ13: what is served and wrong is named, and right afterwards.
+// TestRebuildMendsPRJ13: a wrong snapshot is named, and right afterwards.
 func TestRebuildMendsPRJ13(t *testing.T) {
 	b := newBed(t)
 	b.load(rand.New(rand.NewPCG(2, 13)), 50, 6)
@@ -118,8 +120,8 @@ func TestRebuildMendsPRJ13(t *testing.T) {
 	b.check("and on")
 }
 
-// TestRebuildEndsEarly: a rebuild that is given up, or that a closing projector ends, leaves all as
-// it was; a second one is refused meanwhile.
+// TestRebuildEndsEarly: a rebuild that is cancelled, or that a closing projector ends, changes
+// nothing. A second one is refused meanwhile.
 func TestRebuildEndsEarly(t *testing.T) {
 	b := newBed(t)
 	b.load(rand.New(rand.NewPCG(3, 13)), 50, 6)
@@ -157,8 +159,8 @@ func TestRebuildEndsEarly(t *testing.T) {
 	b.check("opened again")
 }
 
-// TestCrashInRebuildPRJ13: whatever a crash at some moment of a rebuild leaves of the directories,
-// the next start comes to the same snapshots and leaves nothing lying about.
+// TestCrashInRebuildPRJ13: whatever a crash during a rebuild leaves of the directories, the next
+// start comes to the same snapshots and deletes the rest.
 func TestCrashInRebuildPRJ13(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 13))

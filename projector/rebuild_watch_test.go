@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"runlog/projector/run"
+	"runlog/projector/watch"
 )
 
 // TestWatchersOverARebuildWATCH3 appends all the while that the database is replaced by a rebuilt
@@ -13,13 +16,13 @@ func TestWatchersOverARebuildWATCH3(t *testing.T) {
 	const runs = 200
 	b := newBed(t)
 	tr := newTraffic(b, 13)
-	sub, err := b.p.SubscribeRuns(Filter{}, &Cursor{})
+	sub, err := b.p.SubscribeRuns(run.Filter{}, &watch.Cursor{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	all := newFollower(t, Filter{})
-	ones := map[string]*Subscription{}
+	all := newFollower(t, run.Filter{})
+	ones := map[string]*watch.Subscription{}
 	for run := range runs {
 		id := fmt.Sprint("run-", run)
 		if ones[id], err = b.p.Subscribe(id, nil); err != nil {
@@ -49,7 +52,8 @@ func TestWatchersOverARebuildWATCH3(t *testing.T) {
 		all.check(what, b)
 		history, _ := b.history()
 		for id, want := range history {
-			// Those of one run are told before those of many, who have heard of everything.
+			// Subscriptions to one run are told before those to many, which have been told
+			// everything.
 			if s := ones[id].Take(); s != nil {
 				last[id] = s.LastEventSeq
 			}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestMadeAnewIsStoredPRJ13: a database that is made anew gets every run, also those whose
-// snapshots the old one had as they were, and those that it had not got yet.
-func TestMadeAnewIsStoredPRJ13(t *testing.T) {
+// TestRemadeDatabaseIsStoredPRJ13: a database that replaces a damaged one gets every run, also
+// those whose newest snapshots the old one had, and those that it did not have yet.
+func TestRemadeDatabaseIsStoredPRJ13(t *testing.T) {
 	for _, idle := range []bool{true, false} {
 		b := newBed(t)
 		b.load(rand.New(rand.NewPCG(13, 13)), 60, 8)

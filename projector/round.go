@@ -5,42 +5,44 @@ import (
 	"fmt"
 	"time"
 
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/storage"
 )
 
 const (
-	// roundEvents closes a round of folding, at the end of a proposal.
+	// roundEvents ends a round of folding, at the end of a proposal.
 	roundEvents = 4096
-	// roundEvery is how often a round may begin: under load, more events share what a round costs.
+	// roundEvery is the least time between two rounds: under load, more events share the cost of a
+	// round.
 	roundEvery = 5 * time.Millisecond
 
-	// Snapshots live in memory, and are stored from there when they have waited for storeAfter or
-	// while storeBehind events were folded; when nothing else is to do; and when they leave memory.
-	// To store one costs as much as to fold a good part of its run, and most runs end before. What
-	// could wait is stored in pieces of about storeBytes, so that the next round need not.
+	// Snapshots live in memory. They are stored after storeAfter, after storeBehind events, when no
+	// event comes for idleAfter, and when they leave memory. To store one costs as much as to fold
+	// a good part of its run, and most runs end before. A round stores snapshots that could wait in
+	// pieces of about storeBytes, so that the next round does not wait long.
 	storeAfter  = 10 * time.Second
 	storeBehind = 250_000
 	storeBytes  = 128 << 10
-	// idleAfter is how long nothing has to come for snapshots to be stored that could wait.
-	idleAfter = 100 * time.Millisecond
-	// flushEvery is how many events are folded before what was stored is made durable, besides when
-	// Pebble does that by itself. It and storeBehind bound what is folded again after a crash.
+	idleAfter   = 100 * time.Millisecond
+	// flushEvery is the number of events after which stored rows are flushed, besides the flushes
+	// that Pebble begins. It and storeBehind bound what is folded again after a crash.
 	flushEvery = 500_000
 )
 
 // AlertHole is the alert of a snapshot that lacks events before the next one (PRJ-12).
 const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 
-// round folds what was committed since the last one, up to about roundEvents, and publishes and
-// stores the result. It ends where a proposal ends, so that the position is always true, and tells
-// whether it came to the end of the log.
+// round folds what was committed since the last round, up to about roundEvents. Then it publishes
+// and stores the result. It ends at the end of a proposal, so that the position is always exact. It
+// reports whether it reached the end of the log.
 //
-// A round up to where told is, unless that is 0, folds what was visible before: it is silent, and
-// goes no further, since watchers must be told of what comes behind.
+// If told is not 0, the round folds what was visible before: it is silent and ends at told, because
+// watchers must be told of what follows.
 func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.Position) (complete bool, err error) {
-	applied := p.opts.Store.Applied()
-	r := round{p: p, position: p.Position(), cursor: Cursor{Position: p.Position()}, changed: map[string]*folded{}, silent: told > 0}
-	r.alerted = r.silent || p.Position() < p.disk.db.listed
+	applied, opened := p.opts.Store.Applied(), p.disk.db.opened.newest
+	r := p.newRound(told > 0)
+	r.alerted = r.silent || r.again
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
@@ -57,33 +59,49 @@ func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.
 			r.position, complete = told, false
 			break
 		}
-		// What the list has already and what it has not is not folded in one round.
-		if listed := p.disk.db.listed; p.Position() < listed && listed < c.Position {
-			r.position, complete = listed, false
+		// Events that the projections have, and events that they do not have, are never in one
+		// round.
+		if r.again && opened < c.Position {
+			r.position, complete = opened, false
+			break
+		}
+		if p.opts.ceiling.below(c.Position) {
 			break
 		}
 		if err := r.fold(c); err != nil {
 			return false, err
 		}
+		if err := r.foldCommit(c); err != nil {
+			return false, err
+		}
 	}
 	if complete {
 		// Entries without events move the position too.
-		r.position = max(r.position, applied.Position())
+		r.position = max(r.position, p.opts.ceiling.cap(applied.Position()))
 	}
 	return complete, r.finish()
+}
+
+func (p *Projector) newRound(silent bool) *round {
+	p.disk.db.tx.begin()
+	return &round{
+		p: p, position: p.Position(), cursor: watch.Cursor{Position: p.Position()}, changed: map[string]*folded{},
+		silent: silent, again: p.Position() < p.disk.db.opened.newest,
+	}
 }
 
 // round is the work in progress of one round.
 type round struct {
 	p        *Projector
 	position storage.Position
-	cursor   Cursor // behind the last commit
+	cursor   watch.Cursor // behind the last commit
 	events   int
 	changed  map[string]*folded
 	stamps   []stamped
 	silent   bool
-	// alerted says that the operator was told of these events before: the list has been where they
-	// are.
+	// again: the projections but the run snapshots have these events since before a restart.
+	again bool
+	// alerted: the alerts of these events were raised before.
 	alerted bool
 }
 
@@ -95,68 +113,60 @@ type stamped struct {
 
 // folded is a run that a round changed.
 type folded struct {
-	run    *storage.Run
-	before *Snapshot // as the round found it
-	now    *Snapshot
-	listed RunStatus // as it is in the list; 0: it is not there
-	anew   bool      // some of its rows may be missing in the list
-	weight int       // what the events may add to the snapshot
-
-	// For who watches many runs.
-	stamp  int64  // of the last commit with events, nanoseconds
-	cursor Cursor // behind the last commit that is news
-	seq    uint64 // of its last event
-	unsure bool   // before had some of the events: it does not tell the status that was told last
+	watch.News
+	listed run.Status // that the projections have; 0: they do not have the run
+	anew   bool       // some rows of the run may be missing
+	weight int        // by which the events may enlarge the snapshot
 }
 
-// eventWeight is what an event adds beside what it takes from its payload.
+// eventWeight is the weight of an event without its payload.
 const eventWeight = 128
 
 func (r *round) fold(c *storage.Commit) error {
-	r.position, r.cursor = c.Position, r.cursor.next(c.Position)
+	r.position, r.cursor = c.Position, r.cursor.Next(c.Position)
 	r.events += max(1, len(c.Records)) // a run without events counts too
 	f, err := r.begin(c)
 	if err != nil {
 		return err
 	}
 	if len(c.Records) == 0 {
-		if f.now.LastEventSeq == 0 {
-			f.cursor = r.cursor
+		if f.Now.LastEventSeq == 0 {
+			f.Cursor = r.cursor
 		}
 		return nil
 	}
-	f.stamp = c.PersistedAt
-	// What the database lacks of a run comes after its position, unless the store has got events
-	// elsewhere; and what is imported may have gaps.
-	if next := c.Records[0].RunSeq; f.now.LastEventSeq+1 < next {
-		r.hole(f, f.now.LastEventSeq, next)
-		f.anew = true // it may be what made the run
-		missing, err := foldBefore(r.p.opts.Store, f.now, c)
+	f.Stamp = c.PersistedAt
+	// The events that a stored snapshot lacks come behind its position, unless the store got events
+	// in another way. Imported runs may have gaps.
+	if next := c.Records[0].RunSeq; f.Now.LastEventSeq+1 < next {
+		r.hole(f, f.Now.LastEventSeq, next)
+		f.anew = true // the run may have been made in the hole
+		missing, err := run.FoldBefore(r.p.opts.Store, f.Now, c)
 		if err != nil {
 			return err
 		}
-		// else there is nothing in the hole, and the run is as heavy as it was
-		if missing != f.now {
-			f.now = missing
-			f.weight += len(f.now.CanonicalJSON())
+		// If the hole is empty, the run is as heavy as it was.
+		if missing != f.Now {
+			f.Now = missing
+			f.weight += len(f.Now.CanonicalJSON())
 		}
 	}
 	for i := range c.Records[1:] {
-		if last, next := c.Records[i].RunSeq, c.Records[i+1].RunSeq; last+1 < next && last >= f.now.LastEventSeq {
+		if last, next := c.Records[i].RunSeq, c.Records[i+1].RunSeq; last+1 < next && last >= f.Now.LastEventSeq {
 			r.hole(f, last, next)
 		}
 	}
-	f.cursor, f.seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
-	f.unsure = f.unsure || c.Records[0].RunSeq <= f.now.LastEventSeq
-	alert := func(i Inconsistency) { r.p.alert(c.Run.RunID, i) }
+	f.Cursor, f.Seq = r.cursor, c.Records[len(c.Records)-1].RunSeq
+	f.Unsure = f.Unsure || c.Records[0].RunSeq <= f.Now.LastEventSeq
+	alert := func(i run.Inconsistency) { r.p.alert(c.Run.RunID, i) }
 	if r.alerted {
 		alert = nil
 	}
-	before := len(f.now.Artifacts)
-	f.now = ReduceReporting(f.now, c.Records, alert)
-	if len(f.now.Artifacts) > before {
-		// The run has ended, and gathers what its steps have.
-		f.weight += artifactsWeight(f.now.Artifacts)
+	before := len(f.Now.Artifacts)
+	f.Now = run.ReduceReporting(f.Now, c.Records, alert)
+	if len(f.Now.Artifacts) > before {
+		// The run has ended and gathers the artifacts of its steps.
+		f.weight += artifactsWeight(f.Now.Artifacts)
 	}
 	for i := range c.Records {
 		f.weight += eventWeight + len(c.Records[i].StepID) + len(c.Records[i].Payload)
@@ -166,7 +176,7 @@ func (r *round) fold(c *storage.Commit) error {
 	return nil
 }
 
-func artifactsWeight(list []Artifact) (weight int) {
+func artifactsWeight(list []run.Artifact) (weight int) {
 	for i := range list {
 		a := &list[i]
 		weight += eventWeight + len(a.URI) + len(a.Kind) + len(a.SHA256) + len(a.ExpiresAt)
@@ -174,43 +184,67 @@ func artifactsWeight(list []Artifact) (weight int) {
 	return weight
 }
 
+// foldCommit folds a commit into the projections of commits that are in step.
+func (r *round) foldCommit(c *storage.Commit) error {
+	if r.again {
+		return nil
+	}
+	tx := &r.p.disk.db.tx
+	for _, pr := range r.p.projections {
+		if pr.Fold == nil || pr.behind {
+			continue
+		}
+		tx.owner = pr
+		if err := pr.Fold(tx, c); err != nil {
+			return fmt.Errorf("projection %s: %w", pr.Name, err)
+		}
+	}
+	return nil
+}
+
 // begin returns the run of a commit as it was before the commit.
 func (r *round) begin(c *storage.Commit) (*folded, error) {
 	if f := r.changed[c.Run.RunID]; f != nil {
 		return f, nil
 	}
-	s := r.p.live.runs.get(c.Run.RunID) // nobody else changes it
-	weight, anew := 0, c.Run.CreatedPosition > r.p.Position()
+	p := r.p
+	s := p.live.runs.get(c.Run.RunID) // only this goroutine changes it
+	weight, anew := 0, c.Run.CreatedPosition > p.Position()
 	switch {
 	case s != nil:
-	case anew && c.Run.CreatedPosition > r.p.disk.db.listed:
-		s = Empty(c.Run) // what the list lacked when the database was opened has no snapshot there
+	case anew && c.Run.CreatedPosition > p.disk.db.opened.newest:
+		s = run.Empty(c.Run) // no row is newer than that
 	default:
 		var err error
-		if s, weight, err = r.p.loadStored(c.Run); err != nil {
+		if s, weight, err = p.loadStored(c.Run); err != nil {
 			return nil, err
 		}
+		if p.runs.behind && s.LastEventSeq == 0 {
+			// The snapshots are being rebuilt, and this one was not stored yet: that is no hole.
+			if s, err = run.FoldBefore(p.opts.Store, s, c); err != nil {
+				return nil, err
+			}
+			weight = len(s.CanonicalJSON())
+		}
 	}
-	f := &folded{run: c.Run, listed: s.Status, weight: weight, anew: anew}
+	f := &folded{listed: s.Status, weight: weight, anew: anew}
 	if anew {
 		f.listed = 0
 	}
-	f.before, f.now = s, s
+	f.Run, f.Before, f.Now = c.Run, s, s
 	r.changed[c.Run.RunID] = f
 	return f, nil
 }
 
-// grew says whether the run has events that its snapshot did not have before.
-func (f *folded) grew() bool { return f.now.LastEventSeq > f.before.LastEventSeq }
-
-// finish makes the new snapshots and the list visible, tells the watchers, and stores what is due.
+// finish writes the rows of the projections, publishes the new snapshots, and stores those that are
+// due.
 func (r *round) finish() error {
 	p := r.p
 	now := p.opts.Clock()
-	if err := r.list(); err != nil {
+	if err := r.foldRuns(); err != nil {
 		return err
 	}
-	since := mark{position: p.Position(), events: p.folded, at: now}
+	since := moment{position: p.Position(), events: p.folded, at: now}
 	p.folded += uint64(r.events)
 	p.live.Lock()
 	for id, f := range r.changed {
@@ -219,18 +253,25 @@ func (r *round) finish() error {
 	}
 	p.live.Unlock()
 	p.position.Store(uint64(r.position))
-	p.advanced.Lock()
-	close(p.advanced.ch)
-	p.advanced.ch = make(chan struct{})
-	p.advanced.Unlock()
+	p.serveAt(r.position)
+	p.advance()
 	if !r.silent {
-		p.watch.publish(r.position, r.changed)
+		p.watch.Publish(r.position, r.news)
 		r.observeLag(now)
 	}
 	return r.store(now)
 }
 
-// observeLag measures every event that has just become visible (PRJ-11).
+// news yields the runs that the round has changed.
+func (r *round) news(yield func(*watch.News) bool) {
+	for _, f := range r.changed {
+		if !yield(&f.News) {
+			return
+		}
+	}
+}
+
+// observeLag measures the lag of each event that has just become visible (PRJ-11).
 func (r *round) observeLag(now time.Time) {
 	nanos := now.UnixNano()
 	for _, s := range r.stamps {
@@ -248,7 +289,7 @@ func (p *Projector) storeRest() error {
 		if sound.Err() != nil {
 			return context.Cause(sound)
 		}
-		rest := round{p: p, position: p.Position()}
+		rest := p.newRound(false)
 		if err := rest.store(p.opts.Clock()); err != nil {
 			return err
 		}
@@ -256,27 +297,39 @@ func (p *Projector) storeRest() error {
 	return nil
 }
 
-// list writes the rows of the list that changed, and up to where the list is then.
-func (r *round) list() error {
+// foldRuns folds the changed runs into the projections in step, and writes their rows with their
+// watermarks.
+func (r *round) foldRuns() error {
+	if r.again {
+		return nil // They have these rows.
+	}
 	d := r.p.disk.db
-	if r.p.Position() < d.listed {
-		return nil // it has them since before a restart, and nothing behind them was folded
+	for _, pr := range r.p.projections {
+		if pr.FoldRun == nil || pr.behind || pr == r.p.runs {
+			continue
+		}
+		d.tx.owner = pr
+		var c run.Change
+		for _, f := range r.changed {
+			c = run.Change{Run: f.Run, Before: f.listed, Now: f.Now, Unsure: f.anew}
+			if err := pr.FoldRun(&d.tx, &c); err != nil {
+				return fmt.Errorf("projection %s: %w", pr.Name, err)
+			}
+		}
 	}
 	w := d.write()
 	defer w.close()
-	for _, f := range r.changed {
-		if f.anew || f.now.Status != f.listed {
-			w.list(f)
+	w.head(d.from, r.position)
+	for _, pr := range r.p.projections {
+		if !pr.behind && pr != r.p.runs {
+			w.mark(pr, r.position)
 		}
-	}
-	if len(d.rows.all) > 0 {
-		w.listed(r.position)
 	}
 	return w.apply()
 }
 
-// store writes the snapshots that leave memory, some of those that have waited long enough, and
-// from where on to fold after a restart.
+// store writes the snapshots that leave memory, some of those that are due, and the position from
+// which to fold on after a restart.
 func (r *round) store(now time.Time) error {
 	p, runs := r.p, r.p.live.runs
 	w := p.disk.db.write()
@@ -294,10 +347,14 @@ func (r *round) store(now time.Time) error {
 	if e := runs.oldest(); e != nil {
 		position = e.since.position
 	}
-	w.position(position)
+	w.head(position, max(r.position, p.disk.db.opened.newest))
+	if !p.runs.behind {
+		w.mark(p.runs, position)
+	}
 	if err := w.apply(); err != nil {
 		return err
 	}
+	p.disk.db.from = position
 	if p.folded >= p.flushed+flushEvery {
 		p.flushed = p.folded
 		if _, err := p.disk.db.db.AsyncFlush(); err != nil {
@@ -310,37 +367,37 @@ func (r *round) store(now time.Time) error {
 	return nil
 }
 
-// late says whether a snapshot has waited for so many events that it must not wait for a piece of
-// its own: what would be folded again after a crash is bounded.
+// late reports whether a snapshot has waited for so many events that it must be stored in this
+// round: the number of events that are folded again after a crash is bounded.
 func (r *round) late(e *cached) bool { return r.p.folded >= e.since.events+storeBehind }
 
-// due says whether a snapshot that is in memory has to be stored now.
+// due reports whether a snapshot that is in memory only is to be stored now.
 func (r *round) due(e *cached, now time.Time) bool {
 	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
-// hole marks a run STALE, until its watermark has passed the hole, and tells its watchers and the
-// operator (PRJ-12). What is missing is then read from the log; in an imported run nothing may be
-// there.
+// hole marks a run STALE until its watermark has passed the hole. It wakes the run's watchers and
+// raises an alert (PRJ-12). The missing events are then read from the log; an imported run may not
+// have them.
 func (r *round) hole(f *folded, last, next uint64) {
 	if r.silent {
 		return
 	}
-	p, id := r.p, f.run.RunID
+	p, id := r.p, f.Run.RunID
 	p.live.Lock()
 	p.live.stale[id] = struct{}{}
 	p.live.Unlock()
-	p.watch.nudge(id, f.before, f.stamp)
+	p.watch.Nudge(id, f.Before, f.Stamp)
 	p.metrics.holes.Inc()
 	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
 		p.holeSaid = now
-		p.opts.Logger.Warn("the next event of a run does not follow its snapshot; the run is STALE until it was read again from the log",
+		p.opts.Logger.Warn("next event does not follow the run's snapshot; reading the run from the log",
 			"alert", AlertHole, "run", id, "snapshot", last, "next", next)
 	}
 }
 
-// alert tells the operator about an event that its run's state did not allow (PRJ-8).
-func (p *Projector) alert(runID string, i Inconsistency) {
+// alert raises the alert of an event that its run's state did not allow (PRJ-8).
+func (p *Projector) alert(runID string, i run.Inconsistency) {
 	p.metrics.inconsistencies.Inc()
 	p.opts.Logger.Warn("event not allowed by the run's state", "alert", i.Kind, "run", runID,
 		"seq", i.RunSeq, "event", i.EventID, "state", i.State, "attempted", i.Attempted)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/projector/watch"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -46,7 +47,7 @@ func (o onAlert) Handle(_ context.Context, r slog.Record) error {
 func TestImportedGapsPRJ12(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	var b *bed
-	var sub *Subscription
+	var sub *watch.Subscription
 	alerts := 0
 	see := func(alert string) {
 		if alert != AlertHole {
@@ -111,7 +112,7 @@ func TestImportedFromTheMiddlePRJ12(t *testing.T) {
 	if got := counted(t, reg, "runlog_projector_holes_total"); got != 1 {
 		t.Errorf("%v holes, want 1", got)
 	}
-	// A projection that is made anew meets them again, and says nothing of what was seen before.
+	// A rebuild meets the holes again, and does not raise the alerts again.
 	if _, err := b.p.Rebuild(t.Context(), func(Progress) {}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
@@ -72,15 +73,15 @@ func (tr *traffic) propose(proposals, runs int) {
 
 // history is what the log says: for each run its newest commit that is news; and how far its run is
 // after a commit.
-func (b *bed) history() (map[string]Change, map[Cursor]uint64) {
+func (b *bed) history() (map[string]watch.Change, map[watch.Cursor]uint64) {
 	b.t.Helper()
-	newest, seqs := map[string]Change{}, map[Cursor]uint64{}
-	var at Cursor
+	newest, seqs := map[string]watch.Change{}, map[watch.Cursor]uint64{}
+	var at watch.Cursor
 	for c, err := range b.local.Store.Follow(storage.Facts).Log(0) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		at = at.next(c.Position)
+		at = at.Next(c.Position)
 		before := newest[c.Run.RunID]
 		switch n := len(c.Records); {
 		case n > 0:
@@ -99,10 +100,10 @@ func (b *bed) history() (map[string]Change, map[Cursor]uint64) {
 }
 
 // drain reads until everything is told that is published, and hands each change on.
-func drain(t *testing.T, b *bed, s *RunsSubscription, told func(*Change)) {
+func drain(t *testing.T, b *bed, s *watch.RunsSubscription, told func(*watch.Change)) {
 	t.Helper()
 	b.settle()
-	eventually(t, "everything is published", func() bool { return b.p.watch.published.Load() >= uint64(b.p.Position()) })
+	eventually(t, "everything is published", func() bool { return b.p.watch.Published() >= b.p.Position() })
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		if !s.CaughtUp() {
@@ -125,18 +126,18 @@ func drain(t *testing.T, b *bed, s *RunsSubscription, told func(*Change)) {
 // follower is a reader that keeps a list of runs as it is told, and checks the order on the way.
 type follower struct {
 	t      *testing.T
-	filter Filter
-	last   Cursor
-	runs   map[string]Mark
-	tokens []Cursor
+	filter run.Filter
+	last   watch.Cursor
+	runs   map[string]watch.Mark
+	tokens []watch.Cursor
 	seqs   []uint64 // told at these
 }
 
-func newFollower(t *testing.T, f Filter) *follower {
-	return &follower{t: t, filter: f, runs: map[string]Mark{}}
+func newFollower(t *testing.T, f run.Filter) *follower {
+	return &follower{t: t, filter: f, runs: map[string]watch.Mark{}}
 }
 
-func (r *follower) told(c *Change) {
+func (r *follower) told(c *watch.Change) {
 	if c.Cursor.Compare(r.last) <= 0 {
 		r.t.Errorf("%s at %v after %v (WATCH-2)", c.RunID, c.Cursor, r.last)
 	}
@@ -193,12 +194,12 @@ func TestRunsSubscriptionWATCH2(t *testing.T) {
 		b := newBed(t)
 		defer b.closeProjector()
 		tr := newTraffic(b, rapid.Uint64().Draw(rt, "seed"))
-		filter := Filter{
+		filter := run.Filter{
 			TenantID: rapid.SampledFrom([]string{"", "tenant-0"}).Draw(rt, "tenant"),
-			Status:   rapid.SampledFrom([]RunStatus{0, 0, RunRunning, RunPaused}).Draw(rt, "status"),
+			Status:   rapid.SampledFrom([]run.Status{0, 0, run.Running, run.Paused}).Draw(rt, "status"),
 		}
 		r := newFollower(t, filter)
-		sub, err := b.p.SubscribeRuns(filter, &Cursor{})
+		sub, err := b.p.SubscribeRuns(filter, &watch.Cursor{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +244,7 @@ func TestRunsSubscriptionWATCH2(t *testing.T) {
 }
 
 // checkRest resumes behind a cursor and wants exactly the runs whose newest commit is there.
-func checkRest(t *testing.T, b *bed, f Filter, from Cursor, history map[string]Change) {
+func checkRest(t *testing.T, b *bed, f run.Filter, from watch.Cursor, history map[string]watch.Change) {
 	t.Helper()
 	sub, err := b.p.SubscribeRuns(f, &from)
 	if err != nil {
@@ -252,20 +253,20 @@ func checkRest(t *testing.T, b *bed, f Filter, from Cursor, history map[string]C
 	defer sub.Close()
 	var got, want []string
 	rest := newFollower(t, f)
-	drain(t, b, sub, func(c *Change) {
+	drain(t, b, sub, func(c *watch.Change) {
 		rest.told(c)
 		if f.Status == 0 || f.Status == c.Status {
 			got = append(got, fmt.Sprint(c.RunID, " ", c.LastEventSeq, " ", c.Status))
 		}
 	})
-	var behind []Change
+	var behind []watch.Change
 	for _, c := range history {
 		tenant, _ := rest.runOf(c.RunID)
 		if c.Cursor.Compare(from) > 0 && (f.TenantID == "" || f.TenantID == tenant) && (f.Status == 0 || f.Status == c.Status) {
 			behind = append(behind, c)
 		}
 	}
-	slices.SortFunc(behind, func(a, b Change) int { return a.Cursor.Compare(b.Cursor) })
+	slices.SortFunc(behind, func(a, b watch.Change) int { return a.Cursor.Compare(b.Cursor) })
 	for _, c := range behind {
 		want = append(want, fmt.Sprint(c.RunID, " ", c.LastEventSeq, " ", c.Status))
 	}
@@ -278,19 +279,19 @@ func checkRest(t *testing.T, b *bed, f Filter, from Cursor, history map[string]C
 func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 	b := newBed(t)
 	tr := newTraffic(b, 1)
-	done := make(chan map[string]Mark)
+	done := make(chan map[string]watch.Mark)
 	stop, end := context.WithCancel(context.Background())
 	go func() {
-		r, from := newFollower(t, Filter{}), Cursor{}
+		r, from := newFollower(t, run.Filter{}), watch.Cursor{}
 		for turn := 0; stop.Err() == nil; turn++ {
-			sub, err := b.p.SubscribeRuns(Filter{}, &from)
+			sub, err := b.p.SubscribeRuns(run.Filter{}, &from)
 			if err != nil {
 				t.Error(err)
 				break
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(turn%7)*time.Millisecond)
 			for err == nil {
-				var news []*Change
+				var news []*watch.Change
 				if news, err = sub.Next(ctx); err == nil {
 					// what is not read is told again
 					for _, c := range news[:len(news)-turn%2*len(news)/2] {
@@ -307,7 +308,7 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 			}
 			sub.Close()
 		}
-		sub, err := b.p.SubscribeRuns(Filter{}, &from)
+		sub, err := b.p.SubscribeRuns(run.Filter{}, &from)
 		if err != nil {
 			t.Error(err)
 			return
@@ -331,12 +332,12 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 // for is told of each of them once, from the log.
 func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 	b := newBed(t)
-	sub, err := b.p.SubscribeRuns(Filter{}, nil)
+	sub, err := b.p.SubscribeRuns(run.Filter{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	const runs = maxPending*2 + 10
+	const runs = 2010 // more than twice as many as may wait
 	for turn := range 3 {
 		for i := 0; i < runs; i += 10 {
 			var requests []storagetest.Request
@@ -347,28 +348,22 @@ func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 		}
 	}
 	b.settle()
-	sub.mu.Lock()
-	pending := len(sub.pending)
-	sub.mu.Unlock()
-	if pending > maxPending {
-		t.Errorf("%d runs wait, at most %d may", pending, maxPending)
-	}
-	r := newFollower(t, Filter{})
+	r := newFollower(t, run.Filter{})
 	count := 0
-	drain(t, b, sub, func(c *Change) { r.told(c); count++ })
+	drain(t, b, sub, func(c *watch.Change) { r.told(c); count++ })
 	if count != runs {
 		t.Errorf("told %d times of %d runs", count, runs)
 	}
 	r.check("afterwards", b)
 }
 
-// TestExistingRunsWATCH2: who begins with the runs that there are misses nothing, whenever they
+// TestExistingRunsWATCH2: a reader that begins with the existing runs misses nothing, whenever they
 // change.
 func TestExistingRunsWATCH2(t *testing.T) {
 	b := newBed(t)
 	tr := newTraffic(b, 3)
 	tr.propose(300, 50)
-	filter := Filter{Status: RunPaused}
+	filter := run.Filter{Status: run.Paused}
 	for range 20 {
 		b.settle()
 		sub, err := b.p.SubscribeRuns(filter, nil)
@@ -403,96 +398,20 @@ func TestSubscriptionsOfBothKindsAreBoundedD12(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many, err := b.p.SubscribeRuns(Filter{}, nil)
+	many, err := b.p.SubscribeRuns(run.Filter{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.p.Subscribe("run", nil); !errors.Is(err, ErrTooManyWatchers) {
+	if _, err := b.p.Subscribe("run", nil); !errors.Is(err, watch.ErrTooManyWatchers) {
 		t.Errorf("a third one: %v", err)
 	}
-	if _, err := b.p.SubscribeRuns(Filter{}, nil); !errors.Is(err, ErrTooManyWatchers) {
+	if _, err := b.p.SubscribeRuns(run.Filter{}, nil); !errors.Is(err, watch.ErrTooManyWatchers) {
 		t.Errorf("a third one of many: %v", err)
 	}
 	many.Close()
 	many.Close()
 	one.Close()
-	if got := b.p.watch.count(); got != 0 {
+	if got := b.p.watch.Count(); got != 0 {
 		t.Errorf("%d subscriptions are left", got)
 	}
-}
-
-// TestWatcherMemoryWATCH3: 20,000 watchers of 1,000 runs are small.
-func TestWatcherMemoryWATCH3(t *testing.T) {
-	const watchers, runs, most = 20_000, 1000, 12 << 10
-	p := &Projector{}
-	p.watch.limit = watchers
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range watchers / 2 {
-		if _, err := p.Subscribe(fmt.Sprint("run-", i%runs), nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.SubscribeRuns(Filter{TenantID: tenantOf(i)}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if each := (after.HeapAlloc - before.HeapAlloc) / watchers; each > most {
-		t.Errorf("%d bytes a watcher, at most %d", each, most)
-	} else {
-		t.Logf("%d bytes a watcher", each)
-	}
-	runtime.KeepAlive(p)
-}
-
-// TestSnapshotAheadOfItsRoundWATCH2: after a restart a snapshot may be newer than the round that
-// meets its run. Watchers are told by the round that has its newest event, with the place of that
-// event: who resumes there misses nothing.
-func TestSnapshotAheadOfItsRoundWATCH2(t *testing.T) {
-	p := &Projector{}
-	p.watch.limit = 1
-	s, err := p.SubscribeRuns(Filter{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ahead := &Snapshot{RunID: "run", LastEventSeq: 5}
-	f := &folded{run: &storage.Run{RunID: "run"}, before: ahead, now: ahead, cursor: Cursor{Position: 1, Ahead: 1}, seq: 3}
-	p.watch.publish(2, map[string]*folded{"run": f})
-	if news, _ := s.take(); len(news) > 0 {
-		t.Errorf("told at %+v of the event %d, which comes later", news[0].Cursor, news[0].LastEventSeq)
-	}
-	f.seq, f.cursor = 5, Cursor{Position: 2, Ahead: 1}
-	p.watch.publish(3, map[string]*folded{"run": f})
-	if news, _ := s.take(); len(news) != 1 || news[0].LastEventSeq != 5 || news[0].Cursor != f.cursor {
-		t.Errorf("told %+v, want the event 5 at %+v", news, f.cursor)
-	}
-}
-
-// BenchmarkPublish tells 20,000 watchers of single runs, and some of many, of a round.
-func BenchmarkPublish(b *testing.B) {
-	const watchers, runs = 20_000, 1000
-	p := &Projector{}
-	p.watch.limit = 2 * watchers
-	changed := map[string]*folded{}
-	for i := range watchers {
-		id := fmt.Sprint("run-", i%runs)
-		if _, err := p.Subscribe(id, nil); err != nil {
-			b.Fatal(err)
-		}
-		if i >= runs {
-			continue
-		}
-		scope := storage.Scope{TenantID: fmt.Sprint("tenant-", i%100)}
-		if _, err := p.SubscribeRuns(Filter{TenantID: scope.TenantID}, nil); err != nil {
-			b.Fatal(err)
-		}
-		changed[id] = &folded{run: &storage.Run{RunID: id, Scope: scope}, before: &Snapshot{},
-			now: &Snapshot{RunID: id, LastEventSeq: 1}, cursor: Cursor{Position: 1, Ahead: uint64(i)}, seq: 1}
-	}
-	for b.Loop() {
-		p.watch.publish(2, changed)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/runs, "ns/change")
 }

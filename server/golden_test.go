@@ -16,7 +16,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -105,7 +105,7 @@ func clock(at time.Time) string {
 
 // fold is a snapshot as of a runSeq, folded from the stored records.
 type fold struct {
-	*projector.Snapshot
+	*run.Snapshot
 	substatus, message, digest string
 }
 
@@ -126,9 +126,9 @@ func (n *node) foldTo(runID string, seq uint64) fold {
 		}
 		records = append(records, *r)
 	}
-	s := projector.ReduceAll(nil, records)
+	s := run.ReduceAll(nil, records)
 	f := fold{Snapshot: s}
-	f.substatus, f.message = s.Substatus(s.PersistedAt, projector.DefaultDrainTimeout)
+	f.substatus, f.message = s.Substatus(s.PersistedAt, run.DefaultDrainTimeout)
 	digest := s.Digest()
 	f.digest = hex.EncodeToString(digest[:])
 	return f

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -262,7 +262,7 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	for file := range expectedStories {
 		n.appendStory(readStory(t, file))
 	}
-	count := func(f fold, s projector.StepStatus) (number int) {
+	count := func(f fold, s run.StepStatus) (number int) {
 		for step := range f.Steps.All() {
 			if step.Status == s {
 				number++
@@ -273,8 +273,8 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	summary := func(runID string, seq uint64) string {
 		f := n.foldTo(runID, seq)
 		return strings.TrimSpace(fmt.Sprintf("%s %s %d steps %d/%d/%d/%d/%d/%d failed %d %s", f.Status, f.substatus, f.Steps.Len(),
-			count(f, projector.StepPending), count(f, projector.StepRunning), count(f, projector.StepWaitingForAttestation),
-			count(f, projector.StepSuccess), count(f, projector.StepFailed), count(f, projector.StepSkipped),
+			count(f, run.StepPending), count(f, run.StepRunning), count(f, run.StepWaitingForAttestation),
+			count(f, run.StepSuccess), count(f, run.StepFailed), count(f, run.StepSkipped),
 			f.FailedSteps, f.message))
 	}
 	// Steps by status: PENDING/RUNNING/WAITING_FOR_ATTESTATION/SUCCESS/FAILED/SKIPPED.
@@ -295,7 +295,7 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	} {
 		wantEqual(t, fmt.Sprintf("%s as of %d", c.run, c.seq), summary(c.run, c.seq), c.want)
 	}
-	statusAt := func(seq uint64, status projector.RunStatus, steps ...string) {
+	statusAt := func(seq uint64, status run.Status, steps ...string) {
 		t.Helper()
 		f := n.foldTo(analyticsRun, seq)
 		wantEqual(t, fmt.Sprintf("status as of %d", seq), f.Status, status)
@@ -303,27 +303,27 @@ func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 			wantEqual(t, fmt.Sprintf("%s as of %d", steps[i], seq), f.Step(steps[i]).Status.String(), steps[i+1])
 		}
 	}
-	statusAt(9, projector.RunRunning, "extract_ad_spend", "PENDING")
-	statusAt(53, projector.RunRunning, "fct_email_engagement", "RUNNING", "fct_orders", "RUNNING", "fct_sessions", "FAILED")
-	statusAt(56, projector.RunPaused, "fct_email_engagement", "SUCCESS", "fct_orders", "RUNNING")
-	statusAt(59, projector.RunRunning)
-	statusAt(68, projector.RunRunning, "fct_sessions", "FAILED")
+	statusAt(9, run.Running, "extract_ad_spend", "PENDING")
+	statusAt(53, run.Running, "fct_email_engagement", "RUNNING", "fct_orders", "RUNNING", "fct_sessions", "FAILED")
+	statusAt(56, run.Paused, "fct_email_engagement", "SUCCESS", "fct_orders", "RUNNING")
+	statusAt(59, run.Running)
+	statusAt(68, run.Running, "fct_sessions", "FAILED")
 	wantEqual(t, "failedSteps as of 68", n.foldTo(analyticsRun, 68).FailedSteps, 2)
 	wantEqual(t, "attempt of fct_sessions as of 68", n.foldTo(analyticsRun, 68).Step("fct_sessions").LogicalAttemptID, 2)
-	statusAt(78, projector.RunWaiting, "reconcile_revenue", "WAITING_FOR_ATTESTATION", "mart_channel_attribution", "RUNNING")
-	statusAt(79, projector.RunWaiting, "mart_channel_attribution", "SUCCESS")
-	statusAt(80, projector.RunWaiting, "mart_channel_attribution", "SUCCESS")
-	statusAt(81, projector.RunWaiting, "reconcile_revenue", "SUCCESS")
-	statusAt(82, projector.RunWaiting, "reconcile_revenue", "SUCCESS")
-	statusAt(83, projector.RunRunning)
-	statusAt(89, projector.RunRunning)
+	statusAt(78, run.Waiting, "reconcile_revenue", "WAITING_FOR_ATTESTATION", "mart_channel_attribution", "RUNNING")
+	statusAt(79, run.Waiting, "mart_channel_attribution", "SUCCESS")
+	statusAt(80, run.Waiting, "mart_channel_attribution", "SUCCESS")
+	statusAt(81, run.Waiting, "reconcile_revenue", "SUCCESS")
+	statusAt(82, run.Waiting, "reconcile_revenue", "SUCCESS")
+	statusAt(83, run.Running)
+	statusAt(89, run.Running)
 	wantEqual(t, "artifacts of the run as of 89", len(n.foldTo(analyticsRun, 89).Artifacts), 0)
 	wantEqual(t, "startedAt as of 3", clock(n.foldTo(analyticsRun, 3).StartedAt), "02:00:05.000Z")
 	late := n.foldTo(analyticsRun, 35).Step("test_stage_orders")
 	wantEqual(t, "test_stage_orders as of 35 (PRJ-6)", late.Status.String()+" "+fmt.Sprint(late.StartedAt.IsZero()), "SUCCESS true")
 	paused := n.foldTo(flatRun, 5)
 	wantEqual(t, "flat-1.1 as of 5 (PRJ-9)", paused.Status.String()+paused.substatus+" "+paused.Step("dbt_run_ltv").Status.String(), "PAUSED RUNNING")
-	wantEqual(t, "flat-1.1 as of 6", n.foldTo(flatRun, 6).Step("dbt_run_ltv").Status, projector.StepSuccess)
+	wantEqual(t, "flat-1.1 as of 6", n.foldTo(flatRun, 6).Step("dbt_run_ltv").Status, run.StepSuccess)
 	cancelled := n.foldTo(cancelledRun, 13)
 	var artifacts int
 	for step := range cancelled.Steps.All() {

@@ -5,8 +5,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"runlog/server/admin"
 	"testing"
+
+	"runlog/server/admin"
 )
 
 // TestRebuildOverAdminPRJ13: the admin listener rebuilds the projection, tells how far it is, and

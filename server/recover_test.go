@@ -2,9 +2,10 @@ package server
 
 import (
 	"os"
-	"runlog/server/offline"
 	"slices"
 	"testing"
+
+	"runlog/server/offline"
 )
 
 // TestRecover: the node that is left of three goes on alone with all that was acknowledged, a node

@@ -2,9 +2,10 @@ package server
 
 import (
 	"path/filepath"
-	"runlog/server/offline"
 	"syscall"
 	"testing"
+
+	"runlog/server/offline"
 )
 
 // TestRestoreOntoADisk: a directory where a disk is mounted is refused before anything is read; one

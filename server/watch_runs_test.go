@@ -12,7 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
@@ -220,7 +221,7 @@ func TestTooManyWatchesOfBothKindsD12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	for range 100_000 {
-		s, err := n.server.projector.SubscribeRuns(projector.Filter{TenantID: "x"}, &projector.Cursor{Position: storage.Position(1)})
+		s, err := n.server.projector.SubscribeRuns(run.Filter{TenantID: "x"}, &watch.Cursor{Position: storage.Position(1)})
 		if err != nil {
 			t.Fatal(err)
 		}

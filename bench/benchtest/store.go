@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	runlogv1 "runlog/proto/runlog/v1"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

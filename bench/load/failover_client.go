@@ -3,10 +3,11 @@ package load
 import (
 	"context"
 	"fmt"
-	"runlog/bench/target"
 	"slices"
 	"sync"
 	"time"
+
+	"runlog/bench/target"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

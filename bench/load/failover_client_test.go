@@ -3,12 +3,13 @@ package load
 import (
 	"context"
 	"errors"
-	"runlog/bench/benchtest"
-	"runlog/bench/target"
-	runlogv1 "runlog/proto/runlog/v1"
 	"strings"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
+	"runlog/bench/target"
+	runlogv1 "runlog/proto/runlog/v1"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

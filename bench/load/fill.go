@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+
 	"runlog/bench/report"
 	"runlog/bench/target"
 	"runlog/proto/contract"
 	"runlog/storage"
-	"runtime"
-	"strconv"
-	"sync"
 )
 
 // Bounds of Fill.

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 const (

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"runlog/bench/report"
-	"runlog/bench/target"
-	"runlog/client"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
+	"runlog/client"
 )
 
 // sleeper answers after a fixed time with a fixed number of events.

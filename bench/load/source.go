@@ -2,8 +2,9 @@ package load
 
 import (
 	"context"
-	"runlog/bench/target"
 	"time"
+
+	"runlog/bench/target"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

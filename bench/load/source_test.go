@@ -3,11 +3,12 @@ package load
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"testing"
+
 	"runlog/bench/target"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"strings"
-	"testing"
 )
 
 // acknowledge answers as a target does that has nothing but this run.

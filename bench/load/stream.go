@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+
 	"runlog/bench/target"
 
 	"google.golang.org/grpc/status"

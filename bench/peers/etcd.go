@@ -9,13 +9,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"

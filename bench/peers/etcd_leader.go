@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runlog/bench/target"
 	"time"
+
+	"runlog/bench/target"
 )
 
 // leadership is who leads, and in which term.

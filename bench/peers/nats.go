@@ -8,11 +8,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"strconv"
 	"syscall"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"

@@ -8,13 +8,14 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 
 	_ "embed"
 

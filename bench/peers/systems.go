@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"runlog/bench/report"
-	"runlog/bench/target"
 	"slices"
 	"strconv"
 	"strings"
+
+	"runlog/bench/report"
+	"runlog/bench/target"
 )
 
 // common is what the systems need to be opened.

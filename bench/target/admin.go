@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runlog/bench/report"
 	"strconv"
 	"strings"
+
+	"runlog/bench/report"
 )
 
 // Operator is a Target with an admin listener (watch, lag, rebuild).

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+
 	"runlog/client"
 
 	"google.golang.org/grpc/status"

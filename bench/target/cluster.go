@@ -7,9 +7,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runlog/bench/report"
 	"strconv"
 	"time"
+
+	"runlog/bench/report"
 )
 
 // Bounds of ClusterOptions.

@@ -11,11 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runlog/bench/benchtest"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"

@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runlog/bench/report"
 	"strconv"
 	"strings"
 	"time"
+
+	"runlog/bench/report"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"

@@ -7,13 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runlog/bench/benchtest"
-	"runlog/bench/report"
-	runlogv1 "runlog/proto/runlog/v1"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"runlog/bench/benchtest"
+	"runlog/bench/report"
+	runlogv1 "runlog/proto/runlog/v1"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"

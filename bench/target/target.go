@@ -2,8 +2,9 @@ package target
 
 import (
 	"context"
-	"runlog/bench/report"
 	"time"
+
+	"runlog/bench/report"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

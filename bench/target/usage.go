@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runlog/bench/report"
 	"runtime"
 	"strconv"
 	"strings"
+
+	"runlog/bench/report"
 )
 
 // clockTicks is the unit in which Linux reports processor time to programs, on every architecture.

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"runlog/server/offline"
 	"strings"
+
+	"runlog/server/offline"
 
 	"github.com/spf13/cobra"
 )

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"runlog/projector"
+	prun "runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -49,7 +49,7 @@ func (b *killBed) saw(run string, seq uint64, what sighting) {
 }
 
 // checkTold compares what watchers were told of a run with its fold up to a runSeq.
-func (b *killBed) checkTold(s *projector.Snapshot, chain string) {
+func (b *killBed) checkTold(s *prun.Snapshot, chain string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := b.told[s.RunID][s.LastEventSeq]
@@ -125,12 +125,12 @@ func (b *killBed) verifyRun(ctx context.Context, conn *grpc.ClientConn, run stri
 	}
 	fold, ok := b.folds[run]
 	if !ok {
-		fold = projector.Empty(&storage.Run{RunID: run, PlanID: "plan", PlanVersion: "1",
+		fold = prun.Empty(&storage.Run{RunID: run, PlanID: "plan", PlanVersion: "1",
 			Scope: storage.Scope{TenantID: tenantOf(run), ProjectID: "p", EnvironmentID: "e"}})
 	}
 	records := readRecords(ctx, b.t, conn, run, fold.LastEventSeq)
 	for i := range records {
-		fold = projector.Reduce(fold, &records[i].Record)
+		fold = prun.Reduce(fold, &records[i].Record)
 		b.checkTold(fold, records[i].chain)
 		if i%97 == 5 {
 			wantFold(b.t, "as of an event (PRJ-14)", b.asOf(ctx, projection, fold), fold)
@@ -155,7 +155,7 @@ func (b *killBed) verifyRun(ctx context.Context, conn *grpc.ClientConn, run stri
 	return served.Applied.Position
 }
 
-func (b *killBed) asOf(ctx context.Context, c runlogv1.ProjectionServiceClient, s *projector.Snapshot) *runlogv1.RunSnapshot {
+func (b *killBed) asOf(ctx context.Context, c runlogv1.ProjectionServiceClient, s *prun.Snapshot) *runlogv1.RunSnapshot {
 	b.t.Helper()
 	resp, err := c.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: s.RunID, AsOfSeq: proto.Uint64(s.LastEventSeq)})
 	if err != nil {
@@ -164,9 +164,9 @@ func (b *killBed) asOf(ctx context.Context, c runlogv1.ProjectionServiceClient, 
 	return resp.Snapshot
 }
 
-func digestOf(s *projector.Snapshot) string { return contract.Digest(s.Digest()).String() }
+func digestOf(s *prun.Snapshot) string { return contract.Digest(s.Digest()).String() }
 
-func wantFold(t *testing.T, what string, got *runlogv1.RunSnapshot, want *projector.Snapshot) {
+func wantFold(t *testing.T, what string, got *runlogv1.RunSnapshot, want *prun.Snapshot) {
 	t.Helper()
 	if got.LastEventSeq != want.LastEventSeq || got.Digest != digestOf(want) || got.Stale {
 		t.Errorf("%s: the snapshot %s is at %d with digest %.12s, stale %v; the fold of its events is at %d with %.12s\n%v\n%s",
@@ -253,7 +253,7 @@ func (b *killBed) list(ctx context.Context, conn *grpc.ClientConn, req *runlogv1
 			}
 			runs[run.RunId] = run
 			fold := b.folds[run.RunId]
-			if fold == nil || projector.RunStatus(run.Status) != fold.Status || run.LastSeq != fold.LastEventSeq {
+			if fold == nil || prun.Status(run.Status) != fold.Status || run.LastSeq != fold.LastEventSeq {
 				b.t.Errorf("listed: %v; the fold of its events: %+v", run, fold)
 			}
 		}

@@ -3,10 +3,11 @@ package audit
 import (
 	"context"
 	"errors"
-	"runlog/server/checkpoint"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"runlog/server/checkpoint"
 )
 
 // TestAwaitKey: what needs the key is done again while the key may come yet, and for keyPatience at

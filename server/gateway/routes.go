@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+
 	"runlog/server/rpc"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"

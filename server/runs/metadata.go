@@ -3,14 +3,15 @@ package runs
 import (
 	"fmt"
 	"maps"
-	"runlog/proto/contract"
-	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
-	"runlog/storage"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+	"runlog/storage"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"strings"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/server/rpc"
 	"runlog/storage"
 )
@@ -27,7 +27,7 @@ func pageTokens(cluster storage.ClusterID) rpc.TokenDomain {
 }
 
 // filterHash tells filters apart.
-func filterHash(f *projector.Filter) []byte {
+func filterHash(f *run.Filter) []byte {
 	var b []byte
 	for _, text := range [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID} {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
@@ -39,7 +39,7 @@ func filterHash(f *projector.Filter) []byte {
 	return h[:filterHashBytes]
 }
 
-func (t *pageToken) format(cluster storage.ClusterID, f *projector.Filter) string {
+func (t *pageToken) format(cluster storage.ClusterID, f *run.Filter) string {
 	if t.place == nil {
 		return ""
 	}
@@ -48,7 +48,7 @@ func (t *pageToken) format(cluster storage.ClusterID, f *projector.Filter) strin
 	return domain.Seal(rpc.TokenPage, append(b, t.place...))
 }
 
-func parsePageToken(token string, cluster storage.ClusterID, f *projector.Filter) (*pageToken, error) {
+func parsePageToken(token string, cluster storage.ClusterID, f *run.Filter) (*pageToken, error) {
 	if token == "" {
 		return &pageToken{}, nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -18,10 +18,10 @@ func TestPageTokensAreBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"", "a", "b", "ab", "a\x00b", strings.Repeat("x", 300)})
 		number := rapid.SampledFrom([]int64{0, 1, 1 << 60})
-		someFilter := rapid.Custom(func(t *rapid.T) projector.Filter {
-			return projector.Filter{
+		someFilter := rapid.Custom(func(t *rapid.T) run.Filter {
+			return run.Filter{
 				TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment"),
-				PlanID: text.Draw(t, "plan"), Status: projector.RunStatus(rapid.IntRange(0, 8).Draw(t, "status")),
+				PlanID: text.Draw(t, "plan"), Status: run.Status(rapid.IntRange(0, 8).Draw(t, "status")),
 				CreatedAfter: number.Draw(t, "after"), CreatedBefore: number.Draw(t, "before"),
 			}
 		})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"runlog/projector"
+	"runlog/projector/list"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/replica"
@@ -137,8 +139,8 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 
 // page reads a page once the projection has got as far as it has to.
 func (s *Service) page(
-	ctx context.Context, minPosition string, f projector.Filter, token *pageToken, size int,
-) (page projector.Page, err error) {
+	ctx context.Context, minPosition string, f run.Filter, token *pageToken, size int,
+) (page list.Page, err error) {
 	least := token.position
 	if minPosition != "" {
 		at, err := rpc.ParsePosition("minPosition", minPosition)
@@ -172,10 +174,10 @@ func (s *Service) awaitProjection(ctx context.Context, at storage.Position) erro
 	return fmt.Errorf("the projection has not reached minPosition or pageToken: %w", cause)
 }
 
-func listFilter(req *runlogv1.ListRunsRequest) (projector.Filter, error) {
-	f := projector.Filter{
+func listFilter(req *runlogv1.ListRunsRequest) (run.Filter, error) {
+	f := run.Filter{
 		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
-		Status: projector.RunStatus(req.Status),
+		Status: run.Status(req.Status),
 	}
 	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
 		return f, rpc.Invalid("status", "is not a run status")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/replica"
@@ -57,7 +58,7 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	if err != nil {
 		return nil, err
 	}
-	var snapshot *projector.Snapshot
+	var snapshot *run.Snapshot
 	if at == projector.Always {
 		snapshot, err = s.opts.Projector.Snapshot(v.View)
 	} else {

@@ -2,11 +2,13 @@ package watch
 
 import (
 	"encoding/binary"
-	"runlog/projector"
+	"strconv"
+
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	"runlog/server/rpc"
 	"runlog/storage"
-	"strconv"
 )
 
 // watchTokens makes and reads the tokens of watches of one run on one cluster. Its body is the
@@ -34,7 +36,7 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 // runsPlace is where a watch of many runs is: how far in the commit order, and, while it still
 // tells of the runs that there were when it began, how far in their list.
 type runsPlace struct {
-	cursor  projector.Cursor
+	cursor  watch.Cursor
 	listing []byte // nil: the list has been told
 }
 
@@ -42,7 +44,7 @@ type runsPlace struct {
 // the place as two uvarints, and the place in the list where there is one.
 type runsTokens struct{ domain rpc.TokenDomain }
 
-func newRunsTokens(cluster storage.ClusterID, f *projector.Filter) runsTokens {
+func newRunsTokens(cluster storage.ClusterID, f *run.Filter) runsTokens {
 	return runsTokens{rpc.NewTokenDomain("watch of runs", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID,
 		strconv.Itoa(int(f.Status)))}
 }
@@ -65,7 +67,7 @@ func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
 	if m <= 0 {
 		return at, false
 	}
-	at.cursor = projector.Cursor{Position: storage.Position(position), Ahead: ahead}
+	at.cursor = watch.Cursor{Position: storage.Position(position), Ahead: ahead}
 	if rest := body[n+m:]; len(rest) > 0 {
 		at.listing = rest
 	}

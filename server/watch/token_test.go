@@ -1,16 +1,18 @@
 package watch
 
 import (
-	"runlog/projector"
-	"runlog/storage"
 	"testing"
+
+	"runlog/projector/run"
+	"runlog/projector/watch"
+	"runlog/storage"
 )
 
 // TestRunsTokens: what is written is read, with every filter its own.
 func TestRunsTokens(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range []projector.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
-		for _, at := range []runsPlace{{}, {cursor: projector.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
+	for _, f := range []run.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
+		for _, at := range []runsPlace{{}, {cursor: watch.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
 			tokens := newRunsTokens(storage.ClusterID{1}, &f)
 			text := tokens.format(at)
 			got, ok := tokens.parse(text)

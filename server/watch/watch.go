@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/projector"
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/replica"
@@ -82,7 +84,7 @@ func (s *Service) Close() error {
 // (WATCH-1), and a heartbeat when nothing happens (WATCH-4). For a slow reader watermarks and
 // snapshots are conflated to the newest (WATCH-3).
 func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
-	w := watch{s: s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
+	w := runWatch{s: s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
 		tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return rpc.Invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT")
@@ -127,29 +129,29 @@ func (s *Service) awaitLeader(ctx context.Context) {
 }
 
 func tooManyWatchers(err error) error {
-	if !errors.Is(err, projector.ErrTooManyWatchers) {
+	if !errors.Is(err, watch.ErrTooManyWatchers) {
 		return err
 	}
 	return rpc.TooManyStreams()
 }
 
-// watch is one stream about one run. Events are sent by the goroutine of the call; watermarks and
+// runWatch is one stream about one run. Events are sent by the goroutine of the call; watermarks and
 // snapshots, once the reader has caught up, by the dispatcher.
-type watch struct {
+type runWatch struct {
 	s       *Service
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
-	sub     *projector.Subscription
+	sub     *watch.Subscription
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
 	tokens  watchTokens
-	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
-	current *projector.Snapshot // the newest one known
-	taken   uint64              // sent, as the last message had it that is on its way
-	stale   bool                // the reader was told that the run is STALE (PRJ-12)
+	sent    uint64        // the highest runSeq told; never goes back (WATCH-3)
+	current *run.Snapshot // the newest one known
+	taken   uint64        // sent, as the last message had it that is on its way
+	stale   bool          // the reader was told that the run is STALE (PRJ-12)
 }
 
 // run follows the run until the context ends.
-func (w *watch) run(ctx context.Context, runID string) (err error) {
+func (w *runWatch) run(ctx context.Context, runID string) (err error) {
 	if w.view == runlogv1.WatchView_EVENT {
 		return w.followEvents(ctx, runID)
 	}
@@ -182,7 +184,7 @@ func (w *watch) run(ctx context.Context, runID string) (err error) {
 }
 
 // begin reads where the run is. The watch has subscribed before: events may repeat, none is lost.
-func (w *watch) begin(ctx context.Context, runID string) error {
+func (w *runWatch) begin(ctx context.Context, runID string) error {
 	w.s.awaitLeader(ctx)
 	v, err := w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {
@@ -194,19 +196,19 @@ func (w *watch) begin(ctx context.Context, runID string) error {
 
 // advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
 // publishes what the reader knows (WATCH-3).
-func (w *watch) advance(next *projector.Snapshot) {
+func (w *runWatch) advance(next *run.Snapshot) {
 	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
 		w.current = next
 	}
 }
 
 // isNews says whether the reader does not know yet where the run is, or that it is STALE.
-func (w *watch) isNews(stale bool) bool {
+func (w *runWatch) isNews(stale bool) bool {
 	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
 }
 
 // deliver is called by the dispatcher.
-func (w *watch) deliver(beat bool, shared messages) error {
+func (w *runWatch) deliver(beat bool, shared messages) error {
 	w.advance(w.sub.Take())
 	stale := w.s.opts.Projector.Stale(w.current.RunID)
 	switch {
@@ -223,13 +225,13 @@ func (w *watch) deliver(beat bool, shared messages) error {
 // messageKey is what all watchers of a run with one view get.
 type messageKey struct {
 	view     runlogv1.WatchView_Kind
-	snapshot *projector.Snapshot
+	snapshot *run.Snapshot
 	stale    bool
 }
 
 // sendShared sends where the run is, in a message that is encoded once for all of its watchers. No
 // compressor is registered with gRPC, so that the bytes are the same on every stream.
-func (w *watch) sendShared(shared messages) error {
+func (w *runWatch) sendShared(shared messages) error {
 	key := messageKey{w.view, w.current, w.stale}
 	m := shared[key]
 	if m == nil {
@@ -243,7 +245,7 @@ func (w *watch) sendShared(shared messages) error {
 }
 
 // message tells where the run is.
-func (w *watch) message(lag time.Duration) *runlogv1.WatchRunResponse {
+func (w *runWatch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 	if w.view == runlogv1.WatchView_SNAPSHOT {
 		m := w.s.opts.Encoded.At(w.current, w.s.opts.Clock())
 		m.Stale = w.stale
@@ -254,27 +256,27 @@ func (w *watch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: m}}
 }
 
-func (w *watch) withToken(m *runlogv1.WatchRunResponse) *runlogv1.WatchRunResponse {
+func (w *runWatch) withToken(m *runlogv1.WatchRunResponse) *runlogv1.WatchRunResponse {
 	m.ResumeToken = w.tokens.format(w.sent)
 	return m
 }
 
-func (w *watch) send(m *runlogv1.WatchRunResponse) error { return w.stream.Send(w.withToken(m)) }
+func (w *runWatch) send(m *runlogv1.WatchRunResponse) error { return w.stream.Send(w.withToken(m)) }
 
-func (w *watch) caughtUp() *runlogv1.WatchRunResponse {
+func (w *runWatch) caughtUp() *runlogv1.WatchRunResponse {
 	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
 		CaughtUp: &runlogv1.CaughtUp{Watermark: w.watermark(0)},
 	}}
 }
 
-func (w *watch) heartbeat() *runlogv1.WatchRunResponse {
+func (w *runWatch) heartbeat() *runlogv1.WatchRunResponse {
 	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
 		Heartbeat: &runlogv1.Heartbeat{Watermark: w.watermark(0)},
 	}}
 }
 
-func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {
-	mark := projector.MarkOf(w.current)
+func (w *runWatch) watermark(lag time.Duration) *runlogv1.Watermark {
+	mark := watch.MarkOf(w.current)
 	m := w.s.opts.Encoded.Mark(&mark, w.s.opts.Clock(), lag)
 	m.Stale = w.s.opts.Projector.Stale(w.current.RunID)
 	return m

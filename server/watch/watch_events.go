@@ -13,7 +13,7 @@ import (
 )
 
 // followEvents sends every event of a run until the context ends.
-func (w *watch) followEvents(ctx context.Context, runID string) error {
+func (w *runWatch) followEvents(ctx context.Context, runID string) error {
 	sub, err := w.s.opts.Projector.Subscribe(runID, nil)
 	if err != nil {
 		return tooManyWatchers(err)
@@ -49,7 +49,7 @@ func (w *watch) followEvents(ctx context.Context, runID string) error {
 
 // events sends the events that the run has by now, in batches. It holds nothing of the store while
 // it sends one.
-func (w *watch) events(ctx context.Context) error {
+func (w *runWatch) events(ctx context.Context) error {
 	for {
 		p, err := w.page()
 		if err != nil || len(p.Events) == 0 {
@@ -70,7 +70,7 @@ func (w *watch) events(ctx context.Context) error {
 	}
 }
 
-func (w *watch) page() (_ wire.Page, err error) {
+func (w *runWatch) page() (_ wire.Page, err error) {
 	v, err := w.s.node.Store().View(w.current.RunID)
 	if err != nil {
 		return wire.Page{}, err
@@ -81,7 +81,7 @@ func (w *watch) page() (_ wire.Page, err error) {
 
 // sendInTime gives up a reader that does not take a message for too long: no event can be left out
 // for one that is slow (WATCH-3). What hangs in Send is freed by the end of the call.
-func (w *watch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
+func (w *runWatch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
 	sent := make(chan error, 1)
 	w.s.sends.Go(func() { sent <- w.send(m) })
 	patience := time.NewTimer(w.s.opts.SlowConsumer)

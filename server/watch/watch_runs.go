@@ -9,7 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
@@ -29,15 +30,15 @@ func (s *Service) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerSt
 // runsWatch is one stream about many runs.
 type runsWatch struct {
 	s      *Service
-	sub    *projector.RunsSubscription
+	sub    *watch.RunsSubscription
 	stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]
 	tokens runsTokens
 }
 
 func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
-	filter := projector.Filter{
+	filter := run.Filter{
 		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
-		Status: projector.RunStatus(req.Status),
+		Status: run.Status(req.Status),
 	}
 	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
 		return rpc.Invalid("status", "is not a run status")
@@ -78,7 +79,7 @@ func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest,
 
 // begin returns where a watch begins: nil is now; and where in the list of the runs that there are,
 // nil when that is not to be told.
-func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *projector.Cursor, listing []byte, err error) {
+func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *watch.Cursor, listing []byte, err error) {
 	applied := w.s.node.Store().Applied()
 	if req.ResumeToken != "" {
 		at, ok := w.tokens.parse(req.ResumeToken)
@@ -162,7 +163,7 @@ func (w *runsWatch) next(ctx context.Context) error {
 // place is where the watch is once everything it has got is sent.
 func (w *runsWatch) place() runsPlace { return runsPlace{cursor: w.sub.Cursor()} }
 
-func (w *runsWatch) watermark(m *projector.Mark, lag time.Duration) *runlogv1.WatchRunsResponse {
+func (w *runsWatch) watermark(m *watch.Mark, lag time.Duration) *runlogv1.WatchRunsResponse {
 	return &runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Watermark{Watermark: w.s.opts.Encoded.Mark(m, w.s.opts.Clock(), lag)}}
 }
 

@@ -7,7 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"runlog/projector"
+	"runlog/projector/run"
+	"runlog/projector/watch"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -32,7 +33,7 @@ func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
 }
 
 // At returns the message of a snapshot as of a moment (PRJ-9). The caller may add to it.
-func (e *Snapshots) At(s *projector.Snapshot, now time.Time) *runlogv1.RunSnapshot {
+func (e *Snapshots) At(s *run.Snapshot, now time.Time) *runlogv1.RunSnapshot {
 	substatus, message := s.Substatus(now, e.drainTimeout)
 	m := e.Message(s)
 	m.Substatus, m.Message = Optional(substatus), Optional(message)
@@ -40,7 +41,7 @@ func (e *Snapshots) At(s *projector.Snapshot, now time.Time) *runlogv1.RunSnapsh
 }
 
 // Mark returns the watermark of a run as of a moment (WATCH-1).
-func (e *Snapshots) Mark(m *projector.Mark, now time.Time, lag time.Duration) *runlogv1.Watermark {
+func (e *Snapshots) Mark(m *watch.Mark, now time.Time, lag time.Duration) *runlogv1.Watermark {
 	return &runlogv1.Watermark{
 		RunId:        m.RunID,
 		LastEventSeq: m.LastEventSeq,
@@ -59,7 +60,7 @@ type encoding struct {
 // Message returns the snapshot's message, to which the caller may add: it is the caller's, and what
 // it shares is in fields that are sent as they are
 // (https://protobuf.dev/programming-guides/proto3/#unknowns).
-func (e *Snapshots) Message(s *projector.Snapshot) *runlogv1.RunSnapshot {
+func (e *Snapshots) Message(s *run.Snapshot) *runlogv1.RunSnapshot {
 	place := s.Encoded()
 	if place == nil {
 		return encodeSnapshot(s)

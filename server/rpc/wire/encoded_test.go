@@ -5,19 +5,19 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
 
 // folded is the snapshot of a run with one step.
-func folded(run string) *projector.Snapshot {
+func folded(id string) *run.Snapshot {
 	event := func(seq uint64, eventType, step string) storage.Record {
-		return storage.Record{RunSeq: seq, Event: contract.Event{Type: eventType, RunID: run, StepID: step, LogicalAttemptID: 1,
+		return storage.Record{RunSeq: seq, Event: contract.Event{Type: eventType, RunID: id, StepID: step, LogicalAttemptID: 1,
 			Payload: []byte(`{"completedAt":"2026-02-11T10:30:00Z"}`)}}
 	}
-	return projector.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
+	return run.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
 }
 
 // TestEncodingsAreTheMessage: what is kept of a snapshot is sent as its message is, and what is
@@ -44,7 +44,7 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 	if e.bytes == 0 || s.Encoded().Load() == nil {
 		t.Error("nothing was kept")
 	}
-	if m := e.Message(new(projector.Snapshot)); len(m.Digest) == 0 {
+	if m := e.Message(new(run.Snapshot)); len(m.Digest) == 0 {
 		t.Error("a snapshot of which nothing is kept has no message")
 	}
 }
@@ -54,7 +54,7 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 func TestEncodingsAreBounded(t *testing.T) {
 	one := proto.Size(encodeSnapshot(folded("run-0")))
 	e := Snapshots{limit: 20 * one}
-	var all []*projector.Snapshot
+	var all []*run.Snapshot
 	for i := range 50 {
 		s := folded("run-" + string(rune('0'+i%10)))
 		e.Message(s)

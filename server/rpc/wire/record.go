@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -160,7 +160,7 @@ func valueOf(v any) *structpb.Value {
 }
 
 // Run tells what is known of a run and its status as projected.
-func Run(r *storage.Run, status projector.RunStatus) *runlogv1.Run {
+func Run(r *storage.Run, status run.Status) *runlogv1.Run {
 	m := &runlogv1.Run{
 		RunId:         r.RunID,
 		TenantId:      r.Scope.TenantID,

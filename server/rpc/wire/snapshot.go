@@ -6,14 +6,14 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // The projector numbers its statuses as the API does, so that converting one is a cast.
 
 // encodeSnapshot leaves out what depends on the moment at which the snapshot is served.
-func encodeSnapshot(s *projector.Snapshot) *runlogv1.RunSnapshot {
+func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 	digest := s.Digest()
 	m := &runlogv1.RunSnapshot{
 		RunId:              s.RunID,
@@ -60,7 +60,7 @@ func encodeSnapshot(s *projector.Snapshot) *runlogv1.RunSnapshot {
 	return m
 }
 
-func encodeStep(s *projector.StepSnapshot) *runlogv1.StepSnapshot {
+func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 	m := &runlogv1.StepSnapshot{
 		StepId:           s.StepID,
 		Status:           runlogv1.StepStatus_Value(s.Status),
@@ -87,7 +87,7 @@ func encodeStep(s *projector.StepSnapshot) *runlogv1.StepSnapshot {
 	return m
 }
 
-func encodeArtifacts(list []projector.Artifact) []*runlogv1.ArtifactRef {
+func encodeArtifacts(list []run.Artifact) []*runlogv1.ArtifactRef {
 	out := make([]*runlogv1.ArtifactRef, 0, len(list))
 	for i := range list {
 		a := &list[i]
@@ -98,14 +98,14 @@ func encodeArtifacts(list []projector.Artifact) []*runlogv1.ArtifactRef {
 	return out
 }
 
-func encodeStepError(e *projector.StepError) *runlogv1.StepError {
+func encodeStepError(e *run.StepError) *runlogv1.StepError {
 	if e == nil {
 		return nil
 	}
 	return &runlogv1.StepError{Code: e.Code, Message: e.Message, Retryable: e.Retryable, Category: Optional(e.Category)}
 }
 
-func encodeSignal(d *projector.SignalDecision) *runlogv1.SignalDecision {
+func encodeSignal(d *run.SignalDecision) *runlogv1.SignalDecision {
 	return &runlogv1.SignalDecision{
 		EventId: d.EventID, RunSeq: d.RunSeq, Accepted: d.Accepted,
 		SignalId: Optional(d.SignalID), SignalType: Optional(d.SignalType),

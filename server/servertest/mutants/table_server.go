@@ -48,8 +48,8 @@ func reads() []Mutant {
 		Name: "projector-skips", Breaks: "PRJ-1, PRJ-2", What: "of the events of one append only the last is folded",
 		Edits: []Edit{{
 			File: "projector/round.go",
-			Old:  "ReduceReporting(f.now, c.Records, alert)",
-			New:  "ReduceReporting(f.now, c.Records[len(c.Records)-1:], alert)",
+			Old:  "ReduceReporting(f.Now, c.Records, alert)",
+			New:  "ReduceReporting(f.Now, c.Records[len(c.Records)-1:], alert)",
 		}},
 	}}
 }

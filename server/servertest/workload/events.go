@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector"
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest/history"
@@ -122,7 +122,7 @@ func unhex(to *history.Digest, text string) error { return to.UnmarshalText([]by
 // Fold is the projector's reducer in the form that history.Check takes.
 func Fold(records []*history.Record, at []uint64) ([]history.Folded, error) {
 	var folded []history.Folded
-	var s *projector.Snapshot
+	var s *run.Snapshot
 	for _, h := range records {
 		var r runlogv1.EventRecord
 		if err := proto.Unmarshal(h.Body, &r); err != nil {
@@ -132,7 +132,7 @@ func Fold(records []*history.Record, at []uint64) ([]history.Folded, error) {
 		if err != nil {
 			return nil, err
 		}
-		s = projector.Reduce(s, &next)
+		s = run.Reduce(s, &next)
 		if len(at) > 0 && h.RunSeq == at[0] {
 			folded, at = append(folded, history.Folded{Digest: s.Digest()}), at[1:]
 		}

@@ -1,0 +1,284 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// ErrUnreadable means that bytes are no snapshot of this release. The remedy is to fold the run
+// again.
+var ErrUnreadable = errors.New("projector: unreadable snapshot")
+
+// ParseSnapshot is the inverse of CanonicalJSON. It takes nothing but the canonical form, so that
+// what it returns has the digest of what it was given. It keeps no reference to data. Every error
+// is ErrUnreadable.
+func ParseSnapshot(data []byte) (*Snapshot, error) {
+	r := reader{edit: new(edit)}
+	s := r.snapshot(value(data))
+	if r.err == nil && s.Status == 0 {
+		r.err = errors.New("no run status")
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, r.err)
+	}
+	// The reading is as lenient as that of payloads; writing it again proves that nothing was lost.
+	if !bytes.Equal(s.AppendCanonical(make([]byte, 0, len(data))), data) {
+		return nil, fmt.Errorf("%w: not in canonical form", ErrUnreadable)
+	}
+	return s, nil
+}
+
+// reader parses a snapshot and checks the invariants that folding relies on. The first error stays.
+type reader struct {
+	edit *edit
+	err  error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (r *reader) steps(v value) (all Steps) {
+	for e := v.elements(); ; {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		step := r.step(element)
+		known, place := all.find(step.StepID)
+		switch {
+		case known != nil:
+			r.fail("step %q is there twice", step.StepID)
+		case step.Status == 0:
+			r.fail("step %q has no status", step.StepID)
+		}
+		all.put(r.edit, place, step)
+	}
+}
+
+func (r *reader) attempts(v value) (all Attempts) {
+	last, first := uint32(0), true
+	for e := v.elements(); ; {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		a := element.attempt()
+		switch {
+		case a.Status == 0:
+			r.fail("attempt %d has no status", a.LogicalAttemptID)
+		case !first && a.LogicalAttemptID <= last:
+			r.fail("attempt %d is out of order", a.LogicalAttemptID)
+		}
+		last, first = a.LogicalAttemptID, false
+		all.list.set(r.edit, a.LogicalAttemptID, &a)
+	}
+}
+
+func (r *reader) snapshot(v value) *Snapshot {
+	s := new(Snapshot)
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return s
+		}
+		switch string(key) {
+		case "artifacts":
+			s.Artifacts = readList(v, value.artifact)
+		case "completedAt":
+			s.CompletedAt, _ = v.time()
+		case "engineRunRef":
+			s.EngineRunRef = v.text()
+		case "engineType":
+			s.EngineType = v.text()
+		case "environmentId":
+			s.EnvironmentID = v.text()
+		case "failedSteps":
+			s.FailedSteps = v.uint32()
+		case "inconsistencies":
+			s.Inconsistencies = readList(v, value.inconsistency)
+		case "inconsistencyCount":
+			s.InconsistencyCount = v.uint32()
+		case "lastEventSeq":
+			s.LastEventSeq = v.quotedUint64()
+		case "planId":
+			s.PlanID = v.text()
+		case "planRef":
+			s.PlanRef = v.plan()
+		case "planVersion":
+			s.PlanVersion = v.text()
+		case "projectId":
+			s.ProjectID = v.text()
+		case "rootCause":
+			s.RootCause = v.rootCause()
+		case "runId":
+			s.RunID = v.text()
+		case "signals":
+			s.Signals = readList(v, value.signal)
+		case "startedAt":
+			s.StartedAt, _ = v.time()
+		case "status":
+			s.Status = Status(v.enum(runStatusNames[:]))
+		case "steps":
+			s.Steps = r.steps(v)
+		case "tenantId":
+			s.TenantID = v.text()
+		case "totalDurationMs":
+			s.TotalDurationMs = v.size()
+		}
+	}
+}
+
+func (r *reader) step(v value) *StepSnapshot {
+	step := &StepSnapshot{made: r.edit}
+	last := int64(-1) // the highest earlier attempt
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			if last >= int64(step.LogicalAttemptID) {
+				r.fail("step %q: attempt %d is out of order", step.StepID, last)
+			}
+			return step
+		}
+		switch string(key) {
+		case "attempts":
+			step.Attempts = r.attempts(v)
+			for a := range step.Attempts.All() {
+				last = int64(a.LogicalAttemptID)
+			}
+		case "stepId":
+			step.StepID = v.text()
+		default:
+			step.read(key, v)
+		}
+	}
+}
+
+func (v value) attempt() (a StepAttempt) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return a
+		}
+		a.read(key, v)
+	}
+}
+
+// read takes one member of an attempt.
+func (a *StepAttempt) read(key []byte, v value) {
+	switch string(key) {
+	case "artifacts":
+		a.Artifacts = readList(v, value.artifact)
+	case "completedAt":
+		a.CompletedAt, _ = v.time()
+	case "engineAttemptId":
+		a.EngineAttemptID = v.uint32()
+	case "error":
+		a.Error = v.stepError()
+	case "logicalAttemptId":
+		a.LogicalAttemptID = v.uint32()
+	case "reason":
+		a.Reason = v.text()
+	case "startedAt":
+		a.StartedAt, _ = v.time()
+	case "status":
+		a.Status = StepStatus(v.enum(stepStatusNames[:]))
+	}
+}
+
+func (v value) signal() (d SignalDecision) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return d
+		}
+		switch string(key) {
+		case "accepted":
+			d.Accepted = v.isTrue()
+		case "decidedAt":
+			d.DecidedAt, _ = v.time()
+		case "decidedBy":
+			d.DecidedBy = v.text()
+		case "eventId":
+			d.EventID = v.text()
+		case "reason":
+			d.Reason = v.text()
+		case "runSeq":
+			d.RunSeq = v.quotedUint64()
+		case "signalId":
+			d.SignalID = v.text()
+		case "signalType":
+			d.SignalType = v.text()
+		case "stepId":
+			d.StepID = v.text()
+		}
+	}
+}
+
+func (v value) inconsistency() (inc Inconsistency) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return inc
+		}
+		switch string(key) {
+		case "attempted":
+			inc.Attempted = v.text()
+		case "eventId":
+			inc.EventID = v.text()
+		case "kind":
+			inc.Kind = v.text()
+		case "runSeq":
+			inc.RunSeq = v.quotedUint64()
+		case "state":
+			inc.State = v.text()
+		}
+	}
+}
+
+// readList reads the elements of an array; nil when there are none.
+func readList[T any](v value, read func(value) T) (all []T) {
+	e := v.elements()
+	for {
+		element, ok := e.element()
+		if !ok {
+			return all
+		}
+		all = append(all, read(element))
+	}
+}
+
+func (v value) uint32() uint32 {
+	n, err := strconv.ParseUint(string(v), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+func (v value) quotedUint64() uint64 {
+	if !v.isString() {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(v[1:len(v)-1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (v value) enum(names []string) uint8 {
+	if !v.isString() {
+		return 0
+	}
+	return enumNumber(names, v[1:len(v)-1])
+}

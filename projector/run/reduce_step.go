@@ -1,0 +1,184 @@
+package run
+
+import (
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// stepEvent applies a step event to the attempt that it names: the current one, a new one, or an
+// earlier one (PRJ-7).
+func (f *fold) stepEvent(r *storage.Record) {
+	step, place := f.next.Steps.find(r.StepID)
+	if step == nil {
+		step = &StepSnapshot{StepID: r.StepID, made: f.edit}
+		step.LogicalAttemptID, step.Status = r.LogicalAttemptID, StepPending
+		if f.advanceCurrent(&step.StepAttempt, r) {
+			f.next.Steps.put(f.edit, place, step)
+		}
+		return
+	}
+	switch {
+	case r.LogicalAttemptID < step.LogicalAttemptID:
+		f.ownStep(step, place).amend(f.edit, r)
+	case r.LogicalAttemptID == step.LogicalAttemptID:
+		f.advanceCurrent(&f.ownStep(step, place).StepAttempt, r)
+	default:
+		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
+		if f.advanceCurrent(&attempt, r) {
+			earlier := step.StepAttempt
+			step = f.ownStep(step, place)
+			step.Attempts.list.set(f.edit, earlier.LogicalAttemptID, &earlier)
+			step.StepAttempt = attempt
+		}
+	}
+}
+
+// advanceCurrent applies the event to the step's current, or new, attempt, which the fold may
+// change, and to the run. It returns false when the attempt does not allow the event, which then
+// changes nothing (PRJ-8).
+func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
+	s := f.next
+	before := a.Status
+	if !a.advance(r) {
+		f.invalid(r, r.StepID+": "+before.String())
+		return false
+	}
+	switch r.Type {
+	case contract.StepFailed:
+		if before != StepFailed {
+			s.FailedSteps++
+		}
+	case contract.StepWaitingForAttestation:
+		if s.Status == Running {
+			s.Status = Waiting
+		}
+	}
+	return true
+}
+
+// amend applies an event of an earlier attempt to that attempt's entry. What the entry does not
+// allow is passed over: such an event is never an inconsistency (PRJ-7).
+func (step *StepSnapshot) amend(e *edit, r *storage.Record) {
+	attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
+	if entry, found := step.Attempts.list.get(r.LogicalAttemptID); found {
+		attempt = *entry
+	}
+	attempt.advance(r)
+	step.Attempts.list.set(e, r.LogicalAttemptID, &attempt)
+}
+
+// advance is the table of doc.go. It changes the attempt and returns true where the event is legal;
+// a legal event that repeats the current state changes EngineAttemptID only.
+func (a *StepAttempt) advance(r *storage.Record) (legal bool) {
+	switch r.Type {
+	case contract.StepStarted:
+		a.start(r)
+		legal = true
+	case contract.StepDelayed:
+		legal = a.delay(r)
+	case contract.StepWaitingForAttestation:
+		legal = a.wait()
+	case contract.StepSkipped:
+		legal = a.skip(r)
+	case contract.StepCompleted:
+		legal = a.finish(r, StepSuccess, a.Status == StepPending || a.Status == StepRunning)
+	case contract.StepFailed:
+		legal = a.finish(r, StepFailed, !a.Status.Terminal())
+	case contract.StepAttested:
+		legal = a.attest(r)
+	}
+	if legal {
+		a.EngineAttemptID = max(a.EngineAttemptID, r.EngineAttemptID)
+	}
+	return legal
+}
+
+// start makes a PENDING attempt RUNNING. Anywhere later the event was parked in an outbox and only
+// tells when the attempt began (PRJ-6).
+func (a *StepAttempt) start(r *storage.Record) {
+	if a.StartedAt.IsZero() {
+		a.StartedAt = decodeStep(r.Payload).startedAt.timeOr(emitted(r))
+	}
+	if a.Status == StepPending {
+		a.Status = StepRunning
+		a.Reason = "" // of a delay that is over
+	}
+}
+
+func (a *StepAttempt) delay(r *storage.Record) bool {
+	if a.Status != StepPending {
+		return false
+	}
+	a.Reason = decodeStep(r.Payload).reason.text()
+	return true
+}
+
+func (a *StepAttempt) wait() bool {
+	switch a.Status {
+	case StepPending, StepRunning:
+		a.Status = StepWaitingForAttestation
+		a.Reason = ""
+		return true
+	default:
+		return a.Status == StepWaitingForAttestation
+	}
+}
+
+func (a *StepAttempt) skip(r *storage.Record) bool {
+	if a.Status != StepPending {
+		return a.Status == StepSkipped
+	}
+	a.Status = StepSkipped
+	a.Reason = decodeStep(r.Payload).reason.text()
+	return true
+}
+
+// finish ends the attempt where it may end; a repeat of the same outcome is legal and changes
+// nothing.
+func (a *StepAttempt) finish(r *storage.Record, to StepStatus, mayEnd bool) bool {
+	if !mayEnd {
+		return a.Status == to
+	}
+	p := decodeStep(r.Payload)
+	a.end(r, to, &p)
+	return true
+}
+
+// attest ends the waiting by the operator's word, and by nothing else (PRJ-5).
+func (a *StepAttempt) attest(r *storage.Record) bool {
+	if a.Status != StepWaitingForAttestation {
+		return false
+	}
+	p := decodeStep(r.Payload)
+	switch p.outcome.text() {
+	case "SUCCESS":
+		a.end(r, StepSuccess, &p)
+	case "FAIL", "FAILED":
+		a.end(r, StepFailed, &p)
+	default:
+		return false
+	}
+	return true
+}
+
+func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
+	a.Status = to
+	a.CompletedAt = p.endedAt(emitted(r))
+	a.Artifacts = p.artifactList()
+	a.Reason = p.reasonText()
+	if to == StepFailed {
+		a.Error = p.failure.stepError()
+	}
+}
+
+// ownStep returns the step at a place of next as one that the fold may change: it is copied once a
+// fold.
+func (f *fold) ownStep(step *StepSnapshot, place uint32) *StepSnapshot {
+	if step.made == f.edit {
+		return step
+	}
+	own := *step
+	own.made = f.edit
+	f.next.Steps.put(f.edit, place, &own)
+	return &own
+}

@@ -1,0 +1,238 @@
+package run
+
+import (
+	"fmt"
+	"time"
+)
+
+// Status is the status of a run. Its numbers are those of runlog.v1.RunStatus, so that the edge
+// converts it with a cast; zero is no status.
+type Status uint8
+
+// The run statuses of the contract, section 6.
+const (
+	Pending Status = iota + 1
+	Approved
+	Running
+	Paused
+	Waiting
+	Completed
+	Failed
+	Cancelled
+)
+
+var runStatusNames = [...]string{
+	Pending:   "PENDING",
+	Approved:  "APPROVED",
+	Running:   "RUNNING",
+	Paused:    "PAUSED",
+	Waiting:   "WAITING",
+	Completed: "COMPLETED",
+	Failed:    "FAILED",
+	Cancelled: "CANCELLED",
+}
+
+// String returns the status as the contract spells it.
+func (s Status) String() string { return enumName(runStatusNames[:], uint8(s)) }
+
+// Terminal reports whether the run is over. A terminal status never changes (PRJ-4).
+func (s Status) Terminal() bool { return s >= Completed }
+
+// StepStatus is the status of one logical attempt of a step. Its numbers are those of
+// runlog.v1.StepStatus; zero is no status.
+type StepStatus uint8
+
+// The step statuses of the contract, section 6.
+const (
+	StepPending StepStatus = iota + 1
+	StepRunning
+	StepWaitingForAttestation
+	StepSuccess
+	StepFailed
+	StepSkipped
+)
+
+var stepStatusNames = [...]string{
+	StepPending:               "PENDING",
+	StepRunning:               "RUNNING",
+	StepWaitingForAttestation: "WAITING_FOR_ATTESTATION",
+	StepSuccess:               "SUCCESS",
+	StepFailed:                "FAILED",
+	StepSkipped:               "SKIPPED",
+}
+
+// String returns the status as the contract spells it.
+func (s StepStatus) String() string { return enumName(stepStatusNames[:], uint8(s)) }
+
+// Terminal reports whether the attempt is over.
+func (s StepStatus) Terminal() bool { return s >= StepSuccess }
+
+func enumName(names []string, n uint8) string {
+	if int(n) >= len(names) || names[n] == "" {
+		return fmt.Sprintf("INVALID(%d)", n)
+	}
+	return names[n]
+}
+
+// enumNumber is the inverse of enumName; 0 when there is no such name.
+func enumNumber(names []string, name []byte) uint8 {
+	for i := 1; i < len(names); i++ {
+		if names[i] == string(name) {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// Artifact is a pointer to content, never content (ENV-7).
+type Artifact struct {
+	URI       string
+	Kind      string
+	SHA256    string
+	SizeBytes *int64 // nil: unknown
+	ExpiresAt string // as the producer wrote it
+}
+
+// StepError is the reason for which a step failed.
+type StepError struct {
+	Code      string
+	Message   string
+	Retryable bool
+	Category  string
+}
+
+// RootCause is the reason for which a run failed, from its RunFailed (PRJ-3).
+type RootCause struct {
+	StepID   string
+	Code     string
+	Message  string
+	Category string
+}
+
+// PlanRef points at the plan that a run executes.
+type PlanRef struct {
+	URI           string
+	SHA256        string
+	SchemaVersion string
+	PlanID        string
+	PlanVersion   string
+	SizeBytes     *int64 // nil: unknown
+	Compression   string
+}
+
+// SignalDecision is one SignalAccepted or SignalRejected (PRJ-3).
+type SignalDecision struct {
+	EventID    string
+	RunSeq     uint64
+	Accepted   bool
+	SignalID   string
+	SignalType string
+	DecidedBy  string
+	Reason     string
+	DecidedAt  time.Time
+	StepID     string
+}
+
+// InvalidTransition is the kind of every Inconsistency so far.
+const InvalidTransition = "INVALID_TRANSITION"
+
+// Inconsistency is an event that the run's state did not allow (PRJ-8).
+type Inconsistency struct {
+	Kind    string
+	EventID string
+	RunSeq  uint64
+	// State that the event met: a run status such as "COMPLETED", or the step and its status such
+	// as "build: SUCCESS".
+	State string
+	// Attempted is the event's type.
+	Attempted string
+}
+
+// StepAttempt is one logical attempt of a step. A zero time, an empty string and a zero
+// EngineAttemptID are absent.
+type StepAttempt struct {
+	LogicalAttemptID uint32
+	EngineAttemptID  uint32 // the highest seen in this attempt (PRJ-7)
+	Status           StepStatus
+	StartedAt        time.Time // UTC
+	CompletedAt      time.Time
+	Artifacts        []Artifact
+	Error            *StepError
+	Reason           string
+}
+
+// StepSnapshot is a step: its current logical attempt, and the earlier ones.
+type StepSnapshot struct {
+	StepID string
+	StepAttempt
+	// Attempts are the earlier attempts. Invariant: all are below the current one (PRJ-7).
+	Attempts Attempts
+
+	made *edit // the fold that may change it, as with the nodes of trees
+}
+
+// Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
+//
+// A published snapshot is immutable, with everything it points at: later snapshots of the run share
+// its steps, artifacts and lists. A caller that needs another value copies first. A zero time and
+// an empty string are absent.
+type Snapshot struct {
+	RunID         string
+	TenantID      string
+	ProjectID     string
+	EnvironmentID string
+	PlanID        string
+	PlanVersion   string
+
+	Status Status
+	// LastEventSeq is the watermark: the highest runSeq applied. It never goes back.
+	LastEventSeq uint64
+
+	Steps Steps
+	// Artifacts is filled by RunCompleted (PRJ-3).
+	Artifacts []Artifact
+	// FailedSteps counts the StepFailed events that took effect (PRJ-7).
+	FailedSteps uint32
+
+	EngineRunRef    string
+	EngineType      string
+	PlanRef         *PlanRef
+	StartedAt       time.Time // UTC
+	CompletedAt     time.Time
+	TotalDurationMs *int64
+	RootCause       *RootCause
+
+	// Signals are the last 20 decisions, oldest first.
+	Signals []SignalDecision
+	// Inconsistencies are the first 100; InconsistencyCount counts all.
+	Inconsistencies    []Inconsistency
+	InconsistencyCount uint32
+
+	// The fields below are no part of the canonical form and the digest. MarshalStored keeps them.
+
+	// PersistedAt is the stamp of the newest applied record, for the projection lag (PRJ-11).
+	PersistedAt time.Time
+	// Draining is the field of the RunPaused that holds the run, and PausedAt its persistedAt. Both
+	// are set only while the run is PAUSED (PRJ-9).
+	Draining bool
+	PausedAt time.Time
+
+	memo *memo // nil: nothing is cached
+}
+
+// Step returns the step, or nil when no event has named it.
+func (s *Snapshot) Step(stepID string) *StepSnapshot {
+	step, _ := s.Steps.find(stepID)
+	return step
+}
+
+// RunningSteps counts the steps whose current attempt is RUNNING.
+func (s *Snapshot) RunningSteps() int {
+	n := 0
+	for step := range s.Steps.All() {
+		if step.Status == StepRunning {
+			n++
+		}
+	}
+	return n
+}
