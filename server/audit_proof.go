@@ -11,7 +11,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/checkpoint"
-	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // maxCheckpoints is the most, and the default, of checkpoints in a page.
@@ -76,7 +76,7 @@ func encodeLeaf(h *proof.RunHead) *runlogv1.RunLeaf {
 	}
 }
 
-func encodeKeys(keys []storage.SigningKey) ([]*runlogv1.SigningKey, error) {
+func encodeKeys(keys []signing.Key) ([]*runlogv1.SigningKey, error) {
 	out := make([]*runlogv1.SigningKey, len(keys))
 	for i, k := range keys {
 		id, err := proof.KeyID(k.PublicKey)
@@ -109,7 +109,7 @@ func (a *auditService) listCheckpoints(ctx context.Context, req *runlogv1.ListCh
 	if err := a.s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
 		return nil, err
 	}
-	list, err := a.s.store.Checkpoints(before, size+1)
+	list, err := signing.Checkpoints(a.s.store, before, size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (a *auditService) listCheckpoints(ctx context.Context, req *runlogv1.ListCh
 	return resp, nil
 }
 
-func encodeCheckpoint(stored *storage.SignedCheckpoint) (*runlogv1.Checkpoint, error) {
+func encodeCheckpoint(stored *signing.Checkpoint) (*runlogv1.Checkpoint, error) {
 	c, signers, err := proof.PeekCheckpoint(stored.Note)
 	if err != nil || len(signers) == 0 {
 		return nil, fmt.Errorf("server: checkpoint of position %d: %w", stored.Position, errors.Join(err, proof.ErrUnsigned))
@@ -144,7 +144,7 @@ func (a *auditService) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSign
 	if err := a.s.readable(ctx, runlogv1.Consistency_LINEARIZABLE); err != nil {
 		return nil, statusOf(err)
 	}
-	keys, err := a.s.store.SigningKeys()
+	keys, err := signing.Keys(a.s.store)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -168,7 +168,7 @@ func (a *auditService) rotateHere(ctx context.Context, req *runlogv1.RotateSigni
 	if err != nil {
 		return nil, sealError(err)
 	}
-	keys, err := encodeKeys([]storage.SigningKey{key})
+	keys, err := encodeKeys([]signing.Key{key})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/machine/enginerun"
 )
 
 const (
@@ -218,15 +219,11 @@ func (r *runService) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngin
 }
 
 func (r *runService) setEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
-	cmd, err := storage.EncodeSetEngineRunRef(req.RunId, req.EngineRunRef)
+	cmd, err := enginerun.EncodeSet(req.RunId, req.EngineRunRef)
 	if err != nil {
 		return nil, err
 	}
-	ticket, err := r.s.enqueue(cmd)
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := ticket.Wait(ctx)
+	outcome, err := r.s.proposeCommand(ctx, cmd)
 	if err == nil {
 		err = outcome.Err
 	}

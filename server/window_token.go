@@ -10,6 +10,7 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // A window's token holds for as long as the cluster, at every node: what it names lies where it
@@ -122,7 +123,7 @@ func (w *window) place(b []byte) bool {
 
 // signedBefore tells whether the cluster has signed a token, with any of its keys.
 func (s *Server) signedBefore(token, signature []byte) (bool, error) {
-	keys, err := s.store.SigningKeys()
+	keys, err := signing.Keys(s.store)
 	if err != nil {
 		return false, err
 	}

@@ -9,6 +9,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // TestForgedTokensAreNotSignedREAD4: whoever makes up a token makes up count and digest, which the
@@ -18,7 +19,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	n := startNode(t)
 	auditLoad(n, 0)
 	n.haveKey()
-	keys, err := n.server.store.SigningKeys()
+	keys, err := signing.Keys(n.server.store)
 	if err != nil {
 		t.Fatal(err)
 	}

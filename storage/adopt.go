@@ -109,6 +109,9 @@ func (a *adoption) adopt(members []byte) (err error) {
 	if err := a.promise.fits(now); err != nil {
 		return err
 	}
+	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
+		return err
+	}
 	row, err := deterministic.Marshal(now.row(a.s.opts.Cluster))
 	if err != nil {
 		return err

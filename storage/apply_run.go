@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
@@ -59,37 +58,9 @@ func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	return a.batch.Set(keys.AppendMetadata(nil, r.no), row, nil)
-}
-
-// setEngineRunRef records the engine's reference once; the same value again changes nothing
-// (APP-12).
-func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
-	r, err := a.activeRun([]byte(m.RunId))
-	if err != nil {
-		return err
-	}
-	if r == nil {
-		o.Err = &RunNotFoundError{RunID: m.RunId}
-		return nil
-	}
-	o.LastSeq = r.head.lastSeq
-	next := &recordv1.RunMetadata{EngineRunRef: m.EngineRunRef}
-	if have := r.metadata; have != nil {
-		switch have.EngineRunRef {
-		case m.EngineRunRef:
-			return nil
-		case "":
-			next = proto.CloneOf(have)
-			next.EngineRunRef = m.EngineRunRef
-		default:
-			o.Err = &RunExistsError{RunID: m.RunId, What: "engineRunRef"}
-			return nil
-		}
-	}
-	a.touch(r)
-	r.marked = true
-	return a.setMetadata(r, next)
+	key := keys.AppendMetadata(nil, r.no)
+	a.writes.Note(key, row)
+	return a.batch.Set(key, row, nil)
 }
 
 // activeRun returns a run out of memory, or off the disk; nil when there is none by that name.

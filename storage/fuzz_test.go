@@ -54,11 +54,41 @@ func fuzzCommands(t testing.TB) []Command {
 		}
 		commands = append(commands, c)
 	}
-	ref, err := EncodeSetEngineRunRef("run", "ref")
+	two, err := AppendOperation(&Append{RunID: "run", Events: []contract.Event{fuzzEvent(6)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(commands, ref)
+	raise, err := RaiseLevel(2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put, refuse := Operation{fuzzMachine{}.Kind(), []byte("key")}, Operation{fuzzMachine{}.Kind(), nil}
+	for _, ops := range [][]Operation{{put}, {put, two}, {two, put, refuse}, {raise, put}, {two, two, put, put}} {
+		c, err := EncodeCommand(ops...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands = append(commands, c)
+	}
+	return commands
+}
+
+// fuzzMachine stores what it is told, refuses nothing, and does not know what begins with a zero.
+type fuzzMachine struct{}
+
+func (fuzzMachine) Kind() uint32        { return 99 }
+func (fuzzMachine) Tables() []Table     { return []Table{{Prefix: []byte("F")}} }
+func (fuzzMachine) Level([]byte) uint32 { return CoreLevel }
+
+func (fuzzMachine) Apply(tx *Tx, op []byte) (reply []byte, refused, fatal error) {
+	tx.Set(append([]byte("F"), op...), op)
+	switch {
+	case len(op) == 0:
+		return nil, errors.New("nothing to store"), nil
+	case op[0] == 0:
+		return nil, nil, ErrUnknownOperation
+	}
+	return op, nil, nil
 }
 
 func seal(clock int64, commands ...Command) []byte {
@@ -229,11 +259,11 @@ func FuzzApplyCommand(f *testing.F) {
 	} {
 		bad := proto.CloneOf(&m)
 		change(bad.GetAppend())
-		c, err := encodeCommand(bad)
+		data, err := marshal(bad)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(c.data)
+		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fs := vfs.NewMem()
@@ -273,7 +303,7 @@ func fuzzStore(t *testing.T, fs vfs.FS) *Store {
 	t.Helper()
 	s, err := Open(Options{
 		Dir: "store", FS: fs, Cluster: fuzzCluster, CacheBytes: 1 << 20, MemTableBytes: 64 << 10,
-		Fail: func(err error) { panic(err) },
+		Machines: []Machine{fuzzMachine{}}, FeatureLevel: 2, Fail: func(err error) { panic(err) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"runlog/audit/proof"
-	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // tendKey sees to it that the node has the key with which the cluster signs.
@@ -34,7 +34,7 @@ func (s *Sealer) tendKey() {
 func (s *Sealer) current(ctx context.Context) (*proof.Signer, error) {
 	var tended error
 	for try := 0; ; try++ {
-		last, err := s.opts.Store.LastSigningKey()
+		last, err := signing.LastKey(s.opts.Store)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func (s *Sealer) tend(ctx context.Context, mayMake bool) error {
 }
 
 func (s *Sealer) tendLocked(ctx context.Context, mayMake bool) error {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *Sealer) missedLocked(missed bool) {
 }
 
 // own tells whether a key belongs to this cluster.
-func (s *Sealer) own(k storage.SigningKey) bool {
+func (s *Sealer) own(k signing.Key) bool {
 	cluster, ok := proof.ClusterOf(k.PublicKey)
 	return k.Number > 0 && ok && cluster == s.opts.Cluster
 }
@@ -119,7 +119,7 @@ func (s *Sealer) useLocked(k heldKey) error {
 }
 
 // fetchLocked asks other members for the private part of a public key, and keeps it.
-func (s *Sealer) fetchLocked(ctx context.Context, public storage.SigningKey) (found heldKey, ok bool) {
+func (s *Sealer) fetchLocked(ctx context.Context, public signing.Key) (found heldKey, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	s.opts.Fetch(ctx, public.Number, func(seed []byte) bool {
@@ -149,14 +149,14 @@ func (s *Sealer) makeKeyLocked(number uint64, before *heldKey) error {
 	if err := s.giveLocked(k); err != nil {
 		return fmt.Errorf("signing key %d: %w", number, err)
 	}
-	public := storage.SigningKey{Number: number, PublicKey: k.signer.PublicKey()}
+	public := signing.Key{Number: number, PublicKey: k.signer.PublicKey()}
 	if before != nil {
 		st := (&proof.SigningKey{Cluster: s.opts.Cluster, Number: number, PublicKey: public.PublicKey}).Statement()
 		if public.Endorsement, err = before.signer.Sign(st); err != nil {
 			return err
 		}
 	}
-	cmd, err := storage.EncodeSigningKey(public)
+	cmd, err := signing.EncodeKey(public)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ const maxUnseen = 8
 // Keep keeps a key that another member is about to propose: one whose number comes soon, or what
 // the log has.
 func (s *Sealer) Keep(number uint64, seed []byte) error {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -230,11 +230,11 @@ func (s *Sealer) Keep(number uint64, seed []byte) error {
 // Rotate makes a new key, at the leader, which the one before endorses. Where neither this node nor
 // any member that answers has the one before it is ErrKeyMissing, unless the caller says that it is
 // lost: then nobody vouches for the new one. The first key of a cluster has none before it.
-func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
+func (s *Sealer) Rotate(ctx context.Context, oldIsLost bool) (signing.Key, error) {
 	if err := s.rotate(ctx, oldIsLost); err != nil {
-		return storage.SigningKey{}, err
+		return signing.Key{}, err
 	}
-	return s.opts.Store.LastSigningKey()
+	return signing.LastKey(s.opts.Store)
 }
 
 func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
@@ -245,7 +245,7 @@ func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 	if err := s.tendLocked(ctx, false); err != nil {
 		return err
 	}
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (s *Sealer) rotate(ctx context.Context, oldIsLost bool) error {
 
 // Seed returns the private part of the newest key that the log has, for another member.
 func (s *Sealer) Seed(number uint64) ([]byte, bool) {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil || last.Number != number {
 		return nil, false
 	}

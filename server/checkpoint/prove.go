@@ -9,6 +9,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // Proof ties a run to a signed checkpoint.
@@ -19,7 +20,7 @@ type Proof struct {
 	// Note is the signed checkpoint.
 	Note string
 	// Keys of the cluster, oldest first.
-	Keys []storage.SigningKey
+	Keys []signing.Key
 }
 
 // Prove returns the proof of a run, at the leader. With fresh, it has the run as it is now, or
@@ -51,7 +52,7 @@ func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
 	}
 	if fresh {
 		// Who is given the key that signs from now on has no other.
-		if last, err := s.opts.Store.LastSigningKey(); err != nil || last.PublicKey != newest.key {
+		if last, err := signing.LastKey(s.opts.Store); err != nil || last.PublicKey != newest.key {
 			return nil, err
 		}
 	}
@@ -70,7 +71,7 @@ func (s *Sealer) proveNow(runID string, fresh bool) (*Proof, error) {
 	if err := tlog.CheckRecord(p.Path, int64(newest.heads.Runs), s.newest.tree.root(), int64(p.Index), p.Leaf.Leaf()); err != nil {
 		return nil, fmt.Errorf("seal: the tree does not fit the store: %w", err)
 	}
-	p.Keys, err = s.opts.Store.SigningKeys()
+	p.Keys, err = signing.Keys(s.opts.Store)
 	return p, err
 }
 

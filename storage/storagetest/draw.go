@@ -29,6 +29,8 @@ type Workload struct {
 	LargePayloads bool
 	// Imports adds events that keep what another authority had assigned to them.
 	Imports bool
+	// Compound adds compound commands, and operations of the machine Writer.
+	Compound bool
 
 	clock    int64
 	events   uint64
@@ -53,6 +55,9 @@ func (w *Workload) request(t *rapid.T) Request {
 	runs := w.Runs
 	if runs == 0 {
 		runs = 5
+	}
+	if w.Compound && rapid.IntRange(0, 5).Draw(t, "compound") == 5 {
+		return w.compound(t, runs)
 	}
 	run := rapid.IntRange(0, runs-1).Draw(t, "run")
 	if w.Imports && rapid.IntRange(0, 5).Draw(t, "import") == 5 {

@@ -74,6 +74,10 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 	for i := range out {
 		o := &out[i]
 		o.Position = 0
+		if o.Answers != nil && o.Err == nil {
+			o.LastSeq = o.Answers[0].LastSeq
+		}
+		o.Answers = nil
 		if !slices.ContainsFunc(o.Results, func(r storage.EventResult) bool { return !r.Duplicate }) {
 			o.PersistedAt = 0
 		}

@@ -64,8 +64,10 @@ func (p *Pair) client() Client {
 // Propose applies requests to both, and tells how the outcomes differ.
 func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, error) {
 	for _, r := range requests {
-		if name := r.runID(); !slices.Contains(p.names, name) {
-			p.names = append(p.names, name)
+		for _, name := range r.runIDs() {
+			if !slices.Contains(p.names, name) {
+				p.names = append(p.names, name)
+			}
 		}
 	}
 	if p.remote != nil {
@@ -108,7 +110,7 @@ func (p *Pair) CheckPrefix(n int) error {
 func (p *Pair) Reopen() error { return errors.Join(p.client().Reopen(), p.Model.Reopen()) }
 
 func workload(t *rapid.T, p *Pair) error {
-	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil}
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Compound: p.remote == nil}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)
