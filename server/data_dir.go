@@ -74,7 +74,7 @@ func parseIdentity(file []byte) (i identity, err error) {
 }
 
 const (
-	dataDirFormat = 4
+	dataDirFormat = 5
 	// dataDirDepth is more levels than there are below a data directory.
 	dataDirDepth = 6
 	lockFile     = "LOCK"
@@ -234,7 +234,8 @@ func (d *dataDir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.file("identity.json"), err)
 	}
 	if d.identity.Format != dataDirFormat {
-		return fmt.Errorf("data directory %s has format %d, this build knows %d", d.path, d.identity.Format, dataDirFormat)
+		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose an empty --data-dir",
+			d.path, d.identity.Format, dataDirFormat)
 	}
 	if err := d.identity.Validate(); err != nil {
 		return fmt.Errorf("data directory: %s: %w", d.file("identity.json"), err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,10 +225,7 @@ func (r *runService) setEngineRunRef(ctx context.Context, req *runlogv1.SetEngin
 		return nil, err
 	}
 	outcome, err := r.s.proposeCommand(ctx, cmd)
-	if err == nil {
-		err = outcome.Err
-	}
-	if err != nil {
+	if err = cmp.Or(err, outcome.Err); err != nil {
 		return nil, err
 	}
 	run, err := r.s.run(req.RunId)

@@ -119,6 +119,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	s.loops.Go(s.watchClock)
 	s.loops.Go(s.watchLag)
 	s.loops.Go(s.watchDisk)
+	s.loops.Go(func() { s.cluster.KeepLevel(s.stopping, s.proposeCommand) })
 	return s, nil
 }
 
@@ -226,7 +227,7 @@ func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 		Identity: s.dir.identity.Identity, Save: s.dir.save, Listener: listener, Dial: s.opts.Dial, TLS: tls,
 		Advertise: s.opts.RaftAdvertise, GRPC: s.advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
 		HTTP: s.advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
-		Version: s.opts.Version, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
+		Version: s.opts.Version, FeatureLevel: s.opts.Store.FeatureLevel, ServerOptions: slices.Concat(guard.ServerOptions(), s.transportOptions()),
 		Register: func(g *grpc.Server) { s.registerForwarded(guard.Register(g)) },
 		Encode:   statusOf, Usage: s.usage, Alerts: s.alerts.standing, SigningKey: s.signingKey, KeepSigningKey: s.keepSigningKey,
 		Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
@@ -300,7 +301,7 @@ func (s *Server) openRaft() (err error) {
 	s.onClose(s.node.Close)
 	s.batcher = batch.New(batch.Options{
 		Propose: s.node.Propose, Cluster: s.clusterID, Clock: s.opts.Clock, QueueBytes: s.opts.QueueBytes,
-		Registerer: s.opts.Registry,
+		Registerer: s.opts.Registry, Check: s.store.CheckLevel,
 	})
 	s.onClose(func() error { s.batcher.Close(); return nil })
 	s.openSealer()

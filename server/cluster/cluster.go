@@ -41,8 +41,9 @@ type Options struct {
 	Expect int
 	// Join are addresses of other nodes, to found a cluster with or to join one.
 	Join []string
-	// Version of the build.
-	Version string
+	// Version of the build, and the highest feature level that it supports. Default: the core's.
+	Version      string
+	FeatureLevel uint32
 	// ServerOptions of the gRPC server for other nodes, and Register, which adds to its services
 	// those that a member may call in a client's place.
 	ServerOptions []grpc.ServerOption
@@ -72,6 +73,9 @@ type Options struct {
 func (o *Options) EnsureDefaults() {
 	if o.Advertise == "" {
 		o.Advertise = o.Listener.Addr().String()
+	}
+	if o.FeatureLevel == 0 {
+		o.FeatureLevel = storage.CoreLevel
 	}
 	if o.Register == nil {
 		o.Register = func(*grpc.Server) {}
@@ -119,6 +123,7 @@ type Cluster struct {
 	forming  atomic.Pointer[string]  // what the node waits for that belongs to no cluster
 	leaving  atomic.Bool             // the node goes down
 	reigns   reigns
+	levels   sync.RWMutex // held to raise the feature level; shared by nodes that join
 	vouched  vouched
 	invited  invited
 	closing  chan struct{} // has room for the one that moves the clock

@@ -12,7 +12,7 @@ import (
 )
 
 // Format is the version of what nodes say to each other, and of their data.
-const Format = 2
+const Format = 3
 
 // Identity is what a node keeps of itself, in its data directory.
 type Identity struct {
