@@ -26,7 +26,7 @@ func TestCrash(t *testing.T) {
 			ActiveBytes:   rapid.SampledFrom([]int{1, 0}).Draw(t, "active"),
 		})
 		p := storagetest.NewPair(l)
-		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Compound: true}
+		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Compound: true, OnlyCompound: rapid.Bool().Draw(t, "only compound")}
 		var durable uint64
 		for range rapid.IntRange(1, 4).Draw(t, "crashes") {
 			for range rapid.IntRange(0, 8).Draw(t, "proposals") {

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,6 +143,48 @@ func FuzzParseProposal(f *testing.F) {
 		check(data)
 		if len(data) >= 4 { // Past the checksum, where the fuzzer would never come.
 			check(binary.BigEndian.AppendUint32(bytes.Clone(data), crc32.Checksum(data, castagnoli)))
+		}
+	})
+}
+
+// FuzzParseCommand proves D10: whatever bytes a command is, it is refused, or it is an append or
+// operations and nothing else, which are encoded and read again as they were.
+func FuzzParseCommand(f *testing.F) {
+	for _, c := range fuzzCommands(f) {
+		f.Add(c.data)
+		f.Add(append(bytes.Clone(c.data), fuzzCommands(f)[0].data...)) // both forms, or an append twice
+		f.Add(append(bytes.Clone(c.data), 0x1a, 0))                    // a field that nobody knows
+		f.Add(c.data[:len(c.data)/2])
+	}
+	f.Add([]byte{0x12, 0x02, 0x08, 0x01})             // an operation without data
+	f.Add([]byte{0x12, 0x02, 0x12, 0x00})             // without a kind
+	f.Add([]byte{0x12, 0x04, 0x08, 0x00, 0x12, 0x00}) // of kind 0
+	f.Add([]byte{0x10, 0x01})                         // an operation that is a number
+	// a kind beyond 32 bits
+	f.Add([]byte{0x12, 0x09, 0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 0x12, 0x00})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var a appendCommand
+		ops, err := parseCommand(data, &a, nil)
+		if err != nil {
+			return
+		}
+		if (Command{data}).isAppend() && len(ops) > 0 {
+			t.Fatalf("%d operations, and it begins like an append", len(ops))
+		}
+		if len(ops) == 0 {
+			return // FuzzApplyCommand and TestWire look at appends
+		}
+		var again []Operation
+		for _, op := range ops {
+			again = append(again, Operation{Kind: op.kind, Data: op.data})
+		}
+		c, err := EncodeCommand(again...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := parseCommand(c.data, &a, nil)
+		if err != nil || !slices.EqualFunc(ops, back, func(x, y operation) bool { return x.kind == y.kind && bytes.Equal(x.data, y.data) }) {
+			t.Fatalf("%v\nreads as\n%v, %v", ops, back, err)
 		}
 	})
 }

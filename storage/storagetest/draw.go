@@ -31,6 +31,8 @@ type Workload struct {
 	Imports bool
 	// Compound adds compound commands, and operations of the machine Writer.
 	Compound bool
+	// OnlyCompound leaves out all others.
+	OnlyCompound bool
 
 	clock    int64
 	events   uint64
@@ -56,7 +58,7 @@ func (w *Workload) request(t *rapid.T) Request {
 	if runs == 0 {
 		runs = 5
 	}
-	if w.Compound && rapid.IntRange(0, 5).Draw(t, "compound") == 5 {
+	if w.OnlyCompound || w.Compound && rapid.IntRange(0, 5).Draw(t, "compound") == 5 {
 		return w.compound(t, runs)
 	}
 	run := rapid.IntRange(0, runs-1).Draw(t, "run")

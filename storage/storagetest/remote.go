@@ -32,7 +32,7 @@ type RemoteFactory func(t rapid.TB) Remote
 
 // RemoteExamples tells a node the stories that Examples tells a store.
 func RemoteExamples(t *testing.T, open RemoteFactory) {
-	examples(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+	examples(t, stories, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
 }
 
 // RemoteWorkloads holds a node to the model as Workloads holds a store.

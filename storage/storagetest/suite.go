@@ -212,10 +212,10 @@ func conditional(last uint64, events ...contract.Event) Request {
 
 // Examples tells the stories, one a rule.
 func Examples(t *testing.T, open Factory) {
-	examples(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
+	examples(t, append(slices.Clone(stories), compoundStories...), func(t rapid.TB) *Pair { return NewPair(open(t)) })
 }
 
-func examples(t *testing.T, open func(t rapid.TB) *Pair) {
+func examples(t *testing.T, stories []example, open func(t rapid.TB) *Pair) {
 	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
 			s := &story{t: t, p: open(t)}
