@@ -44,6 +44,7 @@ var ranks = map[string]int{
 	"server":                   7,
 	"server/servertest":        8,
 	"cmd/runlog":               8,
+	"docs/examples":            8,
 }
 
 // soleImporters lists packages that exactly one other package may import.

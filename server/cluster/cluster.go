@@ -123,7 +123,7 @@ type Cluster struct {
 	forming  atomic.Pointer[string]  // what the node waits for that belongs to no cluster
 	leaving  atomic.Bool             // the node goes down
 	reigns   reigns
-	levels   sync.RWMutex // held to raise the feature level; shared by nodes that join
+	levels   chan struct{} // has room for the one that raises the feature level, or takes a member
 	vouched  vouched
 	invited  invited
 	closing  chan struct{} // has room for the one that moves the clock
@@ -152,7 +152,7 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.Identity.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1)}
+	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1), levels: make(chan struct{}, 1)}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{

@@ -25,7 +25,8 @@ const levelStep = time.Second
 type Propose func(context.Context, storage.Command) (storage.Outcome, error)
 
 // KeepLevel raises the feature level of the cluster, while this node leads, to the highest that
-// every member supports, until the context ends.
+// every member supports. It returns when the level is the highest of this build, or with the
+// context.
 func (c *Cluster) KeepLevel(ctx context.Context, propose Propose) {
 	r := c.running.Load()
 	if r == nil {
@@ -34,7 +35,7 @@ func (c *Cluster) KeepLevel(ctx context.Context, propose Propose) {
 	ticker := time.NewTicker(levelStep)
 	defer ticker.Stop()
 	told := ""
-	for r.node.WaitLeading(ctx) == nil {
+	for r.store.Level() < c.opts.FeatureLevel && r.node.WaitLeading(ctx) == nil {
 		err := c.raiseLevel(ctx, r, propose)
 		switch {
 		case err == nil:
@@ -57,8 +58,11 @@ func (c *Cluster) raiseLevel(ctx context.Context, r *running, propose Propose) e
 	if c.opts.FeatureLevel <= level {
 		return nil
 	}
-	c.levels.Lock()
-	defer c.levels.Unlock()
+	release, err := c.holdLevel(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	// Read before the members are: a change between the two makes the command refused.
 	membership, err := r.store.Membership()
 	if err != nil {
@@ -118,10 +122,15 @@ func lowestLevel(members []Surveyed, level uint32) (lowest uint32, err error) {
 	return slices.Min(levels), nil
 }
 
-// holdLevel keeps the level from being raised until the returned function is called.
-func (c *Cluster) holdLevel() (release func()) {
-	c.levels.RLock()
-	return c.levels.RUnlock
+// holdLevel keeps the level from being raised, and nodes from joining, until the returned function
+// is called. It is no mutex: its holder waits for other nodes.
+func (c *Cluster) holdLevel(ctx context.Context) (release func(), err error) {
+	select {
+	case c.levels <- struct{}{}:
+		return func() { <-c.levels }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // levelFault refuses a node whose build does not support the feature level of the cluster.

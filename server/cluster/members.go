@@ -105,7 +105,11 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		}
 		return nil, err
 	}
-	defer c.holdLevel()()
+	release, err := c.holdLevel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := levelFault(r, req.NodeId, req.FeatureLevel); err != nil {
 		return nil, err
 	}
