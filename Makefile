@@ -1,5 +1,5 @@
-# Every chore is a verb; `make` alone lists them. Go, Node and a C compiler (for the race detector) are all that must be
-# there: tools are built or installed on first use, at the versions pinned under tools/.
+# `make` alone lists the targets. Only Go, Node and a C compiler (for the race detector) must be
+# installed. Tools are built or installed on first use, at the versions pinned under tools/.
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -26,11 +26,11 @@ LINT    := .bin/golangci-lint
 PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
 PROTOS  := third_party/googleapis
 
-# Go files of this module, in git or about to be.
+# Go files of this module, in git or not yet added.
 GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do if [[ -f $$f ]]; then echo "$$f"; fi; done
 
 .PHONY: help
-help: ## list the verbs
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
@@ -38,11 +38,11 @@ build: ## build bin/runlog, one static binary
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/runlog ./cmd/runlog
 
 .PHONY: generate
-generate: $(BUF) $(PLUGINS) $(PROTOS) ## write the code generated from proto/
+generate: $(BUF) $(PLUGINS) $(PROTOS) ## generate code from proto/
 	tools/generate.sh
 
 .PHONY: check
-check: check-generated check-format check-lint check-imports ## everything short of the tests: generated code, format, vet, lint, imports
+check: check-generated check-format check-lint check-imports check-prose ## check everything except the tests: generated code, format, vet, lint, imports, prose
 
 .PHONY: check-generated
 check-generated: $(BUF) $(PLUGINS) $(PROTOS)
@@ -60,51 +60,55 @@ check-lint: $(LINT)
 	go vet ./...
 	$(LINT) run
 
-# -count=1: the test's result depends on files that the test cache does not see.
+# -count=1: the result depends on files that the test cache does not see.
 .PHONY: check-imports
 check-imports:
 	go test -count=1 -run TestImportTable .
 
+.PHONY: check-prose
+check-prose:
+	go test -count=1 -run TestProse .
+
 .PHONY: breaking
-breaking: $(BUF) $(PROTOS) ## compare proto/ with that of AGAINST (main), for changes that break its users
+breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compared with AGAINST (main)
 	@base=$$(mktemp -d); trap 'rm -rf "$$base"' EXIT; \
 	git archive $(AGAINST) buf.yaml proto | tar -x -C "$$base"; \
 	mkdir "$$base/third_party"; cp -P $(PROTOS) "$$base/third_party/"; \
 	$(BUF) breaking --against "$$base"
 
-# The tests of real processes have the machine to themselves, without the race detector: under it processes take three times as long, and
-# what is in them is tested under it in the other packages.
+# The tests of real processes run alone and without the race detector. With it, processes take three
+# times as long, and other packages test the same code with it.
 PROCESS_TESTS := runlog/cmd/runlog runlog/server/servertest/procs
 
 .PHONY: test
-test: ## run all tests, under the race detector but for those of real processes
+test: ## run all tests; the race detector is on, except for tests of real processes
 	@packages=$$(go list ./... | grep -vx $(PROCESS_TESTS:%=-e %)); set -x; go test -race -timeout 10m $$packages
 	go test -timeout 10m -p 1 $(PROCESS_TESTS)
 
 .PHONY: race
-race: ## run the tests of real processes under the race detector too
+race: ## run the tests of real processes with the race detector too
 	go test -race -timeout 20m -p 1 $(PROCESS_TESTS)
 
-# Not part of test: it wants a browser, which is large.
+# Not part of test, because it needs a browser, which is large.
 .PHONY: check-browser
-check-browser: $(BROWSER) ## have a real browser, Debian's chromium, follow runs across a restart
+check-browser: $(BROWSER) ## let a real browser, Debian's chromium, follow runs across a restart
 	@[[ -x /usr/bin/chromium ]] || apt-get install -y --no-install-recommends chromium
 	RUNLOG_BROWSER=$(CURDIR)/tools/browser/watch.mjs go test ./server -run TestBrowser -count=1 -v
 
 .PHONY: demo
-demo: build ## play the quickstart histories into a node of its own, twice, and show what comes of them
+demo: build ## start a node, append the quickstart runs twice, and print the results
 	./tools/demo.sh
 
 .PHONY: cluster
-cluster: build ## start three nodes that make a cluster, with a load on them, and watch it until Ctrl-C or for CLUSTER_SECONDS
+cluster: build ## start a cluster of three nodes under load, and show it until Ctrl-C or for CLUSTER_SECONDS
 	./tools/cluster.sh
 
 .PHONY: crash
-crash: ## kill nodes ROUNDS times while they take appends, and look for lost events
+crash: ## kill nodes ROUNDS times during appends, and check for lost events
 	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
 .PHONY: sim
-sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVERY so often; SEED, KEEP and LOG=1 repeat one
+sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY; SEED, KEEP, LOG=1 repeat one
 	@if [[ -n "$(KEEP)$(LOG)" ]]; then \
 		GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1,randseednop=0 bin/sim -test.v -test.run '^TestSeeds$$' -sim.seed=$(SEED) -sim.seeds=1 \
 			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
@@ -114,11 +118,11 @@ sim: bin/sim ## let SEEDS clusters live TIME of fake time each, with a fault EVE
 	fi
 
 .PHONY: sim-ci
-sim-ci: ## what CI simulates: 10,000 losses of power, with seeds that the commit draws
+sim-ci: ## simulate 10,000 losses of power, with seeds from the commit, as CI does
 	$(MAKE) --no-print-directory sim LOSSES=$(CI_LOSSES) TIME=30s EVERY=300ms SEED=$$((16#$$(git rev-parse HEAD | head -c 12)))
 
 .PHONY: sim-nightly
-sim-nightly: ## 100,000 losses of power, with seeds that the day draws
+sim-nightly: ## simulate 100,000 losses of power, with seeds from the date
 	$(MAKE) --no-print-directory sim LOSSES=100000 TIME=60s EVERY=300ms SEED=$$(date +%Y%m%d)000000
 
 .PHONY: bin/sim
@@ -126,33 +130,34 @@ bin/sim:
 	go test -c -o bin/sim ./server/servertest/sim
 
 .PHONY: mutants
-mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes five to nine minutes
+mutants: ## build in some thirty bugs, one at a time, and check that the simulator finds each; takes five to nine minutes
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
-procs: ## attack processes with SEEDS plans, for TIME at the most, and check what their clients saw
+procs: ## attack processes with SEEDS plans, for at most TIME, and check what their clients saw
 	go test ./server/servertest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
 
 .PHONY: golden
-golden: ## keep a data directory of this version, called GOLDEN, for later versions to open
+golden: ## save a data directory of this version as GOLDEN, for later versions to open
 	@[[ -n "$(GOLDEN)" ]] || { echo "name the tag: make golden GOLDEN=v1.2.3"; exit 1; }
-	@[[ ! -e server/servertest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) is there already, and stays as it is"; exit 1; }
+	@[[ ! -e server/servertest/procs/testdata/golden/$(GOLDEN) ]] || { echo "$(GOLDEN) exists and is never changed; choose another tag"; exit 1; }
 	go test ./server/servertest/procs -run TestMakeGolden -count=1 -procs.golden=$(GOLDEN)
 
 .PHONY: bench
-bench: build ## measure appends on this machine; ARGS are passed on
+bench: build ## measure appends on this machine; ARGS is passed on
 	bin/runlog bench $(ARGS)
 
 .PHONY: bench-cluster
-bench-cluster: build ## measure a cluster of three nodes next to one node; ARGS are passed on
+bench-cluster: build ## measure a cluster of three nodes against one node; ARGS is passed on
 	bin/runlog bench cluster $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS are passed on, --nodes 3 among them
+bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS is passed on, such as --nodes 3
 	go -C bench/peers build -o ../../bin/peers .
 	bin/peers --runlog bin/runlog $(ARGS)
 
-# Not part of check and test: what it builds, etcd and a NATS server, takes longer than all of runlog.
+# Not part of check and test, because it builds etcd and a NATS server, which takes longer than all
+# of runlog.
 .PHONY: check-peers
 check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	go -C bench/peers mod tidy -diff
@@ -160,8 +165,8 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	cd bench/peers && ../../$(LINT) run
 	go -C bench/peers test -race ./...
 
-# By default each new input is made small for up to a minute, in which nothing else is tried: with inputs of some kilobytes that
-# is most of the time.
+# By default the fuzzer minimises each new input for up to a minute and tries nothing else in this
+# time. With inputs of some kilobytes this is most of the time.
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
 	@$(GOFILES) | { grep '_test\.go$$' || true; } | { xargs -r grep -Eo '^func Fuzz[A-Za-z0-9_]+' /dev/null || true; } | \
@@ -172,10 +177,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: clean
-clean: ## remove what was built and the tools
+clean: ## remove the build results and the tools
 	rm -rf bin .bin third_party tools/buf/node_modules tools/browser/node_modules
 
-# Tools. Each is made again when its pins change.
+# Tools. Each is rebuilt when its pinned version changes.
 
 $(PLUGINS) &: tools/protoc/go.mod tools/protoc/go.sum
 	@mkdir -p .bin
@@ -195,7 +200,8 @@ $(BROWSER): tools/browser/package.json tools/browser/package-lock.json
 	cd tools/browser && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# grpc-gateway's first major version ships google/api and google/rpc; the second one expects them from a registry.
+# grpc-gateway's first major version contains google/api and google/rpc. The second one expects them
+# from a registry.
 $(PROTOS):
 	@mkdir -p $(@D)
 	@module=$$(go mod download -json github.com/grpc-ecosystem/grpc-gateway@v1.16.0 | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'); \

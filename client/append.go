@@ -2,13 +2,10 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -29,7 +26,7 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 				Violations: []Violation{{Field: fmt.Sprintf("events[%d]", i), Reason: reasonInvalidArgument, Description: "is nil"}}}
 		}
 		if event.GetEventId() == "" {
-			event.EventId = newEventID(time.Now())
+			event.EventId = uuid.Must(uuid.NewV7()).String() // fails only without random numbers
 		}
 	}
 	unknown := false // nobody can say whether an earlier try has stored the events
@@ -57,24 +54,4 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 		e.Code, e.Reason = codes.Unavailable, reasonOutcomeUnknown
 	}
 	return res, err
-}
-
-// newEventID makes a UUID of version 7 (RFC 9562, section 5.7): ids made later sort later.
-func newEventID(now time.Time) string {
-	var id [16]byte
-	rand.Read(id[6:]) // never fails, see crypto/rand
-	var millis [8]byte
-	binary.BigEndian.PutUint64(millis[:], uint64(now.UnixMilli()))
-	copy(id[:6], millis[2:])
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-
-	var text [36]byte
-	hex.Encode(text[0:8], id[0:4])
-	hex.Encode(text[9:13], id[4:6])
-	hex.Encode(text[14:18], id[6:8])
-	hex.Encode(text[19:23], id[8:10])
-	hex.Encode(text[24:36], id[10:16])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return string(text[:])
 }

@@ -182,12 +182,26 @@ func TestOptionsValidateReportsEveryFault(t *testing.T) {
 	}
 }
 
-func TestEventIDsSortByTime(t *testing.T) {
-	early := newEventID(time.UnixMilli(0x0102_0304_0506))
-	late := newEventID(time.UnixMilli(0x0102_0304_0507))
-	if !strings.HasPrefix(early, "01020304-0506-7") || early >= late {
-		t.Errorf("%s, %s", early, late)
-	}
+// TestEventIDsSort: ids made later sort later, also within one millisecond.
+func TestEventIDsSort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &fakeServer{appendEvents: func(req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			return &runlogv1.AppendEventsResponse{}, nil
+		}}
+		c := dialFake(t, fake, Options{})
+		events := make([]*runlogv1.EventWrite, 1000)
+		for i := range events {
+			events[i] = &runlogv1.EventWrite{EventType: "A"}
+		}
+		if _, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: events}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range events[1:] {
+			if events[i].EventId >= events[i+1].EventId {
+				t.Fatalf("event %d is %s, the next one %s", i, events[i].EventId, events[i+1].EventId)
+			}
+		}
+	})
 }
 
 // TestAnEarlierTryCountsAPP10: where the outcome of one try is unknown, that of the call is,

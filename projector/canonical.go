@@ -3,6 +3,8 @@ package projector
 import (
 	"strconv"
 	"time"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // The canonical form is RFC 8785 JSON with the members that runlog.v1.RunSnapshot has, except
@@ -202,7 +204,7 @@ func (w *writer) name(name string) {
 
 func (w *writer) string(name, s string) {
 	w.name(name)
-	w.b = appendString(w.b, s)
+	w.b = jsontext.AppendQuoted(w.b, s)
 }
 
 func (w *writer) optional(name, s string) {
@@ -246,40 +248,4 @@ func (w *writer) time(name string, t time.Time) {
 	w.b = append(w.b, '"')
 	w.b = t.UTC().AppendFormat(w.b, time.RFC3339Nano)
 	w.b = append(w.b, '"')
-}
-
-const lowerHex = "0123456789abcdef"
-
-// appendString writes a string as RFC 8785 section 3.2.2.2 has it: the two-character escapes where
-// there are such, \u00xx for the other control characters, and everything else as it is, U+2028
-// too.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	from := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		b = append(b, s[from:i]...)
-		from = i + 1
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\b':
-			b = append(b, '\\', 'b')
-		case '\t':
-			b = append(b, '\\', 't')
-		case '\n':
-			b = append(b, '\\', 'n')
-		case '\f':
-			b = append(b, '\\', 'f')
-		case '\r':
-			b = append(b, '\\', 'r')
-		default:
-			b = append(b, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
-		}
-	}
-	b = append(b, s[from:]...)
-	return append(b, '"')
 }

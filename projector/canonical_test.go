@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -93,7 +94,7 @@ func TestCanonicalFormIsRFC8785PRJ1(t *testing.T) {
 }
 
 func TestCanonicalStringsRFC8785PRJ1(t *testing.T) {
-	got := string(appendString(nil, hostile))
+	got := string(jsontext.AppendQuoted(nil, hostile))
 	want := `"\u0000\u0001\b\t\n\u000b\f\r\u001f \"\\/<>&'` + "\x7f\u0080\u2028\u2029\ufeff\uffff\ufffd😀é{\""
 	if got != want {
 		t.Errorf("got  %q\nwant %q", got, want)

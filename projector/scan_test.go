@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -190,41 +189,6 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("members %s, want %s", got, want)
-		}
-	})
-}
-
-// TestPlain compares looking at eight bytes at a time with looking at one.
-func TestPlain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := []byte(rapid.StringOfN(rapid.RuneFrom([]rune("ab \\\x1f\x00\"é\x7f~")), 0, 40, -1).Draw(t, "text"))
-		if i := rapid.IntRange(-1, len(b)-1).Draw(t, "at"); i >= 0 {
-			b[i] = rapid.Byte().Draw(t, "byte")
-		}
-		want := bytes.IndexFunc(b, func(r rune) bool { return r < ' ' || r == '\\' }) < 0
-		wantASCII := want && bytes.IndexFunc(b, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
-		if got, ascii := plain(b); got != want || ascii != wantASCII {
-			t.Fatalf("%q: %v %v, want %v %v", b, got, ascii, want, wantASCII)
-		}
-	})
-}
-
-// TestStringLen compares looking at eight bytes at a time with looking at one.
-func TestStringLen(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := []byte(`"` + strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{`\`, `"`, "a", "é", "0123456"}), 0, 30).Draw(t, "parts"), ""))
-		want := 0
-		for i := 1; i < len(b) && want == 0; i++ {
-			switch b[i] {
-			case '\\':
-				i++
-			case '"':
-				want = i + 1
-			}
-		}
-		got, plain := stringLen(b)
-		if got != want || plain && bytes.IndexByte(b[:got], '\\') >= 0 {
-			t.Fatalf("%s: %d, plain %v; want %d", b, got, plain, want)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // TestAppendStreamAPP8: many requests in flight, answers in their order, each with the rules of a
@@ -134,7 +135,7 @@ func TestAppendStreamAtTheEndOfTheNode(t *testing.T) {
 	if err := n.server.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if took := time.Since(began); took >= drainTimeout {
+	if took := time.Since(began); took >= rpc.DrainTimeout {
 		t.Errorf("Close took %v: it waited for an idle stream", took)
 	}
 	_, err = stream.Recv()

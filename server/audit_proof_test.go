@@ -14,6 +14,7 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditServiceClient(n.conn) }
@@ -21,7 +22,7 @@ func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditSe
 // haveKey sees to it that the cluster has a key, which it would make when it first signs something.
 func (n *node) haveKey() {
 	n.t.Helper()
-	if _, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || !signed {
+	if _, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || !signed {
 		n.t.Fatalf("signed: %t, %v", signed, err)
 	}
 }
@@ -176,7 +177,7 @@ func TestProveRun(t *testing.T) {
 	says(t, err, contract.ReasonRunNotFound, "nobody")
 	_, err = n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{})
 	says(t, err, contract.ReasonInvalidArgumentField, "runId")
-	for _, token := range []string{"x", n.watchToken("run", 1), formatPosition(7)} {
+	for _, token := range []string{"x", n.watchToken("run", 1), rpc.FormatPosition(7)} {
 		_, err = n.audits().ListCheckpoints(n.context(), &runlogv1.ListCheckpointsRequest{PageToken: token})
 		says(t, err, contract.ReasonInvalidArgumentField, "pageToken")
 	}
@@ -244,7 +245,7 @@ func (n *node) rootOfStore(runs ...string) tlog.Hash {
 	n.t.Helper()
 	var level []tlog.Hash
 	for _, id := range runs {
-		r, err := n.server.store.Run(id)
+		r, err := n.server.replica.Store().Run(id)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 	all := startNodes(t, 3, seldom)
 	all[0].mustAppend("run", numbered(1))
 	hasKey := func(n *node) bool {
-		_, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"})
+		_, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "a test"})
 		return err == nil && signed
 	}
 	for _, n := range all {
@@ -357,8 +358,8 @@ func TestSigningKeyMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	eventually(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.standing()), alertKeyMissing) })
-	if note, signed, err := n.server.sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
+	eventually(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.Standing()), "AUDIT_KEY_MISSING") })
+	if note, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
 		t.Errorf("signed %t: %q, %v", signed, note, err)
 	}
 	_, err := n.audits().ProveRun(n.context(), &runlogv1.ProveRunRequest{RunId: "run", Fresh: true})
@@ -375,7 +376,7 @@ func TestSigningKeyMissing(t *testing.T) {
 	if k := rotated.Key; k.Number != 2 || k.Endorsement != "" {
 		t.Errorf("the new key is %v", k)
 	}
-	if names := n.server.alerts.standing(); len(names) != 0 {
+	if names := n.server.alerts.Standing(); len(names) != 0 {
 		t.Errorf("alerts %v", names)
 	}
 	if again, _ := n.prove("run", true); again.String() != first.String() {
@@ -404,8 +405,8 @@ func TestRestoredSigns(t *testing.T) {
 		t.Errorf("keys %v", keys)
 	}
 	chained(t, n.signedCheckpoints())
-	if len(n.signedCheckpoints()) < 2 || len(n.server.alerts.standing()) > 0 {
-		t.Errorf("%d checkpoints, alerts %v", len(n.signedCheckpoints()), n.server.alerts.standing())
+	if len(n.signedCheckpoints()) < 2 || len(n.server.alerts.Standing()) > 0 {
+		t.Errorf("%d checkpoints, alerts %v", len(n.signedCheckpoints()), n.server.alerts.Standing())
 	}
 }
 
@@ -443,7 +444,7 @@ func TestProofOfADeposedLeaderREAD2(t *testing.T) {
 	leader.mustAppend("run", numbered(0))
 	leader.prove("run", true)
 	all.followers().close()
-	before := leader.server.node.Leading()
+	before := leader.server.replica.Node().Leading()
 	_, err := leader.audits().ProveRun(leader.context(), &runlogv1.ProveRunRequest{RunId: "run"})
 	refused(t, err, contract.ReasonNoLeader)
 	if !before {

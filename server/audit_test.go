@@ -20,6 +20,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc/wire"
 )
 
 // exported is an export, read to its end.
@@ -236,7 +237,7 @@ func TestClosedWindowsStayREAD4(t *testing.T) {
 	for round := range 4 {
 		auditLoad(all[round%3], 2+round)
 		for _, n := range all {
-			if err := n.server.store.MakeDurable(0); err != nil {
+			if err := n.server.replica.Store().MakeDurable(0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -313,7 +314,7 @@ func TestIdleClusterClosesREAD4(t *testing.T) {
 	all[0].append("run", newEvent("RunStarted"))
 	for range 3 {
 		for _, n := range all {
-			before := n.server.store.Applied().PersistedAt
+			before := n.server.replica.Store().Applied().PersistedAt
 			to := timestamppb.New(time.Unix(0, before+1))
 			for range 2 {
 				resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: to})
@@ -371,7 +372,7 @@ func TestWindowsBehindTheClockREAD4(t *testing.T) {
 	n := startNode(t, func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) } })
 	for i := range 3 {
 		n.append("run", newEvent("SignalAccepted", func(e *runlogv1.EventWrite) { e.LogicalAttemptId = uint32(i + 1) }))
-		last := n.server.store.Applied().PersistedAt
+		last := n.server.replica.Store().Applied().PersistedAt
 		events, now := nodes{n}.query(&runlogv1.QueryEventsRequest{})
 		if len(events) != i+1 || !now.Closed {
 			t.Errorf("until now: %d events, closed %v, want %d", len(events), now.Closed, i+1)
@@ -396,7 +397,7 @@ func TestWindowsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := page.NextPageToken
-	types := make([]string, maxTypes+1)
+	types := make([]string, wire.MaxTypes+1)
 	for i := range types {
 		types[i] = fmt.Sprint("T", i)
 	}

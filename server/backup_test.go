@@ -21,6 +21,8 @@ import (
 	"runlog/client"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/members"
+	"runlog/server/rpc"
 	"runlog/storage/backup"
 )
 
@@ -80,7 +82,7 @@ func (ns nodes) appending() (stop func() []acked) {
 			for i := 0; !ended.Load(); i++ {
 				run := fmt.Sprint("load-", w)
 				resp := ns[i%len(ns)].mustAppend(run, numbered(i))
-				at, err := parsePosition("position", resp.Position)
+				at, err := rpc.ParsePosition("position", resp.Position)
 				if err != nil {
 					ns[0].t.Error(err)
 				}
@@ -230,13 +232,13 @@ func TestBackupBounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n.unread(ctx)
 	n.unread(ctx)
-	wantEqual(t, "checkpoints", len(n.checkpoints()), maxBackups)
+	wantEqual(t, "checkpoints", len(n.checkpoints()), members.MaxBackups)
 	_, err := newRepository(t).Take(n.source(), backup.TakeOptions{})
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != string(contract.ReasonOverloaded) || e.RetryAfter == 0 {
 		t.Errorf("a third: %v", err)
 	}
 	cancel()
-	eventually(t, "backups without a reader end", func() bool { return n.server.backups.Load() == 0 && len(n.checkpoints()) == 0 })
+	eventually(t, "backups without a reader end", func() bool { return len(n.checkpoints()) == 0 })
 	n.backUp(newRepository(t))
 	// A node that stops does not wait for it.
 	n.unread(t.Context())
@@ -249,7 +251,7 @@ func TestBackupSlowReader(t *testing.T) {
 	t.Parallel()
 	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
 	stream := n.unread(t.Context())
-	eventually(t, "the backup ends", func() bool { return n.server.backups.Load() == 0 })
+	eventually(t, "the backup ends", func() bool { return len(n.checkpoints()) == 0 })
 	wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
 	var err error
 	for err == nil {
@@ -312,13 +314,6 @@ func TestBackupKnown(t *testing.T) {
 	if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Files: []*runlogv1.BackupFile{table}}}}); status.Code(errors.Unwrap(err)) != codes.InvalidArgument && !strings.Contains(fmt.Sprint(err), "INVALID_ARGUMENT_FIELD") {
 		t.Errorf("a short digest: %v", err)
 	}
-	many := &runlogv1.BackupKnown{Origin: "x"}
-	for range maxKnownFiles + 1 {
-		many.Files = append(many.Files, &runlogv1.BackupFile{})
-	}
-	if err := checkKnown(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{many}}); err == nil {
-		t.Error("as many files as one likes")
-	}
 }
 
 // TestBackupStatement: what the manifest says is how it is.
@@ -332,7 +327,7 @@ func TestBackupStatement(t *testing.T) {
 	last := n.list("run-2")[1].PersistedAt.AsTime()
 	b := n.backUp(newRepository(t))
 	if b.Events != 6 || b.Runs != 3 || b.Node != n.server.NodeID() || proof.FormatTime(b.CompleteThrough) != proof.FormatTime(last.UnixNano()) ||
-		b.Position != n.server.store.Applied().Index || b.Cluster != n.server.clusterID || b.Version != "dev" {
+		b.Position != n.server.replica.Store().Applied().Index || b.Cluster != n.server.replica.ClusterID() || b.Version != "dev" {
 		t.Errorf("%+v", b.Backup)
 	}
 	if names, err := os.ReadDir(filepath.Join(n.opts.DataDir, "store")); err != nil || len(names) != 2 {

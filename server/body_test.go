@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // TestLargeBodyIsAnswered: a client that writes all of its request before it reads finds the
@@ -88,7 +89,7 @@ func TestMinSeqNotReachedREAD2(t *testing.T) {
 		t.Errorf("metadata %v", r.metadata)
 	}
 	n.http(http.MethodGet, runPath("run", "/snapshot?minSeq=7"), "").refused(t, contract.ReasonNotReached)
-	if _, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{MinPosition: formatPosition(1 << 40)}); err == nil {
+	if _, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)}); err == nil {
 		t.Error("a position that is far ahead was reached")
 	} else {
 		refused(t, err, contract.ReasonNotReached)

@@ -21,6 +21,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // TestFailedStartCleansUp: whatever a start stumbles over, it leaves no goroutine, lock or port
@@ -146,7 +147,7 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 		reads <- err
 	}()
 	go func() {
-		_, err := n.runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: formatPosition(1 << 40)})
+		_, err := n.runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
 		reads <- err
 	}()
 	for range 200 {
@@ -159,7 +160,7 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	if err := within(t, "Close", func() error { return <-closed }); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if took := time.Since(began); took > drainTimeout {
+	if took := time.Since(began); took > rpc.DrainTimeout {
 		t.Errorf("Close took %v with nothing that holds it up", took)
 	}
 	load.Wait()
@@ -246,7 +247,7 @@ func TestCloseEndsExports(t *testing.T) {
 			if err := within(t, "Close", func() error { return <-closed }); err != nil {
 				t.Errorf("Close: %v", err)
 			}
-			if took := time.Since(began); took >= drainTimeout {
+			if took := time.Since(began); took >= rpc.DrainTimeout {
 				t.Errorf("Close took %v", took)
 			}
 			if n.server = nil; reads {

@@ -105,7 +105,7 @@ func (ns nodes) leader() *node {
 	ns[0].t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, n := range ns {
-			if n.server != nil && n.server.node.Leading() {
+			if n.server != nil && n.server.replica.Node().Leading() {
 				return n
 			}
 		}

@@ -103,7 +103,7 @@ func TestJoin(t *testing.T) {
 	voters := func(n int) {
 		t.Helper()
 		eventually(t, "voters", func() bool {
-			members := all.leader().server.node.Members()
+			members := all.leader().server.replica.Node().Members()
 			return len(members) == n && !slices.ContainsFunc(members, func(m raft.Member) bool { return !m.Voter })
 		})
 	}
@@ -124,7 +124,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("the removed node stops itself because of %v", err)
 		}
 	case <-time.After(patience / 2):
-		t.Fatalf("the removed node goes on: %+v, %+v", all[1].server.cluster.Identity(), all[1].server.node.Status())
+		t.Fatalf("the removed node goes on: %+v, %+v", all[1].server.cluster.Identity(), all[1].server.replica.Node().Status())
 	}
 	if s, err := Start(t.Context(), again); err != nil {
 		t.Errorf("a new node b: %v", err)
@@ -151,7 +151,7 @@ func TestRemovedAtOnce(t *testing.T) {
 			t.Errorf("the removed node stops itself because of %v", err)
 		}
 	case <-time.After(patience):
-		t.Errorf("the removed node goes on; the members are %v", first.server.node.Members())
+		t.Errorf("the removed node goes on; the members are %v", first.server.replica.Node().Members())
 	}
 }
 
@@ -202,7 +202,7 @@ func TestStrangerAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", numbered(0))
-	for name, id := range map[string]storage.ClusterID{"of its cluster": n.server.clusterID, "of another": {1}, "of none": {}} {
+	for name, id := range map[string]storage.ClusterID{"of its cluster": n.server.replica.ClusterID(), "of another": {1}, "of none": {}} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -239,7 +239,7 @@ func TestLeaderUnderAnotherAddress(t *testing.T) {
 		t.Fatalf("the node is at %s again", before)
 	}
 	eventually(t, "the members' list names the new address", func() bool {
-		members := n.server.node.Members()
+		members := n.server.replica.Node().Members()
 		return len(members) == 1 && members[0].Address == n.server.Addresses().Raft && members[0].Voter
 	})
 	n.append("run", newEvent("RunPaused"))

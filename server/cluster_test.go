@@ -103,13 +103,13 @@ func TestFollowersTellTheLeader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return n == leader || len(header.Get(leaderHeader)) > 0
+			return n == leader || len(header.Get("runlog-leader")) > 0
 		})
 		want := []string{leader.server.Addresses().GRPC}
 		if n == leader {
 			want = nil
 		}
-		if got := header.Get(leaderHeader); !slices.Equal(got, want) {
+		if got := header.Get("runlog-leader"); !slices.Equal(got, want) {
 			t.Errorf("node %s says the leader is %q, want %q", n.opts.NodeID, got, want)
 		}
 	}
@@ -221,13 +221,13 @@ func TestSkewedClocksAPP5(t *testing.T) {
 			continue
 		}
 		seen++
-		eventually(t, alertClockSkew, func() bool {
+		eventually(t, "CLOCK_SKEW_HIGH", func() bool {
 			state, err := client.GetStatus(all[0].context(), &runlogv1.GetStatusRequest{})
 			if err != nil {
 				return false
 			}
 			for _, m := range state.Members {
-				if m.NodeId == all[i].opts.NodeID && slices.Contains(m.Alerts, alertClockSkew) {
+				if m.NodeId == all[i].opts.NodeID && slices.Contains(m.Alerts, "CLOCK_SKEW_HIGH") {
 					return true
 				}
 			}
@@ -243,7 +243,7 @@ func TestSkewedClocksAPP5(t *testing.T) {
 			return false
 		}
 		for _, m := range state.Members {
-			if m.NodeId != state.LeaderId && slices.Contains(m.Alerts, alertClockSkew) {
+			if m.NodeId != state.LeaderId && slices.Contains(m.Alerts, "CLOCK_SKEW_HIGH") {
 				return false
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/cluster"
+	"runlog/server/datadir"
 )
 
 func TestDataDirInUse(t *testing.T) {
@@ -28,7 +27,7 @@ func TestDataDirInUse(t *testing.T) {
 	second := n.opts
 	second.Registry = nil
 	_, err := Start(t.Context(), second)
-	var inUse *InUseError
+	var inUse *datadir.InUseError
 	if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Dir != n.opts.DataDir {
 		t.Fatalf("second server on the directory: %v", err)
 	}
@@ -61,7 +60,7 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 		t.Fatalf("the other process says %q, %v", line, err)
 	}
 	_, err = Start(t.Context(), opts)
-	var inUse *InUseError
+	var inUse *datadir.InUseError
 	if !errors.As(err, &inUse) || inUse.PID != holder.Process.Pid {
 		t.Fatalf("start beside process %d: %v", holder.Process.Pid, err)
 	}
@@ -84,7 +83,7 @@ func TestDataDirModes(t *testing.T) {
 		o.DataDir = filepath.Join(o.DataDir, "made", "with", "those above")
 		seldom(0, o)
 	})
-	for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, lockFile: 0o644, "identity.json": 0o644, "addresses.json": 0o644, keyFile: 0o600} {
+	for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, "LOCK": 0o644, "identity.json": 0o644, "addresses.json": 0o644, keyFile: 0o600} {
 		var info os.FileInfo
 		var err error
 		eventually(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })
@@ -92,7 +91,7 @@ func TestDataDirModes(t *testing.T) {
 			t.Errorf("%q has mode %v, want %v", path, has, want)
 		}
 	}
-	lock := filepath.Join(n.opts.DataDir, lockFile)
+	lock := filepath.Join(n.opts.DataDir, "LOCK")
 	n.restart(func() {
 		if err := os.WriteFile(lock, []byte("1234567890123\n\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -117,17 +116,17 @@ func TestDataDirSynced(t *testing.T) {
 			}
 			return nil
 		}))
-		if _, err := openDataDir(disk, "/a/b/c", ""); !errors.Is(err, errorfs.ErrInjected) {
+		if _, err := datadir.Open(disk, "/a/b/c", ""); !errors.Is(err, errorfs.ErrInjected) {
 			t.Fatalf("opened after %d syncs: %v", failing, err)
 		}
 		if names, err := mem.List("/"); err != nil || len(names) > 0 {
 			t.Errorf("after %d syncs there is %q, %v", failing, names, err)
 		}
-		dir, err := openDataDir(mem, "/a/b/c", "")
+		dir, err := datadir.Open(mem, "/a/b/c", "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.release(); err != nil {
+		if err := dir.Release(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -139,7 +138,7 @@ func TestHoldLock(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs in a process of its own")
 	}
-	if _, err := openDataDir(vfs.Default, dir, ""); err != nil {
+	if _, err := datadir.Open(vfs.Default, dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("held")
@@ -181,32 +180,6 @@ func TestPortInUse(t *testing.T) {
 	n.close()
 }
 
-// TestIdentityDamaged proves D10: no bit of what a node is can change unnoticed. Found by a
-// simulation, in which a node took part under another name.
-func TestIdentityDamaged(t *testing.T) {
-	i := identity{Format: dataDirFormat, Identity: cluster.NewIdentity("first")}
-	i.Started, i.Member, i.ClusterID = true, true, strings.Repeat("ab", 16)
-	good, err := i.text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := parseIdentity(good); err != nil || got.NodeID != "first" || !got.Started {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	for bit := range len(good) * 8 {
-		bad := slices.Clone(good)
-		bad[bit/8] ^= 1 << (bit % 8)
-		if got, err := parseIdentity(bad); err == nil && got.Format == dataDirFormat {
-			t.Errorf("bit %d flipped, and taken: %s", bit, bad)
-		}
-	}
-	for n := range good {
-		if _, err := parseIdentity(good[:n]); err == nil {
-			t.Errorf("cut to %d bytes, and taken", n)
-		}
-	}
-}
-
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.NodeID = "first" })
@@ -218,14 +191,14 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var id identity
+	var id datadir.Identity
 	if err := json.Unmarshal(good, &id); err != nil {
 		t.Fatal(err)
 	}
-	other := func(change func(*identity)) string {
+	other := func(change func(*datadir.Identity)) string {
 		c := id
 		change(&c)
-		text, err := c.text()
+		text, err := c.Text()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,10 +207,10 @@ func TestIdentity(t *testing.T) {
 	opts := n.opts
 	opts.Registry = nil
 	for what, c := range map[string]struct{ text, mention string }{
-		"another cluster": {other(func(i *identity) { i.ClusterID = strings.Repeat("ab", 16) }), "cluster"},
-		"bad cluster":     {other(func(i *identity) { i.ClusterID = "x" }), "clusterId"},
-		"another format":  {other(func(i *identity) { i.Format = 99 }), "format 99"},
-		"another node":    {other(func(i *identity) { i.NodeID = "second" }), `belongs to node "second"`},
+		"another cluster": {other(func(i *datadir.Identity) { i.ClusterID = strings.Repeat("ab", 16) }), "cluster"},
+		"bad cluster":     {other(func(i *datadir.Identity) { i.ClusterID = "x" }), "clusterId"},
+		"another format":  {other(func(i *datadir.Identity) { i.Format = 99 }), "format 99"},
+		"another node":    {other(func(i *datadir.Identity) { i.NodeID = "second" }), `belongs to node "second"`},
 		"no JSON":         {"{", "identity.json"},
 		"empty":           {"", "identity.json"},
 	} {
@@ -320,22 +293,22 @@ func TestDataDirKilled(t *testing.T) {
 	if err := disk.MkdirAll("srv/runlog/node-1", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d, err := openDataDir(disk, "srv/runlog/node-1", "node-1")
+	d, err := datadir.Open(disk, "srv/runlog/node-1", "node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := disk.CrashClone(vfs.CrashCloneCfg{})
-	if err := d.release(); err != nil {
+	if err := d.Release(); err != nil {
 		t.Fatal(err)
 	}
-	after, err := openDataDir(kept, "srv/runlog/node-1", "")
+	after, err := datadir.Open(kept, "srv/runlog/node-1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(after.identity.Identity, d.identity.Identity) {
-		t.Errorf("the node was %+v, and is %+v after a loss of power", d.identity, after.identity)
+	if !reflect.DeepEqual(after.Identity(), d.Identity()) {
+		t.Errorf("the node was %+v, and is %+v after a loss of power", d.Identity(), after.Identity())
 	}
-	if err := after.release(); err != nil {
+	if err := after.Release(); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -43,7 +44,7 @@ func TestDiskLowAPP9(t *testing.T) {
 			return err
 		},
 	} {
-		if e := refused(t, call(), contract.ReasonOverloaded); e.retryAfter != diskDelay || e.metadata["alert"] != alertDiskLow {
+		if e := refused(t, call(), contract.ReasonOverloaded); e.retryAfter != 10*time.Second || e.metadata["alert"] != "DISK_LOW" {
 			t.Errorf("%s: retry after %v, metadata %v", what, e.retryAfter, e.metadata)
 		}
 	}
@@ -55,7 +56,7 @@ func TestDiskLowAPP9(t *testing.T) {
 	}
 
 	free.Store(0) // a file system that gives no answer changes nothing
-	n.server.checkDisk()
+	n.server.disk.Check()
 	if n.server.Ready() {
 		t.Error("ready without knowing about room")
 	}

@@ -6,11 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"runlog/proto/contract"
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
+	"runlog/server/cluster"
 )
 
 // TestForwardingEndsAPP10: a follower whose leader refuses every call asks it again for LeaderWait
@@ -18,19 +16,14 @@ import (
 func TestForwardingEndsAPP10(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 300 * time.Millisecond })
-	s := all.followers()[0].server
-	refuse := leaderRoute[struct{}]{
-		here: func() (struct{}, error) { return struct{}{}, raft.ErrNotLeader },
-		there: func(context.Context, *grpc.ClientConn, ...grpc.CallOption) (struct{}, error) {
-			return struct{}{}, raft.ErrNotLeader // as when nothing was sent
-		},
-	}
+	r := all.followers()[0].server.replica
+	refuse := func(*cluster.Leadership) error { return raft.ErrNotLeader } // As when nothing was sent.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, call := range map[string]func() error{
-		"refused": func() error { _, err := atLeader(t.Context(), s, refuse); return err },
-		"gone":    func() error { _, err := atLeader(gone, s, refuse); return err },
-		"read":    func() error { return s.readable(gone, runlogv1.Consistency_LINEARIZABLE) },
+		"refused": func() error { return r.AtLeader(t.Context(), refuse) },
+		"gone":    func() error { return r.AtLeader(gone, refuse) },
+		"read":    func() error { return r.ReadIndex(gone) },
 	} {
 		ended := make(chan error, 1)
 		go func() { ended <- call() }()

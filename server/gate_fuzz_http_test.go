@@ -82,7 +82,7 @@ func FuzzGateFlat(f *testing.F) {
 			// room.
 			return
 		}
-		e, bad := contract.Validate(w, g.server.gate(run))
+		e, bad := contract.Validate(w, g.server.rules(run))
 		if len(bad) > 0 {
 			t.Fatalf("%s is taken over HTTP; the command line says %v", event, bad)
 		}
@@ -178,7 +178,7 @@ func FuzzGatePath(f *testing.F) {
 		// A watch lasts until its reader goes.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		before := g.server.store.Applied()
+		before := g.server.replica.Store().Applied()
 		w := httptest.NewRecorder()
 		g.http.ServeHTTP(w, r.WithContext(ctx))
 		switch kind := w.Header().Get("Content-Type"); {
@@ -188,7 +188,7 @@ func FuzzGatePath(f *testing.F) {
 		case kind != "application/json":
 			t.Fatalf("HTTP %d %s", w.Code, kind)
 		default:
-			if _, reason := answered(t, w); reason != "" && g.server.store.Applied() != before && !strings.Contains(target, "etEngineRunRef") && !strings.Contains(target, "ppend") {
+			if _, reason := answered(t, w); reason != "" && g.server.replica.Store().Applied() != before && !strings.Contains(target, "etEngineRunRef") && !strings.Contains(target, "ppend") {
 				t.Fatalf("refused with %s, and stored something", reason)
 			}
 		}
@@ -220,7 +220,7 @@ func FuzzGateTime(f *testing.F) {
 				t.Fatalf("%q reads as %s, not %v (%v)", text, got, want, err)
 			}
 		} else if lineErr == nil {
-			if _, bad := contract.Validate(line, g.server.gate(run)); len(bad) == 0 {
+			if _, bad := contract.Validate(line, g.server.rules(run)); len(bad) == 0 {
 				t.Fatalf("%q is refused over HTTP with %s, and taken on the command line", text, reason)
 			}
 		}

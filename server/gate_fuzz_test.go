@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,11 +18,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/gateway"
+	"runlog/server/rpc"
 )
 
 // gates are the ways into one node, without a network: the HTTP handler, and the gRPC server behind
@@ -46,7 +48,9 @@ func openGates(f *testing.F) *gates {
 		f.Fatal(err)
 	}
 	g := &gates{server: s}
-	listener, inner := bufconn.Listen(gatewayBuffer), s.newGRPCServer()
+	listener, chain := gateway.Listen(), s.chain(rpc.CallerClient)
+	inner := grpc.NewServer(slices.Concat(chain.ServerOptions(), transportOptions())...)
+	chain.Register(inner, s.services)
 	served := make(chan error, 1)
 	go func() { served <- inner.Serve(listener) }()
 	f.Cleanup(func() {
@@ -55,15 +59,15 @@ func openGates(f *testing.F) *gates {
 			f.Error(err)
 		}
 	})
-	if g.conn, err = s.dialGateway(listener); err != nil {
+	if g.conn, err = gateway.Dial(listener, s.limits()); err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { g.conn.Close() })
-	gateway, err := newGateway(context.Background(), g.conn, s.limits())
+	api, err := gateway.New(context.Background(), gateway.Options{Conn: g.conn, Limits: s.limits(), Services: s.services})
 	if err != nil {
 		f.Fatal(err)
 	}
-	g.http = s.publicHandler(gateway)
+	g.http = gateway.Pages(s.healthz, s.readyz, api)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
@@ -77,7 +81,7 @@ func (g *gates) freshRun() string { return fmt.Sprint("run-", g.runs.Add(1)) }
 
 // lastSeq of a run; 0 when it does not exist.
 func (g *gates) lastSeq(runID string) uint64 {
-	r, err := g.server.store.Run(runID)
+	r, err := g.server.replica.Store().Run(runID)
 	if err != nil {
 		return 0
 	}
@@ -91,7 +95,7 @@ func requireReason(t *testing.T, err error) contract.Reason {
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
 			reason := contract.Reason(info.Reason)
-			if info.Domain != errorDomain || reason.Info().Code != st.Code() || st.Code() == codes.Internal || st.Message() == "" {
+			if info.Domain != "runlog" || reason.Info().Code != st.Code() || st.Code() == codes.Internal || st.Message() == "" {
 				t.Fatalf("%v has reason %s of %s", st, reason, info.Domain)
 			}
 			return reason

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"runlog/proto/contract"
+	"runlog/server/gateway"
 	"runlog/server/rpc/decode"
 )
 
@@ -296,12 +297,12 @@ func TestHTTPNumbersGrowInProto(t *testing.T) {
 func TestHTTPSlowBodies(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	g, err := newGateway(t.Context(), n.conn, decode.Limits{Bytes: 1 << 20})
+	g, err := gateway.New(t.Context(), gateway.Options{Conn: n.conn, Limits: decode.Limits{Bytes: 1 << 20}, Services: n.server.services,
+		BodyTimeout: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.bodyTimeout = 500 * time.Millisecond
-	s := httptest.NewServer(n.server.publicHandler(g))
+	s := httptest.NewServer(gateway.Pages(n.server.healthz, n.server.readyz, g))
 	t.Cleanup(s.Close)
 	body := `{"events":[` + httpEvent("one") + `]}`
 	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: x\r\n"

@@ -111,7 +111,7 @@ type fold struct {
 
 func (n *node) foldTo(runID string, seq uint64) fold {
 	n.t.Helper()
-	v, err := n.server.store.View(runID)
+	v, err := n.server.replica.Store().View(runID)
 	if err != nil {
 		n.t.Fatal(err)
 	}

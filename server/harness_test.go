@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,13 +15,19 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/offline"
+	"runlog/server/rpc"
+	"runlog/storage"
 )
 
 // patience is how long a test waits for something that must happen. It is long enough for a machine
@@ -188,8 +195,7 @@ func (n *node) snapshot(runID string) *runlogv1.RunSnapshot {
 
 // watchToken is that of a watch of a run that was told everything up to a runSeq.
 func (n *node) watchToken(runID string, seq uint64) string {
-	tokens := newWatchTokens(n.server.clusterID, runID)
-	return tokens.format(seq)
+	return watchToken(n.server.replica.ClusterID(), runID, binary.AppendUvarint(nil, seq))
 }
 
 // httpAnswer is an HTTP answer read to its end.
@@ -282,7 +288,7 @@ func (n *node) metricsText() string {
 // settle waits until the projector has nothing to do.
 func (n *node) settle() {
 	n.t.Helper()
-	at := n.server.store.Applied()
+	at := n.server.replica.Store().Applied()
 	if err := n.server.projector.WaitPosition(n.context(), at.Position()); err != nil {
 		n.t.Fatalf("the projector does not come to position %d: %v", at.Position(), err)
 	}
@@ -403,4 +409,26 @@ func wantProto(t *testing.T, what string, got, want proto.Message) {
 	if !proto.Equal(got, want) {
 		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
 	}
+}
+
+// watchToken makes a token of a watch of a run, or of something that is none.
+func watchToken(cluster storage.ClusterID, runID string, body []byte) string {
+	domain := rpc.NewTokenDomain("watch of a run", cluster, runID)
+	return domain.Seal(rpc.TokenWatch, body)
+}
+
+// reasonIn returns the reason in a status; empty: it has none.
+func reasonIn(st *status.Status) contract.Reason {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == "runlog" {
+			return contract.Reason(info.Reason)
+		}
+	}
+	return ""
+}
+
+// offlineOptions are those with which a node's directory is worked on.
+func offlineOptions(o Options) offline.Options {
+	return offline.Options{DataDir: o.DataDir, FS: o.FS, NodeID: o.NodeID, RaftAddress: o.RaftListen, Store: o.Store,
+		SegmentBytes: o.Raft.SegmentBytes, Logger: o.Logger, Fail: o.Fail}
 }

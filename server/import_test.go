@@ -23,7 +23,7 @@ func (n *node) imports(lines ...string) httpAnswer {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", importMediaType)
+	req.Header.Set("Content-Type", "application/x-ndjson")
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		n.t.Fatal(err)
@@ -224,12 +224,12 @@ func TestImportRefusals(t *testing.T) {
 		"a changed digest":  {[]string{foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := n.server.store.Applied().Events
+			before := n.server.replica.Store().Applied().Events
 			answer := n.imports(test.lines...)
 			if answer.code != test.code || !strings.Contains(string(answer.body), test.reason) || !strings.Contains(string(answer.body), test.says) {
 				t.Errorf("HTTP %d %s\nwant %d, %s, %q", answer.code, answer.body, test.code, test.reason, test.says)
 			}
-			if after := n.server.store.Applied().Events; after != before {
+			if after := n.server.replica.Store().Applied().Events; after != before {
 				t.Errorf("%d events were stored", after-before)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"runlog/storage"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -12,6 +14,13 @@ const (
 	// lagInterval is how often the projector is looked at.
 	lagInterval = time.Second
 )
+
+func newLagAlerts() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "projector", Name: "lag_alerts_total",
+		Help: "Times that PROJECTOR_LAG_HIGH was raised (PRJ-11).",
+	})
+}
 
 // lagWatch tells whether the projector is too far behind.
 type lagWatch struct {
@@ -47,7 +56,7 @@ func (s *Server) watchLag() {
 		at := s.projector.Position()
 		lag, err := s.projector.Lag()
 		if err != nil {
-			s.log.Warn("cannot tell how far behind the projector is", "err", err)
+			s.log.Warn("cannot read projector lag", "err", err)
 		} else {
 			s.checkLag(&w, lag, at, time.Now())
 		}
@@ -62,14 +71,14 @@ func (s *Server) watchLag() {
 // checkLag sets the alert, and logs when it begins and when it ends.
 func (s *Server) checkLag(w *lagWatch, lag time.Duration, at storage.Position, now time.Time) {
 	high := w.look(lag, s.opts.LagLimit, at, s.upToDate.Load(), now)
-	s.alerts.set(alertLagHigh, high)
+	s.alerts.Set(alertLagHigh, high)
 	switch {
 	case high && !w.raised:
-		s.metrics.lagAlerts.Inc()
-		s.log.Error("snapshots are behind: lists and watchers lack the newest events", "alert", alertLagHigh,
+		s.lagAlerts.Inc()
+		s.log.Error("snapshots behind; lists and watchers lack the newest events", "alert", alertLagHigh,
 			"lag", lag, "limit", s.opts.LagLimit)
 	case !high && w.raised:
-		s.log.Info("snapshots have caught up", "alert", alertLagHigh)
+		s.log.Info("snapshots caught up", "alert", alertLagHigh)
 	}
 	w.raised = high
 }

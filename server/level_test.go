@@ -49,7 +49,7 @@ func TestRollingUpgradeRaisesLevel(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		leader := ns.leader()
-		_, err := leader.server.proposeCommand(t.Context(), newOperation(t))
+		_, err := leader.server.replica.Submit(t.Context(), newOperation(t))
 		var level *storage.LevelError
 		if !errors.As(err, &level) && !errors.Is(err, storage.ErrUnknownOperation) {
 			t.Fatalf("a new operation at level 1: %v", err)
@@ -66,7 +66,7 @@ func TestRollingUpgradeRaisesLevel(t *testing.T) {
 		}
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		o, err := ns.leader().server.proposeCommand(t.Context(), newOperation(t))
+		o, err := ns.leader().server.replica.Submit(t.Context(), newOperation(t))
 		if err == nil {
 			if o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" ` {
 				t.Fatalf("outcome %+v", o)
@@ -78,14 +78,14 @@ func TestRollingUpgradeRaisesLevel(t *testing.T) {
 		}
 	}
 	for _, n := range ns {
-		for deadline := time.Now().Add(patience); n.server.store.Level() != 2; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); n.server.replica.Store().Level() != 2; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.store.Level())
+				t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.replica.Store().Level())
 			}
 		}
 	}
 	n := ns.followers()[0]
-	if err := n.server.store.MakeDurable(n.server.store.Applied().Index); err != nil {
+	if err := n.server.replica.Store().MakeDurable(n.server.replica.Store().Applied().Index); err != nil {
 		t.Fatal(err)
 	}
 	n.close()

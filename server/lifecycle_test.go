@@ -15,6 +15,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // TestRestartKeepsEverything: events, answers to duplicates byte for byte (IDM-6), snapshots and
@@ -232,7 +233,7 @@ func TestBeforeItLeads(t *testing.T) {
 	// Closed before it ever led, it starts again.
 	began := time.Now()
 	n.close()
-	if took := time.Since(began); took > drainTimeout {
+	if took := time.Since(began); took > rpc.DrainTimeout {
 		t.Errorf("Close took %v", took)
 	}
 	for _, n := range all {
@@ -278,7 +279,7 @@ func TestProjectionDeletedUnderTheNodePRJ13(t *testing.T) {
 	wantEqual(t, "status", want.Status, runlogv1.RunStatus_COMPLETED)
 	began := time.Now()
 	within(t, "Close", func() struct{} { n.close(); return struct{}{} })
-	if took := time.Since(began); took >= drainTimeout {
+	if took := time.Since(began); took >= rpc.DrainTimeout {
 		t.Errorf("Close took %v", took)
 	}
 	n.opts.Registry = nil

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/storage"
+	"runlog/server/datadir"
 )
 
 // memoryNet is a network in memory. Addresses are those of the loopback network, and nobody else's.
@@ -120,7 +120,7 @@ func TestNodeInMemory(t *testing.T) {
 
 	second := n.opts
 	second.Registry = nil
-	var inUse *InUseError
+	var inUse *datadir.InUseError
 	if _, err := Start(t.Context(), second); !errors.As(err, &inUse) || inUse.Dir != n.opts.DataDir {
 		t.Error("a second node on the directory:", err)
 	}
@@ -128,30 +128,7 @@ func TestNodeInMemory(t *testing.T) {
 	wantEqual(t, "name of the node", n.server.NodeID(), id)
 	wantEqual(t, "events", len(n.list("run")), 2)
 	wantProto(t, "snapshot", n.snapshot("run"), before)
-	eventually(t, "the size of the data", func() bool { return n.server.data.Load() > 0 })
-}
-
-// TestBytesBelow counts files, and comes to an end where a link leads back up.
-func TestBytesBelow(t *testing.T) {
-	t.Parallel()
-	dir, mem := t.TempDir(), vfs.NewMem()
-	for _, disk := range []vfs.FS{vfs.Default, mem} {
-		for name, size := range map[string]int{"a": 1, "store/b": 10, "store/1/c": 100, "raft/wal/d": 1000} {
-			path := filepath.Join(dir, name)
-			if err := errors.Join(disk.MkdirAll(filepath.Dir(path), 0o700), storage.ReplaceFile(disk, path, make([]byte, size), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		wantEqual(t, "bytes", bytesBelow(disk, dir, dataDirDepth), 1111)
-		wantEqual(t, "bytes of two levels", bytesBelow(disk, dir, 2), 11)
-		wantEqual(t, "bytes of nothing", bytesBelow(disk, filepath.Join(dir, "none"), dataDirDepth), 0)
-	}
-	if err := os.Symlink(dir, filepath.Join(dir, "store", "up")); err != nil {
-		t.Fatal(err)
-	}
-	if bytes := bytesBelow(vfs.Default, dir, dataDirDepth); bytes < 1111 {
-		t.Errorf("%d bytes with a link that leads up", bytes)
-	}
+	eventually(t, "the size of the data", func() bool { _, data := n.server.disk.Usage(); return data > 0 })
 }
 
 // TestPowerCutAPP2: what was acknowledged is there when the machine comes back with nothing but

@@ -179,7 +179,11 @@ func (o *Options) EnsureDefaults() {
 		o.MinFreeBytes = DefaultMinFreeBytes
 	}
 	if o.DiskFree == nil {
-		o.DiskFree = diskFree(o.FS)
+		fs := o.FS
+		o.DiskFree = func(dir string) (uint64, error) {
+			usage, err := fs.GetDiskUsage(dir)
+			return usage.AvailBytes, err
+		}
 	}
 	if o.ClockSkewLimit == 0 {
 		o.ClockSkewLimit = time.Second

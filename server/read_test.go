@@ -16,6 +16,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 func TestListEvents(t *testing.T) {
@@ -95,8 +96,8 @@ func TestListEvents(t *testing.T) {
 		for _, level := range []runlogv1.Consistency_Level{0, runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
 			resp := list(&runlogv1.ListEventsRequest{Consistency: level})
 			wantEqual(t, level.String(), len(resp.Events), 25)
-			at, err := parsePosition("", resp.Applied.Position)
-			least, err2 := parsePosition("", position)
+			at, err := rpc.ParsePosition("", resp.Applied.Position)
+			least, err2 := rpc.ParsePosition("", position)
 			if errors.Join(err, err2) != nil || at < least || resp.Applied.PersistedAt == nil {
 				t.Errorf("%v: applied %v, the last append was at %v", level, resp.Applied, position)
 			}

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
-
-	"runlog/storage"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 func (s *Server) followReadiness() {
 	first := true
 	for caughtUp := false; ; {
-		changed := s.node.LeaderChange()
+		changed := s.replica.Node().LeaderChange()
 		now := s.standing(&caughtUp)
 		if s.upToDate.Swap(now) != now {
 			state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
@@ -33,7 +31,7 @@ func (s *Server) followReadiness() {
 		}
 		if now && first {
 			first = false
-			if err := s.dir.writeJSON("addresses.json", s.addresses); err != nil {
+			if err := s.dir.WriteJSON("addresses.json", s.addresses); err != nil {
 				s.opts.Fail(err)
 				return
 			}
@@ -64,23 +62,15 @@ func (s *Server) standing(caughtUp *bool) bool {
 		ctx, cancel := context.WithTimeout(s.stopping, readinessStep)
 		defer cancel()
 		position, err := s.cluster.ReadPosition(ctx, leadership)
-		if err != nil || s.awaitPosition(ctx, position) != nil {
+		if err != nil || s.replica.Await(ctx, position) != nil {
 			return false
 		}
 		*caughtUp = true
 	}
-	now := s.node.Status()
+	now := s.replica.Node().Status()
 	timeout := s.opts.Raft.ElectionTimeout
 	if timeout == 0 {
 		timeout = time.Second
 	}
 	return now.LastContact >= 0 && now.LastContact < silence*timeout && now.AppliedIndex+maxBehind >= now.CommitIndex
-}
-
-// awaitPosition returns when the store has applied what a position says.
-func (s *Server) awaitPosition(ctx context.Context, p storage.Position) error {
-	if p == 0 {
-		return nil
-	}
-	return s.store.Wait(ctx, p-1)
 }

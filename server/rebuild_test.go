@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"runlog/server/admin"
 	"testing"
 )
 
@@ -27,11 +28,11 @@ func TestRebuildOverAdminPRJ13(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var last rebuildLine
+	var last admin.RebuildLine
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		d.DisallowUnknownFields()
-		last = rebuildLine{}
+		last = admin.RebuildLine{}
 		if err := d.Decode(&last); err != nil {
 			t.Fatalf("%v: %s", err, lines.Text())
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"os"
+	"runlog/server/offline"
 	"slices"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestRecover(t *testing.T) {
 	all.close()
 	left, lost := all[1], all[2]
 	left.opts.Join, left.opts.BootstrapExpect = nil, 0
-	r, err := Recover(left.opts)
+	r, err := offline.Recover(offlineOptions(left.opts))
 	if err != nil || r.NodeID != left.opts.NodeID || !slices.Equal(r.Lost, []string{all[0].opts.NodeID, lost.opts.NodeID}) {
 		t.Fatalf("recovery %+v, %v", r, err)
 	}
@@ -44,7 +45,7 @@ func TestRecover(t *testing.T) {
 	nodes{left, young}.wantSame("run", 11)
 	wantEqual(t, "last", young.append("run", numbered(11)).LastSeq, uint64(12))
 	eventually(t, "the new node votes", func() bool {
-		members := left.server.node.Members()
+		members := left.server.replica.Node().Members()
 		return len(members) == 2 && members[1].Voter
 	})
 }
@@ -54,7 +55,7 @@ func TestRecoverNoNode(t *testing.T) {
 	t.Parallel()
 	opts := testOptions(t)
 	opts.DataDir = t.TempDir()
-	if r, err := Recover(opts); err == nil {
+	if r, err := offline.Recover(offlineOptions(opts)); err == nil {
 		t.Fatalf("recovery %+v", r)
 	}
 	if files, err := os.ReadDir(opts.DataDir); err != nil || len(files) > 0 {

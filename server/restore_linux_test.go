@@ -2,6 +2,7 @@ package server
 
 import (
 	"path/filepath"
+	"runlog/server/offline"
 	"syscall"
 	"testing"
 )
@@ -26,7 +27,7 @@ func TestRestoreOntoADisk(t *testing.T) {
 	refuseTarget(t, repo, disk)
 	opts := testOptions(t)
 	opts.DataDir = filepath.Join(disk, "data")
-	if _, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo}); err != nil {
+	if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"runlog/audit/proof"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/offline"
 	"runlog/storage"
 	"runlog/storage/backup"
 )
@@ -26,7 +27,7 @@ func restoredFrom(t testing.TB, repo *backup.Repository, name string, change fun
 	if change != nil {
 		change(&n.opts)
 	}
-	r, err := Restore(t.Context(), RestoreOptions{Options: n.opts, Repository: repo, Backup: name})
+	r, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(n.opts), Repository: repo, Backup: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 	}
 	eventually(t, "all vote", func() bool {
 		voters := 0
-		for _, m := range n.server.node.Members() {
+		for _, m := range n.server.replica.Node().Members() {
 			if m.Voter {
 				voters++
 			}
@@ -95,7 +96,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 		return voters == 3
 	})
 	eventually(t, "the first one is known where it is", func() bool {
-		self, _ := n.server.node.Self()
+		self, _ := n.server.replica.Node().Self()
 		return self.Address == n.server.Addresses().Raft
 	})
 	wantEqual(t, "last", young[2].mustAppend("run", numbered(12)).LastSeq, 13)
@@ -122,7 +123,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 			}
 			_ = s.Close()
 		}
-		for _, m := range c.host.server.node.Members() {
+		for _, m := range c.host.server.replica.Node().Members() {
 			if strings.HasPrefix(m.ID, c.stranger.opts.NodeID+".") {
 				t.Errorf("the %s node has become a member of the other cluster", what)
 			}
@@ -135,11 +136,11 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", numbered(1))
-	key, err := proof.NewSigner(n.server.clusterID, [32]byte{1})
+	key, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := proof.NewSigner(n.server.clusterID, [32]byte{2})
+	other, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,51 +185,59 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	good := take(signed, func(*proof.Backup) {})
 	target := filepath.Join(root, "deep", "target")
-	try := func(repo *backup.Repository, name string, change ...func(*RestoreOptions)) (*Restored, error) {
-		o := RestoreOptions{Options: testOptions(t), Repository: repo, Backup: name}
+	try := func(repo *backup.Repository, name string, change ...func(*offline.RestoreOptions)) (*offline.Restored, error) {
+		o := offline.RestoreOptions{Options: offlineOptions(testOptions(t)), Repository: repo, Backup: name}
 		o.DataDir = target
 		for _, c := range change {
 			c(&o)
 		}
-		return Restore(t.Context(), o)
+		return offline.Restore(t.Context(), o)
 	}
-	keyed := func(key string) func(*RestoreOptions) {
-		return func(o *RestoreOptions) { o.PublicKeys = []string{key} }
+	keyed := func(key string) func(*offline.RestoreOptions) {
+		return func(o *offline.RestoreOptions) { o.PublicKeys = []string{key} }
 	}
 	for what, c := range map[string]struct {
 		err  error
 		says string
-		f    func() (*Restored, error)
+		f    func() (*offline.Restored, error)
 	}{
-		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
-		"another key": {proof.ErrUnknownKey, "but by", func() (*Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
-		"no backup":   {backup.ErrNone, "nothing", func() (*Restored, error) { return try(signed, "nothing") }},
-		"format":      {ErrBackupFormat, "the build that made it, dev", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Format++ })) }},
-		"term":        {storage.ErrPromise, "of term", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Term++ })) }},
-		"rolling hash": {storage.ErrPromise, "rolling hash", func() (*Restored, error) {
+		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*offline.Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
+		"another key": {proof.ErrUnknownKey, "but by", func() (*offline.Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
+		"no backup":   {backup.ErrNone, "nothing", func() (*offline.Restored, error) { return try(signed, "nothing") }},
+		"format": {offline.ErrBackupFormat, "the build that made it, dev", func() (*offline.Restored, error) {
+			return try(signed, take(signed, func(b *proof.Backup) { b.Format++ }))
+		}},
+		"term": {storage.ErrPromise, "of term", func() (*offline.Restored, error) {
+			return try(signed, take(signed, func(b *proof.Backup) { b.Term++ }))
+		}},
+		"rolling hash": {storage.ErrPromise, "rolling hash", func() (*offline.Restored, error) {
 			return try(signed, take(signed, func(b *proof.Backup) { b.RollingHash[0]++ }))
 		}},
-		"events": {storage.ErrPromise, "events", func() (*Restored, error) { return try(signed, take(signed, func(b *proof.Backup) { b.Events++ })) }},
-		"last stamp": {storage.ErrPromise, "the last stamp", func() (*Restored, error) {
+		"events": {storage.ErrPromise, "events", func() (*offline.Restored, error) {
+			return try(signed, take(signed, func(b *proof.Backup) { b.Events++ }))
+		}},
+		"last stamp": {storage.ErrPromise, "the last stamp", func() (*offline.Restored, error) {
 			return try(signed, take(signed, func(b *proof.Backup) { b.CompleteThrough++ }))
 		}},
-		"bad name": {nil, "--node-id", func() (*Restored, error) { return try(signed, good, func(o *RestoreOptions) { o.NodeID = "a b" }) }},
-		"cut": {context.Canceled, "", func() (*Restored, error) {
+		"bad name": {nil, "--node-id", func() (*offline.Restored, error) {
+			return try(signed, good, func(o *offline.RestoreOptions) { o.NodeID = "a b" })
+		}},
+		"cut": {context.Canceled, "", func() (*offline.Restored, error) {
 			ctx, cancel := context.WithCancel(t.Context())
-			o := RestoreOptions{Options: testOptions(t), Repository: signed, Backup: good, Progress: func(step string, p backup.Progress) {
+			o := offline.RestoreOptions{Options: offlineOptions(testOptions(t)), Repository: signed, Backup: good, Progress: func(step string, p backup.Progress) {
 				if step == "copying" && p.Files == 1 {
 					cancel()
 				}
 			}}
 			o.DataDir = target
-			return Restore(ctx, o)
+			return offline.Restore(ctx, o)
 		}},
 	} {
 		_, err := c.f()
 		if err == nil || c.err != nil && !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", what, err)
 		}
-		for _, path := range []string{target, target + restoringSuffix} {
+		for _, path := range []string{target, target + ".restoring"} {
 			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: %s is there: %v", what, path, err)
 			}
@@ -236,7 +245,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	// What a restore that was killed has left does not serve, and does not hinder the next.
 	half := testOptions(t)
-	half.DataDir = target + restoringSuffix
+	half.DataDir = target + ".restoring"
 	left := filepath.Join(half.DataDir, "store", "000001")
 	if err := errors.Join(os.MkdirAll(left, 0o755), os.WriteFile(filepath.Join(left, "000099.sst"), []byte("half"), 0o644),
 		os.WriteFile(filepath.Join(half.DataDir, "store", "other"), nil, 0o644)); err != nil {
@@ -250,7 +259,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil || r.PublicKey != key.PublicKey() || r.Backup.Name != good {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if _, err := try(signed, good); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), target) {
+	if _, err := try(signed, good); !errors.Is(err, offline.ErrNotEmpty) || !strings.Contains(err.Error(), target) {
 		t.Errorf("a directory that is not empty: %v", err)
 	}
 	// An empty directory is as good as none.
@@ -296,7 +305,7 @@ func TestRestoreBehindALink(t *testing.T) {
 	}
 	opts := testOptions(t)
 	opts.DataDir = link
-	if _, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo}); err != nil {
+	if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
 		t.Fatal(err)
 	}
 	if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
@@ -332,7 +341,7 @@ func TestRestoreHere(t *testing.T) {
 	}
 	opts := testOptions(t)
 	opts.DataDir = "below/it" // relative
-	if _, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo}); err != nil {
+	if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "below", "it", "identity.json")); err != nil {
@@ -345,16 +354,16 @@ func refuseTarget(t *testing.T, repo *backup.Repository, target string) {
 	t.Helper()
 	opts := testOptions(t)
 	opts.DataDir = target
-	_, err := Restore(t.Context(), RestoreOptions{Options: opts, Repository: repo, Progress: func(step string, _ backup.Progress) {
+	_, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo, Progress: func(step string, _ backup.Progress) {
 		t.Errorf("%s: it begins with %s", target, step)
 	}})
-	if !errors.Is(err, ErrNotReplaceable) {
+	if !errors.Is(err, offline.ErrNotReplaceable) {
 		t.Errorf("%s: %v", target, err)
 	}
 	if names, err := os.ReadDir(target); err != nil || len(names) > 0 {
 		t.Errorf("%s has %v, %v", target, names, err)
 	}
-	beside, err := filepath.Glob(filepath.Join(target, "..", "*"+restoringSuffix+"*"))
+	beside, err := filepath.Glob(filepath.Join(target, "..", "*"+".restoring"+"*"))
 	if err != nil || len(beside) > 0 {
 		t.Errorf("beside %s are %v, %v", target, beside, err)
 	}

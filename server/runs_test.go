@@ -14,6 +14,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 func newRun(id string, change ...func(*runlogv1.Run)) *runlogv1.Run {
@@ -270,10 +271,10 @@ func TestListRuns(t *testing.T) {
 		"orderBy":             {OrderBy: "oldest"},
 		"status":              {Status: 99},
 		"pageToken no base64": {PageToken: "%%%"},
-		"pageToken of a kind": {PageToken: formatPosition(3)},
+		"pageToken of a kind": {PageToken: rpc.FormatPosition(3)},
 		"minPosition":         {MinPosition: "AAAA"},
 		"minPosition of kind": {MinPosition: n.watchToken("run", 3)},
-		"minPosition longer":  {MinPosition: raw(append([]byte{tokenPosition}, 1, 2))},
+		"minPosition longer":  {MinPosition: raw(append([]byte{byte(rpc.TokenPosition)}, 1, 2))},
 		"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
 		"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},
 	} {

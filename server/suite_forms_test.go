@@ -16,6 +16,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc/wire"
 	"runlog/storage"
 )
 
@@ -131,8 +132,8 @@ func encodeCreation(runID string, c *storage.Creation) *runlogv1.Run {
 			Uri: ref.URI, Sha256: ref.SHA256, SchemaVersion: ref.SchemaVersion,
 			PlanId: ref.PlanID, PlanVersion: ref.PlanVersion, SizeBytes: ref.SizeBytes, Compression: ref.Compression,
 		},
-		EngineType: optional(md.EngineType), EngineRunRef: optional(md.EngineRunRef),
-		TriggeredBy: optional(md.TriggeredBy), TriggerSource: optional(md.TriggerSource), Labels: md.Labels,
+		EngineType: wire.Optional(md.EngineType), EngineRunRef: wire.Optional(md.EngineRunRef),
+		TriggeredBy: wire.Optional(md.TriggeredBy), TriggerSource: wire.Optional(md.TriggerSource), Labels: md.Labels,
 	}
 }
 

@@ -41,7 +41,7 @@ type grpcWire struct {
 	sent   int
 }
 
-func overGRPC(n *node) wire { return &grpcWire{node: n} }
+func overGRPC(n *node) transport { return &grpcWire{node: n} }
 
 func (g *grpcWire) call(ctx context.Context, method string, req, resp proto.Message) error {
 	return g.node.conn.Invoke(ctx, method, req, resp)
@@ -73,7 +73,7 @@ func (g *grpcWire) ways() []way {
 }
 
 // batchOfOne appends by BatchAppend.
-func batchOfOne(w wire) way {
+func batchOfOne(w transport) way {
 	return func(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 		var resp runlogv1.BatchAppendResponse
 		batch := &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{req}}

@@ -39,7 +39,7 @@ func TestConformanceOverHTTP(t *testing.T) {
 
 type httpWire struct{ node *node }
 
-func overHTTP(n *node) wire { return httpWire{n} }
+func overHTTP(n *node) transport { return httpWire{n} }
 
 // httpCall is where a request goes; a call without a body is a GET.
 type httpCall struct {

@@ -24,7 +24,7 @@ import (
 
 // wire carries the messages of the API to a node and its answers back. An error is a gRPC status,
 // whatever it travelled as.
-type wire interface {
+type transport interface {
 	// call makes a unary call; method is gRPC's full name.
 	call(ctx context.Context, method string, req, resp proto.Message) error
 	// read reads a stream of ReadEvents to its end.
@@ -45,7 +45,7 @@ type way func(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1
 // API alone.
 type remote struct {
 	node      *node
-	wire      wire
+	wire      transport
 	clock     atomic.Int64 // the node's
 	proposals int
 	positions map[string]bool // the tokens seen
@@ -55,7 +55,7 @@ var _ storagetest.Remote = (*remote)(nil)
 
 // openRemote starts a node whose clock is the suite's. It ends with the check, if it is one of
 // rapid's.
-func openRemote(t *testing.T, tb rapid.TB, connect func(*node) wire) *remote {
+func openRemote(t *testing.T, tb rapid.TB, connect func(*node) transport) *remote {
 	r := &remote{positions: map[string]bool{}}
 	r.node = startNode(t, hasty, func(o *Options) {
 		o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"runlog/projector"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 	"runlog/storage"
 )
 
@@ -168,9 +170,9 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	other.append("run", newEvent("RunStarted"))
 	token := n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
 	foreign := other.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).want("caughtUp").ResumeToken
-	tokens := newRunsTokens(n.server.clusterID, &projector.Filter{TenantID: "tenant"})
-	future := tokens.format(runsPlace{cursor: projector.Cursor{Position: 1 << 40}})
-	bad := []string{"x", "%%", foreign, future, n.watchToken("run", 1), formatPosition(1), token + "A", token[:len(token)-4]}
+	domain := rpc.NewTokenDomain("watch of runs", n.server.replica.ClusterID(), "tenant", "", "", "", "0")
+	future := domain.Seal(rpc.TokenRuns, binary.AppendUvarint(binary.AppendUvarint(nil, 1<<40), 0))
+	bad := []string{"x", "%%", foreign, future, n.watchToken("run", 1), rpc.FormatPosition(1), token + "A", token[:len(token)-4]}
 	for i := range token {
 		changed := []byte(token)
 		changed[i] = "AB"[(i+1)%2]
@@ -285,20 +287,4 @@ func TestWatchRunsAtTheEndOfTheNode(t *testing.T) {
 	}
 	refused(t, w.end(), contract.ReasonShuttingDown)
 	refused(t, events.end(), contract.ReasonShuttingDown)
-}
-
-// TestRunsTokens: what is written is read, with every filter its own.
-func TestRunsTokens(t *testing.T) {
-	seen := map[string]bool{}
-	for _, f := range []projector.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
-		for _, at := range []runsPlace{{}, {cursor: projector.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
-			tokens := newRunsTokens(storage.ClusterID{1}, &f)
-			text := tokens.format(at)
-			got, ok := tokens.parse(text)
-			if !ok || got.cursor != at.cursor || string(got.listing) != string(at.listing) || seen[text] {
-				t.Errorf("%v %v: %v %v", f, at, got, ok)
-			}
-			seen[text] = true
-		}
-	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 	"runlog/storage"
 )
 
@@ -201,10 +203,10 @@ func TestWatchResumes(t *testing.T) {
 		wantEqual(t, "caughtUp", m.GetCaughtUp().GetWatermark().GetLastEventSeq(), 4)
 	}
 	// A token is of one run of one cluster.
-	foreign, empty := newWatchTokens(storage.ClusterID{1}, "run"), newWatchTokens(n.server.clusterID, "run")
-	for _, token := range []string{"x", "%%", formatPosition(3), formatToken(tokenWatch), formatToken(tokenWatch, 3), "3",
-		n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), foreign.format(3), empty.domain.seal([]byte{tokenWatch}),
-		empty.domain.seal([]byte{tokenWatch, 1, 2})} {
+	id, position := n.server.replica.ClusterID(), rpc.NewTokenDomain("watch of a run", n.server.replica.ClusterID(), "run")
+	for _, token := range []string{"x", "%%", rpc.FormatPosition(3), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch)}), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch), 3}), "3",
+		n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), watchToken(storage.ClusterID{1}, "run", []byte{3}), watchToken(id, "run", nil),
+		watchToken(id, "run", []byte{1, 2}), position.Seal(rpc.TokenRuns, []byte{3})} {
 		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run", ResumeToken: token})
 		refused(t, w.end(), contract.ReasonResumeTokenInvalid)
 		n.http("GET", "/v1/runs/run:watch?resumeToken="+strings.ReplaceAll(token, "%", "%25"), "").refused(t, contract.ReasonResumeTokenInvalid)
@@ -384,7 +386,7 @@ func TestWatchAtTheEndOfTheNode(t *testing.T) {
 	if err := n.server.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if took := time.Since(began); took >= drainTimeout {
+	if took := time.Since(began); took >= rpc.DrainTimeout {
 		t.Errorf("Close took %v: it waited for the streams", took)
 	}
 	for _, w := range watchers {
@@ -411,26 +413,4 @@ func TestWatchOfANodeThatStops(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	refused(t, err, contract.ReasonShuttingDown)
-}
-
-// TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection that other calls
-// need.
-func TestTooManyStreamsOverHTTPD12(t *testing.T) {
-	t.Parallel()
-	streams := make(gatewayStreams, 2)
-	open := func(ctx context.Context) error {
-		_, err := streams.open(ctx, nil, nil, "", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-			return nil, nil
-		})
-		return err
-	}
-	first, end := context.WithCancel(context.Background())
-	for range 2 {
-		if err := open(first); err != nil {
-			t.Fatal(err)
-		}
-	}
-	refused(t, open(context.Background()), contract.ReasonOverloaded)
-	end()
-	eventually(t, "ended streams make room", func() bool { return open(first) == nil })
 }

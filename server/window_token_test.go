@@ -2,13 +2,14 @@ package server
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"testing"
 	"time"
 
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/storage"
+	"runlog/server/rpc"
 	"runlog/storage/machine/signing"
 )
 
@@ -19,7 +20,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	n := startNode(t)
 	auditLoad(n, 0)
 	n.haveKey()
-	keys, err := signing.Keys(n.server.store)
+	keys, err := signing.Keys(n.server.replica.Store())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,13 +39,14 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 
 	// The forger: all events are skipped, one is claimed that never was. All of it is public, but
 	// the signature.
-	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{To: x.summary.To})
-	if err != nil {
-		t.Fatal(err)
+	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+	_, body, _ := domain.Open(page.NextPageToken)
+	body = body[:16:16] // The question and the end of the window.
+	for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
+		body = binary.AppendUvarint(body, number)
 	}
-	w.at = windowPlace{cursor: storage.WindowCursor{Position: 1 << 40}, count: 1, digest: contract.Digest{0xbe, 0xef}}
-	w.vouched = false
-	req.PageToken = n.server.windowToken(w)
+	digest := contract.Digest{0xbe, 0xef}
+	req.PageToken = domain.Seal(rpc.TokenWindow, append(body, digest[:]...))
 	forged := n.export(req)
 	if st, _, err := proof.Open(forged.summary.Statement, key); err == nil {
 		t.Errorf("the cluster has signed\n%s", st)
@@ -66,14 +68,18 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	auditLoad(n, 0)
-	w, err := n.server.parseWindow(t.Context(), &runlogv1.ExportEventsRequest{})
+	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.vouched = false
+	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+	kind, body, _ := domain.Open(page.NextPageToken)
+	if kind == rpc.TokenSignedWindow {
+		body = body[:len(body)-64] // Without the signature.
+	}
 	for _, to := range []int64{-5, 0} {
-		w.to = to
-		_, err := n.tryExport(&runlogv1.ExportEventsRequest{PageToken: n.server.windowToken(w)})
+		binary.BigEndian.PutUint64(body[8:], uint64(to))
+		_, err := n.tryExport(&runlogv1.ExportEventsRequest{PageToken: domain.Seal(rpc.TokenWindow, body)})
 		refused(t, err, contract.ReasonInvalidArgumentField)
 	}
 }
@@ -99,7 +105,7 @@ func TestStalledExports(t *testing.T) {
 		}
 		n.mustAppend("run", events...)
 	}
-	for range maxExports {
+	for range 8 {
 		stream, err := n.audit.ExportEvents(t.Context(), &runlogv1.ExportEventsRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -108,8 +114,14 @@ func TestStalledExports(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the places of stalled exports are free again", func() bool { return n.server.exports.Load() == 0 })
-	n.export(&runlogv1.ExportEventsRequest{RunId: "other"})
+	// Eight exports at once are the limit.
+	if _, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"}); err == nil {
+		t.Error("a ninth export is taken")
+	}
+	eventually(t, "the places of stalled exports are free again", func() bool {
+		_, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"})
+		return err == nil
+	})
 }
 
 // TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Starts three nodes on this machine that make a cluster over TLS, has events appended to it, and shows how it is until
-# Ctrl-C. `make cluster` calls it. CLUSTER_SECONDS=10 ends it after so long, CLUSTER_RATE=50 is how many runs a second come.
-# -m: each child has a process group of its own, so that Ctrl-C reaches this script alone, which ends them in order.
+# Starts a cluster of three nodes with TLS on this machine, appends events to it, and shows its
+# status until Ctrl-C. `make cluster` calls it. CLUSTER_SECONDS=10 ends it after this time;
+# CLUSTER_RATE=50 sets the number of runs a second. -m: each child has its own process group, so
+# Ctrl-C reaches only this script, which then ends the children in order.
 set -euom pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +10,7 @@ runlog=${RUNLOG:-$PWD/bin/runlog}
 rate=${CLUSTER_RATE:-20}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/runlog-cluster.XXXXXX")
 names=(n1 n2 n3)
-# Process ids of this script's own children: nothing else is ever ended.
+# Process ids of this script's own children. It ends no other process.
 nodes=() source='' load='' watch=''
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -35,7 +36,8 @@ fail() {
   exit 1
 }
 
-# Other nodes have to know --raft-listen before a node has started, so these ports are looked for; all others are free ones.
+# Other nodes must know --raft-listen before a node has started, so the script searches these ports.
+# All other ports are any free ones.
 free_port() {
   local port
   for ((try = 0; try < 100; try++)); do
@@ -119,10 +121,10 @@ fi
 running "$load" || fail "the appends have ended"
 end "$source"
 wait "$load" || fail "the appends have failed"
-say "What was appended, and how the cluster is"
+say "What was appended, and the state of the cluster"
 tail -n 1 "$dir/load.out"
 if [[ -n ${CLUSTER_SECONDS-} ]]; then
   "$runlog" cluster doctor
 else
-  "$runlog" cluster doctor || true # whoever watched may have broken it on purpose
+  "$runlog" cluster doctor || true # the user may have broken it on purpose
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plays the quickstart histories into a node of its own, twice, and shows what the node makes of them. `make demo` calls it.
-# KEEP=1 leaves the node running.
+# Starts a node, appends the quickstart runs to it twice, and prints the results. `make demo` calls
+# it. KEEP=1 leaves the node running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,22 +38,22 @@ admin=$(address admin)
 RUNLOG_SERVER=$(address grpc)
 export RUNLOG_SERVER
 
-say "1. Five histories of workflow runs go in"
+say "1. Append five workflow runs"
 show append docs/quickstart/*.jsonl
 
-say "2. The same again: every event is recognised, nothing is inserted"
+say "2. Append the same again: every event is a duplicate, nothing is inserted"
 show append docs/quickstart/*.jsonl
 
 say "3. The runs"
 show runs
 
-say "4. What the events of one run add up to"
+say "4. The snapshot of one run"
 show snapshot "$run"
 
 say "5. Its first events, as they are stored"
 show events "$run" --limit 12
 
-say "6. A run whose event types nobody knows"
+say "6. A run with unknown event types"
 show snapshot run_2026-02-11_review_scores
 
 say "The node serves HTTP on http://$http and metrics on http://$admin/metrics"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the generated code under proto/ from the .proto files. `make generate` and `make check` call it, with the plugins
-# in .bin and google/api in third_party/googleapis.
+# Generates the code under proto/ from the .proto files. `make generate` and `make check` call it,
+# with the plugins in .bin and google/api in third_party/googleapis.
 #
-#   tools/generate.sh          writes what changed and removes what no .proto file stands for any more
-#   tools/generate.sh --check  only compares, and fails when a file is not what would be generated
+#   tools/generate.sh          writes changed files, and removes files that have no .proto file
+#   tools/generate.sh --check  only compares, and fails if a file differs from the generated one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,12 +11,12 @@ buf=tools/buf/node_modules/.bin/buf
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
-# Every generated file below the folder $1, by its path from there.
+# Every generated file below the folder $1, as a path relative to it.
 generated() {
   (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.swagger.json') | LC_ALL=C sort
 }
 
-# The OpenAPI plugin takes the title of a merged description from its first file, whichever that is.
+# The OpenAPI plugin takes the title of a merged description from its first file.
 api=(proto/runlog/v1/*.proto)
 cat >third_party/openapi.yaml <<EOF
 openapiOptions:
@@ -39,7 +39,7 @@ stale=0
 while read -r file; do
   cmp -s "$fresh/$file" "$file" && continue
   if [[ ${1-} == --check ]]; then
-    echo "$file is not what its .proto file generates" >&2
+    echo "$file differs from what its .proto file generates" >&2
     stale=1
   elif [[ -f $fresh/$file ]]; then
     install -D -m 644 "$fresh/$file" "$file"

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"runlog/audit/proof"
+	"runlog/proto/contract/jsontext"
 )
 
 // manifestMember begins the last line of a file of JSON lines.
@@ -42,17 +43,17 @@ func (w *jsonWriter) spill(most int) error {
 // appendLine appends a record's line with its line feed.
 func appendLine(b []byte, r *Record) []byte {
 	b = appendUUID(append(b, `{"eventId":"`...), r.EventID)
-	b = appendString(append(b, `","eventType":`...), r.Type)
-	b = appendString(append(b, `,"runId":`...), r.RunID)
-	b = appendString(append(b, `,"tenantId":`...), r.TenantID)
-	b = appendString(append(b, `,"projectId":`...), r.ProjectID)
-	b = appendString(append(b, `,"environmentId":`...), r.EnvironmentID)
-	b = appendString(append(b, `,"planId":`...), r.PlanID)
-	b = appendString(append(b, `,"planVersion":`...), r.PlanVersion)
+	b = jsontext.AppendQuoted(append(b, `","eventType":`...), r.Type)
+	b = jsontext.AppendQuoted(append(b, `,"runId":`...), r.RunID)
+	b = jsontext.AppendQuoted(append(b, `,"tenantId":`...), r.TenantID)
+	b = jsontext.AppendQuoted(append(b, `,"projectId":`...), r.ProjectID)
+	b = jsontext.AppendQuoted(append(b, `,"environmentId":`...), r.EnvironmentID)
+	b = jsontext.AppendQuoted(append(b, `,"planId":`...), r.PlanID)
+	b = jsontext.AppendQuoted(append(b, `,"planVersion":`...), r.PlanVersion)
 	b = appendOptional(b, `,"stepId":`, r.StepID)
 	b = strconv.AppendUint(append(b, `,"logicalAttemptId":`...), uint64(r.LogicalAttemptID), 10)
 	b = strconv.AppendUint(append(b, `,"engineAttemptId":`...), uint64(r.EngineAttemptID), 10)
-	b = appendString(append(b, `,"idempotencyKey":`...), r.IdempotencyKey)
+	b = jsontext.AppendQuoted(append(b, `,"idempotencyKey":`...), r.IdempotencyKey)
 	b = appendTime(append(b, `,"emittedAt":"`...), r.EmittedAt)
 	b = appendOptional(append(b, '"'), `,"emittedBy":`, r.EmittedBy)
 	b = appendOptional(b, `,"causedBySignalId":`, r.CausedBySignalID)
@@ -82,44 +83,5 @@ func appendOptional(b []byte, member, text string) []byte {
 	if text == "" {
 		return b
 	}
-	return appendString(append(b, member...), text)
-}
-
-// escaped marks the bytes that a JSON string holds as escapes.
-var escaped = func() (t [256]bool) {
-	for c := range 0x20 {
-		t[c] = true
-	}
-	t['"'], t['\\'] = true, true
-	return t
-}()
-
-// appendString appends a JSON string, as proto-JSON spells it.
-func appendString(b []byte, text string) []byte {
-	b = append(b, '"')
-	from := 0
-	for i := range len(text) {
-		if !escaped[text[i]] {
-			continue
-		}
-		b = append(b, text[from:i]...)
-		from = i + 1
-		switch c := text[i]; c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\b':
-			b = append(b, '\\', 'b')
-		case '\f':
-			b = append(b, '\\', 'f')
-		case '\n':
-			b = append(b, '\\', 'n')
-		case '\r':
-			b = append(b, '\\', 'r')
-		case '\t':
-			b = append(b, '\\', 't')
-		default:
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	return append(append(b, text[from:]...), '"')
+	return jsontext.AppendQuoted(append(b, member...), text)
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
 // The members of a record, in the order in which lines have them. Readers take them in any.
@@ -259,7 +260,7 @@ func (l *lineReader) string() (string, bool) {
 	if l.pos >= len(l.text) || l.text[l.pos] != '"' {
 		return "", false
 	}
-	end := endOfString(l.text, l.pos)
+	end := jsontext.SkipString(l.raw, l.pos)
 	if end < 0 {
 		return "", false
 	}
@@ -270,26 +271,6 @@ func (l *lineReader) string() (string, bool) {
 	}
 	var text string
 	return text, json.Unmarshal([]byte(quoted), &text) == nil
-}
-
-// endOfString returns the place behind the JSON string whose opening quote is at a place; -1: it
-// has no end.
-func endOfString(text string, at int) int {
-	for i := at + 1; ; {
-		n := strings.IndexByte(text[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		i += n
-		back := i
-		for text[back-1] == '\\' {
-			back--
-		}
-		i++
-		if (i-1-back)%2 == 0 {
-			return i
-		}
-	}
 }
 
 // count takes a number that is written without quotes.
@@ -321,27 +302,15 @@ func (l *lineReader) inherited(absent *contract.Absent) (want string) {
 	return ""
 }
 
-// object takes all up to the bracket that closes the one here; nil: there is none.
+// object takes a JSON object. It returns nil when there is none, or one without an end.
 func (l *lineReader) object() []byte {
 	if l.pos >= len(l.text) || l.text[l.pos] != '{' {
 		return nil
 	}
-	depth := 0
-	for i := l.pos; i < len(l.text); i++ {
-		switch l.text[i] {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				from := l.pos
-				l.pos = i + 1
-				return l.raw[from:l.pos:l.pos]
-			}
-		case '"':
-			if i = endOfString(l.text, i) - 1; i < 0 {
-				return nil
-			}
-		}
+	from, end := l.pos, jsontext.SkipValue(l.raw, l.pos)
+	if end < 0 {
+		return nil
 	}
-	return nil
+	l.pos = end
+	return l.raw[from:end:end]
 }

@@ -14,7 +14,7 @@ import (
 
 // TestDocumentedExample holds the example of docs/audit.md to the code, digit by digit.
 func TestDocumentedExample(t *testing.T) {
-	page, err := os.ReadFile("../docs/audit.md")
+	page, err := os.ReadFile("../../docs/audit.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +77,6 @@ func documentedExample(t *testing.T) string {
 	fmt.Fprintf(&b, "\nleaf 0     %x\nleaf 1     %x  run-2, made at 2026-02-11T10:31:00Z, without records\nleaf 2     %x  run-3 of tenant globex, as run-2\n", leaf[:], other[:], last[:])
 	fmt.Fprintf(&b, "root       %x\npath of 0  leaf 1, leaf 2\n```\n\n", root[:])
 	fmt.Fprintf(&b, "The key whose seed is the bytes 0 to 31, and the note that it signs:\n\n```\n%s\n```\n\n```\n%s```\n\n", signer.PublicKey(), note)
-	fmt.Fprintf(&b, "The next checkpoint would say `previous %s`.\n", digest)
+	fmt.Fprintf(&b, "The next checkpoint would say\n`previous %s`.\n", digest)
 	return b.String()
 }

@@ -426,7 +426,7 @@ func TestVerifiedByOthers(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), python, "../docs/verify_run.py", file, key).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), python, "../../docs/verify_run.py", file, key).CombinedOutput()
 		return string(out), err
 	}
 	for _, at := range []int{3, 4} {

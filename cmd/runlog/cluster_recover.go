@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runlog/server/offline"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"runlog/server"
 )
 
 // clusterRecoverCommand is for the day on which a majority of the voters is gone for good.
@@ -38,7 +37,7 @@ and --join. Of several nodes that are left, recover the one with the highest las
 			if _, err := os.Stat(dir); err != nil {
 				return usageError("--data-dir: %v", err)
 			}
-			r, err := server.Recover(server.Options{DataDir: dir, Logger: log, Fail: func(err error) {
+			r, err := offline.Recover(offline.Options{DataDir: dir, Logger: log, Fail: func(err error) {
 				log.Error("the recovery is given up", "err", err)
 				os.Exit(int(exitFailed))
 			}})
@@ -53,7 +52,7 @@ and --join. Of several nodes that are left, recover the one with the highest las
 	return cmd
 }
 
-func (a *app) printRecovery(r *server.Recovery) error {
+func (a *app) printRecovery(r *offline.Recovery) error {
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(struct {
 			NodeID    string   `json:"nodeId"`

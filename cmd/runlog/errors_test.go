@@ -18,12 +18,17 @@ import (
 
 const errorsHead = `# Errors
 
-Every error is a gRPC status with ` + "`google.rpc.ErrorInfo`" + `: domain ` + "`runlog`" + `, one of the reasons below, and the facts as
-metadata. ` + "`BadRequest`" + ` names every field at fault, ` + "`RetryInfo`" + ` the delay, where they apply. Over HTTP the same comes as
-JSON, with the HTTP status below. *Stored?* tells what may be concluded about the events of the call, *retry?* whether the
-same request may be sent again. ` + "`runlog errors lookup REASON`" + ` shows a row on the command line.
+Every error is a gRPC status with ` + "`google.rpc.ErrorInfo`" + `. It contains the domain ` + "`runlog`" + `, one of
+the reasons below, and the facts as metadata. ` + "`BadRequest`" + ` lists every invalid field. ` + "`RetryInfo`" + `
+states the delay before a retry. Over HTTP the same content comes as JSON, with the HTTP status
+below. The [glossary](glossary.md) defines the words.
 
-The table is made from proto/contract/reason.go by ` + "`go test ./cmd/runlog -run TestErrorsDocument -update`" + `.
+The column *stored?* says whether the events of the call were stored. The column *retry as it is?*
+says whether the same request may be sent again. ` + "`runlog errors lookup REASON`" + ` prints one row on
+the command line.
+
+This command writes the table from proto/contract/reason.go:
+` + "`go test ./cmd/runlog -run TestErrorsDocument -update`" + `.
 
 | reason | gRPC code | HTTP | stored? | retry as it is? | what to do |
 |---|---|---|---|---|---|
@@ -40,7 +45,7 @@ func TestErrorsDocument(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", r.Reason, grpcName(r), http, r.Stored, r.Retry, r.Help)
 	}
-	b.WriteString("\nNo call of this version ends with one of these; they belong to the contract and to calls that are still to come:\n")
+	b.WriteString("\nNo call of this version returns these reasons. The contract reserves them for later calls:\n")
 	sep := ""
 	for _, r := range contract.Reasons() {
 		if r.Reason.Reserved() {
@@ -60,7 +65,7 @@ func TestErrorsDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(have) != b.String() {
-		t.Errorf("docs/errors.md is not what the table says; run go test ./cmd/runlog -run TestErrorsDocument -%s", flag.Lookup("update").Name)
+		t.Errorf("docs/errors.md differs from the table; run go test ./cmd/runlog -run TestErrorsDocument -%s", flag.Lookup("update").Name)
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/audit/proof"
-	"runlog/server"
 	"runlog/server/cluster"
+	"runlog/server/offline"
 	"runlog/storage"
 	"runlog/storage/backup"
 )
 
 func (a *app) restoreCommand() *cobra.Command {
-	opts := server.RestoreOptions{}
+	opts := offline.RestoreOptions{}
 	cmd := &cobra.Command{
 		Use:   "restore DIR[/NAME]",
 		Short: "Make the data directory of a node out of a backup",
@@ -55,7 +55,7 @@ func repositoryOf(path string) (repo *backup.Repository, name string) {
 	return backup.Open(nil, filepath.Dir(path)), filepath.Base(path)
 }
 
-func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
+func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
 	if err := checkKeys(opts.PublicKeys); err != nil {
 		return err
 	}
@@ -66,17 +66,17 @@ func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	opts.Logger, opts.RaftListen = log, "127.0.0.1:7413"
+	opts.Logger, opts.RaftAddress = log, "127.0.0.1:7413"
 	opts.Fail = func(err error) {
 		log.Error("the restore is given up", "err", err)
 		os.Exit(int(exitFailed))
 	}
 	bar, advance := a.copying()
 	opts.Progress = advance
-	r, err := server.Restore(ctx, opts)
+	r, err := offline.Restore(ctx, opts)
 	bar.clear()
 	switch {
-	case errors.Is(err, server.ErrNotEmpty), errors.Is(err, server.ErrNotReplaceable):
+	case errors.Is(err, offline.ErrNotEmpty), errors.Is(err, offline.ErrNotReplaceable):
 		return &exitError{exitUsage, err.Error()}
 	case errors.Is(err, storage.ErrPromise):
 		return &exitError{exitRefused, err.Error()}
@@ -86,7 +86,7 @@ func (a *app) restore(ctx context.Context, opts server.RestoreOptions) error {
 	return a.printRestored(r, opts.DataDir)
 }
 
-func (a *app) printRestored(r *server.Restored, dir string) error {
+func (a *app) printRestored(r *offline.Restored, dir string) error {
 	m := r.Backup
 	if a.format == formatJSON {
 		return json.NewEncoder(a.stdout).Encode(struct {

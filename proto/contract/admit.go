@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"runlog/proto/contract/schema"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -60,7 +61,7 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 		err.Metadata[metadataMaxBytes] = strconv.Itoa(o.maxPayloadBytes())
 	case ReasonSchemaValidationFailed:
 		line, _ := ParseLine(events[first].GetContractVersion())
-		err.Metadata[metadataSchema] = schemaPath(line, events[first].GetEventType())
+		err.Metadata[metadataSchema] = schema.Path(line.String(), events[first].GetEventType())
 	}
 	return nil, err
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -58,7 +59,7 @@ func BenchmarkValidate(b *testing.B) {
 func BenchmarkCheckObject(b *testing.B) {
 	b.Run("contract", func(b *testing.B) {
 		for b.Loop() {
-			checkObject(benchPayload)
+			jsontext.CheckObject(benchPayload, MaxDepth)
 		}
 	})
 	b.Run("encodingJSON", func(b *testing.B) {
@@ -81,7 +82,7 @@ func BenchmarkSchema(b *testing.B) {
 		b.Run(c.name+"/accept", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if !r.acceptsPayload(c.payload) {
+				if !r.Accepts(c.payload) {
 					b.Fatal("not accepted")
 				}
 			}
@@ -89,7 +90,7 @@ func BenchmarkSchema(b *testing.B) {
 		b.Run(c.name+"/explain", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				r.explain(c.payload)
+				r.Faults(c.payload, MaxViolations)
 			}
 		})
 		b.Run(c.name+"/library", func(b *testing.B) {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // SameContent reports whether two events under one key say the same (IDM-7): whether everything but
@@ -42,10 +44,10 @@ func samePayload(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	if _, fault := checkObject(a); fault != "" {
+	if _, fault := jsontext.CheckObject(a, MaxDepth); fault != 0 {
 		return false
 	}
-	if _, fault := checkObject(b); fault != "" {
+	if _, fault := jsontext.CheckObject(b, MaxDepth); fault != 0 {
 		return false
 	}
 	formA, _ := appendComparable(make([]byte, 0, len(a)+len(a)/4), a, 0)
@@ -64,13 +66,13 @@ func samePayload(a, b []byte) bool {
 //
 // It walks over the text once, whatever the nesting, and recurses at most MaxDepth times.
 func appendComparable(dst, b []byte, i int) ([]byte, int) {
-	i = skipSpace(b, i)
+	i = jsontext.SkipSpace(b, i)
 	switch b[i] {
 	case '{':
 		return appendComparableObject(dst, b, i)
 	case '[':
 		dst = append(dst, '[')
-		for i = skipSpace(b, i+1); b[i] != ']'; i = skipSpace(b, i) {
+		for i = jsontext.SkipSpace(b, i+1); b[i] != ']'; i = jsontext.SkipSpace(b, i) {
 			if b[i] == ',' {
 				i++
 			}
@@ -80,20 +82,20 @@ func appendComparable(dst, b []byte, i int) ([]byte, int) {
 	case '"':
 		return appendComparableString(dst, b, i)
 	case 't', 'f', 'n':
-		end, _ := scanScalar(b, i)
+		end, _ := jsontext.ScanScalar(b, i)
 		return append(dst, b[i]), end
 	default:
-		end, _ := scanNumber(b, i)
+		end, _ := jsontext.ScanNumber(b, i)
 		return appendDecimal(dst, b[i:end]), end
 	}
 }
 
 func appendComparableString(dst, b []byte, i int) ([]byte, int) {
-	end, _ := scanString(b, i)
+	end := jsontext.SkipString(b, i)
 	dst = append(dst, '"')
 	mark := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
-	dst = appendUnquoted(dst, b[i:end])
+	dst = jsontext.AppendUnquoted(dst, b[i:end])
 	binary.BigEndian.PutUint32(dst[mark:], uint32(len(dst)-mark-4))
 	return dst, end
 }
@@ -106,14 +108,14 @@ func appendComparableObject(dst, b []byte, i int) ([]byte, int) {
 	var places []place
 	dst = append(dst, '{')
 	begin := len(dst)
-	for i = skipSpace(b, i+1); b[i] != '}'; i = skipSpace(b, i) {
+	for i = jsontext.SkipSpace(b, i+1); b[i] != '}'; i = jsontext.SkipSpace(b, i) {
 		if b[i] == ',' {
-			i = skipSpace(b, i+1)
+			i = jsontext.SkipSpace(b, i+1)
 		}
 		p := place{start: len(dst)}
 		dst, i = appendComparableString(dst, b, i)
 		p.value = len(dst)
-		i = skipSpace(b, i) + 1 // The colon.
+		i = jsontext.SkipSpace(b, i) + 1 // The colon.
 		dst, i = appendComparable(dst, b, i)
 		p.end = len(dst)
 		places = append(places, p)
@@ -151,15 +153,10 @@ const maxExponentDigits = 18
 // front or behind, and the power of ten that belongs to the last digit. Every zero is "+0;".
 func appendDecimal(dst, number []byte) []byte {
 	sign := byte('+')
-	if number[0] == '-' {
-		sign, number = '-', number[1:]
+	negative, whole, fraction, exponent := jsontext.SplitNumber(number)
+	if negative {
+		sign = '-'
 	}
-	mantissa, exponent := number, []byte("0")
-	if e := bytes.IndexAny(number, "eE"); e >= 0 {
-		mantissa, exponent = number[:e], number[e+1:]
-	}
-	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
-
 	mark := len(dst)
 	dst = append(dst, sign)
 	first := len(dst)
@@ -184,7 +181,7 @@ func appendDecimal(dst, number []byte) []byte {
 // appendExponent appends the sum of a written exponent and shift. One too long to be added up is
 // appended as it is written, followed by the shift.
 func appendExponent(dst, exponent []byte, shift int64) []byte {
-	negative := exponent[0] == '-'
+	negative := len(exponent) > 0 && exponent[0] == '-'
 	digits := bytes.TrimLeft(exponent, "+-0")
 	if len(digits) > maxExponentDigits {
 		if negative {

@@ -8,11 +8,13 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // Faults of a Struct that has no JSON form.
 const (
-	badStructNumber = "a number is NaN or infinite, which JSON cannot say"
+	badStructNumber = "a number is NaN or infinite, which JSON cannot express"
 	badStructText   = "a string or a member name is not valid UTF-8"
 	badStructValue  = "a value has no kind; send a null instead"
 )
@@ -72,7 +74,7 @@ func (e *structEncoder) value(v *structpb.Value, depth int) {
 
 func (e *structEncoder) object(s *structpb.Struct, depth int) {
 	if depth > MaxDepth {
-		e.fault = badDepth
+		e.fault = jsontext.FaultDepth.String()
 		return
 	}
 	names := make([]string, 0, len(s.GetFields()))
@@ -99,7 +101,7 @@ func (e *structEncoder) object(s *structpb.Struct, depth int) {
 
 func (e *structEncoder) list(l *structpb.ListValue, depth int) {
 	if depth > MaxDepth {
-		e.fault = badDepth
+		e.fault = jsontext.FaultDepth.String()
 		return
 	}
 	e.out = append(e.out, '[')
@@ -120,37 +122,7 @@ func (e *structEncoder) text(s string) {
 		e.fault = badStructText
 		return
 	}
-	e.out = appendQuoted(e.out, s)
-}
-
-// appendQuoted appends s as a JSON string as RFC 8785 spells it.
-func appendQuoted(dst []byte, s string) []byte {
-	const hexDigits = "0123456789abcdef"
-	dst = append(dst, '"')
-	for i := range len(s) {
-		c := s[i]
-		if plain[c] || c >= utf8.RuneSelf {
-			dst = append(dst, c)
-			continue
-		}
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, `\b`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\f':
-			dst = append(dst, `\f`...)
-		case '\r':
-			dst = append(dst, `\r`...)
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	return append(dst, '"')
+	e.out = jsontext.AppendQuoted(e.out, s)
 }
 
 // appendDouble appends a finite number as ECMAScript's Number.prototype.toString writes it (RFC

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // The samples of RFC 8785, appendix B.
@@ -90,10 +92,10 @@ func TestENV8StructFaults(t *testing.T) {
 		"nil":         {wrap(nil), "/a/1/b", badStructValue},
 		"text":        {wrap(structpb.NewStringValue("\xff")), "/a/1/b", badStructText},
 		"member name": {&structpb.Struct{Fields: map[string]*structpb.Value{"\xff": structpb.NewBoolValue(true)}}, "", badStructText},
-		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, "/a" + strings.Repeat("/0", MaxDepth-1), badDepth},
+		"depth":       {&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}}, "/a" + strings.Repeat("/0", MaxDepth-1), jsontext.FaultDepth.String()},
 		"depth of objects": {wrap(structpb.NewStructValue(wrap(structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
 			strings.Repeat("n", 300): structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": deep}}),
-		}})))), "", badDepth},
+		}})))), "", jsontext.FaultDepth.String()},
 	} {
 		_, path, fault := encodeStruct(c.s)
 		if fault != c.fault || c.path != "" && path != c.path || len(path) > maxPathBytes {
@@ -110,7 +112,7 @@ func TestENV8StructKeepsItsMeaning(t *testing.T) {
 		if fault != "" {
 			t.Fatal(fault)
 		}
-		if _, fault := checkObject(text); fault != "" {
+		if _, fault := jsontext.CheckObject(text, MaxDepth); fault != 0 {
 			t.Fatalf("%s: %s", text, fault)
 		}
 		back := &structpb.Struct{}

@@ -1,5 +1,7 @@
 package contract
 
+import "strings"
+
 // flatRunStarted is the example of a 1.1 RunStarted, a flat event whose members beside the envelope
 // are its payload.
 const flatRunStarted = `{
@@ -30,3 +32,8 @@ const flatRunStarted = `{
   },
   "startedAt": "2026-02-11T10:30:00.000Z"
 }`
+
+// nested is an object with so many levels, itself included.
+func nested(begin, end string, levels int) string {
+	return `{"a":` + strings.Repeat(begin, levels-1) + "1" + strings.Repeat(end, levels-1) + `}`
+}

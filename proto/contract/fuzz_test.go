@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -139,7 +140,6 @@ func FuzzSameContent(f *testing.F) {
 	f.Add([]byte(`{"a":1.0,"b":["é",{}]}`), []byte(`{"b":["\u00e9",{}],"a":10e-1}`))
 	f.Add([]byte(`{"a":1,"a":[null,true]}`), []byte(`{"a":[null,false]}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		checkAgainstEncodingJSON(t, a)
 		x, y := &Event{Payload: a}, &Event{Payload: b}
 		same := SameContent(x, y)
 		if same != SameContent(y, x) || !SameContent(x, x) {
@@ -148,10 +148,10 @@ func FuzzSameContent(f *testing.F) {
 		if !same && x.ContentDigest() == y.ContentDigest() {
 			t.Fatal("diverged under one content digest")
 		}
-		if _, fault := checkObject(a); fault != "" {
+		if _, fault := jsontext.CheckObject(a, MaxDepth); fault != 0 {
 			return
 		}
-		if _, fault := checkObject(b); fault != "" {
+		if _, fault := jsontext.CheckObject(b, MaxDepth); fault != 0 {
 			return
 		}
 		checkAgainstReference(t, a, b)

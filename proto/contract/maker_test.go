@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // maker makes payloads from a schema, as a schema is read by hand: nothing here is shared with what
@@ -229,7 +231,8 @@ func (m *maker) quoted(s string) string {
 		case r >= 0x20 && r < 0x10000 && m.pick(40) == 0:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
-			b.Write(appendQuoted(nil, string(r))[1 : len(appendQuoted(nil, string(r)))-1])
+			quoted := jsontext.AppendQuoted(nil, string(r))
+			b.Write(quoted[1 : len(quoted)-1])
 		}
 	}
 	b.WriteByte('"')

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -87,9 +88,9 @@ func setText(dst *string, raw []byte) string {
 	if raw[0] != '"' {
 		return "must be a JSON string"
 	}
-	*dst = unquote(raw)
+	*dst = jsontext.Unquote(raw)
 	if !utf8.ValidString(*dst) {
-		return "escapes half of a surrogate pair, which is not Unicode text"
+		return "escapes a lone surrogate, which is not Unicode text"
 	}
 	return ""
 }
@@ -97,7 +98,7 @@ func setText(dst *string, raw []byte) string {
 func setCount(dst *uint32, raw []byte) string {
 	text := string(raw)
 	if raw[0] == '"' {
-		text = unquote(raw)
+		text = jsontext.Unquote(raw)
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -112,7 +113,7 @@ func setTime(dst **timestamppb.Timestamp, raw []byte) string {
 	if raw[0] != '"' {
 		return help
 	}
-	text := unquote(raw)
+	text := jsontext.Unquote(raw)
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || !isStrictTime(text) {
 		return help
@@ -130,7 +131,7 @@ func isStrictTime(text string) bool {
 	}
 	zone := text[seconds:]
 	if zone[0] == '.' {
-		end := skipDigits([]byte(zone), 1)
+		end := jsontext.SkipDigits([]byte(zone), 1)
 		if end > 10 {
 			return false
 		}

@@ -3,6 +3,8 @@ package contract
 import (
 	"fmt"
 
+	"runlog/proto/contract/jsontext"
+	"runlog/proto/contract/schema"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -31,18 +33,20 @@ func (c *checker) payload() {
 // against. The usual payload is accepted in one pass; only what is not is looked at more closely.
 func (c *checker) takePayload(b []byte) {
 	r := c.rule()
-	if r != nil && r.acceptsPayload(b) {
+	if r != nil && r.Accepts(b) {
 		c.e.Payload = b
 		return
 	}
-	if pos, fault := checkObject(b); fault != "" {
+	if pos, fault := jsontext.CheckObject(b, MaxDepth); fault != 0 {
 		c.failPayload("payload", "must be one JSON object in UTF-8; at byte %d: %s", pos, fault)
 		return
 	}
 	if r != nil {
-		if bad := r.explain(b); len(bad) > 0 {
+		if faults := r.Faults(b, MaxViolations+1); len(faults) > 0 {
 			c.payloadHidesKey()
-			c.bad = append(c.bad, bad...)
+			for _, f := range faults {
+				c.bad = append(c.bad, Violation{Field: "payload" + f.Path, Reason: ReasonSchemaValidationFailed, Description: f.Description})
+			}
 			return
 		}
 	}
@@ -51,7 +55,7 @@ func (c *checker) takePayload(b []byte) {
 
 // rule returns what the schema of the event's type says about its payload; nil for an unknown type,
 // of which nothing is asked (ENV-6), and for an event of no known line.
-func (c *checker) rule() *rule {
+func (c *checker) rule() *schema.Rule {
 	if c.noLine {
 		return nil
 	}
@@ -100,22 +104,22 @@ func (c *checker) payloadHidesKey() {
 // empty.
 func (c *checker) fillFromPayload() {
 	e, w := &c.e, c.w
-	context, _ := lookup(e.Payload, "context")
+	context, _ := jsontext.Lookup(e.Payload, "context")
 	c.fill(context, "context", "tenantId", w.GetTenantId(), &e.TenantID, TextFault)
 	c.fill(context, "context", "projectId", w.GetProjectId(), &e.ProjectID, TextFault)
 	c.fill(context, "context", "environmentId", w.GetEnvironmentId(), &e.EnvironmentID, TextFault)
-	planRef, _ := lookup(e.Payload, "planRef")
+	planRef, _ := jsontext.Lookup(e.Payload, "planRef")
 	c.fill(planRef, "planRef", "planId", w.GetPlanId(), &e.PlanID, NameFault)
 	c.fill(planRef, "planRef", "planVersion", w.GetPlanVersion(), &e.PlanVersion, NameFault)
 }
 
 // fill sets dst from a string member of a part of the payload, unless the envelope names the field.
 func (c *checker) fill(part []byte, partName, name, named string, dst *string, faultOf func(string) string) {
-	raw, ok := lookup(part, name)
+	raw, ok := jsontext.Lookup(part, name)
 	if named != "" || !ok {
 		return
 	}
-	text := unquote(raw)
+	text := jsontext.Unquote(raw)
 	if fault := faultOf(text); fault != "" {
 		c.failPayload("payload/"+partName+"/"+name, "%s", fault)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -55,7 +56,7 @@ func ParseRecord(line []byte) (Record, error) {
 		fault := ""
 		switch {
 		case seen[field]:
-			fault = "is given twice, which leaves open what is meant: keep one"
+			fault = "appears twice: keep one"
 		case field == "runSeq":
 			fault = setSeq(&r.RunSeq, m.value)
 		case field == "persistedAt":
@@ -76,7 +77,7 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	for _, field := range [...]string{"runSeq", "persistedAt"} {
 		if !seen[field] {
-			bad = appendFault(bad, field, "is required: what is imported keeps the one that it has")
+			bad = appendFault(bad, field, "is required: an imported record keeps its own")
 		}
 	}
 	if len(bad) > 0 {
@@ -87,12 +88,12 @@ func ParseRecord(line []byte) (Record, error) {
 	}
 	if payload != nil {
 		if r.Event.PayloadForm != nil {
-			return Record{}, NewError(appendFault(nil, "payloadJson", "is given beside payload, or beside members that belong to it: keep one"))
+			return Record{}, NewError(appendFault(nil, "payloadJson", "appears beside payload, or beside the members of a flat event: keep one"))
 		}
 		r.Event.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
 	}
 	if r.Event.EventId == "" {
-		return Record{}, NewError(appendFault(nil, "eventId", "is required: what is imported keeps the one that it has"))
+		return Record{}, NewError(appendFault(nil, "eventId", "is required: an imported record keeps its own"))
 	}
 	if fault := r.leaveOut(inherited); fault != "" {
 		return Record{}, NewError(appendFault(nil, "inherited", "%s", fault))
@@ -128,7 +129,7 @@ func recordField(name string) string {
 func setSeq(dst *uint64, raw []byte) string {
 	text := string(raw)
 	if raw[0] == '"' {
-		text = unquote(raw)
+		text = jsontext.Unquote(raw)
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || n == 0 || n == math.MaxInt64 {
@@ -154,7 +155,7 @@ func setStamp(dst *int64, raw []byte) string {
 // event tells.
 func setBytes(dst *[]byte, raw []byte) string {
 	if raw[0] == '"' {
-		if b, err := base64.StdEncoding.DecodeString(unquote(raw)); err == nil && len(b) > 0 {
+		if b, err := base64.StdEncoding.DecodeString(jsontext.Unquote(raw)); err == nil && len(b) > 0 {
 			*dst = b
 			return ""
 		}
@@ -165,7 +166,7 @@ func setBytes(dst *[]byte, raw []byte) string {
 // leaveOut takes back what reading filled in from the run (ENV-1).
 func (r *Record) leaveOut(inherited []byte) string {
 	e := r.Event
-	const help = `must be an array of names, of tenantId, projectId, environmentId, planId and planVersion`
+	const help = `must be an array of names from tenantId, projectId, environmentId, planId and planVersion`
 	if len(inherited) == 0 || string(inherited) == "null" {
 		return ""
 	}

@@ -24,7 +24,7 @@ func TestENV5MadePayloads(t *testing.T) {
 			payload := m.payload(schema)
 			text := m.written(payload)
 			if _, valid := checkAgainstJudge(t, line, name, text); !valid {
-				t.Fatalf("%s is not valid: %v", text, payloadRule(line, name).explain(text))
+				t.Fatalf("%s is not valid: %v", text, payloadRule(line, name).Faults(text, 9))
 			}
 			// A site of the payload itself, not of a member, would make it something else than an
 			// object.
@@ -36,7 +36,7 @@ func TestENV5MadePayloads(t *testing.T) {
 			broken.apply()
 			text = m.written(payload)
 			checkAgainstJudge(t, line, name, text)
-			if bad := payloadRule(line, name).explain(text); len(bad) != 1 || bad[0].Field != "payload"+broken.at {
+			if bad := payloadRule(line, name).Faults(text, 9); len(bad) != 1 || bad[0].Path != broken.at {
 				t.Fatalf("%s broken at %s: %v", text, broken.at, bad)
 			}
 		}))

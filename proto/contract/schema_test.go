@@ -21,29 +21,29 @@ var schemaFaults = []struct {
 	payload, want string
 }{
 	{Line2, StepFailed, `{"error":{"code":"E"}}`, "payload/error/message is required"},
-	{Line2, StepFailed, `{"error":{"message":7}}`, "payload/error/message must be a string, is the number 7"},
-	{Line2, StepFailed, `{"error":null}`, "payload/error must be an object or a string, is null"},
+	{Line2, StepFailed, `{"error":{"message":7}}`, "payload/error/message must be a string, got 7"},
+	{Line2, StepFailed, `{"error":null}`, "payload/error must be an object or a string, got null"},
 	{Line2, StepFailed, `{"error":{"message":"m","retryable":"no"},"completedAt":1,"artifacts":{}}`,
-		`payload/error/retryable must be true or false, is the string "no"; payload/completedAt must be a string, is the number 1; payload/artifacts must be an array, is an object`},
+		`payload/error/retryable must be true or false, got "no"; payload/completedAt must be a string, got 1; payload/artifacts must be an array, got an object`},
 	{Line2, StepCompleted, `{"artifactRefs":[{"uri":"u","kind":"k"},{"uri":""},"x",null]}`,
-		`payload/artifactRefs/1/kind is required; payload/artifactRefs/1/uri must not be empty; payload/artifactRefs/2 must be an object, is the string "x"; payload/artifactRefs/3 must be an object, is null`},
+		`payload/artifactRefs/1/kind is required; payload/artifactRefs/1/uri must not be empty; payload/artifactRefs/2 must be an object, got "x"; payload/artifactRefs/3 must be an object, got null`},
 	{Line2, StepCompleted, `{"artifacts":[{"uri":"u","kind":"k","sha256":"...","sizeBytes":-1}]}`,
-		`payload/artifacts/0/sha256 must be 64 hexadecimal digits, is "..."; payload/artifacts/0/sizeBytes must be 0 or more, is the number -1`},
-	{Line2, StepCompleted, `{"artifacts":[{"uri":"u","kind":"k","sizeBytes":1.5}]}`, "payload/artifacts/0/sizeBytes must be a whole number, is the number 1.5"},
-	{Line2, StepCompleted, `{"completedAt":"2026-02-30T00:00:00Z"}`, `payload/completedAt must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, is "2026-02-30T00:00:00Z"`},
+		`payload/artifacts/0/sha256 must be 64 hexadecimal digits, got "..."; payload/artifacts/0/sizeBytes must be 0 or more, got -1`},
+	{Line2, StepCompleted, `{"artifacts":[{"uri":"u","kind":"k","sizeBytes":1.5}]}`, "payload/artifacts/0/sizeBytes must be a whole number, got 1.5"},
+	{Line2, StepCompleted, `{"completedAt":"2026-02-30T00:00:00Z"}`, `payload/completedAt must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, got "2026-02-30T00:00:00Z"`},
 	{Line2, StepAttested, `{"notes":"done"}`, "payload/outcome is required"},
-	{Line11, StepAttested, `{"outcome":"success"}`, `payload/outcome must be "SUCCESS" or "FAIL" or "FAILED", is "success"`},
+	{Line11, StepAttested, `{"outcome":"success"}`, `payload/outcome must be "SUCCESS" or "FAIL" or "FAILED", got "success"`},
 	{Line2, StepAttested, `{"outcome":"FAIL","artifacts":[{"uri":"u"}]}`, "payload/artifacts/0 must have kind or name"},
-	{Line2, RunStarted, `{"planRef":{"planId":""},"engineType":{}}`, "payload/planRef/planId must not be empty; payload/engineType must be a string, is an object"},
+	{Line2, RunStarted, `{"planRef":{"planId":""},"engineType":{}}`, "payload/planRef/planId must not be empty; payload/engineType must be a string, got an object"},
 	{Line11, RunStarted, `{"status":"STARTED","engineRunRef":"r","engineType":"airflow","planRef":{},"context":{"triggerSource":"cron"},"startedAt":"now"}`,
-		`payload/status must be "RUNNING", is "STARTED"; payload/engineType must be "temporal" or "conductor" or "mock", is "airflow"; ` +
+		`payload/status must be "RUNNING", got "STARTED"; payload/engineType must be "temporal" or "conductor" or "mock", got "airflow"; ` +
 			`payload/planRef/uri is required; payload/planRef/sha256 is required; payload/planRef/schemaVersion is required; payload/planRef/planId is required; payload/planRef/planVersion is required; ` +
 			`payload/context/tenantId is required; payload/context/projectId is required; payload/context/environmentId is required; ` +
-			`payload/context/triggerSource must be "manual" or "schedule" or "webhook" or "api", is "cron"; payload/startedAt must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, is "now"`},
-	{Line2, RunPaused, `{"draining":"true"}`, `payload/draining must be true or false, is the string "true"`},
-	{Line2, RunFailed, `{"rootCause":["x"]}`, "payload/rootCause must be an object or a string, is an array"},
-	{Line2, SignalAccepted, `{"signalId":17}`, "payload/signalId must be a string, is the number 17"},
-	{Line2, StepWaitingForAttestation, `{"contract":{"inputs":[1]}}`, "payload/contract/inputs/0 must be a string, is the number 1"},
+			`payload/context/triggerSource must be "manual" or "schedule" or "webhook" or "api", got "cron"; payload/startedAt must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, got "now"`},
+	{Line2, RunPaused, `{"draining":"true"}`, `payload/draining must be true or false, got "true"`},
+	{Line2, RunFailed, `{"rootCause":["x"]}`, "payload/rootCause must be an object or a string, got an array"},
+	{Line2, SignalAccepted, `{"signalId":17}`, "payload/signalId must be a string, got 17"},
+	{Line2, StepWaitingForAttestation, `{"contract":{"inputs":[1]}}`, "payload/contract/inputs/0 must be a string, got 1"},
 }
 
 func TestENV5Violations(t *testing.T) {
@@ -198,7 +198,7 @@ func eventLine(t *testing.T, line Line, eventType, payload string, flat bool) []
 func TestAcceptingDoesNotAllocate(t *testing.T) {
 	r := payloadRule(Line2, StepCompleted)
 	if n := testing.AllocsPerRun(100, func() {
-		if !r.acceptsPayload(benchPayload) {
+		if !r.Accepts(benchPayload) {
 			t.Fatal("not accepted")
 		}
 	}); n != 0 {

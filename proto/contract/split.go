@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"runlog/proto/contract/jsontext"
 )
 
 // member is one top-level member of an event's JSON text, in raw bytes.
@@ -99,7 +101,7 @@ func part(text []byte) (parted, error) {
 			id = m.name
 		}
 		if seen[id] {
-			bad = appendFault(bad, m.field(), "is given twice, which leaves open what is meant: keep one")
+			bad = appendFault(bad, m.field(), "appears twice: keep one")
 			continue
 		}
 		seen[id] = true
@@ -108,7 +110,7 @@ func part(text []byte) (parted, error) {
 			payload = m
 		case m.envelope != "":
 			p.envelope = append(p.envelope, *m)
-			if m.envelope == "contractVersion" && m.value[0] == '"' && unquote(m.value) == "1.1" {
+			if m.envelope == "contractVersion" && m.value[0] == '"' && jsontext.Unquote(m.value) == "1.1" {
 				p.line = Line11
 			}
 		default:
@@ -130,25 +132,17 @@ func part(text []byte) (parted, error) {
 
 // topLevel returns the members of the one JSON object that text is.
 func topLevel(text []byte) ([]member, error) {
-	var all []member
-	m := members{text: text}
-	for {
-		rawName, value, ok := m.next()
-		if !ok {
-			break
-		}
-		name := unquote(rawName)
-		all = append(all, member{name: name, envelope: envelopeField(name), rawName: rawName, value: value})
-	}
-	if m.fault == "" {
-		if m.pos = skipSpace(text, m.pos); m.pos < len(text) {
-			m.fault = badTrailing
-		}
-	}
-	if m.fault != "" {
-		err := NewError(appendFault(nil, "", "not a JSON event at byte %d: %s", m.pos, m.fault))
-		err.Metadata[metadataOffset] = strconv.Itoa(m.pos)
+	// A payload of MaxDepth levels lies one level deeper in its event.
+	if pos, fault := jsontext.CheckObject(text, MaxDepth+1); fault != 0 {
+		err := NewError(appendFault(nil, "", "not a JSON event at byte %d: %s", pos, fault))
+		err.Metadata[metadataOffset] = strconv.Itoa(pos)
 		return nil, err
+	}
+	var all []member
+	c := jsontext.Members(text)
+	for rawName, value, ok := c.Quoted(); ok; rawName, value, ok = c.Quoted() {
+		name := jsontext.Unquote(rawName)
+		all = append(all, member{name: name, envelope: envelopeField(name), rawName: rawName, value: value})
 	}
 	return all, nil
 }
@@ -168,13 +162,9 @@ func merge(payload *member, rest []member, bad []Violation) ([]byte, []Violation
 		return base, bad
 	}
 	taken := make(map[string]bool)
-	in := members{text: base}
-	for {
-		name, _, ok := in.next()
-		if !ok {
-			break
-		}
-		taken[unquote(name)] = true
+	c := jsontext.Members(base)
+	for name, _, ok := c.Member(); ok; name, _, ok = c.Member() {
+		taken[string(name)] = true
 	}
 	out := []byte{'{'}
 	if len(taken) > 0 {
@@ -182,7 +172,7 @@ func merge(payload *member, rest []member, bad []Violation) ([]byte, []Violation
 	}
 	for i, m := range rest {
 		if taken[m.name] {
-			bad = appendFault(bad, m.field(), "is given beside the envelope and inside payload: keep one")
+			bad = appendFault(bad, m.field(), "appears beside the envelope and inside payload: keep one")
 		}
 		if i > 0 || len(taken) > 0 {
 			out = append(out, ',')
@@ -191,7 +181,7 @@ func merge(payload *member, rest []member, bad []Violation) ([]byte, []Violation
 	}
 	out = append(out, '}')
 	// A member is one level deeper in the payload than it was beside the envelope.
-	if _, fault := checkObject(out); fault != "" {
+	if _, fault := jsontext.CheckObject(out, MaxDepth); fault != 0 {
 		bad = appendFault(bad, "payload", "of this flat event is %s", fault)
 	}
 	return out, bad
@@ -215,7 +205,7 @@ func StrangerHelp(name string) string {
 	case isServerAssigned(name):
 		return "is assigned by the server: remove it"
 	}
-	return `is not an envelope field: put it inside payload, or say contractVersion "1.1" if this is a flat 1.1 event`
+	return `is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event`
 }
 
 // field returns the member's name for a violation.
@@ -267,4 +257,4 @@ func NormalizeFlat(event json.RawMessage) (json.RawMessage, error) {
 }
 
 // payloadJSONHelp refuses the field that carries a payload as bytes over gRPC.
-const payloadJSONHelp = "is the field of gRPC clients: write the payload as a JSON object under payload"
+const payloadJSONHelp = "is a field for gRPC clients: write the payload as a JSON object under payload"

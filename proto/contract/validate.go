@@ -2,11 +2,11 @@ package contract
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -18,6 +18,9 @@ const (
 	LargestMaxPayloadBytes = 1 << 20
 	// MaxEvents is how many events one request may carry (APP-3).
 	MaxEvents = 1000
+	// MaxDepth is how many arrays and objects of a payload may lie within each other, itself
+	// included.
+	MaxDepth = jsontext.MaxDepth
 
 	maxTextBytes = 256 // ENV-3, and the other texts of the envelope
 	maxKeyBytes  = 128 // IDM-5
@@ -135,7 +138,7 @@ func (c *checker) typeAndStep() {
 	name, step := c.w.GetEventType(), c.w.GetStepId()
 	c.name("eventType", name, &c.e.Type)
 	if c.o.RefuseUnknownTypes && c.e.Type != "" && TypeCode(name) == 0 {
-		c.fail("eventType", "%s is not an event type of the contract, and this server is set to refuse others", Quote(name))
+		c.fail("eventType", "%s is not an event type of the contract; this server refuses other types", Quote(name))
 	}
 	switch ScopeOf(name) {
 	case ScopeStep:
@@ -216,7 +219,7 @@ func (c *checker) attempts() {
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
 	if engine == 0 {
-		c.fail("engineAttemptId", "is required: send 1 where the platform does not tell its attempts")
+		c.fail("engineAttemptId", "is required: send 1 if the platform does not number its attempts")
 	}
 	c.e.LogicalAttemptID, c.e.EngineAttemptID = logical, engine
 }
@@ -249,7 +252,7 @@ func (c *checker) key() {
 		// Only a sparse 1.1 event comes here. What it would inherit is not known yet, so its key
 		// can be neither derived nor recognised as the derived one.
 		if given == "" {
-			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send either of them")
+			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send one of them")
 		}
 		e.IdempotencyKey = given
 		return
@@ -310,11 +313,5 @@ func nanoseconds(t *timestamppb.Timestamp) (int64, bool) {
 	return s*1e9 + int64(n), true
 }
 
-// Quote shows the begin of a value in a message: printable, valid UTF-8 and short whatever it is.
-func Quote(s string) string {
-	const most = 64
-	if len(s) > most {
-		return strconv.QuoteToASCII(s[:most]) + "…"
-	}
-	return strconv.QuoteToASCII(s)
-}
+// Quote quotes the beginning of a value in a message: printable ASCII and short.
+func Quote(s string) string { return jsontext.Quote(s) }

@@ -4,8 +4,9 @@
 // 	protoc        (unknown)
 // source: node/v1/node_service.proto
 
-// What the nodes of one cluster say to each other. No client calls it: it is served on the nodes' own connections, whose
-// two ends know each other's node and cluster. docs/operations.md tells how they get to know each other.
+// The calls between the nodes of one cluster. No client makes them: nodes serve them on their own
+// connections, on which each end has verified the other's node and cluster. docs/operations.md
+// describes the handshake.
 
 package nodev1
 
@@ -30,11 +31,11 @@ const (
 	NodeState_VALUE_UNSPECIFIED NodeState_Value = 0
 	// It belongs to no cluster.
 	NodeState_WAITING NodeState_Value = 1
-	// It pulls the state of its cluster.
+	// It fetches the state of its cluster.
 	NodeState_SEEDING NodeState_Value = 2
 	// It takes part in Raft.
 	NodeState_RUNNING NodeState_Value = 3
-	// It is going down.
+	// It is shutting down.
 	NodeState_STOPPING NodeState_Value = 4
 )
 
@@ -121,32 +122,32 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 
 type DescribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name that the operator gave or the node made.
+	// The name that the operator or the node has chosen.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// The name and the number of the data directory: what the node is called in Raft.
+	// The Raft ID: the name and the number of the data directory.
 	RaftId string `protobuf:"bytes,2,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
 	// Empty while the node belongs to no cluster.
 	ClusterId []byte `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Where others reach it.
+	// The addresses at which other nodes and clients reach it.
 	RaftAddress string `protobuf:"bytes,4,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
 	GrpcAddress string `protobuf:"bytes,5,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"`
 	HttpAddress string `protobuf:"bytes,6,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	// What it is busy with.
+	// Its state.
 	State NodeState_Value `protobuf:"varint,7,opt,name=state,proto3,enum=node.v1.NodeState_Value" json:"state,omitempty"`
 	// Its build, and the format version of its data directory.
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	Format  uint32 `protobuf:"varint,9,opt,name=format,proto3" json:"format,omitempty"`
-	// Raft: the term it is in, whom it follows (raft_id, empty: nobody), and the ends of its log.
+	// Raft: its term, its leader (raft_id; empty: none), and the first and last entries of its log.
 	Term         uint64 `protobuf:"varint,10,opt,name=term,proto3" json:"term,omitempty"`
 	LeaderRaftId string `protobuf:"bytes,11,opt,name=leader_raft_id,json=leaderRaftId,proto3" json:"leader_raft_id,omitempty"`
 	FirstIndex   uint64 `protobuf:"varint,12,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
 	LastIndex    uint64 `protobuf:"varint,13,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	LastTerm     uint64 `protobuf:"varint,14,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
 	CommitIndex  uint64 `protobuf:"varint,15,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
-	// What its store holds.
+	// What its store has applied.
 	AppliedIndex    uint64 `protobuf:"varint,16,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	AppliedPosition uint64 `protobuf:"varint,17,opt,name=applied_position,json=appliedPosition,proto3" json:"applied_position,omitempty"`
-	// persistedAt of what was applied last, in nanoseconds since 1970.
+	// persistedAt of the last applied entry, in nanoseconds since 1970.
 	AppliedPersistedAt int64  `protobuf:"varint,18,opt,name=applied_persisted_at,json=appliedPersistedAt,proto3" json:"applied_persisted_at,omitempty"`
 	RollingHash        []byte `protobuf:"bytes,19,opt,name=rolling_hash,json=rollingHash,proto3" json:"rolling_hash,omitempty"`
 	// Nanoseconds since it last heard from the leader; 0 at the leader itself, negative: never.
@@ -156,16 +157,17 @@ type DescribeResponse struct {
 	DiskFreeBytes uint64 `protobuf:"varint,22,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
 	DataBytes     uint64 `protobuf:"varint,23,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`
 	StartedAt     int64  `protobuf:"varint,24,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// While state is SEEDING: bytes that have come, and that there are.
+	// While state is SEEDING: bytes received, and bytes in all.
 	SeededBytes uint64 `protobuf:"varint,25,opt,name=seeded_bytes,json=seededBytes,proto3" json:"seeded_bytes,omitempty"`
 	SeedBytes   uint64 `protobuf:"varint,26,opt,name=seed_bytes,json=seedBytes,proto3" json:"seed_bytes,omitempty"`
-	// How many nodes it waits for before it makes a cluster (--bootstrap-expect); 0: it makes none.
+	// How many nodes it waits for before it bootstraps a cluster (--bootstrap-expect). 0: it
+	// bootstraps none.
 	Expect uint32 `protobuf:"varint,27,opt,name=expect,proto3" json:"expect,omitempty"`
-	// Alerts that stand, such as CLOCK_SKEW_HIGH.
+	// Active alerts, such as CLOCK_SKEW_HIGH.
 	Alerts []string `protobuf:"bytes,28,rep,name=alerts,proto3" json:"alerts,omitempty"`
-	// Who belongs to the cluster, as far as the node knows.
+	// The members of the cluster, as far as the node knows.
 	MemberRaftIds []string `protobuf:"bytes,29,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
-	// Where the nodes listen that were invited through this one and are no members yet.
+	// The addresses of the nodes that were invited through this node and are not members yet.
 	GuestAddresses []string `protobuf:"bytes,30,rep,name=guest_addresses,json=guestAddresses,proto3" json:"guest_addresses,omitempty"`
 	// The highest feature level that its build supports, and the level that its store is at (0: it has no store yet).
 	FeatureLevel  uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
@@ -428,7 +430,7 @@ func (x *DescribeResponse) GetStoreLevel() uint32 {
 	return 0
 }
 
-// NodeState is what a node is busy with.
+// NodeState is what a node is doing.
 type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -470,8 +472,8 @@ type InviteRequest struct {
 	ClusterId []byte                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// A member to join through, as in --join.
 	RaftAddress string `protobuf:"bytes,2,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
-	// The node is to be a voter of a cluster that is being made, and will hear from its leader. Else it joins a cluster
-	// that exists: it is seeded first.
+	// True: the node becomes a voter of a cluster that is being bootstrapped, and waits for the
+	// leader. False: the node joins an existing cluster, and fetches its state first.
 	Founding      bool `protobuf:"varint,3,opt,name=founding,proto3" json:"founding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -569,11 +571,11 @@ type JoinRequest struct {
 	NodeId      string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	RaftId      string                 `protobuf:"bytes,2,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
 	RaftAddress string                 `protobuf:"bytes,3,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
-	// Only look whether the node may become a member; it is not made one yet.
+	// Only check whether the node may become a member.
 	Check bool `protobuf:"varint,4,opt,name=check,proto3" json:"check,omitempty"`
-	// The node has been a member: where the cluster does not know it any more, it was removed.
+	// The node has been a member. If the cluster does not know it any more, it was removed.
 	WasMember bool `protobuf:"varint,5,opt,name=was_member,json=wasMember,proto3" json:"was_member,omitempty"`
-	// A member passes on what it was asked.
+	// The call was forwarded by another member.
 	Forwarded bool `protobuf:"varint,6,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
 	// The highest feature level that the node's build supports.
 	FeatureLevel  uint32 `protobuf:"varint,7,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
@@ -662,14 +664,14 @@ func (x *JoinRequest) GetFeatureLevel() uint32 {
 
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster, which a node takes over that belonged to none.
+	// The cluster. A node that belonged to none stores it.
 	ClusterId []byte `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The leader, which a checkpoint can be had from.
+	// The leader, which serves a checkpoint.
 	LeaderRaftId      string `protobuf:"bytes,2,opt,name=leader_raft_id,json=leaderRaftId,proto3" json:"leader_raft_id,omitempty"`
 	LeaderRaftAddress string `protobuf:"bytes,3,opt,name=leader_raft_address,json=leaderRaftAddress,proto3" json:"leader_raft_address,omitempty"`
 	// It is a member already.
 	Member bool `protobuf:"varint,4,opt,name=member,proto3" json:"member,omitempty"`
-	// The first index of the leader's log: a node whose own log ends before it is to be seeded.
+	// The first index of the leader's log. A node whose log ends before it must fetch a checkpoint.
 	FirstIndex    uint64 `protobuf:"varint,5,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -948,7 +950,7 @@ func (x *CloseThroughRequest) GetTime() int64 {
 type CloseThroughResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Position uint64                 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	// The time that was asked for, nanoseconds since 1970.
+	// The requested time, in nanoseconds since 1970.
 	Time          int64 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1000,7 +1002,7 @@ func (x *CloseThroughResponse) GetTime() int64 {
 
 type FetchSigningKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As the log counts them.
+	// The number of the key in the log.
 	Number        uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1179,8 +1181,9 @@ func (*KeepSigningKeyResponse) Descriptor() ([]byte, []int) {
 
 type OpenCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the checkpoint from now on: chosen at random by who asks, so that an answer that is lost can be asked for
-	// again. At most 64 bytes. The checkpoint that is kept under it is gone on with; else one is made.
+	// The name of the checkpoint, which the caller chooses at random, at most 64 bytes. If the answer
+	// is lost, the caller repeats the call with the same name: the node opens the checkpoint that it
+	// keeps under this name, and makes one if there is none.
 	CheckpointId  string `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,9 +1228,9 @@ func (x *OpenCheckpointRequest) GetCheckpointId() string {
 
 type OpenCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it consists of, in the form that storage gives and takes.
+	// The list of its files, in the form of package storage.
 	Manifest []byte `protobuf:"bytes,1,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Names the sender and its database: files of one name from one origin are the same file.
+	// Names the sender and its database. Files with the same name and origin are the same file.
 	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,8 +4,9 @@
 // - protoc             (unknown)
 // source: node/v1/node_service.proto
 
-// What the nodes of one cluster say to each other. No client calls it: it is served on the nodes' own connections, whose
-// two ends know each other's node and cluster. docs/operations.md tells how they get to know each other.
+// The calls between the nodes of one cluster. No client makes them: nodes serve them on their own
+// connections, on which each end has verified the other's node and cluster. docs/operations.md
+// describes the handshake.
 
 package nodev1
 
@@ -39,39 +40,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeService is served by every node to the other nodes of its cluster, and Describe, Invite and Join to those that
-// are about to belong to it.
+// NodeService is served by every node to the other members of its cluster. Describe, Invite and
+// Join are also served to nodes that are joining.
 type NodeServiceClient interface {
-	// Describe tells what a node is and how far it is.
+	// Describe returns a node's identity and progress.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Invite asks a node that belongs to no cluster to belong to one from now on. The same invitation again is a no-op.
+	// Invite makes a node that belongs to no cluster join one. The same invitation again changes
+	// nothing.
 	Invite(ctx context.Context, in *InviteRequest, opts ...grpc.CallOption) (*InviteResponse, error)
-	// Join asks the cluster to make a node a member, or to note the address that a member has now. Any member takes it,
-	// and the leader answers.
+	// Join makes a node a member, or updates the address of a member. Any member takes the call and
+	// passes it to the leader.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
-	// ConfirmTerm tells the term that a node is in. A leader that asks a majority, and is told its own term, was still
-	// leading when it began to ask (READ-2, D8).
+	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
+	// was still leading when it sent the calls (READ-2, D8).
 	ConfirmTerm(ctx context.Context, in *ConfirmTermRequest, opts ...grpc.CallOption) (*ConfirmTermResponse, error)
-	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
-	// read that began before the call (READ-2).
+	// ReadPosition returns the leader's read position. A node that has applied it may answer a
+	// linearizable read that began before the call (READ-2).
 	ReadPosition(ctx context.Context, in *ReadPositionRequest, opts ...grpc.CallOption) (*ReadPositionResponse, error)
-	// CloseThrough asks the leader to see to it that no event will be stamped at or before a time any more, and for the
-	// position that a node must have applied to know (READ-4). A time that is ahead of the leader's clock is not reached; the
-	// position is then that of a linearizable read.
+	// CloseThrough makes the leader stamp every later event after a time. It returns the position
+	// from which this holds: a node that has applied it knows (READ-4). If the time is ahead of the
+	// leader's clock, the call closes nothing and returns the position of a linearizable read.
 	CloseThrough(ctx context.Context, in *CloseThroughRequest, opts ...grpc.CallOption) (*CloseThroughResponse, error)
-	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
+	// FetchSigningKey returns the cluster's signing key. NOT_FOUND: the member does not have it.
 	FetchSigningKey(ctx context.Context, in *FetchSigningKeyRequest, opts ...grpc.CallOption) (*FetchSigningKeyResponse, error)
-	// KeepSigningKey has a member keep a key that is about to be proposed, on stable storage: a majority does before the log
-	// has its public part, so that no disk is the only one that it is on. The same again is a no-op. FAILED_PRECONDITION: the log has
-	// another key with the number.
+	// KeepSigningKey stores a key on the member's stable storage before the key is proposed. A
+	// majority must store it before its public key enters the log, so that no single disk has the
+	// only copy. The same key again changes nothing. FAILED_PRECONDITION: the log has another key
+	// with the number.
 	KeepSigningKey(ctx context.Context, in *KeepSigningKeyRequest, opts ...grpc.CallOption) (*KeepSigningKeyResponse, error)
-	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
-	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
+	// OpenCheckpoint makes a checkpoint of the node's applied state, or opens one that exists. The
+	// node keeps it for a while after the last read (D5). RESOURCE_EXHAUSTED, OVERLOADED: the node
+	// keeps as many as its limit allows.
 	OpenCheckpoint(ctx context.Context, in *OpenCheckpointRequest, opts ...grpc.CallOption) (*OpenCheckpointResponse, error)
-	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: there is no such checkpoint any
-	// more, and another is to be opened.
+	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: the
+	// checkpoint does not exist any more; open another.
 	ReadCheckpoint(ctx context.Context, in *ReadCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadCheckpointResponse], error)
-	// CloseCheckpoint lets go of a checkpoint.
+	// CloseCheckpoint releases a checkpoint.
 	CloseCheckpoint(ctx context.Context, in *CloseCheckpointRequest, opts ...grpc.CallOption) (*CloseCheckpointResponse, error)
 }
 
@@ -206,39 +210,42 @@ func (c *nodeServiceClient) CloseCheckpoint(ctx context.Context, in *CloseCheckp
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
 //
-// NodeService is served by every node to the other nodes of its cluster, and Describe, Invite and Join to those that
-// are about to belong to it.
+// NodeService is served by every node to the other members of its cluster. Describe, Invite and
+// Join are also served to nodes that are joining.
 type NodeServiceServer interface {
-	// Describe tells what a node is and how far it is.
+	// Describe returns a node's identity and progress.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Invite asks a node that belongs to no cluster to belong to one from now on. The same invitation again is a no-op.
+	// Invite makes a node that belongs to no cluster join one. The same invitation again changes
+	// nothing.
 	Invite(context.Context, *InviteRequest) (*InviteResponse, error)
-	// Join asks the cluster to make a node a member, or to note the address that a member has now. Any member takes it,
-	// and the leader answers.
+	// Join makes a node a member, or updates the address of a member. Any member takes the call and
+	// passes it to the leader.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
-	// ConfirmTerm tells the term that a node is in. A leader that asks a majority, and is told its own term, was still
-	// leading when it began to ask (READ-2, D8).
+	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
+	// was still leading when it sent the calls (READ-2, D8).
 	ConfirmTerm(context.Context, *ConfirmTermRequest) (*ConfirmTermResponse, error)
-	// ReadPosition asks the leader for the position that a node must have applied before it may answer a linearizable
-	// read that began before the call (READ-2).
+	// ReadPosition returns the leader's read position. A node that has applied it may answer a
+	// linearizable read that began before the call (READ-2).
 	ReadPosition(context.Context, *ReadPositionRequest) (*ReadPositionResponse, error)
-	// CloseThrough asks the leader to see to it that no event will be stamped at or before a time any more, and for the
-	// position that a node must have applied to know (READ-4). A time that is ahead of the leader's clock is not reached; the
-	// position is then that of a linearizable read.
+	// CloseThrough makes the leader stamp every later event after a time. It returns the position
+	// from which this holds: a node that has applied it knows (READ-4). If the time is ahead of the
+	// leader's clock, the call closes nothing and returns the position of a linearizable read.
 	CloseThrough(context.Context, *CloseThroughRequest) (*CloseThroughResponse, error)
-	// FetchSigningKey asks a member for the key with which the cluster signs. NOT_FOUND: it does not have it.
+	// FetchSigningKey returns the cluster's signing key. NOT_FOUND: the member does not have it.
 	FetchSigningKey(context.Context, *FetchSigningKeyRequest) (*FetchSigningKeyResponse, error)
-	// KeepSigningKey has a member keep a key that is about to be proposed, on stable storage: a majority does before the log
-	// has its public part, so that no disk is the only one that it is on. The same again is a no-op. FAILED_PRECONDITION: the log has
-	// another key with the number.
+	// KeepSigningKey stores a key on the member's stable storage before the key is proposed. A
+	// majority must store it before its public key enters the log, so that no single disk has the
+	// only copy. The same key again changes nothing. FAILED_PRECONDITION: the log has another key
+	// with the number.
 	KeepSigningKey(context.Context, *KeepSigningKeyRequest) (*KeepSigningKeyResponse, error)
-	// OpenCheckpoint makes a checkpoint of what the node has applied, or goes on with one that it has made, and keeps it
-	// for a while after it was last read from (D5). RESOURCE_EXHAUSTED, OVERLOADED: it keeps as many as it may.
+	// OpenCheckpoint makes a checkpoint of the node's applied state, or opens one that exists. The
+	// node keeps it for a while after the last read (D5). RESOURCE_EXHAUSTED, OVERLOADED: the node
+	// keeps as many as its limit allows.
 	OpenCheckpoint(context.Context, *OpenCheckpointRequest) (*OpenCheckpointResponse, error)
-	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: there is no such checkpoint any
-	// more, and another is to be opened.
+	// ReadCheckpoint streams a file of a checkpoint from an offset to its end. NOT_FOUND: the
+	// checkpoint does not exist any more; open another.
 	ReadCheckpoint(*ReadCheckpointRequest, grpc.ServerStreamingServer[ReadCheckpointResponse]) error
-	// CloseCheckpoint lets go of a checkpoint.
+	// CloseCheckpoint releases a checkpoint.
 	CloseCheckpoint(context.Context, *CloseCheckpointRequest) (*CloseCheckpointResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }

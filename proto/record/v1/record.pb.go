@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: record/v1/record.proto
 
-// What lies in the Raft log and on disk. Never the same messages as the API, so that either can
-// change without the other. docs/formats.md tells where each of them is framed and stored.
+// The messages in the Raft log and on disk. They are never the messages of the API, so that each
+// can change without the other. docs/formats.md describes how each is framed and stored.
 
 package recordv1
 
@@ -188,26 +188,27 @@ func (x *RaiseLevel) GetMembersIndex() uint64 {
 	return 0
 }
 
-// Append stores events of one run, all or none. It has two parts: what apply needs, and the
-// blocks, opaque to apply, that go into the chunks as they are.
+// Append stores events of one run, all or none. It has two parts: the fields that apply reads, and
+// the blocks, which apply copies into chunks unread.
 type Append struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The scope that the request names; an empty field names nothing.
+	// The scope that the request names. An empty field is not named.
 	Scope *Scope `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
-	// The plan that the bodies leave out because they share it.
+	// The plan that the bodies share and therefore leave out.
 	Plan            *Plan   `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
 	ExpectedLastSeq *uint64 `protobuf:"varint,4,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
 	// Set by CreateRun.
 	Create *RunMetadata `protobuf:"bytes,5,opt,name=create,proto3" json:"create,omitempty"`
-	// One fixed 88-byte header an event: SHA-256 of the idempotency key (32), record digest (32),
-	// event id (16), content digest (8).
+	// One fixed 88-byte header for each event: SHA-256 of the idempotency key (32), record digest
+	// (32), event id (16), content digest (8).
 	Headers []byte   `protobuf:"bytes,6,opt,name=headers,proto3" json:"headers,omitempty"`
 	Blocks  []*Block `protobuf:"bytes,7,rep,name=blocks,proto3" json:"blocks,omitempty"`
-	// What the first event leaves out, as in Body.absent: the first event of a new run must name its scope.
+	// The fields that the first event leaves out, as in Body.absent. The first event of a new run
+	// must name its scope.
 	FirstAbsent uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
-	// Only of an import, whose events another authority has put in order: one fixed 16-byte row an event, runSeq (8)
-	// and persistedAt (8, signed). The bodies say the same.
+	// Set only on an import, where another authority has ordered the events. One fixed 16-byte row
+	// for each event: runSeq (8) and persistedAt (8, signed). The bodies repeat both.
 	Assigned      []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -489,7 +490,7 @@ func (x *Block) GetData() []byte {
 	return nil
 }
 
-// Body is an event without what its run, its block or its key already say.
+// Body is an event without the fields that follow from its run, its block or its key.
 type Body struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 bytes.
@@ -510,12 +511,12 @@ type Body struct {
 	// 0: "2.0.0". 1: "1.1".
 	Contract uint32 `protobuf:"varint,12,opt,name=contract,proto3" json:"contract,omitempty"`
 	Payload  []byte `protobuf:"bytes,13,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Envelope fields that the producer left out, as bits: 1 tenantId, 2 projectId,
-	// 4 environmentId, 8 planId, 16 planVersion. They are inherited when read (ENV-1).
+	// Envelope fields that the producer left out, as bits: 1 tenantId, 2 projectId, 4 environmentId,
+	// 8 planId, 16 planVersion. A read fills them in from the run (ENV-1).
 	Absent uint32 `protobuf:"varint,14,opt,name=absent,proto3" json:"absent,omitempty"`
 	// Set only where the plan is not the block's.
 	Plan *Plan `protobuf:"bytes,15,opt,name=plan,proto3" json:"plan,omitempty"`
-	// Set only on an imported event: what the authority that it comes from had assigned.
+	// Set only on an imported event: the values that the original authority assigned.
 	RunSeq        uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	PersistedAt   int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -677,7 +678,8 @@ type RunIdentity struct {
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Scope *Scope                 `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
 	Plan  *Plan                  `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	// persistedAt of the proposal that made the run, or of the first event imported, nanoseconds.
+	// persistedAt of the proposal that created the run, or of the first imported event, in
+	// nanoseconds.
 	CreatedAt       int64  `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedPosition uint64 `protobuf:"fixed64,5,opt,name=created_position,json=createdPosition,proto3" json:"created_position,omitempty"`
 	// The run was imported.
@@ -758,7 +760,7 @@ func (x *RunIdentity) GetImported() bool {
 	return false
 }
 
-// RunMetadata is what CreateRun tells beside the events.
+// RunMetadata holds the fields of CreateRun, without the events.
 type RunMetadata struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PlanRef       *PlanRef               `protobuf:"bytes,1,opt,name=plan_ref,json=planRef,proto3" json:"plan_ref,omitempty"`
@@ -767,7 +769,8 @@ type RunMetadata struct {
 	TriggeredBy   string                 `protobuf:"bytes,4,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`
 	TriggerSource string                 `protobuf:"bytes,5,opt,name=trigger_source,json=triggerSource,proto3" json:"trigger_source,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// SHA-256 over what CreateRun said, to tell a retry from another run under the same name.
+	// SHA-256 over the fields of CreateRun. It distinguishes a retry from another run with the same
+	// name.
 	CreateDigest  []byte `protobuf:"bytes,7,opt,name=create_digest,json=createDigest,proto3" json:"create_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -949,7 +952,7 @@ type Applied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"fixed64,1,opt,name=index,proto3" json:"index,omitempty"`
 	Term  uint64                 `protobuf:"fixed64,2,opt,name=term,proto3" json:"term,omitempty"`
-	// The highest stamp given so far, nanoseconds.
+	// The highest persistedAt so far, in nanoseconds.
 	PersistedAt int64 `protobuf:"fixed64,3,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	// The number that the next new run gets.
 	NextRunNo uint64 `protobuf:"fixed64,4,opt,name=next_run_no,json=nextRunNo,proto3" json:"next_run_no,omitempty"`

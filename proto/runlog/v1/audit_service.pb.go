@@ -27,21 +27,23 @@ type QueryEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Inclusive, over persistedAt. Absent: the beginning.
 	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// Exclusive, over persistedAt. Absent: the moment of the call. One that lies ahead leaves the window open.
+	// Exclusive, over persistedAt. Absent: the time of the call. A time in the future leaves the
+	// window open.
 	To *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// Empty fields filter nothing; those that are given must all hold.
+	// An empty field does not filter. An event must match all other fields.
 	TenantId      string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	ProjectId     string `protobuf:"bytes,4,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// The plan of the event, which may differ from that of its run's first.
+	// The plan of the event, which may differ from the plan of the run's first event.
 	PlanId string `protobuf:"bytes,6,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
 	RunId  string `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	StepId string `protobuf:"bytes,8,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// Any of them; at most 100.
+	// Events of any of these types; at most 100.
 	Types []string `protobuf:"bytes,9,rep,name=types,proto3" json:"types,omitempty"`
 	// At most and by default 1,000.
 	PageSize uint32 `protobuf:"varint,10,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// nextPageToken of the page before; the rest of the request must be as it was then.
+	// nextPageToken of the previous page. The other fields must be the same as in the previous
+	// request.
 	PageToken     string           `protobuf:"bytes,11,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	PayloadForm   PayloadForm_Form `protobuf:"varint,12,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -164,19 +166,19 @@ func (x *QueryEventsRequest) GetPayloadForm() PayloadForm_Form {
 
 type QueryEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In commit order. A page may have fewer than asked for, or none, before the last.
+	// In commit order. Any page may have fewer events than page_size, or none.
 	Events []*EventRecord `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// No event will ever be stamped at or before it again.
+	// No later event gets a persistedAt at or before this time.
 	CompleteThrough *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=complete_through,json=completeThrough,proto3" json:"complete_through,omitempty"`
 	// The window ends at or before completeThrough: its answer never changes.
 	Closed bool `protobuf:"varint,3,opt,name=closed,proto3" json:"closed,omitempty"`
-	// Empty on the last page. It holds across restarts, leader changes, and at every node.
+	// Empty on the last page. It is valid at every node, also after restarts and leader changes.
 	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// How many events the pages had, from the first to the end of this one.
+	// How many events the window has up to the end of this page.
 	Count uint64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
-	// The digest of these, lower-case hex (docs/audit.md).
+	// The digest of these events, lower-case hex (docs/audit.md).
 	Digest string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The window as it was understood.
+	// The window, with defaults filled in.
 	From          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
 	To            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -281,7 +283,8 @@ type ExportEventsRequest struct {
 	RunId         string                 `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	StepId        string                 `protobuf:"bytes,8,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
 	Types         []string               `protobuf:"bytes,9,rep,name=types,proto3" json:"types,omitempty"`
-	// resumeToken of a message: the export goes on behind it. The rest of the request must be as it was.
+	// resumeToken of a message: the export continues after it. The other fields must be the same as
+	// in the first request.
 	PageToken     string           `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	PayloadForm   PayloadForm_Form `protobuf:"varint,11,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -398,11 +401,11 @@ func (x *ExportEventsRequest) GetPayloadForm() PayloadForm_Form {
 type ExportEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// How far the window has been read, for who shows progress. Messages without events say it too.
+	// How far the export has read the window, to show progress. Messages without events have it, too.
 	ReadThrough *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read_through,json=readThrough,proto3" json:"read_through,omitempty"`
-	// Goes on behind this message, at any node.
+	// Resumes the export after this message, at any node.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Of the last message alone.
+	// Set on the last message only.
 	Summary       *ExportSummary `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,10 +469,10 @@ func (x *ExportEventsResponse) GetSummary() *ExportSummary {
 	return nil
 }
 
-// ExportSummary is what an export ends with.
+// ExportSummary describes a complete export.
 type ExportSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From the first event of the window, over all messages, those before a resumption included.
+	// The number of events in the window, including those sent before a resumption.
 	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
 	// Lower-case hex (docs/audit.md).
 	Digest          string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -479,10 +482,10 @@ type ExportSummary struct {
 	To              *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
 	// 32 hexadecimal digits.
 	ClusterId string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Opaque place in the commit order up to which the window was read.
+	// Opaque place in the commit order up to which the export has read.
 	Position string `protobuf:"bytes,8,opt,name=position,proto3" json:"position,omitempty"`
-	// All of this and the filter as a signed note (docs/audit.md). Unsigned while the node does not have the cluster's
-	// key: then the note ends before its signatures.
+	// This summary and the filter as a signed note (docs/audit.md). If the node does not have the
+	// cluster's key, the note ends before its signatures.
 	Statement     string `protobuf:"bytes,9,opt,name=statement,proto3" json:"statement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -627,14 +630,14 @@ func (x *VerifyRunRequest) GetRunId() string {
 
 type VerifyRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Every record is there, in its order, as it was recorded.
+	// Every record is present, in order and unchanged.
 	Ok   bool     `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	Head *RunHead `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"`
-	// The first runSeq at which something is wrong; unset when ok.
+	// The first runSeq with a fault; unset if ok.
 	FirstBadSeq *uint64 `protobuf:"varint,3,opt,name=first_bad_seq,json=firstBadSeq,proto3,oneof" json:"first_bad_seq,omitempty"`
-	// What is wrong; empty when ok.
+	// The fault; empty if ok.
 	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
-	// How many events were read and found right.
+	// How many events were read and verified.
 	Verified      uint64 `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -705,7 +708,7 @@ func (x *VerifyRunResponse) GetVerified() uint64 {
 	return 0
 }
 
-// RunHead is where a run ends: its last record, and the digest that all of them amount to.
+// RunHead is the end of a run: its last record and its chain digest, which covers all of them.
 type RunHead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the run has no event.
@@ -771,8 +774,9 @@ func (x *RunHead) GetChainDigest() string {
 type ProveRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// A checkpoint is made that has the run as it is now, unless the newest one does. Otherwise the newest checkpoint
-	// answers, which may have the run as it was some time ago.
+	// If true, the proof covers the run as it is now; the cluster makes a new checkpoint if the
+	// newest one does not. If false, the newest checkpoint is used, which may cover an older state of
+	// the run.
 	Fresh         bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -826,12 +830,13 @@ type ProveRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The signed checkpoint, a note (docs/audit.md).
 	Checkpoint string `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// What the checkpoint holds of the run: a leaf of its tree.
+	// The run's leaf in the checkpoint's tree.
 	Leaf *RunLeaf `protobuf:"bytes,2,opt,name=leaf,proto3" json:"leaf,omitempty"`
-	// Where the leaf is, from 0, and the hashes on the way from there to the root, as in RFC 9162 section 2.1.3.
+	// The index of the leaf, from 0, and the hashes on the path from the leaf to the root, as in RFC
+	// 9162 section 2.1.3.
 	LeafIndex uint64   `protobuf:"varint,3,opt,name=leaf_index,json=leafIndex,proto3" json:"leaf_index,omitempty"`
 	Path      [][]byte `protobuf:"bytes,4,rep,name=path,proto3" json:"path,omitempty"`
-	// From the cluster's first key on, each vouched for by the one before.
+	// From the cluster's first key on; each key is endorsed by the one before.
 	Keys          []*SigningKey `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -902,14 +907,14 @@ func (x *ProveRunResponse) GetKeys() []*SigningKey {
 	return nil
 }
 
-// RunLeaf is what a checkpoint says of one run.
+// RunLeaf is what a checkpoint covers of one run.
 type RunLeaf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	TenantId      string                 `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	ProjectId     string                 `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,4,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// Of the run's first event, or of its creation.
+	// The plan of the run's first event, or of its creation.
 	PlanId        string                 `protobuf:"bytes,5,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
 	PlanVersion   string                 `protobuf:"bytes,6,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -1112,16 +1117,16 @@ func (x *ListCheckpointsResponse) GetNextPageToken() string {
 // Checkpoint is a signed root of the tree over the heads of all runs.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The signed note; the rest is read out of it.
+	// The signed note. The other fields are read from it.
 	Note string `protobuf:"bytes,1,opt,name=note,proto3" json:"note,omitempty"`
-	// Opaque place in the commit order up to which it reaches.
+	// Opaque place in the commit order up to which it covers the log.
 	Position        string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	CompleteThrough *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=complete_through,json=completeThrough,proto3" json:"complete_through,omitempty"`
 	Runs            uint64                 `protobuf:"varint,4,opt,name=runs,proto3" json:"runs,omitempty"`
 	Events          uint64                 `protobuf:"varint,5,opt,name=events,proto3" json:"events,omitempty"`
 	// Lower-case hex.
 	Root string `protobuf:"bytes,6,opt,name=root,proto3" json:"root,omitempty"`
-	// Of the key that signed: 8 hexadecimal digits.
+	// The id of the key that signed: 8 hexadecimal digits.
 	KeyId         string `protobuf:"bytes,7,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1291,13 +1296,13 @@ type SigningKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number, from 1.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// In the form in which verifiers take it: name+id+key (docs/audit.md).
+	// The verifier key: name+id+key (docs/audit.md).
 	PublicKey string `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
 	// 8 hexadecimal digits.
 	KeyId     string                 `protobuf:"bytes,3,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// A note that says that this key follows, signed by the key before; empty at the first, and where the key before was
-	// lost.
+	// The endorsement of this key, a note signed by the key before. Empty for the first key, and if
+	// the key before was lost.
 	Endorsement   string `protobuf:"bytes,5,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1370,7 +1375,8 @@ func (x *SigningKey) GetEndorsement() string {
 
 type RotateSigningKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// That no node has the old key any more. Where none is found, the new one is made all the same, and nobody vouches for it.
+	// Confirms that no node has the old key any more. If no member has it, the new key is made
+	// without an endorsement.
 	OldKeyIsLost  bool `protobuf:"varint,1,opt,name=old_key_is_lost,json=oldKeyIsLost,proto3" json:"old_key_is_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1461,7 +1467,7 @@ var File_runlog_v1_audit_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/audit_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\"\xae\x03\n" +
+	"\x1drunlog/v1/audit_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xae\x03\n" +
 	"\x12QueryEventsRequest\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x1b\n" +
@@ -1585,15 +1591,22 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x17RotateSigningKeyRequest\x12%\n" +
 	"\x0fold_key_is_lost\x18\x01 \x01(\bR\foldKeyIsLost\"C\n" +
 	"\x18RotateSigningKeyResponse\x12'\n" +
-	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\xb0\x06\n" +
-	"\fAuditService\x12f\n" +
-	"\vQueryEvents\x12\x1d.runlog.v1.QueryEventsRequest\x1a\x1e.runlog.v1.QueryEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/audit/events\x12r\n" +
-	"\fExportEvents\x12\x1e.runlog.v1.ExportEventsRequest\x1a\x1f.runlog.v1.ExportEventsResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/audit/events:export0\x01\x12n\n" +
-	"\tVerifyRun\x12\x1b.runlog.v1.VerifyRunRequest\x1a\x1c.runlog.v1.VerifyRunResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/audit/runs/{run_id}:verify\x12j\n" +
-	"\bProveRun\x12\x1a.runlog.v1.ProveRunRequest\x1a\x1b.runlog.v1.ProveRunResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/audit/runs/{run_id}:prove\x12w\n" +
-	"\x0fListCheckpoints\x12!.runlog.v1.ListCheckpointsRequest\x1a\".runlog.v1.ListCheckpointsResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/checkpoints\x12p\n" +
-	"\x0fListSigningKeys\x12!.runlog.v1.ListSigningKeysRequest\x1a\".runlog.v1.ListSigningKeysResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12}\n" +
-	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
+	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\x9e\a\n" +
+	"\fAuditService\x12z\n" +
+	"\vQueryEvents\x12\x1d.runlog.v1.QueryEventsRequest\x1a\x1e.runlog.v1.QueryEventsResponse\",\x8a\xb5\x18\x10\n" +
+	"\x01\x04(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/audit/events\x12\x86\x01\n" +
+	"\fExportEvents\x12\x1e.runlog.v1.ExportEventsRequest\x1a\x1f.runlog.v1.ExportEventsResponse\"3\x8a\xb5\x18\x10\n" +
+	"\x01\x04(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/audit/events:export0\x01\x12\x7f\n" +
+	"\tVerifyRun\x12\x1b.runlog.v1.VerifyRunRequest\x1a\x1c.runlog.v1.VerifyRunResponse\"7\x8a\xb5\x18\r\n" +
+	"\x01\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02 \x12\x1e/v1/audit/runs/{run_id}:verify\x12{\n" +
+	"\bProveRun\x12\x1a.runlog.v1.ProveRunRequest\x1a\x1b.runlog.v1.ProveRunResponse\"6\x8a\xb5\x18\r\n" +
+	"\x01\x04(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/audit/runs/{run_id}:prove\x12\x82\x01\n" +
+	"\x0fListCheckpoints\x12!.runlog.v1.ListCheckpointsRequest\x1a\".runlog.v1.ListCheckpointsResponse\"(\x8a\xb5\x18\a\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/checkpoints\x12{\n" +
+	"\x0fListSigningKeys\x12!.runlog.v1.ListSigningKeysRequest\x1a\".runlog.v1.ListSigningKeysResponse\"!\x8a\xb5\x18\a\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12\x88\x01\n" +
+	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\"+\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x02 \x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
 	"\rcom.runlog.v1B\x11AuditServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1689,6 +1702,7 @@ func file_runlog_v1_audit_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_audit_service_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -32,24 +32,27 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AuditService answers what was recorded when, in answers that never change, and proves them. Any node takes any call.
+// AuditService serves windows of the log that never change, and proofs of what was recorded. Any
+// node takes any call.
 type AuditServiceClient interface {
-	// QueryEvents returns a page of the events that were persisted in a window of time, in commit order (READ-3, READ-4).
+	// QueryEvents returns a page of the events persisted in a time window, in commit order (READ-3,
+	// READ-4).
 	QueryEvents(ctx context.Context, in *QueryEventsRequest, opts ...grpc.CallOption) (*QueryEventsResponse, error)
-	// ExportEvents streams all events of a window. The last message has their count, their digest, and a statement that
-	// the cluster has signed.
+	// ExportEvents streams all events of a window. The last message has their count, their digest,
+	// and a signed statement of the cluster.
 	ExportEvents(ctx context.Context, in *ExportEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportEventsResponse], error)
-	// VerifyRun reads a run from the node's disk and works out its chain of digests anew (APP-11).
+	// VerifyRun reads a run from the node's disk and computes its digest chain again (APP-11).
 	VerifyRun(ctx context.Context, in *VerifyRunRequest, opts ...grpc.CallOption) (*VerifyRunResponse, error)
-	// ProveRun returns what ties a run to a signed checkpoint: with the run's records, the answer can be verified by who has
-	// the cluster's public key and nothing else.
+	// ProveRun returns the proof that a signed checkpoint covers a run. To verify it, a client needs
+	// the run's records and the cluster's public key, and nothing else.
 	ProveRun(ctx context.Context, in *ProveRunRequest, opts ...grpc.CallOption) (*ProveRunResponse, error)
 	// ListCheckpoints returns signed checkpoints, newest first.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
-	// ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
+	// ListSigningKeys returns the cluster's public signing keys, oldest first.
 	ListSigningKeys(ctx context.Context, in *ListSigningKeysRequest, opts ...grpc.CallOption) (*ListSigningKeysResponse, error)
-	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it: where
-	// no member that answers has the old one it is SIGNING_KEY_MISSING, unless old_key_is_lost is set.
+	// RotateSigningKey makes a new key; the cluster signs with it from now on. The old key endorses
+	// the new one. If no reachable member has the old key, the call fails with SIGNING_KEY_MISSING,
+	// unless old_key_is_lost is set.
 	RotateSigningKey(ctx context.Context, in *RotateSigningKeyRequest, opts ...grpc.CallOption) (*RotateSigningKeyResponse, error)
 }
 
@@ -144,24 +147,27 @@ func (c *auditServiceClient) RotateSigningKey(ctx context.Context, in *RotateSig
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// AuditService answers what was recorded when, in answers that never change, and proves them. Any node takes any call.
+// AuditService serves windows of the log that never change, and proofs of what was recorded. Any
+// node takes any call.
 type AuditServiceServer interface {
-	// QueryEvents returns a page of the events that were persisted in a window of time, in commit order (READ-3, READ-4).
+	// QueryEvents returns a page of the events persisted in a time window, in commit order (READ-3,
+	// READ-4).
 	QueryEvents(context.Context, *QueryEventsRequest) (*QueryEventsResponse, error)
-	// ExportEvents streams all events of a window. The last message has their count, their digest, and a statement that
-	// the cluster has signed.
+	// ExportEvents streams all events of a window. The last message has their count, their digest,
+	// and a signed statement of the cluster.
 	ExportEvents(*ExportEventsRequest, grpc.ServerStreamingServer[ExportEventsResponse]) error
-	// VerifyRun reads a run from the node's disk and works out its chain of digests anew (APP-11).
+	// VerifyRun reads a run from the node's disk and computes its digest chain again (APP-11).
 	VerifyRun(context.Context, *VerifyRunRequest) (*VerifyRunResponse, error)
-	// ProveRun returns what ties a run to a signed checkpoint: with the run's records, the answer can be verified by who has
-	// the cluster's public key and nothing else.
+	// ProveRun returns the proof that a signed checkpoint covers a run. To verify it, a client needs
+	// the run's records and the cluster's public key, and nothing else.
 	ProveRun(context.Context, *ProveRunRequest) (*ProveRunResponse, error)
 	// ListCheckpoints returns signed checkpoints, newest first.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
-	// ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
+	// ListSigningKeys returns the cluster's public signing keys, oldest first.
 	ListSigningKeys(context.Context, *ListSigningKeysRequest) (*ListSigningKeysResponse, error)
-	// RotateSigningKey makes a new key with which the cluster signs from now on. The old one vouches for it: where
-	// no member that answers has the old one it is SIGNING_KEY_MISSING, unless old_key_is_lost is set.
+	// RotateSigningKey makes a new key; the cluster signs with it from now on. The old key endorses
+	// the new one. If no reachable member has the old key, the call fails with SIGNING_KEY_MISSING,
+	// unless old_key_is_lost is set.
 	RotateSigningKey(context.Context, *RotateSigningKeyRequest) (*RotateSigningKeyResponse, error)
 	mustEmbedUnimplementedAuditServiceServer()
 }

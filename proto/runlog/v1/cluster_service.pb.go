@@ -30,7 +30,7 @@ const (
 	MemberRole_VALUE_UNSPECIFIED MemberRole_Value = 0
 	// It counts for a majority.
 	MemberRole_VOTER MemberRole_Value = 1
-	// It follows the log, and becomes a voter once it has kept up for a while.
+	// It follows the log. It becomes a voter when it has kept up for a while.
 	MemberRole_NON_VOTER MemberRole_Value = 2
 	// It was invited and is not a member yet.
 	MemberRole_JOINING MemberRole_Value = 3
@@ -85,9 +85,9 @@ const (
 	MemberState_VALUE_UNSPECIFIED MemberState_Value = 0
 	MemberState_LEADER            MemberState_Value = 1
 	MemberState_FOLLOWER          MemberState_Value = 2
-	// It follows nobody and looks for a leader.
+	// It has no leader and looks for one.
 	MemberState_CANDIDATE MemberState_Value = 3
-	// It is given the cluster's state.
+	// It receives the cluster's state.
 	MemberState_SEEDING  MemberState_Value = 4
 	MemberState_STOPPING MemberState_Value = 5
 	// It did not answer in time.
@@ -145,8 +145,9 @@ func (MemberState_Value) EnumDescriptor() ([]byte, []int) {
 
 type BackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files that earlier backups have, of each origin that the caller knows, as it cannot tell which one answers. A table
-	// that has not changed since is named in the manifest and not sent: it is read, and has the digest that is given here.
+	// Files of earlier backups, for each origin that the caller knows: it cannot know which origin
+	// answers. If a table has the size and digest given here, the manifest names it and the data is
+	// not sent. The node reads the table to compare the digest.
 	Known         []*BackupKnown `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -189,10 +190,11 @@ func (x *BackupRequest) GetKnown() []*BackupKnown {
 	return nil
 }
 
-// BackupKnown are the files of an origin that a caller has.
+// BackupKnown lists the files of one origin that the caller has.
 type BackupKnown struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As BackupBegin tells it: files are the same only if they come from the same database of the same node.
+	// As in BackupBegin. Files are the same only if they come from the same database of the same
+	// node.
 	Origin        string        `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
 	Files         []*BackupFile `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -407,12 +409,12 @@ type isBackupResponse_Part interface {
 }
 
 type BackupResponse_Begin struct {
-	// Comes first.
+	// The first message.
 	Begin *BackupBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
 type BackupResponse_File struct {
-	// A file begins; its data follows in the messages after this one, until its end.
+	// A file begins. Its data follows in the next messages, up to its end.
 	File *BackupFileBegin `protobuf:"bytes,2,opt,name=file,proto3,oneof"`
 }
 
@@ -422,12 +424,12 @@ type BackupResponse_Data struct {
 }
 
 type BackupResponse_End struct {
-	// The file is over.
+	// The file is complete.
 	End *BackupFile `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
 }
 
 type BackupResponse_Manifest struct {
-	// Comes last: a signed note (docs/audit.md). Without it there is no backup.
+	// The last message: a signed note (docs/audit.md). Without it the backup is incomplete.
 	Manifest string `protobuf:"bytes,5,opt,name=manifest,proto3,oneof"`
 }
 
@@ -441,13 +443,13 @@ func (*BackupResponse_End) isBackupResponse_Part() {}
 
 func (*BackupResponse_Manifest) isBackupResponse_Part() {}
 
-// BackupBegin tells what is to come.
+// BackupBegin announces a backup.
 type BackupBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the node and its database.
 	Origin string `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
 	Files  uint64 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
-	// Of all files, and of those that are not sent, in bytes.
+	// The size of all files, and of the files that are not sent, in bytes.
 	Bytes      uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	KnownBytes uint64 `protobuf:"varint,4,opt,name=known_bytes,json=knownBytes,proto3" json:"known_bytes,omitempty"`
 	// 32 hexadecimal digits.
@@ -526,7 +528,7 @@ type BackupFileBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Size  uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
-	// The caller has it, and no data follows.
+	// The caller has the file, so no data follows.
 	Known         bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,13 +625,13 @@ type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 32 hexadecimal digits.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Who leads, as far as the node that was asked knows; empty: nobody.
+	// The leader, as far as the answering node knows. Empty: none.
 	LeaderId string `protobuf:"bytes,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	Term     uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	// The node that was asked.
+	// The answering node.
 	NodeId  string    `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Members []*Member `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
-	// How many voters may fail before the cluster takes no more appends.
+	// How many voters may fail while the cluster still takes appends.
 	FailureTolerance uint32 `protobuf:"varint,6,opt,name=failure_tolerance,json=failureTolerance,proto3" json:"failure_tolerance,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -707,18 +709,18 @@ func (x *GetStatusResponse) GetFailureTolerance() uint32 {
 	return 0
 }
 
-// Member is one node of the cluster, and what it said of itself when it was asked.
+// Member is one node of the cluster, with the status that it reported.
 type Member struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// What the node is called in Raft: its name and the number of its data directory.
+	// The node's Raft ID: its name and the number of its data directory.
 	RaftId      string            `protobuf:"bytes,2,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
 	RaftAddress string            `protobuf:"bytes,3,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
 	Role        MemberRole_Value  `protobuf:"varint,4,opt,name=role,proto3,enum=runlog.v1.MemberRole_Value" json:"role,omitempty"`
 	State       MemberState_Value `protobuf:"varint,5,opt,name=state,proto3,enum=runlog.v1.MemberState_Value" json:"state,omitempty"`
 	// Why the node does not answer; set when state is UNREACHABLE.
 	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	// What follows is the node's own answer, and empty when it does not answer.
+	// The node reports the fields below. They are empty if it does not answer.
 	GrpcAddress  string `protobuf:"bytes,7,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"`
 	HttpAddress  string `protobuf:"bytes,8,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
 	Version      string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
@@ -726,20 +728,21 @@ type Member struct {
 	LastIndex    uint64 `protobuf:"varint,11,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	CommitIndex  uint64 `protobuf:"varint,12,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
 	AppliedIndex uint64 `protobuf:"varint,13,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// Its position, as answers to appends and reads tell it.
+	// Its position in the commit order, as in answers to appends and reads.
 	AppliedPosition string `protobuf:"bytes,14,opt,name=applied_position,json=appliedPosition,proto3" json:"applied_position,omitempty"`
-	// Since it heard from the leader.
+	// Time since it last heard from the leader.
 	LastContact *durationpb.Duration   `protobuf:"bytes,15,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
 	Clock       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=clock,proto3" json:"clock,omitempty"`
-	// How far its clock is ahead of the asked node's, as far as the network lets that be told.
+	// How far its clock is ahead of the answering node's, within the precision of the network's
+	// latency.
 	ClockOffset   *durationpb.Duration   `protobuf:"bytes,17,opt,name=clock_offset,json=clockOffset,proto3" json:"clock_offset,omitempty"`
 	DiskFreeBytes uint64                 `protobuf:"varint,18,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
 	DataBytes     uint64                 `protobuf:"varint,19,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// While it is given the cluster's state: bytes that have come, and that there are.
+	// While it receives the cluster's state: bytes received, and bytes in all.
 	SeededBytes uint64 `protobuf:"varint,21,opt,name=seeded_bytes,json=seededBytes,proto3" json:"seeded_bytes,omitempty"`
 	SeedBytes   uint64 `protobuf:"varint,22,opt,name=seed_bytes,json=seedBytes,proto3" json:"seed_bytes,omitempty"`
-	// Alerts that stand, such as CLOCK_SKEW_HIGH.
+	// Active alerts, such as CLOCK_SKEW_HIGH.
 	Alerts        []string `protobuf:"bytes,23,rep,name=alerts,proto3" json:"alerts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -936,7 +939,7 @@ func (x *Member) GetAlerts() []string {
 	return nil
 }
 
-// MemberRole is what a member counts for.
+// MemberRole is how a member takes part in Raft.
 type MemberRole struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -973,7 +976,7 @@ func (*MemberRole) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{9}
 }
 
-// MemberState is how a member is.
+// MemberState is what a member is doing.
 type MemberState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1012,7 +1015,7 @@ func (*MemberState) Descriptor() ([]byte, []int) {
 
 type AddMemberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the node listens for other nodes (--raft-listen), "host:port".
+	// The address at which the node listens for other nodes (--raft-listen), "host:port".
 	RaftAddress   string `protobuf:"bytes,1,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1182,7 +1185,7 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The voter that is to lead; empty: the one that is furthest.
+	// The voter to make the leader. Empty: the voter with the longest log.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1227,7 +1230,7 @@ func (x *TransferLeadershipRequest) GetNodeId() string {
 
 type TransferLeadershipResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who leads now.
+	// The new leader.
 	LeaderId      string `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1274,7 +1277,7 @@ var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n" +
+	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17runlog/v1/options.proto\"=\n" +
 	"\rBackupRequest\x12,\n" +
 	"\x05known\x18\x01 \x03(\v2\x16.runlog.v1.BackupKnownR\x05known\"R\n" +
 	"\vBackupKnown\x12\x16\n" +
@@ -1369,13 +1372,18 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\x9d\x04\n" +
-	"\x0eClusterService\x12[\n" +
-	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12h\n" +
-	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12t\n" +
-	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x8c\x01\n" +
-	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12?\n" +
-	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse0\x01B\x8a\x01\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\xd6\x04\n" +
+	"\x0eClusterService\x12f\n" +
+	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x1e\x8a\xb5\x18\a\n" +
+	"\x01\x03(\x01 \x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
+	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x02 \x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
+	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x97\x01\n" +
+	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"4\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12L\n" +
+	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\v\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x01 \x010\x01B\x8a\x01\n" +
 	"\rcom.runlog.v1B\x13ClusterServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1451,6 +1459,7 @@ func file_runlog_v1_cluster_service_proto_init() {
 	if File_runlog_v1_cluster_service_proto != nil {
 		return
 	}
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_cluster_service_proto_msgTypes[3].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_File)(nil),

@@ -30,20 +30,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ClusterService shows and changes who belongs to the cluster. Any node takes any call.
+// ClusterService shows and changes the members of the cluster. Any node takes any call.
 type ClusterServiceClient interface {
-	// GetStatus asks every member how it is.
+	// GetStatus returns the status of every member.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
-	// AddMember invites a node that waits (runlog serve --bootstrap-expect) to belong to this cluster. The node is given the
-	// cluster's state, follows the log, and becomes a voter once it has kept up for a while; GetStatus tells how far it is.
+	// AddMember adds a waiting node (runlog serve --bootstrap-expect) to the cluster. The node
+	// receives the cluster's state and follows the log. It becomes a voter when it has kept up for a
+	// while; GetStatus shows its progress.
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
-	// RemoveMember takes a member out of the cluster for good: its data directory can never join again.
+	// RemoveMember removes a member for good: its data directory can never join again.
 	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
-	// Backup streams a consistent state of the node that is asked, of the moment of the call: each file that the caller
-	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md). A node makes
-	// few at a time (OVERLOADED), and ends one whose reader takes nothing for too long (SLOW_CONSUMER).
+	// Backup streams the state of the node that receives the call, consistent as of the call: each
+	// file that the caller does not have yet, and then a signed manifest of all files
+	// (docs/audit.md). A node makes a few backups at a time (OVERLOADED). It ends a backup if the
+	// reader stalls for too long (SLOW_CONSUMER).
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
@@ -118,20 +120,22 @@ type ClusterService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// ClusterService shows and changes who belongs to the cluster. Any node takes any call.
+// ClusterService shows and changes the members of the cluster. Any node takes any call.
 type ClusterServiceServer interface {
-	// GetStatus asks every member how it is.
+	// GetStatus returns the status of every member.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
-	// AddMember invites a node that waits (runlog serve --bootstrap-expect) to belong to this cluster. The node is given the
-	// cluster's state, follows the log, and becomes a voter once it has kept up for a while; GetStatus tells how far it is.
+	// AddMember adds a waiting node (runlog serve --bootstrap-expect) to the cluster. The node
+	// receives the cluster's state and follows the log. It becomes a voter when it has kept up for a
+	// while; GetStatus shows its progress.
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
-	// RemoveMember takes a member out of the cluster for good: its data directory can never join again.
+	// RemoveMember removes a member for good: its data directory can never join again.
 	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
 	// TransferLeadership makes another voter the leader.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
-	// Backup streams a consistent state of the node that is asked, of the moment of the call: each file that the caller
-	// does not have yet, and at the end a manifest of all files, which the cluster has signed (docs/audit.md). A node makes
-	// few at a time (OVERLOADED), and ends one whose reader takes nothing for too long (SLOW_CONSUMER).
+	// Backup streams the state of the node that receives the call, consistent as of the call: each
+	// file that the caller does not have yet, and then a signed manifest of all files
+	// (docs/audit.md). A node makes a few backups at a time (OVERLOADED). It ends a backup if the
+	// reader stalls for too long (SLOW_CONSUMER).
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }

@@ -80,7 +80,7 @@ const (
 	Consistency_LEVEL_UNSPECIFIED Consistency_Level = 0
 	// Sees every append acknowledged before the call.
 	Consistency_LINEARIZABLE Consistency_Level = 1
-	// Answers from the node asked, and says how far that node is.
+	// Answers from the state of the node that received the call, and reports its position.
 	Consistency_LOCAL Consistency_Level = 2
 )
 
@@ -129,11 +129,11 @@ func (Consistency_Level) EnumDescriptor() ([]byte, []int) {
 // (contract section 2). An empty string is an absent field.
 type EventWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UUID text of any RFC 9562 version. The server makes a version 7 when absent.
+	// UUID text of any RFC 9562 version. If absent, the server makes a version 7 UUID.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// 1 to 256 bytes. Unknown types are accepted and kept (ENV-6).
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// 1 to 256 bytes. May be left out where the request names the run.
+	// 1 to 256 bytes. Optional if the request names the run.
 	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	TenantId      string `protobuf:"bytes,4,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	ProjectId     string `protobuf:"bytes,5,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
@@ -148,12 +148,13 @@ type EventWrite struct {
 	EngineAttemptId uint32 `protobuf:"varint,11,opt,name=engine_attempt_id,json=engineAttemptId,proto3" json:"engine_attempt_id,omitempty"`
 	// Derived by the server when absent (IDM-5).
 	IdempotencyKey string `protobuf:"bytes,12,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// The producer's clock, kept to the nanosecond, never used to order or to slice (READ-5).
+	// The producer's clock, kept to the nanosecond. Never used to order events or to select windows
+	// (READ-5).
 	EmittedAt        *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=emitted_at,json=emittedAt,proto3" json:"emitted_at,omitempty"`
 	EmittedBy        string                 `protobuf:"bytes,14,opt,name=emitted_by,json=emittedBy,proto3" json:"emitted_by,omitempty"`
 	CausedBySignalId string                 `protobuf:"bytes,15,opt,name=caused_by_signal_id,json=causedBySignalId,proto3" json:"caused_by_signal_id,omitempty"`
 	ParentEventId    string                 `protobuf:"bytes,16,opt,name=parent_event_id,json=parentEventId,proto3" json:"parent_event_id,omitempty"`
-	// "2.0.0" when absent, "1.1" the other line.
+	// "2.0.0" (also if absent) or "1.1".
 	ContractVersion string `protobuf:"bytes,17,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
 	// A JSON object. An absent payload is stored as "{}".
 	//
@@ -391,11 +392,11 @@ type EventRecord struct {
 	PayloadDigest string `protobuf:"bytes,22,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
 	RecordDigest  string `protobuf:"bytes,23,opt,name=record_digest,json=recordDigest,proto3" json:"record_digest,omitempty"`
 	ChainDigest   string `protobuf:"bytes,24,opt,name=chain_digest,json=chainDigest,proto3" json:"chain_digest,omitempty"`
-	// Envelope fields that the producer left out and that were filled in from the run, such as
-	// "tenantId". They take no part in record_digest (ENV-1, APP-11).
+	// Envelope fields that the producer left out and the server filled in from the run, such as
+	// "tenantId". They are no part of record_digest (ENV-1, APP-11).
 	Inherited []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
-	// The event was imported, then: run_seq and persisted_at are as another authority had assigned them. Windows over
-	// persistedAt have it at this time.
+	// Set on an imported event: the time of the import. Another authority has assigned run_seq and
+	// persisted_at; windows over persistedAt use this time instead.
 	ImportedAt    *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -640,13 +641,13 @@ func (*EventRecord_PayloadJson) isEventRecord_PayloadForm() {}
 
 func (*EventRecord_Payload) isEventRecord_PayloadForm() {}
 
-// AppendResult answers for one event of a request, in the request's order.
+// AppendResult is the answer for one event of a request, in the request's order.
 type AppendResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	EventId     string                 `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	RunSeq      uint64                 `protobuf:"varint,2,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
-	// The event was already there; nothing was inserted (IDM-6).
+	// The event was already stored; nothing was inserted (IDM-6).
 	Idempotent bool `protobuf:"varint,4,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
 	// The event was inserted by this request.
 	Persisted bool `protobuf:"varint,5,opt,name=persisted,proto3" json:"persisted,omitempty"`
@@ -728,7 +729,7 @@ func (x *AppendResult) GetDiverged() bool {
 	return false
 }
 
-// PayloadForm says how payloads come back.
+// PayloadForm is the form in which a read returns payloads.
 type PayloadForm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -802,7 +803,7 @@ func (*Consistency) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
-// AppliedState tells how far the answering node had applied the log when it read (READ-2).
+// AppliedState is how far the answering node had applied the log when it read (READ-2).
 type AppliedState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Opaque place in the commit order.

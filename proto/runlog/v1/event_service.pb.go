@@ -27,9 +27,10 @@ type AppendEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	RunId  string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Events []*EventWrite          `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// The run's last runSeq as the caller believes it (0: no event yet), else SEQUENCE_CONFLICT (APP-4).
+	// The last runSeq that the caller expects the run to have (0: no event yet). If the run has
+	// another, the request is refused with SEQUENCE_CONFLICT (APP-4).
 	ExpectedLastSeq *uint64 `protobuf:"varint,3,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
-	// On a stream: comes back with the answer. Any text of at most 256 bytes; need not be unique.
+	// On a stream, the answer repeats it. Any text of at most 256 bytes; need not be unique.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -93,8 +94,8 @@ func (x *AppendEventsRequest) GetRequestId() string {
 	return ""
 }
 
-// AppendStreamResponse is what AppendEvents would have answered for one request of the stream: results,
-// or a status that is not OK.
+// AppendStreamResponse is the AppendEvents answer for one request of the stream: results, or a
+// status that is not OK.
 type AppendStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -323,8 +324,8 @@ func (x *BatchAppendResponse) GetOutcomes() []*BatchAppendOutcome {
 	return nil
 }
 
-// BatchAppendOutcome is what AppendEvents would have answered for one of the requests:
-// results, or a status that is not OK.
+// BatchAppendOutcome is the AppendEvents answer for one of the requests: results, or a status that
+// is not OK.
 type BatchAppendOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*AppendResult        `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -403,7 +404,7 @@ type ListEventsRequest struct {
 	// Only these event types; empty means all.
 	Types       []string          `protobuf:"bytes,4,rep,name=types,proto3" json:"types,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,5,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
+	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq        uint64           `protobuf:"varint,6,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	PayloadForm   PayloadForm_Form `protobuf:"varint,7,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -492,7 +493,7 @@ func (x *ListEventsRequest) GetPayloadForm() PayloadForm_Form {
 type ListEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// Pass as after_seq to get the next page; 0 when this page ends the run as of now.
+	// Pass it as after_seq to get the next page. 0: the run has no more events yet.
 	NextAfterSeq uint64 `protobuf:"varint,2,opt,name=next_after_seq,json=nextAfterSeq,proto3" json:"next_after_seq,omitempty"`
 	// The run's highest runSeq when it was read.
 	LastSeq       uint64        `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
@@ -564,7 +565,7 @@ type ReadEventsRequest struct {
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Exclusive.
 	AfterSeq uint64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// At most so many events; 0 means the whole run.
+	// The most events to return; 0 means the whole run.
 	Limit         uint64            `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	Consistency   Consistency_Level `protobuf:"varint,4,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
 	PayloadForm   PayloadForm_Form  `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
@@ -694,7 +695,7 @@ var File_runlog_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\"\xc1\x01\n" +
+	"\x1drunlog/v1/event_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17google/rpc/status.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xc1\x01\n" +
 	"\x13AppendEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
@@ -743,15 +744,20 @@ const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"_\n" +
 	"\x12ReadEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12\x19\n" +
-	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\xb2\x04\n" +
-	"\fEventService\x12{\n" +
-	"\fAppendEvents\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendEventsResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/events:append\x12o\n" +
-	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12S\n" +
-	"\fAppendStream\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendStreamResponse(\x010\x01\x12k\n" +
+	"\blast_seq\x18\x02 \x01(\x04R\alastSeq2\x97\x05\n" +
+	"\fEventService\x12\x8c\x01\n" +
+	"\fAppendEvents\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendEventsResponse\";\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/events:append\x12\x89\x01\n" +
+	"\vBatchAppend\x12\x1d.runlog.v1.BatchAppendRequest\x1a\x1e.runlog.v1.BatchAppendResponse\";\x8a\xb5\x18\x16\n" +
+	"\x01\x01(\x01\x1a\x0frequests.run_id\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/events:batchAppend\x12f\n" +
+	"\fAppendStream\x12\x1e.runlog.v1.AppendEventsRequest\x1a\x1f.runlog.v1.AppendStreamResponse\"\x11\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x01\x1a\x06run_id(\x010\x01\x12}\n" +
 	"\n" +
-	"ListEvents\x12\x1c.runlog.v1.ListEventsRequest\x1a\x1d.runlog.v1.ListEventsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/runs/{run_id}/events\x12r\n" +
+	"ListEvents\x12\x1c.runlog.v1.ListEventsRequest\x1a\x1d.runlog.v1.ListEventsResponse\"2\x8a\xb5\x18\x0e\n" +
+	"\x02\x02\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/runs/{run_id}/events\x12\x84\x01\n" +
 	"\n" +
-	"ReadEvents\x12\x1c.runlog.v1.ReadEventsRequest\x1a\x1d.runlog.v1.ReadEventsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/runs/{run_id}/events:read0\x01B\x88\x01\n" +
+	"ReadEvents\x12\x1c.runlog.v1.ReadEventsRequest\x1a\x1d.runlog.v1.ReadEventsResponse\"7\x8a\xb5\x18\x0e\n" +
+	"\x02\x02\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/runs/{run_id}/events:read0\x01B\x88\x01\n" +
 	"\rcom.runlog.v1B\x11EventServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -826,6 +832,7 @@ func file_runlog_v1_event_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_event_service_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

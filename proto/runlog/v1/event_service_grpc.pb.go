@@ -34,11 +34,12 @@ const (
 type EventServiceClient interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
 	AppendEvents(ctx context.Context, in *AppendEventsRequest, opts ...grpc.CallOption) (*AppendEventsResponse, error)
-	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
+	// BatchAppend carries requests for several runs. Each run's request is atomic and has its own
+	// answer (APP-3).
 	BatchAppend(ctx context.Context, in *BatchAppendRequest, opts ...grpc.CallOption) (*BatchAppendResponse, error)
-	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
-	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
-	// stream goes on.
+	// AppendStream treats each message as an AppendEvents request. Many requests may be in flight;
+	// the answers come in the order of the requests (APP-8). A refused request is answered with a
+	// status, and the stream continues.
 	AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendEventsRequest, AppendStreamResponse], error)
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
@@ -124,11 +125,12 @@ type EventService_ReadEventsClient = grpc.ServerStreamingClient[ReadEventsRespon
 type EventServiceServer interface {
 	// AppendEvents stores 1 to 1,000 events of one run, all or none (APP-3).
 	AppendEvents(context.Context, *AppendEventsRequest) (*AppendEventsResponse, error)
-	// BatchAppend carries requests for several runs; atomic per run, answered per run (APP-3).
+	// BatchAppend carries requests for several runs. Each run's request is atomic and has its own
+	// answer (APP-3).
 	BatchAppend(context.Context, *BatchAppendRequest) (*BatchAppendResponse, error)
-	// AppendStream keeps the rules of AppendEvents a message at a time, lets many requests be in flight,
-	// and answers them in order (APP-8). A request that is refused is answered with a status, and the
-	// stream goes on.
+	// AppendStream treats each message as an AppendEvents request. Many requests may be in flight;
+	// the answers come in the order of the requests (APP-8). A refused request is answered with a
+	// status, and the stream continues.
 	AppendStream(grpc.BidiStreamingServer[AppendEventsRequest, AppendStreamResponse]) error
 	// ListEvents returns a page of a run's events in runSeq order (READ-1).
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)

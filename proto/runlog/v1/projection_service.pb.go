@@ -28,11 +28,11 @@ type WatchView_Kind int32
 const (
 	// WATERMARK.
 	WatchView_KIND_UNSPECIFIED WatchView_Kind = 0
-	// How far the run is; a reader that is slow gets the newest.
+	// The run's watermark. A slow reader skips to the newest.
 	WatchView_WATERMARK WatchView_Kind = 1
-	// The run's snapshot; a reader that is slow gets the newest.
+	// The run's snapshot. A slow reader skips to the newest.
 	WatchView_SNAPSHOT WatchView_Kind = 2
-	// Every event, in runSeq order; a reader that is too slow is ended with SLOW_CONSUMER.
+	// Every event, in runSeq order. The watch of a reader that is too slow ends with SLOW_CONSUMER.
 	WatchView_EVENT WatchView_Kind = 3
 )
 
@@ -82,13 +82,14 @@ func (WatchView_Kind) EnumDescriptor() ([]byte, []int) {
 type GetSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Waits, within the deadline, until the run has reached this runSeq (READ-2).
+	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq      uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// The snapshot as it was after the event with this runSeq; 0: before the first one. Excludes as_of_time.
+	// The snapshot as it was after the event with this runSeq; 0: before the first event. Must not be
+	// combined with as_of_time.
 	AsOfSeq *uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
-	// The snapshot as it was at this time: with the events persisted (persistedAt) until then, it included. The time
-	// must be past.
+	// The snapshot as it was at this time: with all events whose persistedAt is not later. The time
+	// must be in the past.
 	AsOfTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -267,10 +268,10 @@ type ProjectRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Folded from the log alone.
 	Snapshot *RunSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	// The snapshot that is served has the same digest. If not, PROJECTION_DIVERGED is raised, and the projection has to
-	// be rebuilt.
+	// The stored snapshot has the same digest. If it has not, the alert PROJECTION_DIVERGED is
+	// raised: rebuild the projection.
 	MatchesStored bool `protobuf:"varint,2,opt,name=matches_stored,json=matchesStored,proto3" json:"matches_stored,omitempty"`
-	// How far the store was.
+	// How far the node had applied the log.
 	Applied       *AppliedState `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -327,7 +328,7 @@ func (x *ProjectRunResponse) GetApplied() *AppliedState {
 	return nil
 }
 
-// WatchView says what a watch yields.
+// WatchView is what a watch sends.
 type WatchView struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -367,12 +368,12 @@ func (*WatchView) Descriptor() ([]byte, []int) {
 type WatchRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Watermarks and snapshots above this runSeq, and events behind it only.
+	// Exclusive: watermarks, snapshots and events above this runSeq only.
 	AfterSeq uint64         `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
 	View     WatchView_Kind `protobuf:"varint,3,opt,name=view,proto3,enum=runlog.v1.WatchView_Kind" json:"view,omitempty"`
-	// From an earlier answer; wins over after_seq.
+	// From an earlier answer. If set, after_seq is ignored.
 	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Of the payloads of events.
+	// The form of event payloads.
 	PayloadForm   PayloadForm_Form `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -443,7 +444,7 @@ func (x *WatchRunRequest) GetPayloadForm() PayloadForm_Form {
 	return PayloadForm_FORM_UNSPECIFIED
 }
 
-// Watermark says how far a run's projection is (WATCH-1).
+// Watermark is how far a run's projection has got (WATCH-1).
 type Watermark struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	RunId        string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -452,11 +453,12 @@ type Watermark struct {
 	Substatus    *string                `protobuf:"bytes,4,opt,name=substatus,proto3,oneof" json:"substatus,omitempty"`
 	// persistedAt of the newest event in the projection.
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
-	// Time from when the newest event came into the log, which is its persistedAt unless it was imported, to the
-	// projection being served, in milliseconds (PRJ-11). 0 in what a watch catches up on.
+	// Milliseconds from the commit of the newest event to the moment when its projection is served
+	// (PRJ-11). The commit time is persistedAt, or importedAt for an imported event. 0 during the
+	// catch-up.
 	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
-	// The projection has found a hole behind last_event_seq and is reading the run's events again (PRJ-12). The watermark
-	// moves on when that is done. Only on watches of one run.
+	// The projection has found a gap after last_event_seq and reads the run's events again (PRJ-12).
+	// Until then the watermark does not move. Only on watches of one run.
 	Stale         bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -541,8 +543,8 @@ func (x *Watermark) GetStale() bool {
 	return false
 }
 
-// CaughtUp marks the end of the catch-up: what follows is live. It tells where the run is, also when
-// that is not above after_seq.
+// CaughtUp marks the end of the catch-up: what follows is live. Its watermark is set even if it is
+// not above after_seq.
 type CaughtUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Watermark     *Watermark             `protobuf:"bytes,1,opt,name=watermark,proto3" json:"watermark,omitempty"`
@@ -632,7 +634,7 @@ func (x *Heartbeat) GetWatermark() *Watermark {
 	return nil
 }
 
-// EventBatch is some events of a run, in runSeq order.
+// EventBatch is a sequence of events of one run, in runSeq order.
 type EventBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
@@ -823,12 +825,13 @@ type WatchRunsRequest struct {
 	ProjectId     string `protobuf:"bytes,2,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanId        string `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	// Runs that come to be in this status, and those that leave it: their watermark has another status. A watch that
-	// resumes may also tell of runs in another status that it did not tell of before.
+	// Only runs that enter this status, and runs that leave it; the watermark of the latter has the
+	// new status. After a resumption, the watch may also send runs in another status for the first
+	// time.
 	Status RunStatus_Value `protobuf:"varint,5,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
-	// From an earlier answer to a request with the same filter. Without one the watch begins now.
+	// From an earlier answer to a request with the same filter. If empty, the watch begins now.
 	ResumeToken string `protobuf:"bytes,6,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Without a resume token: the runs that match now come first, newest first, before caught_up.
+	// Without a resume token, the runs that match now come first, newest first, before caught_up.
 	IncludeExisting bool `protobuf:"varint,7,opt,name=include_existing,json=includeExisting,proto3" json:"include_existing,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -913,8 +916,9 @@ func (x *WatchRunsRequest) GetIncludeExisting() bool {
 	return false
 }
 
-// WatchRunsResponse tells of one run, in the order in which the runs' newest events were committed. A run without events
-// has last_event_seq 0. Neither caught_up nor heartbeat has a watermark.
+// WatchRunsResponse is about one run. Responses come in the commit order of the runs' newest
+// events. A run without events has last_event_seq 0. Neither caught_up nor heartbeat has a
+// watermark.
 type WatchRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1026,7 +1030,7 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
@@ -1097,13 +1101,17 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\xbd\x03\n" +
-	"\x11ProjectionService\x12p\n" +
-	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12l\n" +
+	"\x04kind2\x85\x04\n" +
+	"\x11ProjectionService\x12\x81\x01\n" +
+	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"3\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12}\n" +
 	"\n" +
-	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12f\n" +
-	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12`\n" +
-	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/runs:watch0\x01B\x8d\x01\n" +
+	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"2\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12w\n" +
+	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"0\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12t\n" +
+	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"*\x8a\xb5\x18\x10\n" +
+	"\x01\x02(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/runs:watch0\x01B\x8d\x01\n" +
 	"\rcom.runlog.v1B\x16ProjectionServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1189,6 +1197,7 @@ func file_runlog_v1_projection_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_projection_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}

@@ -29,15 +29,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ProjectionService serves what the events of a run add up to.
+// ProjectionService serves run snapshots, which are folded from events, and watches over them.
 type ProjectionServiceClient interface {
-	// GetSnapshot returns the fold of a run's events, never older than asked for.
+	// GetSnapshot returns the fold of a run's events, at least as new as the request demands.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
-	// ProjectRun folds a run again from its first event, and compares the result with the snapshot that is served.
+	// ProjectRun folds a run again from its first event, and compares the result with the stored
+	// snapshot.
 	ProjectRun(ctx context.Context, in *ProjectRunRequest, opts ...grpc.CallOption) (*ProjectRunResponse, error)
-	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
+	// WatchRun follows a run: first it catches up, then it is live. No event is lost in between
+	// (WATCH-1).
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunResponse], error)
-	// WatchRuns follows all runs that a filter names, in commit order (WATCH-2).
+	// WatchRuns follows all runs that match a filter, in commit order (WATCH-2).
 	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunsResponse], error)
 }
 
@@ -111,15 +113,17 @@ type ProjectionService_WatchRunsClient = grpc.ServerStreamingClient[WatchRunsRes
 // All implementations must embed UnimplementedProjectionServiceServer
 // for forward compatibility.
 //
-// ProjectionService serves what the events of a run add up to.
+// ProjectionService serves run snapshots, which are folded from events, and watches over them.
 type ProjectionServiceServer interface {
-	// GetSnapshot returns the fold of a run's events, never older than asked for.
+	// GetSnapshot returns the fold of a run's events, at least as new as the request demands.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
-	// ProjectRun folds a run again from its first event, and compares the result with the snapshot that is served.
+	// ProjectRun folds a run again from its first event, and compares the result with the stored
+	// snapshot.
 	ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error)
-	// WatchRun follows a run: catch-up first, then live, without a seam (WATCH-1).
+	// WatchRun follows a run: first it catches up, then it is live. No event is lost in between
+	// (WATCH-1).
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error
-	// WatchRuns follows all runs that a filter names, in commit order (WATCH-2).
+	// WatchRuns follows all runs that match a filter, in commit order (WATCH-2).
 	WatchRuns(*WatchRunsRequest, grpc.ServerStreamingServer[WatchRunsResponse]) error
 	mustEmbedUnimplementedProjectionServiceServer()
 }

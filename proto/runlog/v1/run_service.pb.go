@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Run is what is known about a run beside its events.
+// Run is the metadata of a run, without its events.
 type Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -38,11 +38,12 @@ type Run struct {
 	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only: persistedAt of the proposal that made the run; of an imported run, of its first event.
+	// Output only: persistedAt of the proposal that created the run. For an imported run, that of its
+	// first event.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Output only: as projected.
+	// Output only: the status in the run's projection.
 	Status RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
-	// Output only: the run was imported, and its first events are those of another authority.
+	// Output only: the run was imported. Its first events come from another authority.
 	Imported      bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -391,7 +392,7 @@ type ListRunsRequest struct {
 	// At most 1,000, by default 100.
 	PageSize  uint32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Waits, within the deadline, until the projection has reached this position.
+	// The server waits, within the deadline, until the projection has reached this position.
 	MinPosition   string `protobuf:"bytes,11,opt,name=min_position,json=minPosition,proto3" json:"min_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -656,7 +657,7 @@ var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -716,14 +717,18 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\";\n" +
 	"\x17SetEngineRunRefResponse\x12 \n" +
-	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run2\xa3\x03\n" +
+	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run2\xf1\x03\n" +
 	"\n" +
-	"RunService\x12[\n" +
-	"\tCreateRun\x12\x1b.runlog.v1.CreateRunRequest\x1a\x1c.runlog.v1.CreateRunResponse\"\x13\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/runs\x12X\n" +
-	"\x06GetRun\x12\x18.runlog.v1.GetRunRequest\x1a\x19.runlog.v1.GetRunResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/runs/{run_id}\x12U\n" +
-	"\bListRuns\x12\x1a.runlog.v1.ListRunsRequest\x1a\x1b.runlog.v1.ListRunsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/runs\x12\x86\x01\n" +
-	"\x0fSetEngineRunRef\x12!.runlog.v1.SetEngineRunRefRequest\x1a\".runlog.v1.SetEngineRunRefResponse\",\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/runs/{run_id}:setEngineRunRefB\x86\x01\n" +
+	"RunService\x12s\n" +
+	"\tCreateRun\x12\x1b.runlog.v1.CreateRunRequest\x1a\x1c.runlog.v1.CreateRunResponse\"+\x8a\xb5\x18\x14\n" +
+	"\x01\x01(\x02\x12\rrun.tenant_id\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/runs\x12i\n" +
+	"\x06GetRun\x12\x18.runlog.v1.GetRunRequest\x1a\x19.runlog.v1.GetRunResponse\"*\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/runs/{run_id}\x12i\n" +
+	"\bListRuns\x12\x1a.runlog.v1.ListRunsRequest\x1a\x1b.runlog.v1.ListRunsResponse\"$\x8a\xb5\x18\x10\n" +
+	"\x01\x02(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/runs\x12\x97\x01\n" +
+	"\x0fSetEngineRunRef\x12!.runlog.v1.SetEngineRunRefRequest\x1a\".runlog.v1.SetEngineRunRefResponse\"=\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/runs/{run_id}:setEngineRunRefB\x86\x01\n" +
 	"\rcom.runlog.v1B\x0fRunServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -795,6 +800,7 @@ func file_runlog_v1_run_service_proto_init() {
 		return
 	}
 	file_runlog_v1_event_proto_init()
+	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_run_service_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}

@@ -31,13 +31,15 @@ const (
 //
 // RunService starts, describes and lists runs.
 type RunServiceClient interface {
-	// CreateRun stores a run's metadata and its first events in one atomic call, idempotent by run_id (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id
+	// (APP-12).
 	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
 	// ListRuns pages through runs, newest first.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
-	// SetEngineRunRef records the engine's own reference once; the same value again is a no-op (APP-12).
+	// SetEngineRunRef stores the engine's own reference of the run, once. The same value again
+	// changes nothing (APP-12).
 	SetEngineRunRef(ctx context.Context, in *SetEngineRunRefRequest, opts ...grpc.CallOption) (*SetEngineRunRefResponse, error)
 }
 
@@ -95,13 +97,15 @@ func (c *runServiceClient) SetEngineRunRef(ctx context.Context, in *SetEngineRun
 //
 // RunService starts, describes and lists runs.
 type RunServiceServer interface {
-	// CreateRun stores a run's metadata and its first events in one atomic call, idempotent by run_id (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id
+	// (APP-12).
 	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
 	// ListRuns pages through runs, newest first.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
-	// SetEngineRunRef records the engine's own reference once; the same value again is a no-op (APP-12).
+	// SetEngineRunRef stores the engine's own reference of the run, once. The same value again
+	// changes nothing (APP-12).
 	SetEngineRunRef(context.Context, *SetEngineRunRefRequest) (*SetEngineRunRefResponse, error)
 	mustEmbedUnimplementedRunServiceServer()
 }

@@ -224,7 +224,7 @@ func (*StepStatus) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{1}
 }
 
-// PlanRef points at the plan that a run executes; never the plan itself.
+// PlanRef points at the plan that a run executes. It never holds the plan itself.
 type PlanRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uri   string                 `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
@@ -566,7 +566,7 @@ func (x *StepAttempt) GetReason() string {
 	return ""
 }
 
-// StepSnapshot is the current logical attempt of a step and the earlier ones.
+// StepSnapshot is the current logical attempt of a step, with its earlier ones.
 type StepSnapshot struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	StepId           string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
@@ -684,7 +684,7 @@ func (x *StepSnapshot) GetAttempts() []*StepAttempt {
 	return nil
 }
 
-// RootCause is why a run failed, as its RunFailed event tells it.
+// RootCause is why a run failed, from its RunFailed event.
 type RootCause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StepId        *string                `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3,oneof" json:"step_id,omitempty"`
@@ -869,7 +869,7 @@ type Inconsistency struct {
 	Kind    string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	EventId string `protobuf:"bytes,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	RunSeq  uint64 `protobuf:"varint,3,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
-	// The state that the event met, such as COMPLETED or "build: SUCCESS".
+	// The state before the event, such as COMPLETED or "build: SUCCESS".
 	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	// The event type.
 	Attempted     string `protobuf:"bytes,5,opt,name=attempted,proto3" json:"attempted,omitempty"`

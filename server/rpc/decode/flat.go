@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
 // flatten turns the flat 1.1 events of a body, which is well-formed JSON, into envelopes and leaves
@@ -54,19 +55,23 @@ func (f *flattener) array(object []byte, name, path string, copyElement func(ele
 		return
 	}
 	open := byte('{')
-	for quoted, value := range members(object) {
+	c := jsontext.Members(object)
+	for quoted, value, ok := c.Quoted(); ok; quoted, value, ok = c.Quoted() {
 		f.out = append(append(append(f.out, open), quoted...), ':')
 		open = ','
-		if value[0] != '[' || unquote(quoted) != name {
+		if value[0] != '[' || jsontext.Text(quoted) != name {
 			f.out = append(f.out, value...)
 			continue
 		}
 		f.out = append(f.out, '[')
-		for i, element := range elements(value) {
+		e := jsontext.Elements(value)
+		element, more := e.Element()
+		for i := 0; more; i++ {
 			if i > 0 {
 				f.out = append(f.out, ',')
 			}
 			copyElement(element, join(path, name)+"["+strconv.Itoa(i)+"]")
+			element, more = e.Element()
 		}
 		f.out = append(f.out, ']')
 	}
@@ -100,9 +105,10 @@ func (f *flattener) event(event []byte, path string) {
 // isFlat reports whether an event says that it is of line 1.1, in whose flat form any member is
 // legal.
 func isFlat(event []byte) bool {
-	for quoted, value := range members(event) {
-		name := unquote(quoted)
-		if (name == "contractVersion" || name == "contract_version") && string(value) != "" && unquote(value) == "1.1" {
+	c := jsontext.Members(event)
+	for quoted, value, ok := c.Quoted(); ok; quoted, value, ok = c.Quoted() {
+		name := jsontext.Text(quoted)
+		if (name == "contractVersion" || name == "contract_version") && jsontext.Text(value) == "1.1" {
 			return true
 		}
 	}

@@ -158,13 +158,19 @@ func (c *call) decodeMessage(m any) error {
 // interceptCall puts the refusal in the method's place. Interceptors see it as they see any other.
 func (c *call) interceptCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if c.frame.fault != nil {
-		next = c.refuse
+		next, ctx = c.refuse, context.WithValue(ctx, refusedKey{}, true)
 	}
 	if c.interceptor == nil {
 		return next(ctx, req)
 	}
 	return c.interceptor(ctx, req, info, next)
 }
+
+type refusedKey struct{}
+
+// Refused says whether the message of a call could not be taken: the service's place is taken by
+// its refusal.
+func Refused(ctx context.Context) bool { return ctx.Value(refusedKey{}) != nil }
 
 func (c *call) refuseCall(context.Context, any) (any, error) {
 	return nil, c.guard.encode(c.frame.fault)

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
 // fewMarks is how many commas and opening brackets a body may have without being looked at:
@@ -68,7 +69,11 @@ func countJSON(body []byte, events int) (c jsonCount) {
 	for i := 0; i < len(body); i++ {
 		switch b := body[i]; b {
 		case '"':
-			i = skipString(body, i) - 1
+			end := jsontext.SkipString(body, i)
+			if end < 0 {
+				return c
+			}
+			i = end - 1
 		case ',':
 			count()
 		case '{', '[':
@@ -79,7 +84,7 @@ func countJSON(body []byte, events int) (c jsonCount) {
 					arrays |= 1 << depth
 				}
 			}
-			if next := skipSpace(body, i+1); next < len(body) && body[next] != '}' && body[next] != ']' {
+			if next := jsontext.SkipSpace(body, i+1); next < len(body) && body[next] != '}' && body[next] != ']' {
 				count()
 			}
 		case '}', ']':

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
 // bodyDepth is how deep messages and payload values may lie in each other in a body: the 64 levels
@@ -61,16 +62,17 @@ type jsonExplainer struct{ faults }
 
 func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, path string) {
 	if text[0] != '{' {
-		x.fault(path, "wants an object, got %s%s", show(text), arrayHelp(text, md, path))
+		x.fault(path, "must be an object, got %s%s", jsontext.Show(text), arrayHelp(text, md, path))
 		return
 	}
 	// By field, and for a oneof by the field that has it.
 	seen := map[protoreflect.Name]string{}
-	for quoted, value := range members(text) {
+	c := jsontext.Members(text)
+	for quoted, value, ok := c.Quoted(); ok; quoted, value, ok = c.Quoted() {
 		if x.full() {
 			return
 		}
-		name := unquote(quoted)
+		name := jsontext.Text(quoted)
 		fd := findField(md, name)
 		if fd == nil {
 			x.unknown(name, md, path)
@@ -78,7 +80,7 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 		}
 		at := join(path, fd.JSONName())
 		if _, twice := seen[fd.Name()]; twice {
-			x.fault(at, "is given twice, which leaves open what is meant: keep one")
+			x.fault(at, "appears twice: keep one")
 			continue
 		}
 		seen[fd.Name()] = ""
@@ -87,7 +89,7 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 		}
 		if of := fd.ContainingOneof(); of != nil && !of.IsSynthetic() {
 			if other := seen[of.Name()]; other != "" {
-				x.fault(at, "is given beside %s: keep one", other)
+				x.fault(at, "appears beside %s: keep one", other)
 				continue
 			}
 			seen[of.Name()] = fd.JSONName()
@@ -127,7 +129,7 @@ func (x *jsonExplainer) unknown(name string, md protoreflect.MessageDescriptor, 
 	for i := range md.Fields().Len() {
 		known = append(known, md.Fields().Get(i).JSONName())
 	}
-	x.fault(at, "is not a field; there are %s (lowerCamel or, as in the .proto files, snake_case)", strings.Join(known, ", "))
+	x.fault(at, "is not a field: the fields are %s (lowerCamel or, as in the .proto files, snake_case)", strings.Join(known, ", "))
 }
 
 // field explains the value of a field; at is its path.
@@ -135,28 +137,29 @@ func (x *jsonExplainer) field(value []byte, fd protoreflect.FieldDescriptor, at 
 	switch {
 	case fd.IsList():
 		if value[0] != '[' {
-			x.fault(at, "wants an array, got %s", show(value))
+			x.fault(at, "must be an array, got %s", jsontext.Show(value))
 			return
 		}
-		for i, element := range elements(value) {
-			if x.full() {
-				return
-			}
+		c := jsontext.Elements(value)
+		element, ok := c.Element()
+		for i := 0; ok && !x.full(); i++ {
 			x.single(element, fd, at+"["+strconv.Itoa(i)+"]")
+			element, ok = c.Element()
 		}
 	case fd.IsMap():
 		if value[0] != '{' {
-			x.fault(at, "wants an object, got %s", show(value))
+			x.fault(at, "must be an object, got %s", jsontext.Show(value))
 			return
 		}
 		seen := map[string]bool{}
-		for quoted, element := range members(value) {
+		c := jsontext.Members(value)
+		for quoted, element, ok := c.Quoted(); ok; quoted, element, ok = c.Quoted() {
 			if x.full() {
 				return
 			}
-			name := unquote(quoted)
+			name := jsontext.Text(quoted)
 			if seen[name] {
-				x.fault(join(at, showName(name)), "is given twice: keep one")
+				x.fault(join(at, showName(name)), "appears twice: keep one")
 			}
 			seen[name] = true
 			x.single(element, fd, join(at, showName(name)))
@@ -204,17 +207,18 @@ func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
 // object explains what a payload holds. Its paths are JSON Pointers, as the validator's.
 func (x *jsonExplainer) object(value []byte, at string, depth int) {
 	seen := map[string]bool{}
-	for quoted, member := range members(value) {
+	c := jsontext.Members(value)
+	for quoted, member, ok := c.Quoted(); ok; quoted, member, ok = c.Quoted() {
 		if x.full() {
 			return
 		}
-		name := unquote(quoted)
+		name := jsontext.Text(quoted)
 		to := inner(at, pointerEscapes.Replace(showName(name)))
 		if !isText(quoted) {
 			x.fault(to, "has a name that %s", textHelp(quoted))
 		}
 		if seen[name] {
-			x.fault(to, "is given twice, which leaves open what is meant: keep one")
+			x.fault(to, "appears twice: keep one")
 		}
 		seen[name] = true
 		x.value(member, to, depth)
@@ -229,8 +233,11 @@ func (x *jsonExplainer) value(value []byte, at string, depth int) {
 	case c == '{':
 		x.object(value, at, depth+1)
 	case c == '[':
-		for i, element := range elements(value) {
+		e := jsontext.Elements(value)
+		element, ok := e.Element()
+		for i := 0; ok && !x.full(); i++ {
 			x.value(element, inner(at, strconv.Itoa(i)), depth+1)
+			element, ok = e.Element()
 		}
 	case c == '"':
 		if !isText(value) {
@@ -238,7 +245,7 @@ func (x *jsonExplainer) value(value []byte, at string, depth int) {
 		}
 	case c == '-' || '0' <= c && c <= '9':
 		if _, err := strconv.ParseFloat(string(value), 64); err != nil {
-			x.fault(at, "%s is beyond what a double holds: send it as a string", show(value))
+			x.fault(at, "%s is out of the range of a double: send it as a string", jsontext.Show(value))
 		}
 	}
 }

@@ -51,88 +51,88 @@ var explained = []struct {
 	want       string
 }{
 	{"wrong types", `{"events":[{},{},{},{"logicalAttemptId":"x","stepId":7,"payload":[1],"emittedAt":1}],"expectedLastSeq":{}}`, appendRequest, `
-events[3].logicalAttemptId: wants an integer from 0 to 4294967295, got "x"
-events[3].stepId: wants a string, got 7
+events[3].logicalAttemptId: must be an integer from 0 to 4294967295, got "x"
+events[3].stepId: must be a string, got 7
 events[3].payload: must be a JSON object, got an array
-events[3].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got 1
-expectedLastSeq: wants an integer from 0 to 18446744073709551615, got an object`},
+events[3].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got 1
+expectedLastSeq: must be an integer from 0 to 18446744073709551615, got an object`},
 	{"attempts", `{"events":[{"logicalAttemptId":-1,"engineAttemptId":4294967296},{"logicalAttemptId":1.5,"engineAttemptId":"-1"},{"logicalAttemptId":1e400,"engineAttemptId":" 1"},{"logicalAttemptId":true,"engineAttemptId":""}]}`, appendRequest, `
-events[0].logicalAttemptId: wants an integer from 0 to 4294967295, got -1
-events[0].engineAttemptId: wants an integer from 0 to 4294967295, got 4294967296
-events[1].logicalAttemptId: wants an integer from 0 to 4294967295, got 1.5
-events[1].engineAttemptId: wants an integer from 0 to 4294967295, got "-1"
-events[2].logicalAttemptId: wants an integer from 0 to 4294967295, got 1e400
-events[2].engineAttemptId: wants an integer from 0 to 4294967295, got " 1"
-events[3].logicalAttemptId: wants an integer from 0 to 4294967295, got true
-events[3].engineAttemptId: wants an integer from 0 to 4294967295, got ""`},
+events[0].logicalAttemptId: must be an integer from 0 to 4294967295, got -1
+events[0].engineAttemptId: must be an integer from 0 to 4294967295, got 4294967296
+events[1].logicalAttemptId: must be an integer from 0 to 4294967295, got 1.5
+events[1].engineAttemptId: must be an integer from 0 to 4294967295, got "-1"
+events[2].logicalAttemptId: must be an integer from 0 to 4294967295, got 1e400
+events[2].engineAttemptId: must be an integer from 0 to 4294967295, got " 1"
+events[3].logicalAttemptId: must be an integer from 0 to 4294967295, got true
+events[3].engineAttemptId: must be an integer from 0 to 4294967295, got ""`},
 	{"unknown members", `{"evnets":[],"events":[{"stepID":"x","step":"x","occurredAt":"x","runSeq":1,"note":1,"a\u0000b":1,"event-type":"x"}],"zzz":1}`, appendRequest, `
 evnets: is not a field: did you mean "events"?
 events[0].stepID: is not a field: did you mean "stepId" (or "step_id")?
 events[0].step: is not a field: did you mean "stepId" (or "step_id")?
 events[0].occurredAt: is not a field of the 2.x envelope (ENV-4): put the source's time into payload.sourceOccurredAt
 events[0].runSeq: is assigned by the server: remove it
-events[0].note: is not an envelope field: put it inside payload, or say contractVersion "1.1" if this is a flat 1.1 event
-events[0]."a\x00b": is not an envelope field: put it inside payload, or say contractVersion "1.1" if this is a flat 1.1 event
+events[0].note: is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event
+events[0]."a\x00b": is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event
 events[0].event-type: is not a field: did you mean "eventType" (or "event_type")?
-zzz: is not a field; there are runId, events, expectedLastSeq, requestId (lowerCamel or, as in the .proto files, snake_case)`},
+zzz: is not a field: the fields are runId, events, expectedLastSeq, requestId (lowerCamel or, as in the .proto files, snake_case)`},
 	{"duplicates", `{"runId":"a","run_id":"a","events":[{"payload":{"a":1,"b":{"c":1,"c":2},"a":2},"payloadJson":"e30=","stepId":"x","stepId":"x"}],"events":null}`, appendRequest, `
-runId: is given twice, which leaves open what is meant: keep one
-events[0].payload/b/c: is given twice, which leaves open what is meant: keep one
-events[0].payload/a: is given twice, which leaves open what is meant: keep one
-events[0].payloadJson: is given beside payload: keep one
-events[0].stepId: is given twice, which leaves open what is meant: keep one
-events: is given twice, which leaves open what is meant: keep one`},
+runId: appears twice: keep one
+events[0].payload/b/c: appears twice: keep one
+events[0].payload/a: appears twice: keep one
+events[0].payloadJson: appears beside payload: keep one
+events[0].stepId: appears twice: keep one
+events: appears twice: keep one`},
 	{"times", `{"events":[{"emittedAt":"yesterday"},{"emittedAt":"2026-02-11t10:30:00z"},{"emittedAt":"2026-02-11T10:30:00.1234567890Z"},{"emittedAt":"2026-06-30T23:59:60Z"},
 		{"emittedAt":"2026-02-30T10:30:00Z"},{"emittedAt":"2026-02-11T10:30:00"},{"emittedAt":"9999-12-31T23:59:59-01:00"},{"emittedAt":"0000-01-01T00:00:00Z"},{"emittedAt":{"seconds":1}},{"emittedAt":"2026-02-11 10:30:00Z"}]}`, appendRequest, `
-events[0].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got "yesterday"
-events[1].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11t10:30:00z"
-events[2].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with at most nine digits after the point; got "2026-02-11T10:30:00.1234567890Z"
-events[3].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; a leap second has no place in it: send the second before or after; got "2026-06-30T23:59:60Z"
-events[4].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on a day and at a time that there are, from year 1 to 9999; got "2026-02-30T10:30:00Z"
-events[5].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with Z or an offset from UTC; got "2026-02-11T10:30:00"
-events[6].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on a day and at a time that there are, from year 1 to 9999; got "9999-12-31T23:59:59-01:00"
-events[7].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on a day and at a time that there are, from year 1 to 9999; got "0000-01-01T00:00:00Z"
-events[8].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got an object
-events[9].emittedAt: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11 10:30:00Z"`},
+events[0].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got "yesterday"
+events[1].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11t10:30:00z"
+events[2].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with at most nine digits after the point; got "2026-02-11T10:30:00.1234567890Z"
+events[3].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, without a leap second: send the second before or after it; got "2026-06-30T23:59:60Z"
+events[4].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on an existing day and at an existing time, from year 1 to 9999; got "2026-02-30T10:30:00Z"
+events[5].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with Z or an offset from UTC; got "2026-02-11T10:30:00"
+events[6].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on an existing day and at an existing time, from year 1 to 9999; got "9999-12-31T23:59:59-01:00"
+events[7].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, on an existing day and at an existing time, from year 1 to 9999; got "0000-01-01T00:00:00Z"
+events[8].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got an object
+events[9].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11 10:30:00Z"`},
 	{"payloads", `{"events":[{"payload":{"a":1e400,"b/c~":[0,-1e999],"d":"\ud800","e\udc00":1,"f":{"g":["` + "\xff" + `"]}}}]}`, appendRequest, `
-events[0].payload/a: 1e400 is beyond what a double holds: send it as a string
-events[0].payload/b~1c~0/1: -1e999 is beyond what a double holds: send it as a string
-events[0].payload/d: escapes half of a surrogate pair, which is not Unicode text
-events[0].payload/e�: has a name that escapes half of a surrogate pair, which is not Unicode text
+events[0].payload/a: 1e400 is out of the range of a double: send it as a string
+events[0].payload/b~1c~0/1: -1e999 is out of the range of a double: send it as a string
+events[0].payload/d: escapes a lone surrogate, which is not Unicode text
+events[0].payload/e�: has a name that escapes a lone surrogate, which is not Unicode text
 events[0].payload/f/g/0: is not valid UTF-8`},
 	{"depth", `{"events":[{"payload":{"a":` + strings.Repeat("[", 90) + strings.Repeat("]", 90) + `}}]}`, appendRequest,
 		"\nevents[0].payload/a" + strings.Repeat("/0", 63) + ": is nested deeper than 64 levels"},
 	{"base64", `{"events":[{"payloadJson":"{}"},{"payloadJson":{}}]}`, appendRequest, `
-events[0].payloadJson: wants bytes in base64, got "{}"; over HTTP write the payload as a JSON object under payload
-events[1].payloadJson: wants bytes in base64, got an object; over HTTP write the payload as a JSON object under payload`},
+events[0].payloadJson: must be bytes in base64, got "{}"; over HTTP write the payload as a JSON object under payload
+events[1].payloadJson: must be bytes in base64, got an object; over HTTP write the payload as a JSON object under payload`},
 	{"shapes", `{"events":{"0":{}},"runId":["a"]}`, appendRequest, `
-events: wants an array, got an object
-runId: wants a string, got an array`},
+events: must be an array, got an object
+runId: must be a string, got an array`},
 	{"elements", `{"events":[null,1,"x",[],{"tenantId":null}]}`, appendRequest, `
-events[0]: wants an object, got null
-events[1]: wants an object, got 1
-events[2]: wants an object, got "x"
-events[3]: wants an object, got an array`},
+events[0]: must be an object, got null
+events[1]: must be an object, got 1
+events[2]: must be an object, got "x"
+events[3]: must be an object, got an array`},
 	{"text", `{"runId":"` + "a\xff" + `","requestId":"\udfff","events":[]}`, appendRequest, `
 runId: is not valid UTF-8
-requestId: escapes half of a surrogate pair, which is not Unicode text`},
+requestId: escapes a lone surrogate, which is not Unicode text`},
 	{"a batch", `{"requests":[{"events":[]},{"events":[{},{"engineAttemptId":"two"}],"expectedLastSeq":-1}]}`, batchRequest, `
-requests[1].events[1].engineAttemptId: wants an integer from 0 to 4294967295, got "two"
-requests[1].expectedLastSeq: wants an integer from 0 to 18446744073709551615, got -1`},
+requests[1].events[1].engineAttemptId: must be an integer from 0 to 4294967295, got "two"
+requests[1].expectedLastSeq: must be an integer from 0 to 18446744073709551615, got -1`},
 	{"a run", `{"run":{"labels":{"a":1,"b":"x","b":"y","c":{}},"planRef":{"sizeBytes":"many","url":"x"},"status":"GONE"}}`, createRequest, `
-run.labels.a: wants a string, got 1
-run.labels.b: is given twice: keep one
-run.labels.c: wants a string, got an object
-run.planRef.sizeBytes: wants an integer from -9223372036854775808 to 9223372036854775807, got "many"
+run.labels.a: must be a string, got 1
+run.labels.b: appears twice: keep one
+run.labels.c: must be a string, got an object
+run.planRef.sizeBytes: must be an integer from -9223372036854775808 to 9223372036854775807, got "many"
 run.planRef.url: is not a field: did you mean "uri"?
-run.status: wants one of PENDING, APPROVED, RUNNING, PAUSED, WAITING, COMPLETED, FAILED, CANCELLED, got "GONE"`},
+run.status: must be one of PENDING, APPROVED, RUNNING, PAUSED, WAITING, COMPLETED, FAILED, CANCELLED, got "GONE"`},
 	{"both contract lines", `{"events":[{"contractVersion":"1.1","a":1,"payload":{"a":2}},{"occurredAt":"x"},{"contractVersion":"1.1","b":1,"logicalAttemptId":"x"}]}`, appendRequest, `
-events[0].a: is given beside the envelope and inside payload: keep one
+events[0].a: appears beside the envelope and inside payload: keep one
 events[1].occurredAt: is not a field of the 2.x envelope (ENV-4): put the source's time into payload.sourceOccurredAt
-events[2].logicalAttemptId: wants an integer from 0 to 4294967295, got "x"`},
-	{"a list of events", `[{"eventType":"x"}]`, appendRequest, `wants an object, got an array: put the events into {"events": [...]}`},
-	{"a list", `[1]`, setRequest, `wants an object, got an array`},
-	{"null", `null`, setRequest, `wants an object, got null`},
+events[2].logicalAttemptId: must be an integer from 0 to 4294967295, got "x"`},
+	{"a list of events", `[{"eventType":"x"}]`, appendRequest, `must be an object, got an array: put the events into {"events": [...]}`},
+	{"a list", `[1]`, setRequest, `must be an object, got an array`},
+	{"null", `null`, setRequest, `must be an object, got null`},
 	{"empty", " \n", appendRequest, `the body is empty: send a JSON object`},
 	{"two documents", "{\"events\":[]}\n{\"events\":[]}", appendRequest, `the body is more than one JSON document: send one object; the events of a run go into its events array`},
 	{"something after it", `{"events":[]} 1`, appendRequest, `the body is not JSON: line 1, column 15 (byte 14): invalid character '1' after top-level value`},

@@ -11,9 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 )
 
-// shownBytes is how much of a value a message repeats.
+// shownBytes is how much of a member's name a path repeats.
 const shownBytes = 40
 
 // valueHelp says what a field wants instead of a value.
@@ -23,9 +24,9 @@ func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
 		if value[0] == '"' {
 			return textHelp(value)
 		}
-		return "wants a string, got " + show(value)
+		return "must be a string, got " + jsontext.Show(value)
 	case protoreflect.BytesKind:
-		help := "wants bytes in base64, got " + show(value)
+		help := "must be bytes in base64, got " + jsontext.Show(value)
 		if fd.Name() == "payload_json" {
 			help += "; over HTTP write the payload as a JSON object under payload"
 		}
@@ -35,33 +36,33 @@ func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
 		case "google.protobuf.Timestamp":
 			text := ""
 			if value[0] == '"' {
-				text = unquote(value)
+				text = jsontext.Text(value)
 			}
-			return timeHelp(text) + "; got " + show(value)
+			return timeHelp(text) + "; got " + jsontext.Show(value)
 		case "google.protobuf.Struct":
-			return "must be a JSON object, got " + show(value)
+			return "must be a JSON object, got " + jsontext.Show(value)
 		}
 	}
-	return scalarHelp(fd) + ", got " + show(value)
+	return scalarHelp(fd) + ", got " + jsontext.Show(value)
 }
 
 // scalarHelp says what a field of a scalar kind wants.
 func scalarHelp(fd protoreflect.FieldDescriptor) string {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
-		return "wants true or false"
+		return "must be true or false"
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		return "wants an integer from -2147483648 to 2147483647"
+		return "must be an integer from -2147483648 to 2147483647"
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
-		return "wants an integer from -9223372036854775808 to 9223372036854775807"
+		return "must be an integer from -9223372036854775808 to 9223372036854775807"
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-		return "wants an integer from 0 to 4294967295"
+		return "must be an integer from 0 to 4294967295"
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
-		return "wants an integer from 0 to 18446744073709551615"
+		return "must be an integer from 0 to 18446744073709551615"
 	case protoreflect.EnumKind:
-		return "wants one of " + strings.Join(enumNames(fd.Enum()), ", ")
+		return "must be one of " + strings.Join(enumNames(fd.Enum()), ", ")
 	default:
-		return fmt.Sprintf("wants a %s", fd.Kind())
+		return fmt.Sprintf("must be a %s", fd.Kind())
 	}
 }
 
@@ -84,18 +85,18 @@ var (
 
 // timeHelp says what is wrong with a text that should be a time.
 func timeHelp(text string) string {
-	const form = "wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z"
+	const form = "must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z"
 	hint := ""
 	switch {
 	case !dateTime.MatchString(text):
 	case leapTime.MatchString(text):
-		hint = "; a leap second has no place in it: send the second before or after"
+		hint = ", without a leap second: send the second before or after it"
 	case tooPrecise.MatchString(text):
 		hint = ", with at most nine digits after the point"
 	case strings.ContainsAny(text, "tz "):
 		hint = ", with a capital T and Z"
 	case strings.HasSuffix(text, "Z") || strings.ContainsAny(text[len("2026-02-11T10:30:00"):], "+-"):
-		hint = ", on a day and at a time that there are, from year 1 to 9999"
+		hint = ", on an existing day and at an existing time, from year 1 to 9999"
 	default:
 		hint = ", with Z or an offset from UTC"
 	}
@@ -112,23 +113,7 @@ func textHelp(quoted []byte) string {
 	if !utf8.Valid(quoted) {
 		return "is not valid UTF-8"
 	}
-	return "escapes half of a surrogate pair, which is not Unicode text"
-}
-
-// show repeats a value in short.
-func show(value []byte) string {
-	switch value[0] {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return contract.Quote(unquote(value))
-	}
-	if len(value) > shownBytes {
-		return string(value[:shownBytes]) + "…"
-	}
-	return string(value)
+	return "escapes a lone surrogate, which is not Unicode text"
 }
 
 // showName makes a step of a path of a member's name, whatever that is.

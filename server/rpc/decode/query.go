@@ -26,7 +26,7 @@ func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleA
 	for name := range values {
 		field := parameter(m.ProtoReflect().Descriptor(), name)
 		if field == nil || path.HasCommonPrefix([]string{string(field.Name())}) {
-			return fmt.Errorf("%q is no parameter of this call; GET /openapi.json lists them", name)
+			return fmt.Errorf("%q is not a parameter of this call; GET /openapi.json lists them", name)
 		}
 		if spelledTwice(name, field, values) {
 			return fmt.Errorf("%q is given in two spellings", name)
@@ -64,7 +64,7 @@ func ExplainQuery(rawQuery string, md protoreflect.MessageDescriptor, pattern st
 	slices.Sort(names)
 	for _, name := range names {
 		if fd := parameter(md, name); fd != nil && spelledTwice(name, fd, values) {
-			x.fault(fd.JSONName(), "is given as %q too: keep one", fd.Name())
+			x.fault(fd.JSONName(), "appears as %q too: keep one", fd.Name())
 			continue
 		}
 		x.parameter(name, values[name], md, pattern)
@@ -112,11 +112,11 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 		if near := nearest(name, md.Fields()); near != nil && parameter(md, near.JSONName()) != nil {
 			help = "did you mean " + spellings(near) + "?"
 		}
-		f.fault(showName(name), "is no parameter of this call; %s", help)
+		f.fault(showName(name), "is not a parameter of this call; %s", help)
 	case strings.Contains(pattern, "{"+string(fd.Name())+"}"):
 		f.fault(fd.JSONName(), "is part of the path: remove the parameter")
 	case !fd.IsList() && len(texts) > 1:
-		f.fault(fd.JSONName(), "is given %d times, which leaves open what is meant: keep one", len(texts))
+		f.fault(fd.JSONName(), "appears %d times: keep one", len(texts))
 	default:
 		for _, text := range texts {
 			one := url.Values{string(fd.Name()): {text}}

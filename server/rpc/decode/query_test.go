@@ -26,26 +26,26 @@ func TestExplainQuery(t *testing.T) {
 		want    string
 	}{
 		{"pageSize=many&afterSeq=-1&consistency=SOMETIMES", listRequest, eventsRoute, `
-afterSeq: wants an integer from 0 to 18446744073709551615, got "-1"
-consistency: wants one of LINEARIZABLE, LOCAL, got "SOMETIMES"
-pageSize: wants an integer from 0 to 4294967295, got "many"`},
+afterSeq: must be an integer from 0 to 18446744073709551615, got "-1"
+consistency: must be one of LINEARIZABLE, LOCAL, got "SOMETIMES"
+pageSize: must be an integer from 0 to 4294967295, got "many"`},
 		{"afterseq=1&page-size=2&tenant=x&runId=y&types.x=1", listRequest, eventsRoute, `
-afterseq: is no parameter of this call; did you mean "afterSeq" (or "after_seq")?
-page-size: is no parameter of this call; did you mean "pageSize" (or "page_size")?
+afterseq: is not a parameter of this call; did you mean "afterSeq" (or "after_seq")?
+page-size: is not a parameter of this call; did you mean "pageSize" (or "page_size")?
 runId: is part of the path: remove the parameter
-tenant: is no parameter of this call; GET /openapi.json lists them
-types.x: is no parameter of this call; GET /openapi.json lists them`},
+tenant: is not a parameter of this call; GET /openapi.json lists them
+types.x: is not a parameter of this call; GET /openapi.json lists them`},
 		{"pageSize=1&pageSize=2&types=a&types=b", listRequest, eventsRoute, `
-pageSize: is given 2 times, which leaves open what is meant: keep one`},
+pageSize: appears 2 times: keep one`},
 		{"createdAfter=today&createdBefore=2026-02-11t10:30:00z&status=7&status_=", runsRequest, "/v1/runs", `
-createdAfter: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got "today"
-createdBefore: wants a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11t10:30:00z"
-status_: is no parameter of this call; did you mean "status"?`},
+createdAfter: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got "today"
+createdBefore: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11t10:30:00z"
+status_: is not a parameter of this call; did you mean "status"?`},
 		{"a=%zz&b;c&pageSize=%31", runsRequest, "/v1/runs", `
 a=%zz: is not a well-formed parameter: URL escape "%zz"
 b;c: is not a well-formed parameter: semicolon separator in query`},
 		{"pageSize=5&page_size=5", runsRequest, "/v1/runs", `
-pageSize: is given as "page_size" too: keep one`},
+pageSize: appears as "page_size" too: keep one`},
 		{"", runsRequest, "/v1/runs", "\nnothing"},
 		{"pageSize=5&page_token=x&status=RUNNING", runsRequest, "/v1/runs", "\nnothing"},
 	} {

@@ -42,7 +42,7 @@ func (x *wireExplainer) message(wire []byte, md protoreflect.MessageDescriptor, 
 				continue
 			}
 		}
-		x.fault(path, "is not well-formed protobuf: it is cut off or damaged at its byte %d of %d", len(wire)-len(rest), len(wire))
+		x.fault(path, "is not well-formed protobuf: it is cut off or damaged at byte %d of %d", len(wire)-len(rest), len(wire))
 		return
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Check holds a history, and what the nodes have in the end, to the invariants. fold may be nil:
-// then snapshots are only compared with each other. What the report counts and says is the same for
-// the same input.
+// Check checks a history, and the nodes' finals, against the invariants. If fold is nil, snapshots
+// are only compared with each other. The report is the same for the same input.
 func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c := &checker{h: h, report: &Report{Counts: map[string]int{}, history: h}}
 	c.readOps()
@@ -36,15 +35,15 @@ func Check(h *History, fold Fold, finals ...*Final) *Report {
 	return c.report
 }
 
-// checker holds what the checks share.
+// checker is the state that the checks share.
 type checker struct {
 	h       *History
 	report  *Report
 	logs    []*nodeLog
 	witness *nodeLog // the longest of logs, in whose order everything is looked at
-	// those that were not refused, and those that were, in the order of h
+	// attempts of each event that were not refused, and those that were, in the order of h
 	attempts map[eventKey][]attempt
-	// the records of the witness that nobody else can have written
+	// wrote has the witness's records that no other request can have written
 	wrote map[request][]*recordRef
 }
 
@@ -73,7 +72,7 @@ func (c *checker) appends(yield func(request, *Append)) {
 	}
 }
 
-// readOps counts the ops, and those that make no sense.
+// readOps counts the ops, and reports inconsistent ones.
 func (c *checker) readOps() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
@@ -103,7 +102,7 @@ func (c *checker) readOps() {
 	})
 }
 
-// answered tells whether the op's Return means something.
+// answered reports whether the op's Return is valid.
 func (o *Op) answered() bool {
 	switch {
 	case o.Read != nil:
@@ -133,15 +132,15 @@ type runLog struct {
 	records []*recordRef // by runSeq
 	byKey   map[string]*recordRef
 	last    uint64 // the highest runSeq
-	// within marks the runSeqs of the witness behind which no reader may stop: the next one belongs
-	// to the same append.
+	// within marks the runSeqs of the witness at which no reader may stop: the next one belongs to
+	// the same append.
 	within map[uint64]bool
 }
 
-// recordRef is a record, and what the history tells about it.
+// recordRef is a record, with what the history shows about it.
 type recordRef struct {
 	*Record
-	// by may have written it; the one to whom it was acknowledged as new, if there is one.
+	// by lists the attempts that may have written it; only the acknowledged one, if there is one.
 	by []attempt
 	// call is the earliest call of by, or the begin of time.
 	call int64
@@ -162,7 +161,7 @@ func (l *runLog) at(seq uint64) *recordRef {
 	return l.records[i]
 }
 
-// lastSeq is 0 for a run that is not there.
+// lastSeq returns the highest runSeq; 0 if there is no such run.
 func (l *runLog) lastSeq() uint64 {
 	if l == nil {
 		return 0
@@ -177,7 +176,7 @@ func (l *runLog) ofKey(key string) *recordRef {
 	return l.byKey[key]
 }
 
-// pickWitness takes the longest log; a node that has less is the one that is behind.
+// pickWitness picks the longest log: a node with less is behind.
 func (c *checker) pickWitness() {
 	c.witness = &nodeLog{node: "no node", runs: map[string]*runLog{}}
 	for i, l := range c.logs {
@@ -190,5 +189,5 @@ func (c *checker) pickWitness() {
 	c.report.count("runs", len(c.witness.runs))
 }
 
-// sortedKeys makes what is said about the values of a map come in one order.
+// sortedKeys returns a map's keys in order, so that reports repeat exactly.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// findWriters tells for every record of the witness who may have written it. Nobody is I2: the
-// record was invented, or a refused append has left it, or it was acknowledged twice.
+// findWriters finds, for every record of the witness, the attempts that may have written it. If
+// there is none, I2 is violated: the record was invented, a refused append has left it, or it was
+// acknowledged twice.
 func (c *checker) findWriters() {
 	c.wrote = map[request][]*recordRef{}
 	for _, name := range c.witness.names {
@@ -46,11 +47,11 @@ func (c *checker) findWriter(r *recordRef) {
 	ops := c.opsOfKey(r.Run, r.Key)
 	switch {
 	case len(sent) == 0:
-		c.report.Add(OnePerKey, r.Run, nil, "runSeq %d with key %s was sent by nobody", r.RunSeq, r.Key)
+		c.report.Add(OnePerKey, r.Run, nil, "runSeq %d with key %s was not sent by any client", r.RunSeq, r.Key)
 	case len(fresh) > 1:
 		c.report.Add(OnePerKey, r.Run, ops, "runSeq %d with key %s was acknowledged as new %d times", r.RunSeq, r.Key, len(fresh))
 	case len(fresh) == 0 && len(r.by) == 0:
-		c.report.Add(OnePerKey, r.Run, ops, "runSeq %d with key %s and id %s was written by none of those who sent the key: "+
+		c.report.Add(OnePerKey, r.Run, ops, "runSeq %d with key %s and id %s was written by no request with that key: "+
 			"each was refused, was told that it is a duplicate, or sent another content or id", r.RunSeq, r.Key, r.EventID)
 	}
 	if len(fresh) > 0 {
@@ -65,9 +66,9 @@ func (c *checker) findWriter(r *recordRef) {
 	}
 }
 
-// narrow leaves those who may have written a record without an answer: an append is stored as a
-// whole (APP-3), and where it was to go (APP-4). Where only one is left that went elsewhere,
-// checkUnanswered says so.
+// narrow removes attempts without an answer that cannot have written a record: an append is stored
+// as a whole (APP-3), at the place that it expects (APP-4). If only one attempt is left, and it is
+// stored elsewhere, checkUnanswered reports it.
 func (c *checker) narrow(r *recordRef) {
 	run := c.witness.runs[r.Run]
 	// IDM-8
@@ -87,13 +88,13 @@ func (c *checker) narrow(r *recordRef) {
 	}
 }
 
-// fits tells whether one of the new events can have that runSeq (APP-4).
+// fits reports whether one of the new events can have that runSeq (APP-4).
 func (a *Append) fits(seq uint64) bool {
 	return a.Expected == nil || seq > *a.Expected && seq-*a.Expected <= uint64(len(a.Events))
 }
 
-// mayHaveWritten tells what an attempt's answer leaves open: it may have written the event, or it
-// was told that it did.
+// mayHaveWritten reports whether an attempt may have written the event: its answer leaves it open,
+// or says so.
 func (c *checker) mayHaveWritten(a attempt) (may, was bool) {
 	switch p := c.appendOf(a.request); {
 	case p.Status == Refused:
@@ -125,7 +126,7 @@ func (c *checker) checkAnswers() {
 	})
 }
 
-// checkResult holds one result to what the nodes have, and to what the client sent.
+// checkResult compares one result with the nodes' records and with the sent event.
 func (c *checker) checkResult(at request, a *Append, i int) {
 	e, res := &a.Events[i], &a.Results[i]
 	inv := AckedIsStored
@@ -159,7 +160,7 @@ func (c *checker) checkResult(at request, a *Append, i int) {
 	}
 }
 
-// checkFresh holds the new events of one append to each other (APP-3, APP-4).
+// checkFresh checks that the new events of one append are stored together (APP-3, APP-4).
 func (c *checker) checkFresh(at request, a *Append) {
 	var last *Result
 	for i := range a.Results {
@@ -182,8 +183,8 @@ func (c *checker) checkFresh(at request, a *Append) {
 	}
 }
 
-// checkUnanswered looks at appends that are known to have been stored though no answer says so: all
-// of one or nothing (APP-3), and where it was to go (APP-4).
+// checkUnanswered checks appends that were stored without an answer: all events of one or none
+// (APP-3), at the place that it expects (APP-4).
 func (c *checker) checkUnanswered() {
 	c.appends(func(at request, a *Append) {
 		records := c.wrote[at]
@@ -208,8 +209,8 @@ func (c *checker) checkUnanswered() {
 	})
 }
 
-// inOnePiece tells whether an append may have written all records from begin to last: others of its
-// events may be among them, of which it is not known who wrote them.
+// inOnePiece reports whether an append may have written all records from begin to last. Records of
+// unknown writers among them may be its other events.
 func (c *checker) inOnePiece(at request, run *runLog, begin, last uint64) bool {
 	if last < begin || last-begin >= uint64(len(c.appendOf(at).Events)) {
 		return false

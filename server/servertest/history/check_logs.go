@@ -8,8 +8,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// readFinal looks at one node's log by itself: runSeqs without gaps (I3), stamps that rise by
-// proposal (I4), one record a key (I2) and the chain of digests.
+// readFinal checks one node's log by itself: runSeqs without gaps (I3), stamps that rise by
+// proposal (I4), one record a key (I2), and the chain of digests.
 func (c *checker) readFinal(f *Final) *nodeLog {
 	l := &nodeLog{node: f.Node, final: f, runs: map[string]*runLog{}}
 	chains := map[string]Digest{}
@@ -72,8 +72,8 @@ func stampFault(a, b *Record) string {
 	return ""
 }
 
-// compareLogs compares a node with the witness: the same records (I3), stamps (I4), digests, and
-// commit order.
+// compareLogs compares a node's log with the witness: the records (I3), the stamps (I4), the
+// digests, and the commit order.
 func (c *checker) compareLogs(l *nodeLog) {
 	w := c.witness
 	names := slices.Concat(w.names, l.names)
@@ -136,7 +136,7 @@ func seqsOf(logs ...*runLog) []uint64 {
 	return slices.Compact(seqs)
 }
 
-// compareHashes wants one rolling hash for each applied index (I9).
+// compareHashes requires one rolling hash for each applied index (I9).
 func (c *checker) compareHashes(finals []*Final) {
 	type seen struct {
 		node string

@@ -7,8 +7,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// sight is what an answer shows of a run: that it was at least at seq when the answer came, and,
-// where newest, that it was at seq at some moment since the call.
+// sight is what an answer shows of a run: it was at least at seq when the answer came. With newest,
+// it was exactly at seq at some moment since the call.
 type sight struct {
 	run          string
 	op           int
@@ -17,9 +17,9 @@ type sight struct {
 	newest       bool
 }
 
-// checkOrder holds the order of the log against real time (I8): nothing may lie in it at or before
-// what was seen already when it was called; and nothing that was seen may be unseen by what is
-// called later. Times that are equal overlap.
+// checkOrder checks the order of the log against real time (I8). A call must not lie at or before
+// what was seen when it started, and a later call must see what was seen before. Times that are
+// equal overlap.
 func (c *checker) checkOrder() {
 	byRun := map[string][]sight{}
 	for _, s := range c.sights() {
@@ -30,7 +30,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// sights goes through all answers.
+// sights reads all answers.
 func (c *checker) sights() []sight {
 	var all []sight
 	byID := c.placesOfIDs()
@@ -68,7 +68,7 @@ func (c *checker) sights() []sight {
 	return all
 }
 
-// seen is the highest runSeq that an acknowledgement tells of.
+// seen returns the highest runSeq of an acknowledgement.
 func (a *Append) seen() uint64 {
 	seq := a.LastSeq
 	for i := range a.Results {
@@ -77,8 +77,7 @@ func (a *Append) seen() uint64 {
 	return seq
 }
 
-// answers tells whether there is something to conclude; of a run that is not found, that it is at
-// 0.
+// answers reports whether an answer shows something. A run that is not found is at 0.
 func (r *Read) answers() bool {
 	return r.Status == Acknowledged || r.refusedFor(contract.ReasonRunNotFound)
 }
@@ -98,8 +97,7 @@ func (s *Snapshot) answers() bool {
 	return s.Status == Acknowledged || s.refusedFor(contract.ReasonRunNotFound)
 }
 
-// orderOf sweeps over a run's calls in the order of time, and over the answers that came before
-// each.
+// orderOf sweeps over a run's calls in the order of time, and over the answers before each.
 func (c *checker) orderOf(run *runLog, sights []sight) {
 	answers := slices.Clone(sights)
 	slices.SortStableFunc(answers, func(a, b sight) int { return cmp.Compare(a.answer, b.answer) })
@@ -146,7 +144,7 @@ func (c *checker) orderOf(run *runLog, sights []sight) {
 	}
 }
 
-// checkReads compares what was read with the log (I8).
+// checkReads compares reads with the log (I8).
 func (c *checker) checkReads() {
 	for i := range c.h.Ops {
 		if r := c.h.Ops[i].Read; r != nil && r.Status == Acknowledged {
@@ -164,8 +162,8 @@ func (c *checker) checkReads() {
 	})
 }
 
-// checkEnd holds a runSeq that was told to be a run's last one: there is such a record, and no
-// append ends behind it that begins before it (APP-3).
+// checkEnd checks a runSeq that an answer called the last one of a run: the record exists, and no
+// append starts before it and ends after it (APP-3).
 func (c *checker) checkEnd(op int, run *runLog, name string, seq uint64) {
 	switch {
 	case seq == 0:
@@ -207,8 +205,8 @@ func (c *checker) checkRead(op int, r *Read) {
 	c.checkEnd(op, run, r.Run, r.LastSeq)
 }
 
-// checkConflict wants a SEQUENCE_CONFLICT to have had a reason (APP-4): another last runSeq than
-// was expected, and an event that was not there yet.
+// checkConflict requires a reason for a SEQUENCE_CONFLICT (APP-4): a last runSeq other than the
+// expected one, and an event that was not stored yet.
 func (c *checker) checkConflict(at request, a *Append) {
 	run, ops := c.witness.runs[a.Run], []int{at.op}
 	c.checkEnd(at.op, run, a.Run, a.LastSeq)

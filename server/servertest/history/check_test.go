@@ -105,8 +105,8 @@ func TestCrossCheckComparesNodes(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutAFold shows that snapshots are compared with each other where nobody can say what
-// they must be, and that a fold that fails is told.
+// TestCheckWithoutAFold shows that snapshots are compared with each other without a fold, and
+// that the report shows a fold that fails.
 func TestCheckWithoutAFold(t *testing.T) {
 	w := build(shape{seed: 2, runs: 2, clients: 4, ops: 90})
 	if r := Check(w.history, nil, w.finals...); !r.OK() || r.Counts["snapshots"] == 0 {

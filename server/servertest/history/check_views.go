@@ -6,8 +6,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// checkMarks wants that watermarks never go back for one subscriber of a run, and never lie behind
-// the end of the log (I7, WATCH-3). That nothing was told before it was sent, checkOrder sees.
+// checkMarks requires that the watermarks of a subscriber never go back, and never pass the end of
+// the log (I7, WATCH-3). checkOrder requires that none comes before its events were sent.
 func (c *checker) checkMarks() {
 	type reader struct{ client, run string }
 	last := map[reader]int{} // the op of the highest mark
@@ -30,14 +30,15 @@ func (c *checker) checkMarks() {
 	}
 }
 
-// shown is a snapshot, and where it comes from.
+// shown is a snapshot, with its source.
 type shown struct {
 	*Snapshot
 	node string // that has it in the end, or
 	ops  []int  // the op that read it
 }
 
-// checkSnapshots wants every snapshot to be the fold of the run's events up to its watermark (I6).
+// checkSnapshots requires that every snapshot is the fold of the run's events up to its watermark
+// (I6).
 func (c *checker) checkSnapshots(fold Fold) {
 	byRun := map[string][]shown{}
 	for i := range c.h.Ops {
@@ -61,7 +62,7 @@ func (c *checker) checkSnapshots(fold Fold) {
 	}
 }
 
-// checkReach compares how far a snapshot is with what was asked for.
+// checkReach compares a snapshot's watermark with the request.
 func (c *checker) checkReach(s *Snapshot, op int) {
 	if s.LastEventSeq < s.MinSeq {
 		c.report.Add(SnapshotsFold, s.Run, []int{op}, "runSeq %d was waited for, and the snapshot is at %d", s.MinSeq, s.LastEventSeq)
@@ -71,8 +72,8 @@ func (c *checker) checkReach(s *Snapshot, op int) {
 	}
 }
 
-// compareSnapshots compares the snapshots of a run with its fold, or, where there is no fold, with
-// each other.
+// compareSnapshots compares the snapshots of a run with its fold. Without a fold it compares them
+// with each other.
 func (c *checker) compareSnapshots(name string, all []shown, fold Fold) {
 	run := c.witness.runs[name]
 	expected := map[uint64]Folded{}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// checkWindows compares what was told about windows with the log (I5). Since closed answers are all
-// equal to the log's, they are equal to each other.
+// checkWindows compares answers about windows with the log (I5). Closed answers that equal the log
+// equal each other.
 func (c *checker) checkWindows() {
 	w := &windowChecker{c: c, known: map[string]*windowWant{}}
 	w.byStamp = slices.Clone(c.witness.records)
@@ -31,7 +31,7 @@ type windowChecker struct {
 	known   map[string]*windowWant
 }
 
-// windowWant is what the log has of a window: events by id, and the digest up to each.
+// windowWant is a window as the log has it: events by id, and the digest up to each.
 type windowWant struct {
 	records []*recordRef
 	digests []Digest // one more: the first is that of no event
@@ -75,8 +75,7 @@ func (w *windowChecker) check(win *Window, node string, ops []int) {
 		fault("closed is %t, and it is complete through %d", win.Closed, win.CompleteThrough)
 	}
 	want := w.want(win)
-	// The log has the events in commit order, so that one that is missing shows as another in its
-	// place.
+	// The log has the events in commit order: a missing one shows as another one in its place.
 	for i, id := range win.Events {
 		if i == len(want.records) {
 			fault("event %d with id %s is not in the log's, which has %d", i, id, len(want.records))
@@ -99,8 +98,8 @@ func (w *windowChecker) check(win *Window, node string, ops []int) {
 	}
 }
 
-// checkThrough wants nothing stamped at or before a completeThrough that was told before it was
-// sent, whatever the window's filter (READ-4).
+// checkThrough requires that no event is stamped at or before a completeThrough that was answered
+// before the event was sent, for any filter (READ-4).
 func (c *checker) checkThrough() {
 	type told struct {
 		answer, through int64

@@ -12,18 +12,18 @@ import (
 	"runlog/proto/contract"
 )
 
-// crossCheckSteps is how many steps a search may take, which is some seconds. It is no time, so
-// that the verdict does not depend on the machine, and so that in a bubble of simulated time, where
-// none passes meanwhile, the search ends too.
+// crossCheckSteps is the most steps of a search, which takes some seconds. It is no duration: the
+// verdict must not depend on the machine, and in a bubble of fake time no time passes during a
+// search.
 const crossCheckSteps = 1_000_000
 
-// ErrUndecided means that the search was given up. It says nothing about the history.
+// ErrUndecided means that the search was given up. The history may be right or wrong.
 var ErrUndecided = errors.New("history: the search for an order took too long")
 
-// CrossCheck asks porcupine whether appends and linearizable reads of each run are linearizable
-// (I8). A run is a list of events, and the final logs are one more read each, behind everything. It
-// shares nothing with Check but the types, and is for some 60 operations a run: beyond that the
-// search may not end, which is an error too.
+// CrossCheck asks porcupine whether the appends and linearizable reads of each run are linearizable
+// (I8). A run is a list of events, and the final logs are reads after everything. It shares only
+// types with Check. It is for about 60 operations a run; beyond that the search may not end, which
+// returns ErrUndecided.
 func CrossCheck(h *History, finals ...*Final) error {
 	ends := make([]map[string]*Read, len(finals))
 	for i, f := range finals {
@@ -47,7 +47,7 @@ func CrossCheck(h *History, finals ...*Final) error {
 	for i := range h.Ops {
 		op := &h.Ops[i]
 		if op.answered() && op.Return < op.Call {
-			// porcupine would not end
+			// porcupine's search would not end
 			return fmt.Errorf("history: #%d was answered before its call", i)
 		}
 		for run, step := range op.steps {
@@ -68,7 +68,7 @@ func CrossCheck(h *History, finals ...*Final) error {
 	return errors.Join(faults...)
 }
 
-// reads returns the runs of a node as if they had been read.
+// reads returns a node's runs as reads.
 func (f *Final) reads() map[string]*Read {
 	m := map[string]*Read{}
 	for i := range f.Records {
@@ -84,13 +84,13 @@ func (f *Final) reads() map[string]*Read {
 	return m
 }
 
-// orderSearch looks for an order of a run's operations.
+// orderSearch searches for an order of a run's operations.
 type orderSearch struct {
 	ops  []porcupine.Operation
 	end  int64   // of all that was answered
 	ends []*Read // what the nodes have in the end
 	left int     // steps
-	// closed counts those operations to which an answer came.
+	// closed counts the operations that have an answer.
 	closed int
 }
 
@@ -108,16 +108,16 @@ func (s *orderSearch) add(op *Op, step crossStep) {
 	s.ops = append(s.ops, o)
 }
 
-// mayHaveHappened tells whether an append without an answer can have had an effect: in the end all
-// of its events are there.
+// mayHaveHappened reports whether an append without an answer can have had an effect: all of its
+// events are there in the end.
 func (s *orderSearch) mayHaveHappened(a *Append) bool {
 	return len(s.ends) == 0 || !slices.ContainsFunc(a.Events, func(e Event) bool {
 		return !slices.ContainsFunc(s.ends[0].Events, func(seen Seen) bool { return seen.Key == e.Key })
 	})
 }
 
-// triedBefore tells whether the same was asked before a time, and not answered either. If the later
-// one had an effect, then the earlier one can have had it at that moment, and the later one none.
+// triedBefore reports whether an equal append was called earlier and has no answer either. If the
+// later one had an effect, the earlier one can have had it at that moment, and the later one none.
 func (s *orderSearch) triedBefore(call int64, a *Append) bool {
 	return slices.ContainsFunc(s.ops, func(o porcupine.Operation) bool {
 		step := o.Input.(crossStep)
@@ -151,15 +151,15 @@ func (s *orderSearch) search() error {
 	}
 }
 
-// crossState is what has happened up to a point of an order.
+// crossState is the state at a point of an order.
 type crossState struct {
 	run    crossRun
 	closed int // operations to which an answer came
 }
 
-// step tries an operation next. A run only grows, so that what is not how it begins in the end
-// leads nowhere. And an append without an answer that changes nothing has its place behind
-// everything: to try it elsewhere too would double the search with each.
+// step tries an operation next. A run only grows: a state that is no prefix of the final run leads
+// nowhere. An append without an answer that changes nothing is placed last; trying other places
+// would double the search for each.
 func (s *orderSearch) step(state crossState, step crossStep) (bool, crossState) {
 	if s.left--; s.left < 0 {
 		return false, state
@@ -177,7 +177,7 @@ func (s *orderSearch) step(state crossState, step crossStep) (bool, crossState) 
 	return true, state
 }
 
-// begins tells whether the events of a run from one on are those that are there in the end.
+// begins reports whether a run's events, from one on, are those of the final run.
 func (s *orderSearch) begins(run crossRun, from int) bool {
 	for i := from; i < len(run); i++ {
 		if i >= len(s.ends[0].Events) || s.ends[0].Events[i].Key != run[i].key {
@@ -187,10 +187,10 @@ func (s *orderSearch) begins(run crossRun, from int) bool {
 	return true
 }
 
-// crossRun is a run as the model has it: events by runSeq. It is never changed.
+// crossRun is a run in the model: events by runSeq. It is immutable.
 type crossRun []crossEvent
 
-// crossEvent is an event; what is not known of it yet is empty.
+// crossEvent is an event. Fields that are not known yet are empty.
 type crossEvent struct {
 	key         string
 	content     Digest
@@ -198,17 +198,16 @@ type crossEvent struct {
 	persistedAt int64
 }
 
-// crossStep is an operation. apply returns the run behind it, and whether the answer is the one
-// that it would have had.
+// crossStep is an operation. apply returns the run after it, and whether the operation would have
+// had the recorded answer.
 type crossStep struct {
 	apply func(crossRun) (crossRun, bool)
-	// open: no answer came to what was asked. If it had no effect, then its place is behind
-	// everything.
+	// open: the operation has no answer. If it had no effect, its place is last.
 	open  bool
 	asked *Append
 }
 
-// steps goes through what the op did to runs that must be linearizable.
+// steps reads what the op did to runs that must be linearizable.
 func (o *Op) steps(yield func(string, crossStep) bool) {
 	for i := range o.Appends {
 		a := &o.Appends[i]
@@ -247,7 +246,7 @@ func (run crossRun) index(key string) int {
 	return slices.IndexFunc(run, func(e crossEvent) bool { return e.key == key })
 }
 
-// learn fills in what an answer says about an event; it is false where it is known to be otherwise.
+// learn fills in an event from an answer. It returns false if the answer contradicts what is known.
 func (run crossRun) learn(i int, eventID string, persistedAt int64) (crossRun, bool) {
 	e := run[i]
 	if e.eventID != "" && e.eventID != eventID || e.persistedAt != 0 && e.persistedAt != persistedAt {
@@ -262,8 +261,8 @@ func (run crossRun) learn(i int, eventID string, persistedAt int64) (crossRun, b
 	return run, true
 }
 
-// store applies an append as the contract has it, and tells which of its events were new, and
-// whether it met its expectation.
+// store applies an append by the rules of the contract. It returns which events were new, and
+// whether the expectation held.
 func (a *Append) store(run crossRun) (next crossRun, fresh []bool, ok bool) {
 	next = slices.Clip(run)
 	for i := range a.Events {
@@ -277,7 +276,7 @@ func (a *Append) store(run crossRun) (next crossRun, fresh []bool, ok bool) {
 	return next, fresh, len(next) == len(run) || a.Expected == nil || *a.Expected == uint64(len(run))
 }
 
-// try has an effect or, where it comes at the wrong moment, none.
+// try has an effect if the moment is right, else none.
 func (a *Append) try(run crossRun) (crossRun, bool) {
 	if next, _, ok := a.store(run); ok {
 		return next, true

@@ -6,32 +6,31 @@
 //	nodes, once all is quiet ─► Final… ┘
 //	                                   └──► CrossCheck: the same question, asked in another way
 //
-// It needs no server and no clock of its own: a History may come from a simulator or from processes
-// that were killed, and be stored as lines of JSON (Encode, Decode) and checked later. The caller
-// says what time it is, in nanoseconds of one clock that all clients share; what the nodes think
-// about the time does not matter.
+// It needs no server and no clock: a History may come from a simulator or from processes, and may
+// be stored as lines of JSON (Encode, Decode) and checked later. The caller provides the time, in
+// nanoseconds of one clock that all clients share. The nodes' clocks do not matter.
 //
 // # How it is checked
 //
-// Whether a history is linearizable is a search through all orders that it may have had, unless the
-// order is known. Here it is: the final log of a run is the order in which its appends took effect,
-// or there is none. So each operation has a place in it, an append where its records lie, a read
-// behind the last record that it saw, and what is left to ask is whether any operation returned
-// before another was called that lies at or before it: one pass over the operations in the order of
-// time. The rest of the checks compare answers with the log, and logs with each other.
+// In general, a check for linearizability searches all possible orders. Here the order is known: if
+// the history is linearizable, the final log of a run is the order in which its appends took
+// effect. Each operation has a place in the log: an append at its records, a read after the last
+// record that it saw. The check is one pass over the operations in the order of time. It looks for
+// an operation that returned before another one was called, although the other lies at or before
+// it. The other checks compare answers with the log, and logs with each other.
 //
-// An append whose outcome is unknown may lie in the log, once, or not. A refusal that is definite
-// must not. Which attempt wrote a record is told by its key, content and event id; where several
-// may have, the check believes the one that suits the cluster best.
+// An append with an unknown outcome may be in the log once, or not at all. A refused one must not
+// be there. Key, content and event id show which attempt wrote a record; if several may have, the
+// check assumes the one that suits the cluster best.
 //
-// CrossCheck asks github.com/anishathalye/porcupine, which searches and does not know the log. It
-// is for histories of some dozens of operations a run.
+// CrossCheck asks github.com/anishathalye/porcupine, which searches for an order and does not use
+// the log. It is for histories of some dozens of operations a run.
 //
-// # What the caller owes
+// # What the caller must do
 //
-// Recorder.Call comes before the request leaves, Recorder.Return after the answer has come. What no
-// answer came to stays unknown, and so does what ended with a reason that leaves it open (Failed
-// tells). Two attempts of one event that differ in content, or that must be told apart, have event
-// ids of their own. A Final is taken when the node has applied and folded everything. Runs that
-// were imported have gaps, and do not belong here.
+// The caller calls Recorder.Call before the request leaves, and Recorder.Return after the answer
+// has come. A call without an answer stays unknown, and so does one whose reason leaves its effect
+// open (Failed decides). Two attempts of one event need different event ids if their content
+// differs. The caller takes a Final after the node has applied and folded everything. Imported runs
+// have gaps and cannot be checked.
 package history

@@ -2,27 +2,26 @@ package history
 
 import "runlog/proto/contract"
 
-// Final is what a node has once it has applied and folded everything.
+// Final is the state of a node after it has applied and folded everything.
 type Final struct {
 	Node string
-	// Records are those of all runs, in commit order.
+	// Records are the records of all runs, in commit order.
 	Records []Record
-	// Hashes are the rolling hashes with which a node was seen, at any time. Those of a node that
-	// is gone may be given with any other.
+	// Hashes are the rolling hashes that the node had at any time. The hashes of a node that is
+	// gone may be added to another one's.
 	Hashes []AppliedHash
-	// Snapshots are the newest that the node has, all acknowledged.
+	// Snapshots are the node's newest snapshots, all acknowledged.
 	Snapshots []Snapshot
-	// Windows are such as were asked before, asked again of this node.
+	// Windows are earlier queries that were asked of this node again.
 	Windows []Window
 }
 
-// Record is an event as a node has it.
+// Record is an event as a node stores it.
 type Record struct {
 	Run         string `json:"run"`
 	RunSeq      uint64 `json:"runSeq"`
 	PersistedAt int64  `json:"persistedAt"` // nanoseconds since 1970
-	// Position is that of its proposal; 0: not known, and then proposals are told apart by their
-	// stamps.
+	// Position is that of its proposal. 0: unknown; then stamps tell proposals apart.
 	Position uint64 `json:"position,omitempty"`
 	EventID  string `json:"eventId"`
 	Key      string `json:"key"`
@@ -31,7 +30,7 @@ type Record struct {
 	RecordDigest Digest `json:"recordDigest"`
 	ChainDigest  Digest `json:"chainDigest"`
 
-	// What windows filter by, and their digests are made of. Absent says which of it was inherited
+	// The fields that windows filter by and digest. Absent says which of them was inherited
 	// (ENV-1).
 	TenantID      string          `json:"tenantId,omitempty"`
 	ProjectID     string          `json:"projectId,omitempty"`
@@ -52,11 +51,11 @@ type AppliedHash struct {
 	Hash  Digest `json:"hash"`
 }
 
-// Fold folds a run's records, which begin with runSeq 1, and returns a snapshot's digest for each
-// watermark of at, which rise and are among the runSeqs.
+// Fold folds a run's records, which start with runSeq 1. It returns a snapshot's digest for each
+// watermark in at, which rise and are among the runSeqs.
 type Fold func(records []*Record, at []uint64) ([]Folded, error)
 
-// Folded is what a snapshot must be.
+// Folded is what a snapshot must be equal to.
 type Folded struct {
 	Digest Digest
 	Status string // of the run; empty is not compared

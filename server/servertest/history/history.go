@@ -8,20 +8,19 @@ import (
 	"runlog/proto/contract"
 )
 
-// History is what clients saw, in the order in which they began. Times are nanoseconds of one
-// clock.
+// History is what clients saw, in the order of their calls. Times are nanoseconds of one clock.
 type History struct {
 	Ops []Op
 }
 
 // Op is one call and its answer. One of Appends, Read, Snapshot, Mark and Window is set.
 type Op struct {
-	// Client is who called; for a Mark, the subscriber. A client may have several calls under way.
+	// Client is the caller; for a Mark, the subscriber. A client may have several calls under way.
 	Client string `json:"client"`
-	// Node is who was asked. It is for those who read a report.
+	// Node is the node that was called, for the report.
 	Node string `json:"node,omitempty"`
-	// Call is when the request left, and Return when the answer had come. Return means nothing
-	// where there was none.
+	// Call is when the request left, and Return when the answer had come. Without an answer, Return
+	// means nothing.
 	Call   int64 `json:"call"`
 	Return int64 `json:"return,omitempty"`
 
@@ -38,7 +37,7 @@ type Op struct {
 type Status string
 
 const (
-	// Unknown is what a call is until it is answered: it may have had its effect, may have it
+	// Unknown is the status of a call without an answer: it may have had its effect, may have it
 	// later, or never.
 	Unknown Status = ""
 	// Acknowledged is a success.
@@ -72,12 +71,12 @@ type Append struct {
 	Events []Event `json:"events"` // 1 to 1,000
 	// Expected is expectedLastSeq; nil: none.
 	Expected *uint64 `json:"expected,omitempty"`
-	// Resent: what sends for the client may have sent it several times, so that its answer may call
-	// a duplicate what it has stored itself.
+	// Resent: the client's library may have sent it several times, so that its answer may call a
+	// duplicate what an earlier try has stored.
 	Resent bool `json:"resent,omitempty"`
 
 	Outcome
-	// LastSeq is the run's last runSeq as the answer said, or the error SEQUENCE_CONFLICT.
+	// LastSeq is the run's last runSeq in the answer, or in the error SEQUENCE_CONFLICT.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
 	// Results answer for the events, in their order; only if acknowledged.
 	Results []Result `json:"results,omitempty"`
@@ -88,7 +87,7 @@ type Event struct {
 	// idempotencyKey, the derived one where the client sends none
 	Key     string `json:"key"`
 	EventID string `json:"eventId,omitempty"` // UUID text; empty: the server makes one
-	// Content is a digest of whatever IDM-7 compares, made by the same rule as that of Record.
+	// Content is a digest of what IDM-7 compares, made by the same rule as that of Record.
 	Content Digest `json:"content,omitzero"`
 }
 
@@ -111,8 +110,7 @@ type Read struct {
 	MinSeq uint64 `json:"minSeq,omitempty"`
 
 	Outcome
-	// LastSeq is the run's last runSeq, as the answer said, or as the end of its events shows;
-	// AfterSeq where it shows neither.
+	// LastSeq is the run's last runSeq in the answer, or that of its last event, or else AfterSeq.
 	LastSeq uint64 `json:"lastSeq,omitempty"`
 	// More: the answer ends before LastSeq, with a token.
 	More   bool   `json:"more,omitempty"`
@@ -127,14 +125,14 @@ type Seen struct {
 	Key         string `json:"key"`
 }
 
-// Snapshot is a read of a run's snapshot, or one that a node has in the end. A run that is not
-// found is a refused one with the reason RUN_NOT_FOUND.
+// Snapshot is a read of a run's snapshot, or one in a Final. A run that is not found is a refused
+// one with the reason RUN_NOT_FOUND.
 type Snapshot struct {
 	Run string `json:"run"`
 	// Local may be older than what was acknowledged; else the read is linearizable.
 	Local  bool   `json:"local,omitempty"`
 	MinSeq uint64 `json:"minSeq,omitempty"`
-	// AsOfSeq is the runSeq as of which it was asked for; 0: the newest.
+	// AsOfSeq is the requested runSeq; 0: the newest.
 	AsOfSeq uint64 `json:"asOfSeq,omitempty"`
 
 	Outcome
@@ -143,15 +141,15 @@ type Snapshot struct {
 	RunStatus    string `json:"runStatus,omitempty"`
 }
 
-// Mark is a watermark that a subscriber was told. A subscriber (Op.Client) is one consumer of a
+// Mark is a watermark that a subscriber received. A subscriber (Op.Client) is one consumer of a
 // watch; it stays the same when its stream is cut and resumed.
 type Mark struct {
 	Run          string `json:"run"`
 	LastEventSeq uint64 `json:"lastEventSeq"`
 }
 
-// Window is a query for an audit window, its pages taken together, or the one that a node answers
-// in the end. Times are nanoseconds since 1970.
+// Window is a query for an audit window with all its pages, or one in a Final. Times are
+// nanoseconds since 1970.
 type Window struct {
 	From   int64  `json:"from"`
 	To     int64  `json:"to"` // as the answer said
@@ -165,7 +163,7 @@ type Window struct {
 	Closed          bool     `json:"closed,omitempty"`
 }
 
-// Filter lets records through for which all that is not empty holds.
+// Filter selects the records that match all of its non-empty fields.
 type Filter struct {
 	TenantID      string   `json:"tenantId,omitempty"`
 	ProjectID     string   `json:"projectId,omitempty"`
@@ -176,7 +174,7 @@ type Filter struct {
 	Types         []string `json:"types,omitempty"` // any of them
 }
 
-// Match tells whether the record is let through.
+// Match reports whether a record is selected.
 func (f *Filter) Match(r *Record) bool {
 	for _, field := range [...][2]string{
 		{f.TenantID, r.TenantID}, {f.ProjectID, r.ProjectID}, {f.EnvironmentID, r.EnvironmentID},
@@ -189,7 +187,7 @@ func (f *Filter) Match(r *Record) bool {
 	return len(f.Types) == 0 || slices.Contains(f.Types, r.Type)
 }
 
-// Digest is a SHA-256; in text, hex. The zero Digest is none.
+// Digest is a SHA-256; in text, hex. The zero Digest means that there is none.
 type Digest [32]byte
 
 // String returns the hex of the digest.
@@ -209,7 +207,7 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// kind names what an op is, for counts and reports; empty where it is nothing, or several things.
+// kind names the kind of an op, for counts and reports; empty if it has none, or several.
 func (o *Op) kind() string {
 	kind, n := "", 0
 	for _, k := range [...]struct {
@@ -229,7 +227,7 @@ func (o *Op) kind() string {
 	return kind
 }
 
-// clone copies all that a caller fills in when the answer comes. What was asked is shared.
+// clone copies the fields that a caller fills in when the answer comes, and shares the others.
 func (o Op) clone() Op {
 	o.Appends = slices.Clone(o.Appends)
 	o.Read = cloned(o.Read)

@@ -9,11 +9,11 @@ import (
 	"io"
 )
 
-// formatVersion is what the first line says.
+// formatVersion is the version in the first line.
 const formatVersion = 1
 
-// line is one line of a file: the first has the version, and each other one exactly one of the
-// rest. A node begins a Final, to which what follows belongs.
+// line is one line of a file. The first has the version, and every other line has one of the other
+// fields. A node starts a Final, to which the following lines belong.
 type line struct {
 	Version  int          `json:"version,omitempty"`
 	Op       *Op          `json:"op,omitempty"`
@@ -24,7 +24,7 @@ type line struct {
 	Window   *Window      `json:"window,omitempty"`
 }
 
-// Encode writes a history, and what the nodes have in the end, as lines of JSON.
+// Encode writes a history and the nodes' finals as lines of JSON.
 func Encode(w io.Writer, h *History, finals ...*Final) error {
 	buf := bufio.NewWriter(w)
 	enc := json.NewEncoder(buf)
@@ -57,7 +57,7 @@ func Encode(w io.Writer, h *History, finals ...*Final) error {
 	return errors.Join(failed, buf.Flush())
 }
 
-// Decode reads what Encode wrote. The error names the line that is none.
+// Decode reads what Encode wrote. The error names the invalid line.
 func Decode(r io.Reader) (*History, []*Final, error) {
 	h := &History{}
 	var finals []*Final
@@ -98,7 +98,7 @@ func readLine(text []byte, first bool, h *History, finals []*Final) ([]*Final, e
 	return l.add(h, finals)
 }
 
-// add puts a line where it belongs.
+// add adds the content of a line.
 func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 	if l.members() != 1 || l.Version != 0 {
 		return nil, errors.New("is not one of op, node, record, hash, snapshot and window")

@@ -44,7 +44,7 @@ var logMutants = []mutant{
 	{"an append without an answer is stored twice", OnePerKey, true, func(b *bench) bool {
 		return b.again(func(r *Record) bool { return !b.acked(r) })
 	}},
-	{"an event was sent by nobody", OnePerKey, true, func(b *bench) bool {
+	{"an event was not sent by any client", OnePerKey, true, func(b *bench) bool {
 		return b.addBehind(func(r *Record) { r.Key, r.EventID = "invented", "invented" })
 	}},
 	{"an event has another content than was sent", OnePerKey, false, func(b *bench) bool {
@@ -53,7 +53,7 @@ var logMutants = []mutant{
 		return i >= 0
 	}},
 	{"an append is stored that was refused", OnePerKey, true, func(b *bench) bool {
-		// One that nobody sent again.
+		// One that was sent once.
 		a := b.storedUnknown(func(a *Append) bool {
 			sent := 0
 			for i := range b.history.Ops {
@@ -234,7 +234,7 @@ func (b *bench) storedUnknown(fits func(*Append) bool) (found *Append) {
 	return found
 }
 
-// alone tells whether nobody else has sent what an append has.
+// alone reports whether no other append has the same events.
 func (b *bench) alone(a *Append) bool {
 	for i := range b.history.Ops {
 		for k := range b.history.Ops[i].Appends {

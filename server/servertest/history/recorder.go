@@ -2,7 +2,7 @@ package history
 
 import "sync"
 
-// Recorder keeps what clients see. All may use it at once.
+// Recorder records what clients see. It is safe for concurrent use.
 type Recorder struct {
 	now func() int64
 
@@ -10,14 +10,13 @@ type Recorder struct {
 	ops []Op
 }
 
-// Ticket is a call that was recorded.
+// Ticket identifies a recorded call.
 type Ticket int
 
-// NewRecorder returns a recorder that asks now for the time, in nanoseconds of the clock that all
-// clients share.
+// NewRecorder returns a recorder with a clock, in nanoseconds, that all clients share.
 func NewRecorder(now func() int64) *Recorder { return &Recorder{now: now} }
 
-// Call records a call that is about to be made; what is in op as an answer does not count yet.
+// Call records a call before its request leaves. The answer in op is ignored.
 func (r *Recorder) Call(op Op) Ticket {
 	op = op.clone()
 	op.forget()
@@ -48,7 +47,7 @@ func (r *Recorder) Mark(subscriber, node, run string, lastEventSeq uint64) {
 	})
 }
 
-// History returns what was recorded so far. Calls that have not returned are unknown in it.
+// History returns the records so far. Calls that have not returned are unknown in it.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Invariant names what must hold.
+// Invariant names an invariant.
 type Invariant string
 
-// The invariants. Check looks at I1 to I9 and at the two without a number.
+// The invariants. Check checks I1 to I9 and the two without a number.
 const (
 	// AckedIsStored, I1: every acknowledged event is on all nodes, exactly as it was acknowledged.
 	AckedIsStored Invariant = "I1"
@@ -22,27 +22,30 @@ const (
 	// Stamped, I4: persistedAt rises strictly from proposal to proposal, and is the same
 	// everywhere.
 	Stamped Invariant = "I4"
-	// WindowsClose, I5: a closed window never changes, and nothing comes behind a completeThrough.
+	// WindowsClose, I5: a closed window never changes, and no event comes at or before a
+	// completeThrough.
 	WindowsClose Invariant = "I5"
 	// SnapshotsFold, I6: a snapshot is the fold of the run's events.
 	SnapshotsFold Invariant = "I6"
 	// WatermarksRise, I7: the watermarks of one subscriber never go back, and never ahead.
 	WatermarksRise Invariant = "I7"
-	// Linearizable, I8: appends and reads of a run are.
+	// Linearizable, I8: the appends and reads of a run are linearizable.
 	Linearizable Invariant = "I8"
-	// HashesAgree, I9: the rolling hash is the same wherever two nodes have applied as much.
+	// HashesAgree, I9: two nodes that have applied the same index have the same rolling hash.
 	HashesAgree Invariant = "I9"
-	// Progress, I10: appends succeed again once faults end. It is for whoever makes the faults.
+	// Progress, I10: appends succeed again after faults end. The caller that makes the faults
+	// checks it.
 	Progress Invariant = "I10"
-	// FaultsHappened, I11: every kind of fault did happen. It is for whoever makes the faults.
+	// FaultsHappened, I11: every kind of fault happened. The caller that makes the faults checks
+	// it.
 	FaultsHappened Invariant = "I11"
 	// Chained: the chain of digests follows from the records (APP-11).
 	Chained Invariant = "chain"
-	// WellFormed: the history itself makes sense.
+	// WellFormed: the history itself is consistent.
 	WellFormed Invariant = "history"
 )
 
-// Violation is one thing that does not hold.
+// Violation is one violation of an invariant.
 type Violation struct {
 	Invariant Invariant
 	Run       string // empty where it is about none
@@ -50,11 +53,11 @@ type Violation struct {
 	Ops       []int // indexes in History.Ops, of those that show it
 }
 
-// Report is what a check found.
+// Report is the result of a check.
 type Report struct {
-	// Counts tells what was looked at, by kind.
+	// Counts tells what was checked, by kind.
 	Counts map[string]int
-	// Violations are at most 100 of each invariant; More counts the rest.
+	// Violations has at most 100 violations of each invariant. More counts the rest.
 	Violations []Violation
 	More       int
 
@@ -67,10 +70,10 @@ const (
 	shownViolations  = 10
 )
 
-// OK tells whether everything holds.
+// OK reports whether there is no violation.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
-// Add notes a violation; ops are indexes in the history.
+// Add adds a violation; ops are indexes in the history.
 func (r *Report) Add(inv Invariant, run string, ops []int, format string, args ...any) {
 	if r.kept == nil {
 		r.kept = map[Invariant]int{}
@@ -83,13 +86,13 @@ func (r *Report) Add(inv Invariant, run string, ops []int, format string, args .
 	r.Violations = append(r.Violations, Violation{inv, run, fmt.Sprintf(format, args...), ops})
 }
 
-// Has tells whether an invariant is violated.
+// Has reports whether an invariant is violated.
 func (r *Report) Has(inv Invariant) bool { return r.kept[inv] > 0 }
 
 func (r *Report) count(what string, n int) { r.Counts[what] += n }
 
-// String says what was checked, and shows the first violations with the operations that show them,
-// those of each invariant in turn.
+// String lists what was checked, and the first violations with their operations, those of each
+// invariant in turn.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d violations", len(r.Violations)+r.More)

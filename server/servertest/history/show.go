@@ -9,7 +9,7 @@ import (
 // shownEvents is how many events of an operation a report names.
 const shownEvents = 3
 
-// String shows the op on one line, for a report.
+// String returns the op on one line, for a report.
 func (o *Op) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s ", o.Client)

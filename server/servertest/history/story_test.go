@@ -137,7 +137,7 @@ func TestStories(t *testing.T) {
 		{"a conflict beyond the end", Linearizable, story{[]Op{
 			stored(sent(1, 2, -1, "a"), 1), refused(sent(3, 4, 0, "b"), contract.ReasonSequenceConflict, 2),
 		}, []string{"a"}}},
-		{"a conflict that nobody provoked", Linearizable, story{[]Op{
+		{"a conflict without a cause", Linearizable, story{[]Op{
 			refused(sent(3, 4, -1, "b"), contract.ReasonSequenceConflict, 0),
 		}, nil}},
 		{"an event that was refused and sent again", none, story{[]Op{

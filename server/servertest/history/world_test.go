@@ -125,7 +125,7 @@ func (w *world) ask() Op {
 	}
 }
 
-// askAppend draws new events, or ones that were sent before, by anybody and with any outcome.
+// askAppend draws new events, or ones that any client sent before, with any outcome.
 func (w *world) askAppend(run string) Append {
 	if len(w.plans) > 0 && w.Float64() < w.duplicates {
 		if old := w.plans[w.IntN(len(w.plans))]; len(old.op.Appends) > 0 {
@@ -253,7 +253,7 @@ func (w *world) append(a *Append) {
 	r.ends = append(r.ends, a.LastSeq)
 }
 
-// propose begins a proposal, or joins the one before, which nobody has seen.
+// propose begins a proposal, or joins the one before, which no client has seen.
 func (w *world) propose() {
 	if w.joined && w.IntN(2) == 0 {
 		return

@@ -1,15 +1,21 @@
-// Package mutants breaks the product on purpose, to see whether the simulator notices.
+// Package mutants puts known bugs into the sources, and requires that the simulator finds each.
 //
-//	table ──► Overlay: copies of files, each with a bug ──► go test -c -overlay ──► a simulator with that bug in it
-//	                                                                                      │ seed after seed
-//	                                                                                      ▼
-//	                                                        found: by which invariant, with which seed, after how long
+//	table ──► Arguments: copies of files, each with a bug
+//	             └──► go test -c -overlay ──► a simulator with the bug
+//	                                             │ seed after seed
+//	                                             ▼
+//	          found: the violated invariants, the seed, the processor time
 //
-// A mutant is a few lines of a file that are replaced by others: of the product, or of a library
-// that it stands on. Nothing of it is in any binary but the simulator's that is built for it. A
-// simulator that does not find one in a minute is too weak, whatever else it has survived. What has
-// no bug must come out clean of the same seeds.
+// A mutant replaces a few lines of a file, of the product or of a library that it uses. Only the
+// simulator that is built for it contains it. If the simulator does not find a mutant within a
+// minute of processor time, the simulator is too weak. It must find nothing in a build without a
+// mutant.
 //
-// The table cannot rot unnoticed: a test that takes no time finds every text that is to be
-// replaced, once, and parses what comes of it.
+// A mutant names the faults, or the scenarios of package sim, that lead to it. It names no seeds: a
+// seed fixes the plan of the faults but not the scheduler, so that a seed which finds a bug on one
+// machine may miss it on another. Every run starts from a fresh seed and prints it; -mutants.seed
+// repeats the run, and -mutants.runs asks for several.
+//
+// TestTable keeps the table valid without running it: it finds every text that a mutant replaces
+// exactly once, and parses the edited file.
 package mutants

@@ -22,20 +22,17 @@ type Mutant struct {
 	// What is wrong, in a sentence.
 	What  string
 	Edits []Edit
-	// Control are those of the edits that are no bug: they make time pass where a process may be
-	// held up anyway. With them alone nothing must be found.
+	// Control lists the edits that are no bug: they delay a process where a real one can be delayed
+	// too. With them alone the simulator must find nothing.
 	Control []Edit
-	// Faults are the kinds of faults that it is looked for with; empty: all kinds, as often as it
-	// comes.
+	// Faults are the kinds of faults, and the scenarios, that the trial looks for it with. Default:
+	// all kinds of faults; how often they happen then depends on the seed.
 	Faults []string
-	// Seeds are tried first: it was found in them before, though not each time. Those from 1 on
-	// follow.
-	Seeds []uint64
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
 }
 
-// Edit replaces a text that a file has exactly once.
+// Edit replaces a text that occurs exactly once in a file.
 type Edit struct {
 	// Module of the file; empty: this one.
 	Module string
@@ -45,7 +42,7 @@ type Edit struct {
 	New  string
 }
 
-// Dirs tells where modules lie, by path; that of this one under the empty path.
+// Dirs maps modules to their directories, and the empty path to this module's.
 type Dirs map[string]string
 
 // Modules are the other modules that mutants edit.
@@ -53,12 +50,12 @@ func Modules() []string { return []string{hashicorpRaft} }
 
 const hashicorpRaft = "github.com/hashicorp/raft"
 
-// errEdit means that a table does not fit the files any more.
+// errEdit means that the table does not match the sources.
 var errEdit = errors.New("mutants: edit does not fit")
 
-// Arguments writes edited copies of files into a directory, which is empty, and returns what go
-// build takes to build with them instead. Files of this module are overlaid one by one; a module
-// out of the cache is replaced by a copy of it, since go build overlays nothing there.
+// Arguments writes edited copies of files to an empty directory, and returns the arguments with
+// which go build uses them. Files of this module are overlaid one by one. A module of the cache is
+// replaced by an edited copy, because go build does not overlay files there.
 func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
 	copies := map[string]string{} // of modules, where they lie
 	replace := map[string]string{}
@@ -102,18 +99,18 @@ func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
 	return args, nil
 }
 
-// apply edits a file and writes what comes of it to another one, or to the same.
+// apply writes an edited file to another path, or to the same.
 func (e *Edit) apply(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errEdit, err)
 	}
 	if n := strings.Count(string(text), e.Old); n != 1 {
-		return fmt.Errorf("%w: %s has %d times\n%s", errEdit, e.File, n, e.Old)
+		return fmt.Errorf("%w: %s has the text %d times, want once:\n%s", errEdit, e.File, n, e.Old)
 	}
 	edited := strings.Replace(string(text), e.Old, e.New, 1)
 	if edited == string(text) {
-		return fmt.Errorf("%w: nothing changes in %s", errEdit, e.File)
+		return fmt.Errorf("%w: it does not change %s", errEdit, e.File)
 	}
 	if _, err := parser.ParseFile(token.NewFileSet(), to, edited, parser.SkipObjectResolution); err != nil {
 		return fmt.Errorf("%w: %w", errEdit, err)
@@ -121,8 +118,7 @@ func (e *Edit) apply(from, to string) error {
 	return os.WriteFile(to, []byte(edited), 0o600)
 }
 
-// copyModule copies the Go files of a module and its go.mod. What is in the cache cannot be written
-// to.
+// copyModule copies the Go files of a module and its go.mod. The module cache is read-only.
 func copyModule(to, from string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -147,7 +143,7 @@ func copyModule(to, from string) error {
 	})
 }
 
-// overlayFile writes what go build -overlay reads.
+// overlayFile writes the file that go build -overlay reads.
 func overlayFile(dir string, replace map[string]string) (string, error) {
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -157,7 +153,7 @@ func overlayFile(dir string, replace map[string]string) (string, error) {
 	return at, os.WriteFile(at, overlay, 0o600)
 }
 
-// modFile writes what go build -modfile reads, and the checksums beside it.
+// modFile writes the file that go build -modfile reads, and the checksums beside it.
 func modFile(dir, root string, copies map[string]string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +21,11 @@ import (
 )
 
 var (
-	which   = flag.String("mutants", "no-fsync,batch-half-stored", "which mutants must be found, by name; all: all of them")
-	timeout = flag.Duration("mutants.time", time.Minute, "how much processor time each may take to be found")
-	table   = flag.String("mutants.table", "", "a file for the table of what found what")
+	which   = flag.String("mutants", "no-fsync,batch-half-stored", "names of the mutants to look for; all: all of them")
+	timeout = flag.Duration("mutants.time", time.Minute, "processor time within which each run must find its mutant")
+	runs    = flag.Int("mutants.runs", 1, "runs a mutant, each from a fresh seed")
+	first   = flag.Uint64("mutants.seed", 0, "the first seed of every run; 0: a fresh one a run")
+	table   = flag.String("mutants.table", "", "write the table of the results to this file")
 )
 
 func moduleDirs(t *testing.T) Dirs {
@@ -42,19 +45,19 @@ func moduleDirs(t *testing.T) Dirs {
 	return dirs
 }
 
-// TestTable wants every text that a mutant replaces to be there once, and what comes of it to be
-// Go.
+// TestTable requires that each text that a mutant replaces occurs once, and that the edited files
+// parse.
 func TestTable(t *testing.T) {
 	dirs := moduleDirs(t)
 	names := map[string]bool{}
 	for _, m := range All() {
 		if m.Name == "" || m.Breaks == "" || m.What == "" || len(m.Edits) == 0 || names[m.Name] {
-			t.Errorf("mutant %q says too little, or there are two of that name", m.Name)
+			t.Errorf("mutant %q: a field is missing, or the name is taken", m.Name)
 		}
 		names[m.Name] = true
 		for _, kind := range m.Faults {
-			if !slices.Contains(sim.Kinds(), sim.Kind(kind)) {
-				t.Errorf("%s: there are no faults of kind %q", m.Name, kind)
+			if !slices.Contains(slices.Concat(sim.Kinds(), sim.Scenarios()), sim.Kind(kind)) {
+				t.Errorf("%s: no kind of fault and no scenario is called %q", m.Name, kind)
 			}
 		}
 		for _, edits := range [][]Edit{m.Edits, m.Control} {
@@ -68,48 +71,60 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestFound builds the simulator with each mutant in it, and wants it to be found; and without, and
-// wants nothing to be found.
+// TestFound builds the simulator with each mutant, and requires that it finds the mutant. Without
+// a mutant it must find nothing.
 func TestFound(t *testing.T) {
 	dirs := moduleDirs(t)
 	var rows []row
+	longest := 10 * time.Second
+	if *which == "all" {
+		longest = *timeout
+	}
 	for _, m := range All() {
 		if *which != "all" && !slices.Contains(strings.Split(*which, ","), m.Name) {
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
-			r := run(t, build(t, dirs, m.Edits), &m, *timeout)
-			rows = append(rows, row{m.Name, r})
-			if r.Found == "" {
-				t.Errorf("not found: %s", r)
-			}
-			t.Log(r)
-			if len(m.Control) > 0 && r.Found != "" {
-				// Where processes are held up, writes may take long (I10).
-				if c := run(t, build(t, dirs, m.Control), &m, r.took()); c.Found != "" && c.Found != "I10" {
-					t.Errorf("without the bug: %s", c)
-				}
-			}
+			r := row{name: m.Name, trials: find(t, dirs, &m)}
+			rows, longest = append(rows, r), max(longest, r.worst())
 		})
 	}
 	t.Run("control", func(t *testing.T) {
-		longest := 10 * time.Second
-		if *which == "all" {
-			longest = *timeout
-		}
-		for _, r := range rows {
-			longest = max(longest, r.took())
-		}
 		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
-		rows = append(rows, row{"none", c})
+		rows = append(rows, row{name: "none", trials: []*trial{c}})
 		if c.Found != "" {
-			t.Errorf("found something where there is no mutant: %s", c)
+			t.Errorf("a violation without a mutant: %s", c)
 		}
 	})
 	write(t, rows)
 }
 
-// build builds this package's tests, TestTrial among them, with edits.
+// find requires that each run finds a mutant, and that the same faults find nothing in the edits
+// that are no bug.
+func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
+	t.Helper()
+	binary := build(t, dirs, m.Edits)
+	var trials []*trial
+	for range *runs {
+		r := run(t, binary, m, *timeout)
+		trials = append(trials, r)
+		if r.Found == "" {
+			t.Errorf("not found: %s", r)
+		}
+		t.Log(r)
+	}
+	if len(m.Control) > 0 && !t.Failed() {
+		// Delays may make writes slow (I10).
+		c := run(t, build(t, dirs, m.Control), m, max(row{trials: trials}.worst(), 10*time.Second))
+		if c.Found != "" && c.Found != "I10" {
+			t.Errorf("without the bug: %s", c)
+		}
+		t.Logf("without the bug: %s", c)
+	}
+	return trials
+}
+
+// build builds this package's tests with edits, for TestTrial.
 func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,22 +141,19 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	return binary
 }
 
-// run lets a binary live seed after seed until something is found, or its time is over.
+// run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used
+// its processor time.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
-	sum := &trial{Seen: map[string]int{}}
-	for _, seed := range slices.Concat(m.Seeds, m.Seeds) {
-		if sum.take(process(t, binary, m, seed, 0)); sum.Found != "" {
-			return sum
-		}
-	}
-	for sum.Seed = 0; sum.Found == "" && sum.took() < atMost; {
+	seed := cmp.Or(*first, rand.Uint64()>>16)
+	sum := &trial{First: seed, Seed: seed - 1, Seen: map[string]int{}}
+	for sum.Found == "" && sum.took() < atMost {
 		sum.take(process(t, binary, m, sum.Seed+1, atMost-sum.took()))
 	}
 	return sum
 }
 
-// take takes in what came of later seeds.
+// take adds the result of later seeds.
 func (r *trial) take(later *trial) {
 	r.Seed, r.Found, r.Detail = later.Seed, later.Found, later.Detail
 	r.Seconds, r.PowerLosses = r.Seconds+later.Seconds, r.PowerLosses+later.PowerLosses
@@ -150,15 +162,15 @@ func (r *trial) take(later *trial) {
 	}
 }
 
-// process lets a binary live seed after seed from one on, for a time; 0: that seed only. It may end
-// before, for no reason of the world's.
+// process runs a binary in a process of its own, seed after seed, for so much processor time. The
+// process may end earlier, see leaked.
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
 		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
 		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
-	// as make sim does
+	// as make sim sets it
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -172,12 +184,12 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	}
 	r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if err == nil && r.Seen == nil {
-		t.Fatal("a trial has said nothing")
+		t.Fatal("the trial has printed no result")
 	}
 	if err == nil || r.Found != "" {
 		return r
 	}
-	// It died in the seed behind the last that it told of, or while that bubble ended.
+	// It ended in the seed after the last that it printed, or while that seed's bubble ended.
 	if said := stdout.String() + stderr.String(); !leaked(said) {
 		r.Found, r.Detail = "panic", firstPanic(said)
 		r.Seed++
@@ -185,8 +197,8 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	return r
 }
 
-// leaked tells whether a bubble has ended with goroutines that wait for what hashicorp/raft forgot
-// when it shut down, and nothing else: a process would have ended with them.
+// leaked reports whether a process ended because a bubble was left with no goroutines but those
+// that wait for a future which hashicorp/raft forgot at shutdown. A real process ends with them.
 func leaked(out string) bool {
 	_, stacks, ended := strings.Cut(out, "main bubble goroutine has exited but blocked goroutines remain")
 	if !ended {
@@ -210,19 +222,54 @@ func firstPanic(out string) string {
 	return out
 }
 
+// row is a line of the table: the runs of one mutant.
 type row struct {
-	name string
-	*trial
+	name   string
+	trials []*trial
 }
 
-// write writes the table of what found what.
+// sorted are the processor times of the runs.
+func (r row) sorted() []time.Duration {
+	var all []time.Duration
+	for _, one := range r.trials {
+		all = append(all, one.took())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (r row) worst() time.Duration { return slices.Max(append(r.sorted(), 0)) }
+
+// found returns how many runs found the mutant, and all invariants that they name.
+func (r row) found() (times int, by []string) {
+	for _, one := range r.trials {
+		if one.Found == "" {
+			continue
+		}
+		times++
+		by = append(by, strings.Split(one.Found, ", ")...)
+	}
+	slices.Sort(by)
+	return times, slices.Compact(by)
+}
+
+// write writes the table of the results.
 func write(t *testing.T, rows []row) {
 	t.Helper()
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "mutant\tfound by\tseed\tseconds\tpower losses\tdetail")
+	fmt.Fprintln(w, "mutant\tfound\tmedian s\tworst s\tseeds in all\tfound by")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%.1f\t%d\t%s\n", r.name, r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+		if len(r.trials) == 0 {
+			continue
+		}
+		times, by := r.found()
+		seeds := uint64(0)
+		for _, one := range r.trials {
+			seeds += one.Seed - one.First + 1
+		}
+		fmt.Fprintf(w, "%s\t%d of %d\t%.1f\t%.1f\t%d\t%s\n", r.name, times, len(r.trials),
+			r.sorted()[len(r.trials)/2].Seconds(), r.worst().Seconds(), seeds, strings.Join(by, ", "))
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)

@@ -20,21 +20,21 @@ func disks() []Mutant {
 			New:  "\tif f.named {",
 		}},
 	}, {
-		Name: "no-dir-sync", Breaks: "APP-2, D2", What: "directories are not synced, so that files may be nameless after a loss of power",
+		Name: "no-dir-sync", Breaks: "APP-2, D2", What: "directories are not synced, so that a loss of power may take the names of files",
 		Edits: []Edit{{
 			File: "storage/replace.go",
 			Old:  "errors.Join(dir.Sync(), dir.Close())",
 			New:  "dir.Close()",
 		}},
 	}, {
-		Name: "vote-not-synced", Breaks: "D3", What: "small files, as that of term and vote, are replaced by ones that are not synced",
+		Name: "vote-not-synced", Breaks: "D3", What: "small files, such as that of term and vote, are not synced",
 		Edits: []Edit{{
 			File: "storage/replace.go",
 			Old:  "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n",
 			New:  "",
 		}},
 	}, {
-		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a sync that failed, what memory still shows of the log is taken for written",
+		Name: "tail-not-written-again", Breaks: "APP-2, D3", What: "after a failed sync, what memory still shows of the log counts as written",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "err = writeAgain(f)",
@@ -42,7 +42,7 @@ func disks() []Mutant {
 		}},
 		Faults: []string{"sync-error"}, Every: time.Second,
 	}, {
-		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "what a killed process has written to the log and not synced counts when the next one finds it",
+		Name: "tail-not-synced", Breaks: "APP-2, D3", What: "the log's unsynced end of a killed process counts as written at the next start",
 		Edits: []Edit{{
 			File: "raft/rotation.go",
 			Old:  "\t\terr = writeAgain(f)\n\t\tif err == nil {\n\t\t\terr = f.Sync()\n\t\t}\n",
@@ -57,7 +57,7 @@ func disks() []Mutant {
 			New:  "var err error",
 		}},
 	}, {
-		Name: "log-error-ignored", Breaks: "D3, D10", What: "a write to the log that failed is taken for a good one",
+		Name: "log-error-ignored", Breaks: "D3, D10", What: "a failed write to the log counts as a success",
 		Edits: []Edit{{
 			File: "raft/log_store.go",
 			Old:  "logs[len(logs)-1].Index, err)\n\t\ts.fail(err)\n\t\treturn err\n",
@@ -70,7 +70,7 @@ func disks() []Mutant {
 func consensus() []Mutant {
 	return []Mutant{{
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
-		What: "heartbeats are answered beside the main loop, which may be held up where it has just looked who leads",
+		What: "heartbeats are answered outside the main loop, which may be delayed after it has read its term",
 		Edits: []Edit{heldUp, {
 			File: "raft/transport.go",
 			Old:  "func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}",
@@ -79,7 +79,7 @@ func consensus() []Mutant {
 		Control: []Edit{heldUp},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {
-		Name: "vote-not-kept", Breaks: "D3", What: "a node gives its vote in one term to whoever asks",
+		Name: "vote-not-kept", Breaks: "D3", What: "a node votes for several candidates in one term",
 		Edits: []Edit{{
 			File: "raft/stable_store.go",
 			Old:  "\treturn s.change(func(v *vote) { v.candidate = candidate })",
@@ -88,39 +88,39 @@ func consensus() []Mutant {
 		Control: []Edit{lateVotes, lateHeartbeat},
 		Faults:  []string{"partial", "kill", "restart"}, Every: 500 * time.Millisecond,
 	}, {
-		Name: "sends-after-leading", Seeds: []uint64{7047, 7191, 7047, 2266}, Breaks: "D3", What: "entries of a later leader are sent in the name of an earlier one",
+		Name: "sends-after-leading", Breaks: "D3", What: "a deposed leader sends entries of a later leader in its own term",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
 			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
 		}, lateRetry(5)},
 		Control: []Edit{lateRetry(5)},
-		Faults:  []string{"power-loss", "slow-link", "transfer"}, Every: 200 * time.Millisecond,
+		Faults:  []string{"deposed"}, Every: time.Second,
 	}, {
-		Name: "commits-what-was-not-sent", Seeds: []uint64{645, 339, 645}, Breaks: "APP-2, I9", What: "a follower is told that more is committed than it was sent, and takes its own entries for that",
+		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a leader sends a commit index beyond what it sent, and the follower applies its own entries there",
 		Edits: []Edit{{
 			File: "raft/transport.go",
 			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
 			New:  "req.LeaderCommitIndex",
 		}, lateRetry(20), lateEntry},
 		Control: []Edit{lateRetry(20), lateEntry},
-		Faults:  []string{"power-loss", "kill"}, Every: time.Second,
+		Faults:  []string{"stale-tail"}, Every: time.Second,
 	}, {
-		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed where one node has it",
+		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed when one node has it",
 		Edits: []Edit{{
 			Module: hashicorpRaft, File: "commitment.go",
 			Old: "quorumMatchIndex := matched[(len(matched)-1)/2]",
 			New: "quorumMatchIndex := matched[len(matched)-1]",
 		}},
 	}, {
-		Name: "unknown-as-refused", Breaks: "APP-10, D4i", What: "leadership that is lost after a proposal is told as a refusal",
+		Name: "unknown-as-refused", Breaks: "APP-10, D4i", What: "when the leadership is lost after a proposal, the client is told that the append was refused",
 		Edits: []Edit{{
 			File: "raft/propose.go",
 			Old:  "return fmt.Errorf(\"%w: %w\", ErrUnknown, err)",
 			New:  "return fmt.Errorf(\"%w: %w\", ErrNotLeader, err)",
 		}},
 	}, {
-		Name: "takeover-without-barrier", Breaks: "READ-2, D4e", What: "a new leader serves before it has applied what earlier ones left",
+		Name: "takeover-without-barrier", Breaks: "READ-2, D4e", What: "a new leader serves before it has applied the entries of earlier leaders",
 		Edits: []Edit{{
 			File: "raft/node.go",
 			Old:  "if err := n.barrier(); err != nil {",
@@ -133,7 +133,7 @@ func consensus() []Mutant {
 func machine() []Mutant {
 	const apply, applyRun = "storage/apply.go", "storage/apply_run.go"
 	return []Mutant{{
-		Name: "replay-applied", Breaks: "D2", What: "entries that were applied before a restart are applied again",
+		Name: "replay-applied", Breaks: "D2", What: "after a restart, entries are applied again",
 		Edits: []Edit{{
 			File: apply,
 			Old:  "\tif applied := s.applied.Load(); index <= applied.Index {\n\t\treturn nil, nil\n\t}\n",
@@ -146,27 +146,27 @@ func machine() []Mutant {
 			{File: apply, Old: "max(prev.PersistedAt+1, clock),", New: "max(prev.PersistedAt+1, clock, time.Now().UnixNano()),"},
 		},
 	}, {
-		Name: "stamp-not-clamped", Breaks: "APP-5, D7", What: "a proposal is stamped as the leader's clock says, also where that went back",
+		Name: "stamp-not-clamped", Breaks: "APP-5, D7", What: "a proposal gets the leader's time as its stamp, even if that clock went back",
 		Edits: []Edit{{File: apply, Old: "max(prev.PersistedAt+1, clock),", New: "clock,"}},
 	}, {
-		Name: "map-order-in-apply", Breaks: "D11", What: "apply goes through the runs of a proposal in the order of a map",
+		Name: "map-order-in-apply", Breaks: "D11", What: "apply iterates over the runs of a proposal in map order",
 		Edits: []Edit{{
 			File: apply,
 			Old:  "\tfor _, r := range a.touched {\n\t\ta.effects = ",
 			New:  "\torder := map[*run]bool{}\n\tfor _, r := range a.touched {\n\t\torder[r] = true\n\t}\n\tfor r := range order {\n\t\ta.effects = ",
 		}},
 	}, {
-		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "only duplicates of what was appended since the node was started are known",
+		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "duplicates of events from before the node's start are not recognised",
 		Edits: []Edit{{File: applyRun, Old: "r := &run{no: no}", New: "r := &run{no: no, receipts: map[keyPrefix]struct{}{}}"}},
 	}, {
-		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers its last 64 keys or fewer",
+		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers at most its last 64 keys",
 		Edits: []Edit{{
 			File: "storage/active.go",
 			Old:  "\tif len(r.receipts) == maxIndexed {\n\t\ta.unindex(r)\n\t\treturn\n\t}\n",
 			New:  "\tif len(r.receipts) >= 64 {\n\t\tclear(r.receipts)\n\t}\n",
 		}},
 	}, {
-		Name: "evicted-is-new", Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key for new",
+		Name: "evicted-is-new", Breaks: "IDM-6, D6", What: "a run whose receipts did not fit in memory takes every key as new",
 		Edits: []Edit{{
 			File: "storage/active.go",
 			Old:  "\tr.receipts = nil\n",
@@ -174,17 +174,17 @@ func machine() []Mutant {
 		}},
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
-		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
+		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a stored conditional append gets a conflict",
 		Edits: []Edit{{File: apply, Old: "if fresh > 0 && m.expected != nil", New: "if _ = fresh; m.expected != nil"}},
 	}, {
-		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the chain of a run that was read from disk begins anew",
+		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the digest chain of a run that is read from disk starts again",
 		Edits: []Edit{{
 			File: applyRun,
 			Old:  "\tif r.metadata, err = a.rows.metadata(no); err != nil {",
 			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(no); err != nil {",
 		}},
 	}, {
-		Name: "install-forgets", Breaks: "D5", What: "what memory knows of runs outlives the store that a snapshot has replaced",
+		Name: "install-forgets", Breaks: "D5", What: "the runs in memory survive the store that a snapshot has replaced",
 		Edits:  []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
 		Faults: []string{"split", "one-way", "partial", "transfer"}, Every: 500 * time.Millisecond,
 	}}

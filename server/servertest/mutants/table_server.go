@@ -4,17 +4,17 @@ import "time"
 
 // reads are bugs about what readers and watchers are told.
 func reads() []Mutant {
-	const read, window = "server/read.go", "server/audit_window.go"
+	const read, window, watch = "server/replica/leader.go", "server/audit/window.go", "server/watch/watch.go"
 	return []Mutant{{
 		Name: "stale-read", Breaks: "READ-2", What: "a linearizable read is answered as a local one",
 		Edits: []Edit{{
 			File: read,
-			Old:  "return s.askLeader(ctx, func(leadership *cluster.Leadership) error { return s.readableIn(ctx, leadership) })",
-			New:  "return nil",
+			Old:  "func (r *Replica) ReadIndex(ctx context.Context) error {\n",
+			New:  "func (r *Replica) ReadIndex(ctx context.Context) error {\n\tif true {\n\t\treturn nil\n\t}\n",
 		}},
 	}, {
 		Name: "read-lease", Breaks: "READ-2, D8",
-		What:    "a leader does not ask whether it still leads; Raft's loop may be held up where it is to find out",
+		What:    "a leader does not confirm its leadership before a read; its lease check may be delayed",
 		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
 		Control: []Edit{lateLease},
 		Faults:  []string{"split", "one-way", "partial"},
@@ -22,18 +22,18 @@ func reads() []Mutant {
 		Name: "read-behind-leader", Breaks: "READ-2, D8", What: "a follower answers before it has applied what the leader had",
 		Edits: []Edit{{
 			File: read,
-			Old:  "\tposition, err := s.cluster.ReadPosition(ctx, leadership)\n\tif err != nil {\n\t\treturn err\n\t}\n\treturn s.awaitPosition(ctx, position)",
-			New:  "\t_, err := s.cluster.ReadPosition(ctx, leadership)\n\treturn err",
+			Old:  "\t\tposition, err := r.opts.Cluster.ReadPosition(ctx, leadership)\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn r.Await(ctx, position)",
+			New:  "\t\t_, err := r.opts.Cluster.ReadPosition(ctx, leadership)\n\t\treturn err",
 		}},
 	}, {
-		Name: "drop-watermark", Breaks: "WATCH-3", What: "a watch that is taken up again begins where the node is, whatever was told before",
+		Name: "drop-watermark", Breaks: "WATCH-3", What: "a resumed watch starts where the node is, even if that is behind the last watermark",
 		Edits: []Edit{
 			{
-				File: "server/watch.go",
-				Old:  "w.s.view(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)",
-				New:  "w.s.view(ctx, runID, runlogv1.Consistency_LOCAL, 0)",
+				File: watch,
+				Old:  "w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)",
+				New:  "w.s.node.View(ctx, runID, runlogv1.Consistency_LOCAL, 0)",
 			},
-			{File: "server/watch.go", Old: "return w.current.LastEventSeq > w.sent ||", New: "return w.current.LastEventSeq != w.sent ||"},
+			{File: watch, Old: "return w.current.LastEventSeq > w.sent ||", New: "return w.current.LastEventSeq != w.sent ||"},
 		},
 	}, {
 		Name: "window-closes-early", Breaks: "READ-4, D7", What: "a window is closed as soon as the node's own clock is past it",
@@ -57,7 +57,7 @@ func reads() []Mutant {
 // proofs are bugs about what the cluster signs with.
 func proofs() []Mutant {
 	return []Mutant{{
-		Name: "key-not-kept", Breaks: "READ-4", What: "a node that has just been started forgets the signing key that the log names and its store not yet",
+		Name: "key-not-kept", Breaks: "READ-4", What: "a restarted node forgets a signing key that its log names and its store does not have yet",
 		Edits: []Edit{{
 			File: "server/checkpoint/keyring.go",
 			Old:  "func(other heldKey) bool { return other.number <= k.number })",
@@ -65,7 +65,7 @@ func proofs() []Mutant {
 		}},
 		Faults: []string{"rotate-key", "kill"}, Every: 200 * time.Millisecond,
 	}, {
-		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others look what the log has",
+		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others have read the log",
 		Edits: []Edit{{
 			File: "server/checkpoint/key.go",
 			Old:  "if err := s.giveLocked(k); err != nil {",
@@ -80,25 +80,29 @@ func requests() []Mutant {
 	return []Mutant{{
 		Name: "batch-half-stored", Breaks: "APP-3", What: "an append of several events is proposed in two halves",
 		Edits: []Edit{{
-			File: "server/append.go",
-			Old:  "\tcmd, err := storage.EncodeAppend(a)\n",
+			File: "server/replica/append.go",
+			Old:  "\tp, err := r.Admit(a)\n",
 			New: `	if n := len(a.Events); n > 1 {
 		first, rest := *a, *a
 		first.Events, rest.Events, rest.ExpectedLastSeq, rest.Create = a.Events[:n/2], a.Events[n/2:], nil, nil
-		_, results, err := s.append(ctx, &first)
+		done, err := r.Append(ctx, &first)
 		if err != nil {
-			return storage.Outcome{}, nil, err
+			return Appended{}, err
 		}
-		outcome, more, err := s.append(ctx, &rest)
-		return outcome, append(results, more...), err
+		more, err := r.Append(ctx, &rest)
+		for i := range more.Diverged {
+			more.Diverged[i] += n / 2
+		}
+		more.Results, more.Diverged = append(done.Results, more.Results...), append(done.Diverged, more.Diverged...)
+		return more, err
 	}
-	cmd, err := storage.EncodeAppend(a)
+	p, err := r.Admit(a)
 `,
 		}},
 	}, {
-		Name: "forward-unknown-as-refused", Breaks: "APP-10, D8", What: "a leader that is lost while it is asked is taken for one that has refused",
+		Name: "forward-unknown-as-refused", Breaks: "APP-10, D8", What: "a forwarded call whose leader is lost counts as refused",
 		Edits: []Edit{{
-			File: "server/forward.go",
+			File: "server/rpc/forward.go",
 			Old:  "\tcase !sent:\n",
 			New:  "\tcase !sent, st.Code() == codes.Unavailable:\n",
 		}},

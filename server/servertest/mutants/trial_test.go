@@ -21,44 +21,44 @@ import (
 
 var (
 	trialSeed  = flag.Uint64("trial.seed", 1, "the first seed of TestTrial")
-	trialTime  = flag.Duration("trial.time", 0, "how long TestTrial begins with new seeds, of processor time; 0: one seed")
-	trialKinds = flag.String("trial.kinds", "", "the only kinds of faults that happen, with commas between them; empty: all")
-	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults of trial.kinds")
-	trialTrace = flag.Bool("trial.log", false, "write what happens to standard error")
+	trialTime  = flag.Duration("trial.time", 0, "processor time after which TestTrial begins no new seed; 0: one seed")
+	trialKinds = flag.String("trial.kinds", "", "the kinds of faults and the scenarios that happen, with commas between them; empty: all kinds")
+	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults, or scenarios, of trial.kinds")
+	trialTrace = flag.Bool("trial.log", false, "write the nodes' logs and the faults to standard error")
 )
 
-// trialPrefix begins the lines that tell what a trial has come to so far.
+// trialPrefix starts the lines that report the state of a trial.
 const trialPrefix = "TRIAL "
 
-// trial is what came of some seeds.
+// trial is the result of some seeds.
 type trial struct {
-	// Found is what does not hold: an invariant, or "stopped itself"; empty: nothing was found.
+	// Found names the violated invariants, or "stopped itself"; empty: nothing was found.
 	Found string
-	// Detail is the first thing that shows it.
+	// Detail is the first violation.
 	Detail string
-	// Seed is the last one.
-	Seed uint64
-	// Seconds of processor time: others use the machine too.
+	// First is the seed that the trial started from, and Seed the last one.
+	First, Seed uint64
+	// Seconds of processor time; other processes use the machine too.
 	Seconds     float64
 	PowerLosses int
-	// Seen counts what the nodes did of their own accord.
+	// Seen counts events of the nodes themselves, see sim.Result.
 	Seen map[string]int
 }
 
 func (r *trial) took() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 
 func (r *trial) String() string {
-	return fmt.Sprintf("%q with seed %d after %.1f s and %d power losses: %s", r.Found, r.Seed, r.Seconds, r.PowerLosses, r.Detail)
+	return fmt.Sprintf("%q with seed %d (-mutants.seed=%d) after %.1f s and %d power losses: %s", r.Found, r.Seed, r.First, r.Seconds, r.PowerLosses, r.Detail)
 }
 
-// TestTrial runs the simulator as it is built, seed after seed, and stops at the first that finds
-// something. Of a simulator without a mutant nothing must be found.
+// TestTrial runs the simulator, seed after seed, and fails at the first violation. In a build
+// without a mutant it must find none.
 func TestTrial(t *testing.T) {
 	r := trial{Seed: *trialSeed, Seen: map[string]int{}}
 	for {
 		t.Run(fmt.Sprint("seed-", r.Seed), func(t *testing.T) {
 			cryptotest.SetGlobalRandom(t, r.Seed)
-			// hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+			// hashicorp/raft draws from it, if GODEBUG=randseednop=0 is set
 			rand.Seed(int64(r.Seed)) //nolint:staticcheck
 			synctest.Test(t, func(t *testing.T) {
 				r.add(sim.Run(worldOf(r.Seed)))
@@ -66,7 +66,7 @@ func TestTrial(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// here: how a bubble ends says nothing more, see leaked
+				// in the bubble: its end may panic, see leaked
 				fmt.Println(trialPrefix + string(line))
 			})
 		})
@@ -80,7 +80,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// add takes in what came of one more world.
+// add adds the result of one more seed.
 func (r *trial) add(result *sim.Result) {
 	r.PowerLosses += result.Happened[sim.PowerLoss]
 	for what, n := range result.Seen {
@@ -90,18 +90,25 @@ func (r *trial) add(result *sim.Result) {
 	r.Found, r.Detail = judge(result)
 }
 
-// worldOf is the world of a seed. How often something goes wrong in it is different from seed to
-// seed.
+// worldOf returns the options of a seed. The rate of faults differs from seed to seed.
 func worldOf(seed uint64) sim.Options {
 	opts := sim.Options{
 		Seed: seed, Length: 30 * time.Second, Log: trialLog(),
 		Every: []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3],
 	}
-	if *trialKinds != "" {
-		opts.Every, opts.Kinds = *trialEvery, map[sim.Kind]int{}
-		for kind := range strings.SplitSeq(*trialKinds, ",") {
-			opts.Kinds[sim.Kind(kind)]++
+	if *trialKinds == "" {
+		return opts
+	}
+	opts.Kinds, opts.Scenarios = map[sim.Kind]int{}, map[sim.Kind]int{}
+	for name := range strings.SplitSeq(*trialKinds, ",") {
+		if kind := sim.Kind(name); slices.Contains(sim.Scenarios(), kind) {
+			opts.Scenarios[kind]++
+		} else {
+			opts.Kinds[kind]++
 		}
+	}
+	if opts.Every, opts.Gap = *trialEvery, *trialEvery; len(opts.Kinds) == 0 {
+		opts.Every = -1
 	}
 	return opts
 }
@@ -113,7 +120,7 @@ func trialLog() io.Writer {
 	return nil
 }
 
-// processor is how long this process has had a processor.
+// processor returns the processor time that this process has used.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -122,7 +129,7 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// judge tells what a run has found: all invariants by name, those that clients would notice first.
+// judge names the violated invariants of a run. Those that clients would notice come first.
 func judge(r *sim.Result) (found, detail string) {
 	var names []string
 	add := func(name, text string) {

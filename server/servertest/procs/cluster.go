@@ -19,7 +19,7 @@ import (
 	"runlog/server/servertest/workload"
 )
 
-// Patience is how long a test waits for what must happen: a machine may do much else.
+// Patience is how long a test waits for what must happen. The machine may be busy.
 const Patience = 90 * time.Second
 
 // Election is the election timeout of the nodes.
@@ -27,28 +27,28 @@ const Election = 300 * time.Millisecond
 
 // Options of a cluster.
 type Options struct {
-	// Binary is the command runlog, of which the nodes are processes.
+	// Binary is the path of the command runlog.
 	Binary string
 	// Nodes in it. Default: 3.
 	Nodes int
 	// Seed of what the clients draw.
 	Seed uint64
-	// Network has the nodes' namespaces; nil: all are on loopback.
+	// Network has the nodes' namespaces; nil: all nodes are on loopback.
 	Network *Network
-	// RunLives is how long a run is appended to. Default: 5 s.
+	// RunLives is how long a run gets appends. Default: 5 s.
 	RunLives time.Duration
-	// Pad is the most that an event's payload is padded by, in bytes; 0: the workload's own.
+	// Pad is the longest padding of an event's payload, in bytes; 0: the workload's default.
 	Pad int
-	// Before is what others saw of the cluster earlier, whose nodes' data is put where they look
-	// for it before they are started.
+	// Before is an earlier history of the cluster. The caller puts the nodes' data in place before
+	// it starts them.
 	Before *history.History
 	// Flags are given to every node.
 	Flags []string
-	// Keep the data of a cluster whose test has failed, beside logs and history.
+	// Keep keeps the data of a failed test's cluster, beside its logs and its history.
 	Keep bool
 }
 
-// Cluster is a cluster of processes, and the clients that use it.
+// Cluster is a cluster of processes, with its clients.
 type Cluster struct {
 	t       testing.TB
 	opts    Options
@@ -56,12 +56,12 @@ type Cluster struct {
 	nodes   []*Node
 	clients *workload.Clients
 	stop    func() // ends the clients' work; nil: they have stopped
-	// finals are what the nodes had when they were asked last.
+	// finals are the records that the nodes returned last.
 	finals []*history.Final
 }
 
-// New makes a cluster that is not started. When the test ends, so do its processes; when it has
-// failed, it shows what they said, and keeps what is needed to see why.
+// New makes a cluster without starting it. Its processes end with the test. If the test fails, the
+// cluster prints the ends of their logs, and keeps the logs and the history.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if opts.Nodes == 0 {
@@ -95,7 +95,7 @@ func New(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// newNode gives a node its addresses, which stay when it is started again.
+// newNode gives a node its addresses. They stay over restarts.
 func (c *Cluster) newNode(i int) *Node {
 	c.t.Helper()
 	n := &Node{c: c, Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), Binary: c.opts.Binary}
@@ -110,7 +110,7 @@ func (c *Cluster) newNode(i int) *Node {
 	return n
 }
 
-// Start starts all nodes and waits until they serve.
+// Start starts all nodes and waits until they are ready.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -119,7 +119,7 @@ func (c *Cluster) Start() {
 	c.Ready()
 }
 
-// Ready waits until all nodes serve, and have what the leader has.
+// Ready waits until all nodes are ready.
 func (c *Cluster) Ready() {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -130,7 +130,7 @@ func (c *Cluster) Ready() {
 // Nodes returns the nodes, in their order.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
-// Work puts clients to work until Settle.
+// Work starts clients, which stop in Settle.
 func (c *Cluster) Work(clients int) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,8 +160,8 @@ func (c *Cluster) AwaitAck(n int) {
 	}
 }
 
-// Settle demands that an append succeeds now that everything is mended, stops the clients, waits
-// until all nodes have everything, and holds what the clients saw to it.
+// Settle requires that an append succeeds now that all faults are mended. Then it stops the
+// clients, waits until all nodes are ready, and checks the history.
 func (c *Cluster) Settle() *history.Report {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -178,7 +178,7 @@ func (c *Cluster) Settle() *history.Report {
 	return r
 }
 
-// check holds what the clients saw to what the nodes have. Clients must have stopped.
+// check checks the history against the nodes' records. Clients must have stopped.
 func (c *Cluster) check(ctx context.Context) (*history.Report, error) {
 	c.t.Helper()
 	finals, err := c.clients.Finals(ctx)
@@ -205,7 +205,7 @@ func (c *Cluster) rest() {
 	}
 }
 
-// Leader waits until one of the nodes leads, other than those that are left out.
+// Leader waits until a node leads that is not among the given ones.
 func (c *Cluster) Leader(without ...*Node) *Node {
 	c.t.Helper()
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -213,11 +213,11 @@ func (c *Cluster) Leader(without ...*Node) *Node {
 			return n
 		}
 	}
-	c.t.Fatal("nobody leads")
+	c.t.Fatal("no node leads")
 	return nil
 }
 
-// leads returns who says now that it leads; nil: nobody.
+// leads returns a node that reports now that it leads; nil: no node does.
 func (c *Cluster) leads(without ...*Node) *Node {
 	for _, n := range c.nodes {
 		left := false
@@ -231,7 +231,7 @@ func (c *Cluster) leads(without ...*Node) *Node {
 	return nil
 }
 
-// Transfer asks the leader to hand the leadership over; to nil: to whomever it likes.
+// Transfer asks the leader to transfer the leadership to a node; nil: the leader picks one.
 func (c *Cluster) Transfer(to *Node) error {
 	conn, err := c.dial("operator", c.index(c.Leader()))
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *Cluster) index(n *Node) int {
 	return -1
 }
 
-// end ends all processes, and tells of a failure what there is to tell.
+// end ends all processes. If the test has failed, it shows the ends of their logs.
 func (c *Cluster) end() {
 	c.rest()
 	for _, n := range c.nodes {
@@ -280,7 +280,7 @@ func (c *Cluster) end() {
 	c.t.Logf("logs are in %s", c.dir)
 }
 
-// keepHistory writes what the clients saw, and what the nodes have, beside the logs.
+// keepHistory writes the history and the nodes' records beside the logs.
 func (c *Cluster) keepHistory() {
 	f, err := os.Create(filepath.Join(c.dir, "history.jsonl"))
 	if err == nil {
@@ -292,11 +292,11 @@ func (c *Cluster) keepHistory() {
 	}
 }
 
-// portsTaken are those that nodes of this process's tests have.
+// portsTaken are the addresses of all nodes of this process's tests.
 var portsTaken sync.Map
 
-// freePorts returns loopback addresses that nobody listens on, below the ports that the kernel
-// gives to connections: a node that is started again must get its own back.
+// freePorts returns loopback addresses that are free. Their ports are below those that the kernel
+// gives to connections, so that a restarted node gets its own again.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string

@@ -17,27 +17,26 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// damage is what is done to a file of a node that is down.
+// damage is one way to damage a file of a node that is down.
 type damage struct {
 	name string
 	glob string // below the data directory; of several files, one is drawn
 	hurt func(text []byte, rng *rand.Rand) []byte
-	// says is part of the last line of a node that does not start, or stops itself, or several of
-	// which one is, with bars between them. Empty: it starts, and has everything.
+	// says is part of the last line of a node that does not start, or stops itself. Bars separate
+	// alternatives. Empty: the node starts and has everything.
 	says string
-	// harmless: the damage may also be where nothing is, or nothing that is still needed.
+	// harmless damage may hit bytes without data, or data that is no longer needed.
 	harmless bool
 }
 
-// flip turns one bit over, somewhere in what was written: a log segment is zeros where nothing was
-// yet.
+// flip flips one bit of what was written. A log segment ends in zeros.
 func flip(text []byte, rng *rand.Rand) []byte {
 	text = bytes.Clone(text)
 	text[rng.IntN(len(bytes.TrimRight(text, "\x00")))] ^= 1 << rng.IntN(8)
 	return text
 }
 
-// remove is a file that is gone.
+// remove removes the file.
 func remove([]byte, *rand.Rand) []byte { return nil }
 
 var damages = []damage{
@@ -85,7 +84,7 @@ func (d *damage) do(t *testing.T, dir string, rng *rand.Rand) string {
 	return strings.TrimPrefix(file, dir+"/")
 }
 
-// saysOne tells whether a line has one of several parts, which have bars between them.
+// saysOne reports whether a line contains one of several parts, which bars separate.
 func saysOne(line, parts string) bool {
 	return slices.ContainsFunc(strings.Split(parts, "|"), func(part string) bool { return strings.Contains(line, part) })
 }
@@ -101,9 +100,9 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// TestDamagedFiles: a node of whose data a file is damaged or missing does not start, or stops
-// itself when it meets the damage, and says in its last line what is wrong; or it has everything
-// all the same. None starts and lacks anything, or has anything else (APP-2, APP-11).
+// TestDamagedFiles damages or removes one file of a node that is down. The node must not start, or
+// stop itself when it reads the damage, and its last line must name the fault; or it has everything
+// all the same. No node may start with missing or changed records (APP-2, APP-11).
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: 1, Nodes: 1})
@@ -113,7 +112,7 @@ func TestDamagedFiles(t *testing.T) {
 	n := c.Nodes()[0]
 	n.Stop()
 	whole := n.Dir + ".whole"
-	// The spare segment of the log is large, and made again.
+	// The spare segment of the log is large. The node makes it again.
 	if err := os.Remove(filepath.Join(n.Dir, "raft/wal/spare")); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
@@ -150,8 +149,8 @@ func TestDamagedFiles(t *testing.T) {
 	t.Log(c.Settle())
 }
 
-// startDamaged starts the only node of a cluster and asks it for all that it has. It returns the
-// last line of one that has ended, and nothing for one that has it all.
+// startDamaged starts the only node of a cluster and reads all its records. It returns the last
+// line of a node that has ended, and nothing for one that has everything.
 func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	t.Helper()
 	n := c.Nodes()[0]
@@ -174,9 +173,9 @@ func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	return lastLine
 }
 
-// TestDamagedNodeIsReplaced: of three nodes under load one loses its disk, bit by bit; it stops,
-// the others go on, and it is replaced as docs/operations.md tells. Nothing that was acknowledged
-// is lost (APP-2).
+// TestDamagedNodeIsReplaced destroys the disk of one of three nodes under load. The node stops
+// itself, the others go on, and the node is replaced as docs/operations.md describes. No
+// acknowledged event may be lost (APP-2).
 func TestDamagedNodeIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag})
@@ -197,7 +196,7 @@ func TestDamagedNodeIsReplaced(t *testing.T) {
 	}
 	c.AwaitAck(50)
 	victim.Replace()
-	// Now another may be lost: the new one counts.
+	// Now another node may be lost: the new one is a voter.
 	c.awaitVoters()
 	other := c.Nodes()[(slices.Index(c.Nodes(), victim)+1)%3]
 	other.Kill()
@@ -206,7 +205,7 @@ func TestDamagedNodeIsReplaced(t *testing.T) {
 	t.Log(c.Settle())
 }
 
-// awaitVoters waits until all nodes count for a majority.
+// awaitVoters waits until all nodes are reachable voters.
 func (c *Cluster) awaitVoters() {
 	c.t.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(50 * time.Millisecond) {

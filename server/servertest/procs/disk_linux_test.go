@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wantMount skips the test where file systems cannot be mounted, or a command for them is not
-// there.
+// wantMount skips the test if it cannot mount file systems, or if a command for them is missing.
 func wantMount(t *testing.T, commands ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -26,7 +25,8 @@ func wantMount(t *testing.T, commands ...string) {
 	}
 }
 
-// mount mounts a file system until the test has ended its processes: those must be made after it.
+// mount mounts a file system until the test ends. The test must start its processes after that, so
+// that they end before the file system goes.
 func mount(t *testing.T, at string, args ...string) {
 	t.Helper()
 	if err := os.MkdirAll(at, 0o755); err != nil {
@@ -67,8 +67,7 @@ func newExt4(t *testing.T, size int64) (at, image string) {
 // immutableFlag is FS_IMMUTABLE_FL of linux/fs.h.
 const immutableFlag = 0x10
 
-// immutable keeps a file, also one that is open, from being written, or a directory from getting
-// other names.
+// immutable makes a file, also an open one, read-only, or keeps a directory from getting new names.
 func immutable(path string, on bool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -97,8 +96,8 @@ func immutableUntil(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// diskCluster makes a cluster whose third node has its data on a disk of its own; empty: where the
-// others have it.
+// diskCluster makes a cluster whose third node has its data on another disk; empty: on the same
+// one.
 func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 	t.Helper()
 	c := New(t, Options{Binary: binary(t), Seed: 1, Keep: *keepFlag})
@@ -112,11 +111,11 @@ func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 	return c, victim
 }
 
-// wantFailStop: while its disk refuses what says says, the node stops itself, and tells why in its
-// last line; the others go on; with the disk mended it comes back, and nothing is lost (D10,
-// APP-2).
+// wantFailStop requires that a node stops itself while its disk fails, and that its last line
+// contains says. The others must go on. With the disk mended the node must come back, and nothing
+// may be lost (D10, APP-2).
 //
-// wait is called until the node has ended.
+// It calls wait until the node has ended.
 func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, mend func()) {
 	t.Helper()
 	victim.ExpectEnd()
@@ -140,8 +139,8 @@ func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wai
 	t.Log(c.Settle())
 }
 
-// lead asks for another leader, which is not the victim, over and over: all nodes have to write
-// down the new term.
+// lead asks again and again for another leader, which is not the victim: all nodes have to write
+// the new term.
 func lead(c *Cluster, victim *Node) func() {
 	return func() {
 		leader := c.Leader()
@@ -154,10 +153,10 @@ func lead(c *Cluster, victim *Node) func() {
 	}
 }
 
-// load: what the clients do is enough.
+// load waits: the clients' load is enough.
 func load() {}
 
-// TestFullDisk: a disk on which no byte is left.
+// TestFullDisk fills the disk.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	c, victim := diskCluster(t, newTmpfs(t, "200m"))
@@ -178,12 +177,12 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// TestReadOnlyDisk: a file system that has met an error takes nothing any more.
+// TestReadOnlyDisk makes the file system read-only, as Linux does after an error.
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	disk, image := newExt4(t, 400<<20)
 	c, victim := diskCluster(t, disk)
-	// A sync that was under way meanwhile is an input/output error.
+	// A sync that is under way meanwhile fails with an input/output error.
 	wantFailStop(t, c, victim, unix.EROFS.Error()+"|"+unix.EIO.Error(), func() {
 		if err := output(exec.Command("mount", "-o", "remount,abort", disk)); err != nil {
 			t.Fatal(err)
@@ -202,8 +201,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	})
 }
 
-// TestVoteCannotBeWritten: a node that cannot remember its vote must not go on. hashicorp/raft
-// panics where it cannot write it.
+// TestVoteCannotBeWritten requires that a node stops when it cannot write its vote. hashicorp/raft
+// panics then.
 func TestVoteCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	c, victim := diskCluster(t, "")
@@ -213,8 +212,8 @@ func TestVoteCannotBeWritten(t *testing.T) {
 	}, lead(c, victim), func() { mend() })
 }
 
-// TestManifestCannotBeWritten: Pebble cannot go on without its list of files, and ends the process
-// by Fatalf.
+// TestManifestCannotBeWritten covers Pebble's list of files: Pebble cannot go on without it, and
+// ends the process with Fatalf.
 func TestManifestCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, d := range []struct {

@@ -24,8 +24,7 @@ const (
 	goldenHistory = "history.jsonl.gz" // what clients saw of it, and what it had
 )
 
-// TestMakeGolden makes a golden data directory: that of a cluster of one node with a few runs,
-// which was stopped.
+// TestMakeGolden makes a golden data directory, from a stopped cluster of one node with a few runs.
 func TestMakeGolden(t *testing.T) {
 	if *goldenFlag == "" {
 		t.Skip("make golden")
@@ -40,7 +39,7 @@ func TestMakeGolden(t *testing.T) {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The spare segment of the log is made again; what is left of the log is mostly zeros.
+	// The node makes the spare segment of the log again. The rest of the log is mostly zeros.
 	if err := output(exec.Command("tar", "-C", filepath.Dir(n.Dir), "--exclude=spare", "--sparse", "--hole-detection=raw", "--owner=0", "--group=0",
 		"-czf", filepath.Join(to, goldenData), filepath.Base(n.Dir))); err != nil {
 		t.Fatal(err)
@@ -56,8 +55,8 @@ func TestMakeGolden(t *testing.T) {
 	}
 }
 
-// TestGolden: this version opens the data directories of those before it, has all that they had,
-// answers as they did, and goes on (APP-2, IDM-6, READ-4, PRJ-1).
+// TestGolden requires that this version opens the data directories of earlier ones, has all their
+// records, gives the same answers, and takes appends (APP-2, IDM-6, READ-4, PRJ-1).
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	dirs, err := filepath.Glob(filepath.Join(goldenDirs, "*", goldenData))

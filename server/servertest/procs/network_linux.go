@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Network gives each node a network namespace of its own: nodes reach each other over a bridge, and
-// the test reaches each over a link that is never cut.
+// Network gives each node a network namespace of its own. The nodes reach each other over a bridge.
+// The test reaches each node over a link that is never cut.
 type Network struct {
 	t     testing.TB
 	id    string // process id and number, unique on this machine
@@ -24,23 +24,23 @@ type Network struct {
 	down map[int]int // how many have the link of a node down
 }
 
-// way is what one node sends to another, and where it is dropped.
+// way is one direction between two nodes, and the place where its packets are dropped.
 type way struct {
 	from, to int
 	late     bool // at the receiver
 }
 
-// spacePrefix begins the names of all namespaces.
+// spacePrefix starts the names of all namespaces.
 const spacePrefix = "runlog-procs-"
 
-// networks counts those of this process, which are made one at a time: each looks for addresses
-// that are free.
+// networks counts the networks of this process. They are made one at a time, because each looks for
+// free addresses.
 var networks struct {
 	sync.Mutex
 	made int
 }
 
-// WhyNoNetwork says what is missing for a Network; empty: nothing.
+// WhyNoNetwork returns what a Network lacks on this machine; empty: nothing.
 func WhyNoNetwork() string {
 	if os.Geteuid() != 0 {
 		return "network namespaces want root"
@@ -56,8 +56,8 @@ func WhyNoNetwork() string {
 	return ""
 }
 
-// NewNetwork makes a network for so many nodes, and removes it when the test ends. It needs what
-// WhyNoNetwork asks for.
+// NewNetwork makes a network for so many nodes, and removes it when the test ends. WhyNoNetwork
+// must return nothing.
 func NewNetwork(t testing.TB, nodes int) *Network {
 	t.Helper()
 	networks.Lock()
@@ -84,7 +84,8 @@ func NewNetwork(t testing.TB, nodes int) *Network {
 		n.must("link", "set", client, "up")
 		n.must("-n", ns, "addr", "add", n.clientIP(i)+"/30", "dev", "clients")
 		n.must("-n", ns, "link", "set", "clients", "up")
-		// A rule that drops what comes in must come before the one for the node's own addresses.
+		// A rule that drops incoming packets must come before the rule for the node's own
+		// addresses.
 		n.must("-n", ns, "rule", "add", "pref", "100", "lookup", "local")
 		n.must("-n", ns, "rule", "del", "pref", "0")
 	}
@@ -98,7 +99,7 @@ func (n *Network) clientIP(i int) string   { return fmt.Sprintf("10.215.%d.%d", 
 func (n *Network) must(args ...string)     { n.t.Helper(); n.check(n.t.Fatal, args...) }
 func (n *Network) mustSoon(args ...string) { n.t.Helper(); n.check(n.t.Error, args...) }
 
-// check runs the command ip and calls failed where it fails.
+// check runs the command ip, and calls failed if it fails.
 func (n *Network) check(failed func(...any), args ...string) {
 	n.t.Helper()
 	if err := output(exec.Command("ip", args...)); err != nil {
@@ -108,8 +109,8 @@ func (n *Network) check(failed func(...any), args ...string) {
 
 func (n *Network) remove() { removeNetwork(n.id, n.nodes) }
 
-// removeNetwork removes what there is of a network. Links go first: with a namespace they would go
-// only later.
+// removeNetwork removes what is left of a network. Links go first: with their namespace the kernel
+// removes them later.
 func removeNetwork(id string, nodes int) {
 	for i := range nodes {
 		_ = exec.Command("ip", "link", "del", fmt.Sprintf("rp%s-%d", id, i)).Run()
@@ -119,7 +120,7 @@ func removeNetwork(id string, nodes int) {
 	_ = exec.Command("ip", "link", "del", "rb"+id).Run()
 }
 
-// sweep removes the networks of test processes that were killed.
+// sweep removes the networks that killed test processes have left behind.
 func sweep() {
 	list, err := exec.Command("ip", "netns", "list").Output()
 	if err != nil {
@@ -139,7 +140,7 @@ func sweep() {
 	}
 }
 
-// freeBlock finds addresses that nobody on this machine has.
+// freeBlock finds a block of addresses that is free on this machine.
 func freeBlock(t testing.TB) int {
 	t.Helper()
 	out, err := exec.Command("ip", "-o", "-4", "addr").Output()
@@ -155,7 +156,7 @@ func freeBlock(t testing.TB) int {
 	return 0
 }
 
-// cut cuts a node off as the fault says, until mend. two is the other node of a partial cut.
+// cut cuts a node off as the fault says, until mend. two is the second node of a partial cut.
 func (n *Network) cut(f Fault, one, two int) (mend func()) {
 	if f.Kind == Unplug {
 		n.unplug(one, true)
@@ -185,7 +186,7 @@ func (n *Network) cut(f Fault, one, two int) (mend func()) {
 	}
 }
 
-// unplug takes the link of a node to the others away, or gives it back.
+// unplug takes down a node's link to the others, or brings it up.
 func (n *Network) unplug(i int, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,7 +196,7 @@ func (n *Network) unplug(i int, on bool) {
 	n.mustSoon("-n", n.space(i), "link", "set", "peers", map[bool]string{true: "down", false: "up"}[on])
 }
 
-// lose drops what goes a way, or does not any more.
+// lose starts or stops to drop the packets of a way.
 func (n *Network) lose(w way, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -210,8 +211,8 @@ func (n *Network) lose(w way, on bool) {
 	n.mustSoon("-n", n.space(w.from), "route", verb, "blackhole", n.peerIP(w.to)+"/32")
 }
 
-// counted counts a fault up or down, and tells whether it is the first that begins or the last that
-// ends.
+// counted counts the faults of one thing, up or down. It reports whether the first one begins or
+// the last one ends.
 func counted[K comparable](faults map[K]int, k K, on bool) bool {
 	if on {
 		faults[k]++

@@ -43,8 +43,8 @@ func inSpace(t *testing.T, space string, f func() error) {
 	}
 }
 
-// TestNetworkCuts: each kind of fault loses what it says and nothing else, in either of the places
-// where it may do so, and nothing any more once it is mended.
+// TestNetworkCuts requires that each kind of fault drops what it should and nothing else, at either
+// place where it may, and nothing after it is mended.
 func TestNetworkCuts(t *testing.T) {
 	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {
@@ -59,8 +59,8 @@ func TestNetworkCuts(t *testing.T) {
 		})
 		defer at[i].Close()
 	}
-	// arrive tells which ways are open, as "01 02 …". What is dropped on the way out may be an
-	// error.
+	// arrive returns the ways that are open, as "01 02 …". Sending may fail if the packet is
+	// dropped on the way out.
 	seq := 0
 	arrive := func() string {
 		seq++
@@ -70,7 +70,7 @@ func TestNetworkCuts(t *testing.T) {
 				_, _ = at[from].WriteToUDP(fmt.Appendf(nil, "%d:%d%d", seq, from, to), &net.UDPAddr{IP: net.ParseIP(n.peerIP(to)), Port: 7413})
 			}
 		}
-		// What a node sends to itself comes last, so that nothing needs to be waited for.
+		// A node's packet to itself comes last, so that the test need not wait.
 		for to := range at {
 			_, _ = at[to].WriteToUDP(fmt.Appendf(nil, "%d:end", seq), &net.UDPAddr{IP: net.ParseIP(n.peerIP(to)), Port: 7413})
 			_ = at[to].SetReadDeadline(time.Now().Add(Patience))
@@ -131,8 +131,8 @@ func TestNetworkCuts(t *testing.T) {
 	}
 }
 
-// TestNetworkIsRemoved: nothing of a network is left after its test, nor of one whose process was
-// killed.
+// TestNetworkIsRemoved requires that nothing is left of a network after its test, nor of the
+// network of a killed process.
 func TestNetworkIsRemoved(t *testing.T) {
 	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {

@@ -7,10 +7,10 @@ import "testing"
 // Network needs Linux.
 type Network struct{}
 
-// WhyNoNetwork says what is missing for a Network.
+// WhyNoNetwork returns what a Network lacks.
 func WhyNoNetwork() string { return "network namespaces want Linux" }
 
-// NewNetwork ends the test.
+// NewNetwork fails the test.
 func NewNetwork(t testing.TB, _ int) *Network {
 	t.Fatal(WhyNoNetwork())
 	return nil

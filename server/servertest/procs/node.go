@@ -20,19 +20,19 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Node is a node of a cluster, whose lives are processes.
+// Node is a node of a cluster. Each of its lives is a process.
 type Node struct {
 	c *Cluster
-	// Name is its id, which it keeps.
+	// Name is the node's id, which stays.
 	Name string
-	// Dir is its data directory, and Binary what is started next.
+	// Dir is its data directory, and Binary the command for its next start.
 	Dir, Binary string
 
 	grpc, http, admin, raft string
 	flags                   []string // beside those that name addresses
 	space                   string   // network namespace; empty: that of the test
 
-	// busy is held by the fault that is about the node.
+	// busy is held by the fault that hits the node.
 	busy sync.Mutex
 
 	mu   sync.Mutex
@@ -41,7 +41,7 @@ type Node struct {
 
 func (n *Node) logFile() string { return filepath.Join(n.c.dir, n.Name+".log") }
 
-// Start starts the node, which does not run.
+// Start starts the node. It must not run.
 func (n *Node) Start() {
 	n.c.t.Helper()
 	args := append([]string{"serve", "--data-dir", n.Dir, "--node-id", n.Name, "--grpc-listen", n.grpc, "--http-listen", n.http,
@@ -62,14 +62,14 @@ func (n *Node) Start() {
 	n.life = p
 }
 
-// last returns the node's last life; nil where it had none.
+// last returns the node's last life; nil if it had none.
 func (n *Node) last() *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.life
 }
 
-// Kill ends the process at once; nothing happens where there is none.
+// Kill ends the process at once. Without a process it does nothing.
 func (n *Node) Kill() {
 	if p := n.last(); p != nil {
 		p.kill()
@@ -91,7 +91,7 @@ func (n *Node) Stop() {
 	}
 }
 
-// ExpectEnd tells that the process is going to end by itself, and that this is meant.
+// ExpectEnd marks that the test expects the process to end by itself.
 func (n *Node) ExpectEnd() { n.last().meant.Store(true) }
 
 // Ended waits until the process has ended, and returns its exit code and its last line.
@@ -107,10 +107,10 @@ func (n *Node) Ended() (code int, lastLine string) {
 	return p.cmd.ProcessState.ExitCode(), p.lastLine()
 }
 
-// Pause stops the process where it is.
+// Pause stops the process with SIGSTOP.
 func (n *Node) Pause() { n.c.t.Helper(); n.signal(syscall.SIGSTOP) }
 
-// Resume lets it go on.
+// Resume continues it with SIGCONT.
 func (n *Node) Resume() { n.c.t.Helper(); n.signal(syscall.SIGCONT) }
 
 func (n *Node) signal(s syscall.Signal) {
@@ -120,13 +120,13 @@ func (n *Node) signal(s syscall.Signal) {
 	}
 }
 
-// Up tells whether the process has not ended.
+// Up reports whether the process has not ended.
 func (n *Node) Up() bool {
 	p := n.last()
 	return p != nil && p.up()
 }
 
-// Ready waits until the node says that it takes appends.
+// Ready waits until the node reports that it takes appends.
 func (n *Node) Ready() {
 	n.c.t.Helper()
 	if !n.readyOrEnded() {
@@ -134,8 +134,8 @@ func (n *Node) Ready() {
 	}
 }
 
-// readyOrEnded waits until the node says that it takes appends, or has ended, and tells whether it
-// is ready.
+// readyOrEnded waits until the node reports that it takes appends, or has ended. It reports whether
+// the node is ready.
 func (n *Node) readyOrEnded() bool {
 	n.c.t.Helper()
 	for deadline := time.Now().Add(Patience); n.Up(); time.Sleep(10 * time.Millisecond) {
@@ -151,10 +151,10 @@ func (n *Node) readyOrEnded() bool {
 	return false
 }
 
-// leads tells whether the node says that it leads. One that does not answer does not.
+// leads reports whether the node says that it leads. No answer means no.
 func (n *Node) leads() bool { return n.shows("runlog_raft_leader 1") }
 
-// shows tells whether a line is among the node's metrics.
+// shows reports whether a line is among the node's metrics.
 func (n *Node) shows(metric string) bool {
 	if !n.Up() {
 		return false
@@ -189,8 +189,8 @@ func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
 		}))
 }
 
-// Replace puts an empty node in the place of one that has ended and whose data is lost, as
-// docs/operations.md tells.
+// Replace replaces a node that has ended and has lost its data by an empty one, as
+// docs/operations.md describes.
 func (n *Node) Replace() {
 	n.c.t.Helper()
 	var servers, join []string

@@ -18,7 +18,7 @@ const (
 	KillTwo   Kind = "kill-two"   // of two at once
 	KillAll   Kind = "kill-all"   // of all at once
 	KillAgain Kind = "kill-again" // of one, and once more while it starts
-	// SIGSTOP of one for longer than the election timeout, then SIGCONT
+	// SIGSTOP of one node for longer than the election timeout, then SIGCONT
 	Pause    Kind = "pause"
 	PauseTwo Kind = "pause-two" // of two
 	Restart  Kind = "restart"   // SIGTERM, as an operator does it
@@ -30,34 +30,34 @@ const (
 	Unplug  Kind = "unplug"  // the link of one node to all others is down
 )
 
-// ProcessKinds need processes alone, NetworkKinds a Network.
+// ProcessKinds need no Network, NetworkKinds need one.
 var (
 	ProcessKinds = []Kind{Kill, KillTwo, KillAll, KillAgain, Pause, PauseTwo, Restart, Transfer}
 	NetworkKinds = []Kind{Split, OneWay, Partial, Unplug}
 )
 
-// Fault is one thing that goes wrong, or is done.
+// Fault is one entry of a plan: a fault, or an action of an operator.
 type Fault struct {
 	Kind  Kind
 	After time.Duration // since the one before it began
 	For   time.Duration // until it is mended
 	Nodes []int         // a permutation: those that it is about come first
-	// Leader: whoever leads when it happens takes the place of the first.
+	// Leader: the current leader takes the place of the first node.
 	Leader bool
-	// Seed of what is drawn while it is done.
+	// Seed of what is drawn while the fault happens.
 	Seed uint64
 }
 
 func (f Fault) String() string {
-	who := fmt.Sprint(f.Nodes)
+	nodes := fmt.Sprint(f.Nodes)
 	if f.Leader {
-		who += " leader first"
+		nodes += " leader first"
 	}
-	return fmt.Sprintf("%-10s after %6s for %6s nodes %s", f.Kind, f.After.Round(time.Millisecond), f.For.Round(time.Millisecond), who)
+	return fmt.Sprintf("%-10s after %6s for %6s nodes %s", f.Kind, f.After.Round(time.Millisecond), f.For.Round(time.Millisecond), nodes)
 }
 
-// Plan draws n faults of the kinds: a function of its arguments, and of nothing that happens in a
-// run. Every kind comes once before one comes again.
+// Plan draws n faults of the kinds. It is a function of its arguments alone. Every kind comes once
+// before one comes again.
 func Plan(seed uint64, nodes, n int, every time.Duration, kinds []Kind) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
 	var plan []Fault

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Play makes the faults of the plan happen, each at its time or as soon as the nodes that it is
-// about are free, and returns how often each kind did when the last is mended.
+// Play starts each fault of a plan at its time, or when no other fault hits its nodes. It returns
+// when the last is mended, with how often each kind happened.
 func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	var faults sync.WaitGroup
 	var mu sync.Mutex
@@ -29,7 +29,7 @@ func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	return happened
 }
 
-// do makes one fault happen and mends it.
+// do makes one fault happen, and mends it.
 func (c *Cluster) do(f Fault) bool {
 	order := c.order(f)
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
@@ -59,7 +59,7 @@ func (c *Cluster) do(f Fault) bool {
 	return true
 }
 
-// order returns the nodes, those first whom the fault is about.
+// order returns the nodes, with those first that the fault hits.
 func (c *Cluster) order(f Fault) []*Node {
 	var order []*Node
 	for _, i := range f.Nodes {
@@ -72,8 +72,8 @@ func (c *Cluster) order(f Fault) []*Node {
 	return order
 }
 
-// hold waits until no other fault is about the nodes, and keeps them from others until the function
-// that it returns is called.
+// hold waits until no other fault hits the nodes, and reserves them until the caller calls the
+// returned function.
 func hold(nodes []*Node) (release func()) {
 	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int {
 		if a.Name < b.Name { // one order, or two faults would wait for each other
@@ -110,7 +110,7 @@ func (c *Cluster) kill(f Fault, nodes []*Node, rng *rand.Rand) {
 	}
 }
 
-// pause stops processes where they are, and lets them go on.
+// pause stops processes, and continues them later.
 func (c *Cluster) pause(f Fault, nodes []*Node) {
 	defer hold(nodes)()
 	for _, n := range nodes {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// exitFailed is the exit code of a node that stops itself, or does not start (runlog help
+// exitFailed is the exit code of a node that stops itself, or cannot start (runlog help
 // exit-codes).
 const exitFailed = 8
 
@@ -21,11 +21,12 @@ type process struct {
 	log    string // a file, to which the lives of a node write one after another
 	from   int64  // where this one begins in it, in bytes
 	exited chan struct{}
-	// meant: the test has ended it, or waits for its end.
+	// meant: the test has ended the process, or expects its end.
 	meant atomic.Bool
 }
 
-// spawn starts a process in a group of its own. ended is told of an end that nobody meant.
+// spawn starts a process in a group of its own. It calls ended if the process ends and the test did
+// not expect that.
 func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -52,10 +53,10 @@ func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 	return p, nil
 }
 
-// signal sends a signal to the process and whatever it has started.
+// signal sends a signal to the process group.
 func (p *process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
 
-// kill ends the process at once, paused or not.
+// kill ends the process at once, also a paused one.
 func (p *process) kill() {
 	p.meant.Store(true)
 	_ = p.signal(syscall.SIGKILL)
@@ -71,7 +72,7 @@ func (p *process) up() bool {
 	}
 }
 
-// said is what this life has written.
+// said returns what this life has written.
 func (p *process) said() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -80,7 +81,7 @@ func (p *process) said() string {
 	return string(text[min(p.from, int64(len(text))):])
 }
 
-// lastLine is the last line of what this life has written.
+// lastLine returns the last line of what this life has written.
 func (p *process) lastLine() string {
 	lines := strings.Split(strings.TrimSpace(p.said()), "\n")
 	return lines[len(lines)-1]

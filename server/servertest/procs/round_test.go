@@ -28,10 +28,10 @@ var (
 	keepFlag   = flag.Bool("procs.keep", false, "keep the data of a cluster whose test has failed")
 )
 
-// source is the module that is tested.
+// source is the directory of this module.
 const source = "../../.."
 
-// built holds what was built for this run of the tests.
+// built holds the commands that this run of the tests has built.
 var built struct {
 	sync.Mutex
 	dir  string
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binaryOf returns the command runlog of a source that says that it is version, built once.
+// binaryOf builds the command runlog from a source with a version, once, and returns its path.
 func binaryOf(t *testing.T, source, version string) string {
 	t.Helper()
 	built.Lock()
@@ -71,7 +71,7 @@ func binaryOf(t *testing.T, source, version string) string {
 	return path
 }
 
-// binary returns the command that is tested.
+// binary returns the path of the tested command.
 func binary(t *testing.T) string {
 	t.Helper()
 	if *binaryFlag != "" {
@@ -80,7 +80,7 @@ func binary(t *testing.T) string {
 	return binaryOf(t, source, "tested")
 }
 
-// newCluster makes a cluster of the command that is tested, and starts it.
+// newCluster makes a cluster of the tested command, and starts it.
 func newCluster(t *testing.T, opts Options) *Cluster {
 	t.Helper()
 	opts.Binary, opts.Keep = binary(t), *keepFlag
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, opts Options) *Cluster {
 	return c
 }
 
-// totals are what rounds came to.
+// totals are the sums over rounds.
 type totals struct {
 	happened map[Kind]int
 	counts   map[string]int
@@ -120,8 +120,8 @@ func (s *totals) String() string {
 }
 
 // TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and
-// PRJ-1 against processes that are killed, paused and restarted, and, where the machine lets it,
-// networks that are cut, while clients use them in all ways.
+// PRJ-1 against processes that are killed, paused and restarted, and, with root on Linux, against
+// networks that are cut. Clients use every call meanwhile.
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -164,7 +164,7 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	c.AwaitAck(1)
 	happened := c.Play(plan)
 	for _, k := range kinds {
-		// which may meet a cluster without a leader
+		// a transfer may find no leader
 		if happened[k] == 0 && n >= len(kinds) && k != Transfer {
 			t.Errorf("%s: %s did not happen", history.FaultsHappened, k)
 		}
@@ -180,8 +180,8 @@ func round(t *testing.T, sum *totals, seed uint64, network bool) int {
 	return len(r.Violations) + r.More
 }
 
-// TestCrossCheck has a search that knows nothing of the nodes' logs look at a history that is small
-// enough for it (I8): few clients, runs that are soon over, and a leader that is lost.
+// TestCrossCheck checks a small history with porcupine, which does not use the nodes' logs (I8):
+// few clients, short runs, and a leader that is killed.
 func TestCrossCheck(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag, RunLives: 200 * time.Millisecond})

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// previous returns the command runlog of the tag before this source, and what it is called. As long
-// as there is no tag, it is this source under another name.
+// previous returns the command runlog of the last tag before this source, and its version. Without
+// such a tag it builds this source under another version.
 func previous(t *testing.T) (binary, version string) {
 	t.Helper()
 	out, err := exec.Command("git", "-C", source, "describe", "--tags", "--abbrev=0", "HEAD^").Output()
@@ -31,10 +31,10 @@ func previous(t *testing.T) (binary, version string) {
 	return binaryOf(t, tree, tag), tag
 }
 
-// TestRollingUpgrade: the nodes of a cluster under load are upgraded from the version before this
-// one, one at a time, the leader last, as docs/operations.md tells; and back, as far as the older
-// version reads what the newer one has written, which it says where it does not. Nothing that was
-// acknowledged is lost (APP-2, IDM-6).
+// TestRollingUpgrade upgrades a cluster under load from the previous version to this one as
+// docs/operations.md describes: node by node, the leader last. Then it goes back, as far as the
+// older version reads the newer version's files; if it does not, it must say so. No acknowledged
+// event may be lost (APP-2, IDM-6).
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	older, version := previous(t)
@@ -64,7 +64,7 @@ func TestRollingUpgrade(t *testing.T) {
 	t.Logf("and back: %s", c.Settle())
 }
 
-// roll restarts all nodes that are of another version, the leader last.
+// roll restarts all nodes of another version with this one, the leader last.
 func roll(t *testing.T, c *Cluster, binary string) {
 	t.Helper()
 	for range c.Nodes() {
@@ -91,7 +91,8 @@ func roll(t *testing.T, c *Cluster, binary string) {
 	}
 }
 
-// refuses waits until the node is ready, or has ended because of the format of what it found.
+// refuses waits until the node is ready, or has ended because it does not know the format of its
+// files.
 func (n *Node) refuses(t *testing.T) bool {
 	t.Helper()
 	if n.readyOrEnded(); n.Up() {

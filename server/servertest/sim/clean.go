@@ -8,16 +8,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// clean are the pages of the log that a machine takes for written, and that are not. After a sync
-// that failed, Linux marks what it could not write as clean: it is read as it should be as long as
-// it stays in memory, and no later sync writes it, until somebody writes to the page again (Rebello
-// et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+// clean holds the log's pages that the machine takes for written although they are not. After a
+// sync that failed, Linux marks the pages that it could not write as clean. Reads return them while
+// they stay in memory, and no later sync writes them until the page is written to again (Rebello et
+// al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 type clean struct {
 	mu    sync.Mutex
-	pages map[page][]byte // what the disk has of them
+	pages map[page][]byte // their contents on the disk
 }
 
-// page is one of a file.
+// page names a page of a file.
 type page struct {
 	path   string
 	number int
@@ -25,7 +25,7 @@ type page struct {
 
 const pageSize = 4096
 
-// fail notes what a sync of a file has not written.
+// fail records the pages that a failed sync of a file has not written.
 func (c *clean) fail(mem *vfs.MemFS, path string) {
 	if !strings.HasSuffix(path, ".wal") {
 		return
@@ -34,7 +34,7 @@ func (c *clean) fail(mem *vfs.MemFS, path string) {
 	if err != nil {
 		return
 	}
-	// Where the directory has not been synced since the file is there, nothing of it counts as
+	// If the directory was not synced since the file was created, none of the file counts as
 	// written.
 	onDisk, _ := contents(mem.CrashClone(vfs.CrashCloneCfg{}), path)
 	c.mu.Lock()
@@ -67,7 +67,7 @@ func contents(mem *vfs.MemFS, path string) ([]byte, error) {
 	return data, err
 }
 
-// written tells that somebody has written to a file again.
+// written is called after a write to a file. Its pages are no longer clean.
 func (c *clean) written(path string, at int64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *clean) written(path string, at int64, n int) {
 	}
 }
 
-// removed tells that there is no such file any more.
+// removed is called when a file is removed or created anew.
 func (c *clean) removed(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,8 @@ func (c *clean) removed(path string) {
 	}
 }
 
-// lose takes the pages out of what a loss of power has left, and returns how many.
+// lose replaces the pages, on the disk that a loss of power has left, by what the disk has of them.
+// It returns their number.
 func (c *clean) lose(left *vfs.MemFS) (lost int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +107,7 @@ func (c *clean) lose(left *vfs.MemFS) (lost int) {
 		if err != nil {
 			continue
 		}
-		_, _ = f.WriteAt(was, int64(at)) // in memory, as are the sync and the end
+		_, _ = f.WriteAt(was, int64(at)) // in memory, like Sync and Close
 		_, _ = f.Sync(), f.Close()
 		lost++
 	}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// dial makes a host's connection to a node.
+// dial makes a gRPC connection from a host to a node.
 func (w *world) dial(host string, node int) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+w.nodes[node].host+grpcPort,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

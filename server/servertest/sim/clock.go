@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clock is a node's, which is off by a skew that drifts and jumps.
+// clock is a node's clock. It is off by a skew that drifts and jumps.
 type clock struct {
 	skew  atomic.Int64 // nanoseconds
 	drift float64      // seconds a second

@@ -9,31 +9,30 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// crashPoint is a place in what a node does to its disk, before which it loses its power. Losses of
-// power that come when they come rarely hit the few microseconds between two writes of one step.
+// crashPoint is an operation on a node's disk before which the node loses its power. Losses of
+// power at random times rarely hit the microseconds between two writes of one step.
 type crashPoint struct {
 	where string       // a part of the path
-	left  atomic.Int64 // operations until then
+	left  atomic.Int64 // operations until the loss of power
 	fire  func()
 }
 
-// sealing is the place where a segment of the log is synced for the last time: what is lost of it
-// then, no later sync makes good.
+// sealing is the last sync of a segment of the log. No later sync repairs what is lost then.
 const sealing = "the sync that seals a segment"
 
-// crashPlaces are the files of a node that say what others are worth. Weighed by how often they are
-// written.
+// crashPlaces are the files on which the validity of others depends, weighted by how often a node
+// writes them.
 var crashPlaces = []string{
 	"raft/vote", "raft/snapshots", "raft/commit-mark", "raft/wal/meta", "raft/wal/", ".wal", ".wal", "store/", "CURRENT", "MANIFEST", ".sst", "projection/",
 	sealing, sealing,
 }
 
-// pass is called before every operation on a disk, and does not return before the power is gone
-// where that is what it leads to.
+// pass is called before every operation on a disk. At the crash point it returns after the loss of
+// power.
 func (p *crashPoint) pass(d *disk, op errorfs.Op) {
 	switch op.Kind {
 	case errorfs.OpLink, errorfs.OpReuseForWrite:
-		return // these hold up the clone of the disk
+		return // these block the clone of the disk
 	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpCreate, errorfs.OpRename, errorfs.OpRemove:
 	default:
 		return
@@ -54,7 +53,7 @@ func (p *crashPoint) is(d *disk, op errorfs.Op) bool {
 	return err == nil && info.Size() > segmentBytes
 }
 
-// crash lets a node lose its power in the middle of a step.
+// crash takes the power of a node in the middle of a step.
 func (w *world) crash(f Fault, rng *rand.Rand) {
 	n := w.nodes[f.Nodes[0]]
 	fired := make(chan struct{})

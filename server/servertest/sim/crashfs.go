@@ -10,26 +10,26 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// crashFS is a file system as one life of a node sees it. A process that is killed leaves what it
-// has written and not synced in the memory of its machine, where the next one finds it, and where a
-// loss of power after that still takes it. So the next life goes on with the same files; and what
-// is left of this one goes on with a copy.
+// crashFS is the file system of one life of a node. A killed process leaves its unsynced writes in
+// the memory of its machine: the next process finds them, and a later loss of power still takes
+// them. So the next life goes on with the same files, and the goroutines of the ended life go on
+// with a copy.
 type crashFS struct {
 	alive *vfs.MemFS
 	clean *clean
-	after atomic.Pointer[vfs.MemFS] // the copy; nil until the process is killed
+	after atomic.Pointer[vfs.MemFS] // the copy; nil while the process lives
 }
 
 var _ vfs.FS = (*crashFS)(nil)
 
-func newMortal(mem *vfs.MemFS, c *clean) *crashFS { return &crashFS{alive: mem, clean: c} }
+func newCrashFS(mem *vfs.MemFS, c *clean) *crashFS { return &crashFS{alive: mem, clean: c} }
 
-// die takes the files away.
+// die switches this life to a copy of the files.
 func (m *crashFS) die() {
 	m.after.Store(m.alive.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}))
 }
 
-// now returns the files that there are, or the copies.
+// now returns the files, or their copy after the end of this life.
 func (m *crashFS) now() *vfs.MemFS {
 	if after := m.after.Load(); after != nil {
 		return after
@@ -37,7 +37,7 @@ func (m *crashFS) now() *vfs.MemFS {
 	return m.alive
 }
 
-// file returns what was opened in one of them.
+// file wraps a file that was opened in one of them.
 func (m *crashFS) file(in *vfs.MemFS, path string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (m *crashFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.F
 	return m.file(in, to, f, err)
 }
 
-// Lock is given: the one before, which is dead, has not given it back.
+// Lock always succeeds: the killed process before has not released the lock.
 func (m *crashFS) Lock(path string) (io.Closer, error) {
 	return m.now().Create(path, vfs.WriteCategoryUnspecified)
 }
@@ -103,20 +103,19 @@ func (m *crashFS) PathDir(path string) string                   { return m.now()
 func (m *crashFS) Unwrap() vfs.FS                               { return m.now() }
 func (m *crashFS) GetDiskUsage(p string) (vfs.DiskUsage, error) { return m.now().GetDiskUsage(p) }
 
-// crashFile is an open file. Once the process is dead, it is the one of the same name among the
-// copies.
+// crashFile is an open file. After the end of the process it is the file of the same name in the
+// copy.
 type crashFile struct {
 	vfs.File
 	m    *crashFS
 	path string
-	late bool // opened after death, and a copy already
+	late bool // opened in the copy
 
 	mu    sync.Mutex
 	after vfs.File
 }
 
-// now returns the file to use, and whether it is another than the one that was opened: then writes
-// go behind its end.
+// now returns the file to use, and whether it is the one in the copy: then writes append to it.
 func (f *crashFile) now() (file vfs.File, moved bool) {
 	if f.late || f.m.after.Load() == nil {
 		return f.File, false
@@ -126,7 +125,7 @@ func (f *crashFile) now() (file vfs.File, moved bool) {
 	if f.after == nil {
 		var err error
 		if f.after, err = f.m.after.Load().OpenReadWrite(f.path, vfs.WriteCategoryUnspecified); err != nil {
-			f.after = vfs.NewMemFile(nil) // it has no name any more
+			f.after = vfs.NewMemFile(nil) // the file was removed
 		}
 	}
 	return f.after, true
@@ -155,7 +154,7 @@ func (f *crashFile) WriteAt(p []byte, at int64) (int, error) {
 	return f.lost(p, at, file)
 }
 
-// lost writes what nobody will see but the dead.
+// lost writes to the copy, which no later life reads.
 func (f *crashFile) lost(p []byte, at int64, file vfs.File) (int, error) {
 	_, _ = file.WriteAt(p, at)
 	return len(p), nil

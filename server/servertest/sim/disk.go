@@ -13,17 +13,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// disk is what a node keeps over its lives. What was not synced may be lost with the power.
+// disk is a node's disk, over its lives. A loss of power may take what was not synced.
 type disk struct {
-	vfs.FS  // what the node sees
+	vfs.FS  // as the node sees it
 	mem     *vfs.MemFS
 	clean   *clean
 	life    *crashFS
 	cloning sync.RWMutex // see linking
 
-	// What goes wrong now. A node that has lost its power goes on with the disk of before, on which
-	// nothing goes wrong: whatever it still does is lost.
-	// nothing goes wrong before: Pebble leaves a goroutine behind when it cannot be opened
+	// The faults of now. A node that has lost its power goes on with a copy of its disk, which has
+	// no faults: all that it still does is lost.
+	//
+	// No fault happens before serving is set: Pebble leaves a goroutine behind if its start fails.
 	serving   atomic.Bool
 	syncFails atomic.Bool
 	full      atomic.Bool
@@ -33,7 +34,7 @@ type disk struct {
 	rotten atomic.Bool                // a bit is flipped
 	point  atomic.Pointer[crashPoint] // nil: none
 
-	// hit counts what went wrong, by kind; the plan only says what should.
+	// hit counts the faults that an operation met, by kind.
 	hit struct{ sync, full, slow, lost atomic.Int64 }
 }
 
@@ -44,13 +45,13 @@ var errSync = errors.New("input/output error (simulated)")
 func newDisk() *disk { return diskOf(vfs.NewCrashableMem(), &clean{}) }
 
 func diskOf(mem *vfs.MemFS, c *clean) *disk {
-	d := &disk{mem: mem, clean: c, life: newMortal(mem, c)}
+	d := &disk{mem: mem, clean: c, life: newCrashFS(mem, c)}
 	d.FS = linking{errorfs.Wrap(d.life, errorfs.InjectorFunc(d.goWrong)), d}
 	return d
 }
 
-// linking keeps what takes MemFS's lock of clones twice from meeting a clone in between, which
-// would wait for ever.
+// linking keeps clones away from operations that take MemFS's clone lock twice: with a clone in
+// between, both would wait for ever.
 type linking struct {
 	vfs.FS
 	d *disk
@@ -68,14 +69,13 @@ func (l linking) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) 
 	return l.FS.ReuseForWrite(from, to, category)
 }
 
-// goWrong is asked before every operation.
+// goWrong is called before every operation, and returns the error of a fault.
 func (d *disk) goWrong(op errorfs.Op) error {
 	if p := d.point.Load(); p != nil {
 		p.pass(d, op)
 	}
-	// What Pebble does behind the scenes and cannot do, it tries again and again without a pause:
-	// fake time would stand still, and who is to take the node down, or to make its projection
-	// anew, would wait for ever.
+	// Pebble retries its background work without a pause when that fails. Fake time would stand
+	// still, and the goroutine that closes the node or rebuilds its projection would wait for ever.
 	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -92,8 +92,8 @@ func (d *disk) goWrong(op errorfs.Op) error {
 			d.cloning.Unlock()
 			return errSync
 		}
-		// Only where nobody waits for a mutex that is held meanwhile: fake time stands still for
-		// those.
+		// Only where no goroutine waits for a mutex that is held meanwhile: fake time would stand
+		// still.
 		if wait := d.latency.Load(); wait > 0 && strings.HasSuffix(op.Path, ".wal") {
 			d.hit.slow.Add(1)
 			time.Sleep(time.Duration(wait))
@@ -108,9 +108,9 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	return nil
 }
 
-// spared tells what does not go wrong: Pebble calls Fatalf for its list of files, which must not
-// return, with locks that nobody can take any more; and panics over the directories of its files
-// (isDir). That ends a process, and real processes are tested with it.
+// spared reports which files have no faults. For its list of files Pebble calls Fatalf, which must
+// not return, and holds locks meanwhile. It panics over the directories of its files (isDir). Both
+// end a process; package procs tests them.
 func spared(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker")
@@ -121,12 +121,12 @@ func (d *disk) isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// killed, in place of a percentage, is the end of a process alone: all that it has written is
-// there, and what was not synced still is not.
+// killed, in place of a percentage, ends only the process: all that it wrote is there, and what it
+// did not sync can still be lost later.
 const killed = -1
 
-// losePower returns the disk as the next life finds it: of what was not synced, unsynced percent
-// are there, by blocks of 4 KiB and by names.
+// losePower returns the disk that the next life finds. Of the unsynced data, unsynced percent are
+// there, by blocks of 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.mend()
 	d.cloning.Lock()
@@ -150,7 +150,7 @@ func (d *disk) mend() {
 	d.latency.Store(0)
 }
 
-// free is what the node is told that the disk has left.
+// free returns the free space that the node sees.
 func (d *disk) free(string) (uint64, error) {
 	if d.full.Load() {
 		return 0, nil

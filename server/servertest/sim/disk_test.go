@@ -38,8 +38,8 @@ func wantText(t *testing.T, d *disk, path, want string) {
 	}
 }
 
-// TestTheDeadWriteNothing: what a killed process still does is not seen by the next one, also where
-// the process was killed while it opened the file.
+// TestTheDeadWriteNothing requires that the next process does not see what a killed one still
+// writes, also if the kill came while it opened the file.
 func TestTheDeadWriteNothing(t *testing.T) {
 	d := newDisk()
 	open := create(t, d, "open", "before")
@@ -55,12 +55,12 @@ func TestTheDeadWriteNothing(t *testing.T) {
 	}
 	wantText(t, next, "open", "before")
 	if _, err := next.Stat("after"); err == nil {
-		t.Error("the next process finds what the dead one has made")
+		t.Error("the next process finds a file that the killed one made after its end")
 	}
 }
 
-// TestWhatAFailedSyncLeaves: it is read, no later sync writes it, and a loss of power takes it;
-// unless it is written again.
+// TestWhatAFailedSyncLeaves requires that reads return what a failed sync has not written, that no
+// later sync writes it, and that a loss of power takes it, unless it is written again.
 func TestWhatAFailedSyncLeaves(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		d := newDisk()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// play makes the faults of the plan happen, each at its time, and returns when the last is mended.
+// play starts each fault of the plan at its time, and returns when the last is mended.
 func (w *world) play() {
 	var faults sync.WaitGroup
 	began := time.Now()
@@ -23,7 +23,7 @@ func (w *world) play() {
 	faults.Wait()
 }
 
-// do makes one fault happen and mends it.
+// do makes one fault happen, and mends it.
 func (w *world) do(f Fault) {
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
 	switch f.Kind {
@@ -58,11 +58,13 @@ func (w *world) do(f Fault) {
 	case SlowDisk, FullDisk, SyncError:
 		w.hurtDisk(f)
 	case Transfer:
-		w.operator.transfer(f)
+		w.operator.transfer(f, "")
 	case RotateKey:
 		w.operator.rotateKey(f)
 	case Replace:
 		w.replace(f)
+	case Deposed, StaleTail:
+		w.stage(f, rng)
 	}
 }
 
@@ -70,7 +72,7 @@ func (w *world) host(i int) string { return w.nodes[i].host }
 
 func clientHost(i int) string { return fmt.Sprintf("client-%d", i) }
 
-// turnOff takes the power of nodes at one instant and gives it back.
+// turnOff takes the power of nodes at one instant, and powers them on again one by one.
 func (w *world) turnOff(f Fault, rng *rand.Rand) {
 	var off []*node
 	for _, i := range f.Nodes {
@@ -85,8 +87,8 @@ func (w *world) turnOff(f Fault, rng *rand.Rand) {
 	}
 }
 
-// powerAfter lets every other node whose process was killed lose its power soon after it is started
-// again, and with it what the killed one had written and not synced.
+// powerAfter takes the power of every second node whose process was killed, soon after its restart.
+// With the power goes what the killed process had written and not synced.
 func (w *world) powerAfter(n *node, rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		return
@@ -103,7 +105,7 @@ func (w *world) powerAfter(n *node, rng *rand.Rand) {
 	}
 }
 
-// restart stops a node as an operator does, and starts it again.
+// restart shuts a node down as an operator does, and starts it again.
 func (w *world) restart(f Fault) {
 	n := w.nodes[f.Nodes[0]]
 	if n.stop() {
@@ -113,7 +115,7 @@ func (w *world) restart(f Fault) {
 	}
 }
 
-// ways are the links that a fault of the network is about.
+// ways are the links that a fault of the network hits.
 func (w *world) ways(f Fault) []link {
 	both := func(a, b string) []link { return []link{{a, b}, {b, a}} }
 	switch f.Kind {
@@ -150,7 +152,7 @@ func (w *world) cutWays(f Fault) {
 	}
 }
 
-// hurtDisk lets a disk fail for a while. A node that was told so stops itself, and finds a good
+// hurtDisk lets a disk fail for a while. A node that gets an error stops itself, and finds a good
 // disk when it starts again.
 func (w *world) hurtDisk(f Fault) {
 	n := w.nodes[f.Nodes[0]]
@@ -174,14 +176,14 @@ func (w *world) hurtDisk(f Fault) {
 	}
 }
 
-// transfer asks a node to hand the leadership over.
+// allServe tells whether every node serves.
 func (w *world) allServe() bool {
 	return !slices.ContainsFunc(w.nodes, func(n *node) bool { return n.serving() == nil })
 }
 
-// rot flips a bit on the disk of a node that is off, lets the node live with it for a while, and
-// flips it back: the disk was repaired. Only while all others serve: what is lost with it is
-// nowhere else.
+// rot flips a bit on the disk of a node that is off, lets the node run with it for a while, and
+// flips it back, as if the disk was repaired. It does nothing unless all nodes serve: no other node
+// has what the bad disk had.
 func (w *world) rot(f Fault, rng *rand.Rand) {
 	n := w.nodes[f.Nodes[0]]
 	w.rotting.Lock()

@@ -22,21 +22,21 @@ import (
 )
 
 var (
-	fleet  = flag.Int("sim.fleet", 0, "let worlds live in so many processes at a time, and tell what came of them; 0: do not")
-	losses = flag.Int("sim.losses", 0, "with -sim.fleet: until nodes have lost their power so many times")
+	fleet  = flag.Int("sim.fleet", 0, "run worlds in so many processes at a time, and print the sums; 0: do not")
+	losses = flag.Int("sim.losses", 0, "with -sim.fleet: run until nodes have lost their power so many times")
 	seed   = flag.Uint64("sim.seed", 1, "the first seed")
 	seeds  = flag.Int("sim.seeds", 0, "how many seeds")
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
 	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
-	keep   = flag.String("sim.keep", "", "places of the faults of the plan that happen, with commas between them; empty: all")
-	shrink = flag.Int("sim.shrink", 0, "how often a world that fails is made again to find out which faults it takes")
-	trace  = flag.Bool("sim.log", false, "write what happens to standard error")
-	logs   = flag.String("sim.logs", "", "keep the logs of the worlds that fail, or never end, in this directory; empty: do not")
+	keep   = flag.String("sim.keep", "", "places of the plan's entries that happen, with commas between them; empty: all")
+	shrink = flag.Int("sim.shrink", 0, "how often a world that fails runs again to find the faults that it needs; 0: do not")
+	trace  = flag.Bool("sim.log", false, "write the nodes' logs and the faults to standard error")
+	logs   = flag.String("sim.logs", "", "keep the logs of worlds that fail, or never end, in this directory; empty: do not")
 	child  = flag.Bool("sim.child", false, "write the outcome of every seed to the file descriptor 3")
 )
 
-// lived is what came of one seed.
+// lived is the result of one seed, as a child process reports it.
 type lived struct {
 	Seed       uint64
 	Fake, Real time.Duration
@@ -44,10 +44,10 @@ type lived struct {
 	Seen       map[string]int
 	Counts     map[string]int
 	Failed     []string // invariants
-	Text       string   // what does not hold, and the plan
+	Text       string   // the violations and the plan
 }
 
-// TestSeeds lets worlds live one after the other in this process, as its flags say.
+// TestSeeds runs worlds one after the other in this process, as its flags say.
 func TestSeeds(t *testing.T) {
 	out := io.Discard
 	if *child {
@@ -84,9 +84,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// logTo lets a world write what happens in it where the flags say, and returns what is to be called
-// in the end: with whether the log is kept. That says where it is. A world is not quite the same
-// when it is made again.
+// logTo opens the log of a world as the flags say. The caller calls keep at the end, with whether
+// the run failed; keep removes the log of one that did not, and returns where a kept log is. The
+// log is written in advance because a run does not repeat exactly.
 func logTo(t *testing.T, o *Options) (keep func(bool) string) {
 	t.Helper()
 	if *trace || *logs == "" {
@@ -105,7 +105,7 @@ func logTo(t *testing.T, o *Options) (keep func(bool) string) {
 	return func(failed bool) string {
 		_ = f.Close()
 		if failed {
-			return "what happened is in " + f.Name() + "\n"
+			return "its log is " + f.Name() + "\n"
 		}
 		_ = os.Remove(f.Name())
 		return ""
@@ -127,7 +127,7 @@ func kept(t *testing.T) (all []int) {
 	return all
 }
 
-// shrunk tells which faults are enough.
+// shrunk returns the commands that repeat a failed run: all of it, and with few faults.
 func shrunk(t *testing.T, opts Options, r *Result) string {
 	t.Helper()
 	command := fmt.Sprintf("make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s", opts.Seed, opts.Length, opts.Every)
@@ -136,7 +136,7 @@ func shrunk(t *testing.T, opts Options, r *Result) string {
 	}
 	opts.Log = nil
 	few := Shrink(len(r.Plan), *shrink, func(keep []int) bool {
-		opts.Keep = append([]int{-1}, keep...) // none, where keep is empty
+		opts.Keep = append([]int{-1}, keep...) // an empty keep means no faults
 		again, _ := inBubble(t, opts)
 		return !again.OK()
 	})
@@ -144,12 +144,12 @@ func shrunk(t *testing.T, opts Options, r *Result) string {
 	return fmt.Sprintf("repeat it with: %s\nor, with %d of %d faults: %s KEEP=%s\n", command, len(few), len(r.Plan), command, text)
 }
 
-// TestFleet lets worlds live in processes of their own, a few seeds each: what a library keeps for
-// a whole process does not grow, and a panic ends one of them. It tells the sums, and wants every
-// kind of fault to have happened (I11).
+// TestFleet runs worlds in processes of their own, a few seeds each: memory that a library keeps
+// for its process does not grow, and a panic ends one process only. It prints the sums, and
+// requires that every kind of fault and every scenario happened (I11).
 func TestFleet(t *testing.T) {
 	if *fleet == 0 {
-		return // it is a verb of the Makefile
+		return // make sim sets the flag
 	}
 	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), told: time.Now(), next: *seed}
 	var all sync.WaitGroup
@@ -168,7 +168,7 @@ func TestFleet(t *testing.T) {
 		t.Error(text)
 	}
 	if f.worlds >= 50 {
-		for _, k := range Kinds() {
+		for _, k := range slices.Concat(Kinds(), Scenarios()) {
 			if f.happened[k] == 0 {
 				t.Errorf("I11: %s never happened", k)
 			}
@@ -178,7 +178,7 @@ func TestFleet(t *testing.T) {
 
 const (
 	seedsAProcess = 10
-	// seedPatience is how long a process may say nothing: then fake time stands still.
+	// seedPatience is how long a process may be silent. After that fake time stands still.
 	seedPatience = 3 * time.Minute
 	manyFailures = 5
 )
@@ -189,14 +189,14 @@ type sums struct {
 	worlds     int
 	fake, real time.Duration
 	began      time.Time
-	told       time.Time // when the sums were written to standard error last
+	told       time.Time // when the sums were last written to standard error
 	happened   map[Kind]int
-	seen       map[string]int // what nodes did of their own accord
+	seen       map[string]int // events of the nodes themselves
 	counts     map[string]int
 	failed     []string
 }
 
-// take gives out seeds until there are enough.
+// take returns the next seeds to run, until there are enough.
 func (f *sums) take() (first uint64, n int, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,7 +221,7 @@ func (f *sums) fail(text string) {
 	fmt.Fprintln(os.Stderr, text)
 }
 
-// process runs a few seeds in a process of their own.
+// process runs a few seeds in a child process.
 func (f *sums) process(first uint64, n int) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -231,7 +231,7 @@ func (f *sums) process(first uint64, n int) error {
 	var said strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
 		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink), "-sim.logs="+*logs)
-	// One thread makes a world nearly the same each time, and faster.
+	// One thread makes runs faster, and most of them repeatable.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}
 	if err := errors.Join(cmd.Start(), write.Close()); err != nil {
@@ -258,7 +258,7 @@ func (f *sums) process(first uint64, n int) error {
 	return nil
 }
 
-// notWaiting leaves out the goroutines that wait as they should.
+// notWaiting leaves out the goroutines that wait durably, as fake time requires.
 func notWaiting(text string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(text, "\n\n") {
@@ -293,7 +293,7 @@ func (f *sums) add(l *lived) {
 	}
 }
 
-// String is what the Makefile's verbs print in the end.
+// String returns the sums that make sim prints.
 func (f *sums) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d worlds, seeds %d to %d, %d failed, in %s\n", f.worlds, *seed, f.next-1, len(f.failed), time.Since(f.began).Round(time.Second))

@@ -14,23 +14,24 @@ import (
 )
 
 // network carries connections between hosts in fake time. It is a network of streams, as TCP gives
-// them to a process: bytes of one connection arrive in order, once, late, or not at all. What a
-// message protocol calls lost is a connection that is reset after its bytes were sent; duplicated,
-// one that is reset after they have arrived and before the answer did, so that they are sent again;
-// reordered, two connections of which the later one is faster. All of it happens to Raft's calls
-// and to clients'.
+// them to a process: the bytes of one connection arrive in order, once, late, or not at all. Calls
+// are lost, duplicated and reordered as on a real network. Lost: a connection is reset after the
+// request was sent. Duplicated: it is reset after the request arrived and before the answer did,
+// and the caller sends again. Reordered: of two connections, the later one is faster. All of this
+// happens to Raft's calls and to clients' calls.
 type network struct {
 	mu        sync.Mutex
 	rng       *rand.Rand // of latencies; under mu
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
-	cut       map[link]int           // how many faults cut a way
-	slow      map[link]time.Duration // is added to every piece on a way
-	changed   chan struct{}          // closed when a way opens
+	cut       map[link]int           // how many faults cut a link
+	refused   map[link]int           // how many faults refuse connections on a link
+	slow      map[link]time.Duration // added to the latency of every piece
+	changed   chan struct{}          // closed when a link opens
 	counts    map[string]int         // of what happened, by kind
 }
 
-// link is the way from one host to another; the other way is another link.
+// link is one direction between two hosts.
 type link struct{ from, to string }
 
 const (
@@ -39,14 +40,14 @@ const (
 	maxLatency = 500 * time.Microsecond
 	// windowBytes that were written and not read make a writer wait.
 	windowBytes = 1 << 20
-	// backlog of connections that nobody has accepted.
+	// backlog is how many connections may wait to be accepted.
 	backlog = 128
 )
 
 func newNetwork(seed uint64) *network {
 	return &network{
 		rng: rand.New(rand.NewPCG(seed, 0x6e6574)), listeners: map[string]*listener{}, conns: map[*conn]struct{}{},
-		cut: map[link]int{}, slow: map[link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
+		cut: map[link]int{}, refused: map[link]int{}, slow: map[link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
 	}
 }
 
@@ -63,7 +64,7 @@ func hostOf(address string) string {
 	return host
 }
 
-// listen takes connections at an address.
+// listen accepts connections at an address.
 func (n *network) listen(at string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,7 +95,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept, and resets what nobody has accepted.
+// Close ends Accept, and resets the connections that were not accepted.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		l.net.mu.Lock()
@@ -116,7 +117,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// dial connects a host to an address: a way there and a way back must be open.
+// dial connects a host to an address. It waits until both directions are open.
 func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 	there, back := link{from, hostOf(to)}, link{hostOf(to), from}
 	for {
@@ -126,7 +127,7 @@ func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 		n.mu.Unlock()
 		timer := time.NewTimer(wait)
 		if !open {
-			timer.Stop() // a connection request is sent again until it arrives
+			timer.Stop() // TCP repeats a connection request until it arrives
 		}
 		select {
 		case <-ctx.Done():
@@ -141,7 +142,7 @@ func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 }
 
-// deadlineError is what package net makes of a context's end.
+// deadlineError returns the error that package net returns for a context's error.
 func deadlineError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return os.ErrDeadlineExceeded
@@ -149,7 +150,7 @@ func deadlineError(err error) error {
 	return err
 }
 
-// connect makes a connection; from an end of ctx on it makes none.
+// connect makes a connection, unless ctx has ended.
 func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -157,7 +158,7 @@ func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: deadlineError(err)}
 	}
 	l := n.listeners[to]
-	if l == nil {
+	if l == nil || n.refused[link{from, hostOf(to)}] > 0 {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
 	}
 	there, back := n.newPipe(link{from, hostOf(to)}), n.newPipe(link{hostOf(to), from})
@@ -178,7 +179,8 @@ func (n *network) latency(l link) time.Duration {
 	return minLatency + time.Duration(n.rng.Int64N(int64(maxLatency-minLatency))) + n.slow[l]
 }
 
-// block and open cut a way and mend it. Pieces that are under way wait, as TCP sends them again.
+// block cuts a link, and open mends it. Pieces on their way wait meanwhile, as TCP sends them
+// again.
 func (n *network) block(l link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -194,15 +196,32 @@ func (n *network) open(l link) {
 	}
 }
 
-// delay adds to the latency of a way.
+// refuse resets the connections between two hosts and refuses new ones until admit, as a firewall
+// that rejects them.
+func (n *network) refuse(a, b string) {
+	n.mu.Lock()
+	n.refused[link{a, b}]++
+	n.refused[link{b, a}]++
+	n.mu.Unlock()
+	n.resetBetween(a, b, false)
+}
+
+func (n *network) admit(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[link{a, b}]--
+	n.refused[link{b, a}]--
+}
+
+// delay adds to the latency of a link.
 func (n *network) delay(l link, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.slow[l] += d
 }
 
-// resetBetween resets the connections between two hosts, and tells how many ends there were. What
-// was sent may still arrive: late says so.
+// resetBetween resets the connections between two hosts, and returns the number of their ends. With
+// late, what was sent still arrives.
 func (n *network) resetBetween(a, b string, late bool) int {
 	ends := n.between(func(from, to string) bool { return from == a && to == b || from == b && to == a })
 	for _, c := range ends {
@@ -211,8 +230,7 @@ func (n *network) resetBetween(a, b string, late bool) int {
 	return len(ends)
 }
 
-// drop resets everything that a host has: its power is gone, and nothing that it sends arrives any
-// more.
+// drop resets all connections of a host and closes its listeners: the host has lost its power.
 func (n *network) drop(host string) {
 	for _, c := range n.between(func(from, to string) bool { return from == host || to == host }) {
 		c.breakOff(false)
@@ -241,14 +259,14 @@ func (n *network) between(match func(from, to string) bool) (found []*conn) {
 	return found
 }
 
-// forget ends the bookkeeping of a connection's end.
+// forget removes an end of a connection from conns.
 func (n *network) forget(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.conns, c)
 }
 
-// isCut tells whether a way is cut, and what is closed when it opens.
+// isCut reports whether a link is cut, and returns a channel that is closed when one opens.
 func (n *network) isCut(l link) (bool, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -282,14 +300,14 @@ func (c *conn) Close() error {
 	return err
 }
 
-// reset ends both directions; the other end meets the error too, once it may.
+// reset ends both directions. The other end gets the error too, when its link is open.
 func (c *conn) reset() { c.breakOff(false) }
 
-// breakOff is a reset that both ends notice. Where late is set, what the end that dialled has sent
+// breakOff resets a connection, and both ends get the error. With late, what the dialling end sent
 // still arrives, and nothing comes back.
 func (c *conn) breakOff(late bool) {
 	if late && !c.dialled {
-		return // its other end sees to both
+		return // the other end breaks both directions
 	}
 	c.out.end(syscall.ECONNRESET, !late)
 	c.in.end(syscall.ECONNRESET, true)

@@ -17,27 +17,28 @@ import (
 	"runlog/server"
 )
 
-// node is one member of the cluster, over all its lives.
+// node is one member of the cluster, over its lives.
 type node struct {
 	world *world
+	index int // among the world's nodes
 	host  string
 	clock *clock
-	stops atomic.Int32 // of itself, that nothing explained
+	stops atomic.Int32 // times that the node stopped itself without a fault of its disk
 
 	mu    sync.Mutex
 	disk  *disk
 	life  *life // nil: its power is off
 	lives int
-	lost  bool // it cannot be powered on
-	joins bool // a cluster that there is
+	lost  bool // its disk is lost; it cannot be powered on
+	joins bool // it joins the existing cluster
 }
 
-// life is a node between power on and power off.
+// life is the time of a node between power on and power off.
 type life struct {
 	node   *node
 	server *server.Server // nil until it serves
 	closed chan struct{}  // when the server is closed
-	first  atomic.Bool    // somebody closes it
+	first  atomic.Bool    // a goroutine closes the server
 	ended  context.Context
 	end    context.CancelFunc
 	failed chan struct{} // closed when the node has stopped itself
@@ -49,7 +50,7 @@ type life struct {
 const (
 	grpcPort = ":7001"
 	raftPort = ":7002"
-	// startPatience bounds one start; a cluster that lost its majority waits for it.
+	// startPatience bounds one start. A start waits while the cluster has no majority.
 	startPatience = 10 * time.Minute
 	segmentBytes  = 16 << 10 // of the log
 )
@@ -90,8 +91,8 @@ func (n *node) options(l *life) server.Options {
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 	}
-	// Little of everything, so that a minute has what takes weeks elsewhere: runs that leave
-	// memory, logs that are dropped, and nodes so far behind that they are sent a snapshot.
+	// Small limits bring about within a minute what takes weeks elsewhere: runs that leave memory,
+	// logs that are truncated, and nodes so far behind that the leader sends them a snapshot.
 	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes = 1<<20, 256<<10, 12<<10
 	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
 	o.Raft.SegmentBytes, o.Raft.CacheBytes = segmentBytes, 32<<10
@@ -99,7 +100,7 @@ func (n *node) options(l *life) server.Options {
 	return o
 }
 
-// powerOn begins a life. It returns at once; up tells when the node serves.
+// powerOn begins a life and returns at once. The node serves when serving returns its server.
 func (n *node) powerOn() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,7 +116,7 @@ func (n *node) powerOn() {
 	l.done.Go(func() { l.run(opts, disk) })
 }
 
-// run starts the node, and takes what is left of it down when its power is off.
+// run starts the node, and closes it after its life has ended.
 func (l *life) run(opts server.Options, disk *disk) {
 	ctx, cancel := context.WithTimeout(l.ended, startPatience)
 	defer cancel()
@@ -131,11 +132,11 @@ func (l *life) run(opts server.Options, disk *disk) {
 	l.server = s
 	l.node.mu.Unlock()
 	<-l.ended.Done()
-	l.close() // what it still does is done to a disk that is gone, and to nobody
+	l.close() // whatever the node still does reaches neither its disk nor another host
 }
 
-// close closes the server, and returns once it is closed, whoever does it. A sync.Once would hold a
-// mutex meanwhile.
+// close closes the server, and returns when it is closed, also if another goroutine closes it. A
+// sync.Once would hold a mutex meanwhile.
 func (l *life) close() {
 	if l.first.CompareAndSwap(false, true) {
 		if err := l.server.Close(); err != nil {
@@ -146,7 +147,7 @@ func (l *life) close() {
 	<-l.closed
 }
 
-// fail is what the node is told to call when it must stop itself: its process is dead from then on.
+// fail is the function that a node calls when it must stop itself. Its process ends with the call.
 func (l *life) fail(err error) {
 	l.once.Do(func() {
 		l.reason = err
@@ -158,12 +159,11 @@ func (l *life) fail(err error) {
 	}
 }
 
-// wouldPanic tells whether hashicorp/raft waits for what has failed: it panics over some of that,
-// which would be the end of the process, and of the simulation with it.
+// wouldPanic reports whether hashicorp/raft has called what failed. It panics over some errors,
+// which would end the simulation.
 func wouldPanic() bool { return calledBy("github.com/hashicorp/raft.(*Raft)") }
 
-// calledBy tells whether a function whose name begins like one of these has called the one that
-// asks.
+// calledBy reports whether a function with one of these prefixes is among the callers.
 func calledBy(functions ...string) bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -178,8 +178,8 @@ func calledBy(functions ...string) bool {
 	}
 }
 
-// powerOff ends a life, nil for whichever there is, at this instant. The next one finds the disk as
-// it is left. It tells whether there was that life.
+// powerOff ends a life at this instant; nil: the current one. The next life finds the disk that
+// losePower returns. powerOff reports whether that life was the current one.
 func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	n.mu.Lock()
 	if n.life == nil || l != nil && n.life != l {
@@ -196,13 +196,13 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	n.world.net.drop(n.host)
 	l.end()
 	n.mu.Unlock()
-	n.world.net.drop(n.host) // what it dialled meanwhile
+	n.world.net.drop(n.host) // connections that it dialled meanwhile
 	n.world.ghosts.Go(l.done.Wait)
 	return true
 }
 
-// stop ends a life as an operator does: the node is asked to stop, and its process leaves nothing
-// unwritten. It tells whether there was one to stop.
+// stop ends a life as an operator does: the server closes and leaves nothing unwritten. It reports
+// whether it ended a life.
 func (n *node) stop() bool {
 	n.mu.Lock()
 	l := n.life
@@ -215,16 +215,16 @@ func (n *node) stop() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.life != l {
-		return false // the power went meanwhile
+		return false // a loss of power was faster
 	}
-	// what is left of the process, there may be something, does nothing more
+	// goroutines that the process may have left do nothing more
 	n.life, n.disk = nil, n.disk.losePower(nil, killed)
 	l.end()
 	n.world.ghosts.Go(l.done.Wait)
 	return true
 }
 
-// serving returns the node's server; nil when there is none.
+// serving returns the node's server; nil if it does not serve.
 func (n *node) serving() *server.Server {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// replacePatience is how long an operator tries to take one step, while others fail.
+	// replacePatience is how long an operator retries one step while faults go on.
 	replacePatience = 5 * time.Minute
 	operatorPause   = 200 * time.Millisecond
 	operatorTimeout = 5 * time.Second
 )
 
-// operator is a host from which nodes are told what to do.
+// operator is a host that calls the nodes' administrative methods.
 type operator struct{ world *world }
 
-// transfer has the leadership handed over, to whomever the leader likes.
-func (o operator) transfer(f Fault) {
+// transfer asks for a transfer of the leadership to a node; empty: the leader picks one.
+func (o operator) transfer(f Fault, to string) {
 	o.once(f, func(ctx context.Context, via runlogv1.ClusterServiceClient, _ runlogv1.AuditServiceClient) error {
-		_, err := via.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
+		_, err := via.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{NodeId: to})
 		return err
 	})
 }
 
-// rotateKey has the cluster sign with another key from now on, for which the one before vouches.
+// rotateKey asks for a new signing key, which the current key endorses.
 func (o operator) rotateKey(f Fault) {
 	o.once(f, func(ctx context.Context, _ runlogv1.ClusterServiceClient, via runlogv1.AuditServiceClient) error {
 		_, err := via.RotateSigningKey(ctx, &runlogv1.RotateSigningKeyRequest{})
@@ -37,7 +37,7 @@ func (o operator) rotateKey(f Fault) {
 	})
 }
 
-// once asks the node of a fault for something, and counts it if it was done.
+// once calls the node of a fault, and counts the fault if the call succeeds.
 func (o operator) once(f Fault, do func(context.Context, runlogv1.ClusterServiceClient, runlogv1.AuditServiceClient) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (o operator) once(f Fault, do func(context.Context, runlogv1.ClusterService
 	}
 }
 
-// until asks one node after the other until it is done.
+// until calls one node after the other until one says that the step is done.
 func (o operator) until(done func(context.Context, runlogv1.ClusterServiceClient) (yes bool, err error)) error {
 	last := errors.New("it is not done")
 	for began, node := time.Now(), 0; time.Since(began) < replacePatience; node = (node + 1) % len(o.world.nodes) {
@@ -72,7 +72,7 @@ func (o operator) until(done func(context.Context, runlogv1.ClusterServiceClient
 	return fmt.Errorf("not after %s: %w", replacePatience, last)
 }
 
-// member returns what the cluster says of a node.
+// member returns what the cluster reports about a node.
 func (o operator) member(host string) (m *runlogv1.Member, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), operatorTimeout)
 	defer cancel()

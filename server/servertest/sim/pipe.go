@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// pipe is one direction of a connection: pieces on their way, each with the time at which it
-// arrives.
+// pipe is one direction of a connection: a queue of pieces, each with its time of arrival.
 type pipe struct {
 	net  *network
 	link link
@@ -20,8 +19,8 @@ type pipe struct {
 	mu       sync.Mutex
 	pieces   []piece
 	bytes    int           // in pieces
-	arriving time.Time     // when the last piece arrives: none overtakes another
-	finished error         // what the reader meets after the last piece; nil: more may come
+	arriving time.Time     // when the last piece arrives; pieces do not overtake each other
+	finished error         // that the reader gets after the last piece; nil: more may come
 	closed   bool          // the reader is gone
 	moved    chan struct{} // closed when any of this changes
 	readBy   time.Time     // deadlines; zero: none
@@ -35,7 +34,7 @@ type piece struct {
 
 func (n *network) newPipe(l link) *pipe { return &pipe{net: n, link: l, moved: make(chan struct{})} }
 
-// wake tells who waits that something changed; p.mu is held.
+// wake wakes all waiting readers and writers; p.mu is held.
 func (p *pipe) wake() {
 	close(p.moved)
 	p.moved = make(chan struct{})
@@ -55,7 +54,7 @@ func (p *pipe) setWriteDeadline(t time.Time) {
 	p.wake()
 }
 
-// end lets the reader meet an error after what is on its way, or at once.
+// end gives the reader an error, after the pieces on their way or at once.
 func (p *pipe) end(err error, atOnce bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +67,7 @@ func (p *pipe) end(err error, atOnce bool) {
 	p.wake()
 }
 
-// shut is the reader going away: what is written to it is reset.
+// shut closes the reading end. Later writes are reset.
 func (p *pipe) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +75,7 @@ func (p *pipe) shut() {
 	p.wake()
 }
 
-// write puts a piece on its way.
+// write queues a piece.
 func (p *pipe) write(data []byte) (int, error) {
 	for {
 		p.mu.Lock()
@@ -104,9 +103,9 @@ func (p *pipe) write(data []byte) (int, error) {
 	}
 }
 
-// refuse is a write of n bytes to who is gone. The writer is told so by what comes back, and hears
-// of it as a reader too: gRPC tries again at once, without end, for as long as only one of the two
-// knows. While the way back is cut nobody is told anything.
+// refuse handles a write of n bytes to a closed reader. The reset comes back and ends the writer's
+// reading direction too: if only its writes failed, gRPC would retry at once, without end. While
+// the way back is cut, the write succeeds.
 func (p *pipe) refuse(n int) (int, error) {
 	if cut, _ := p.net.isCut(p.back.link); cut {
 		return n, nil
@@ -115,7 +114,7 @@ func (p *pipe) refuse(n int) (int, error) {
 	return 0, p.error("write", syscall.ECONNRESET)
 }
 
-// send is write with room; p.mu is held.
+// send queues a piece for which there is room; p.mu is held.
 func (p *pipe) send(data []byte) {
 	p.net.mu.Lock()
 	at := time.Now().Add(p.net.latency(p.link))
@@ -129,7 +128,7 @@ func (p *pipe) send(data []byte) {
 	p.wake()
 }
 
-// read returns what has arrived.
+// read waits for bytes that have arrived.
 func (p *pipe) read(to []byte) (int, error) {
 	for {
 		cut, opened := p.net.isCut(p.link)
@@ -166,7 +165,7 @@ func (p *pipe) read(to []byte) (int, error) {
 	}
 }
 
-// take copies bytes that have arrived; p.mu is held.
+// take copies bytes that have arrived to a buffer; p.mu is held.
 func (p *pipe) take(to []byte) int {
 	n, now := 0, time.Now()
 	for n < len(to) && len(p.pieces) > 0 && !now.Before(p.pieces[0].at) {
@@ -187,15 +186,15 @@ func (p *pipe) take(to []byte) int {
 
 func (p *pipe) error(op string, err error) error {
 	if errors.Is(err, io.EOF) {
-		return err // as it is
+		return err // io.EOF stays unwrapped
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: address(p.link.from), Addr: address(p.link.to), Err: err}
 }
 
 func expired(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }
 
-// wait returns when one of two channels is closed, or the first of two times has come; zero times
-// never do.
+// wait returns when one of two channels is closed, or at the first of the times. A zero time never
+// comes.
 func wait(a, b <-chan struct{}, times ...time.Time) {
 	var first time.Time
 	for _, t := range times {

@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// Kind of a fault.
+// Kind names a kind of fault, or a scenario.
 type Kind string
 
 // Kinds of faults.
 const (
-	// of one node or several at once; of what was not synced, some is lost
+	// PowerLoss hits one node or several at once; some of what was not synced is lost.
 	PowerLoss Kind = "power-loss"
-	// of processes: nothing of what was written is lost, until the power goes
+	// Kill ends processes. What they wrote and did not sync stays until the next loss of power.
 	Kill       Kind = "kill"
-	Restart    Kind = "restart"      // as an operator does it
+	Restart    Kind = "restart"      // by an operator
 	Split      Kind = "split"        // the cluster in two, both ways
 	OneWay     Kind = "one-way"      // from one node to another nothing arrives
 	Partial    Kind = "partial"      // two nodes do not reach each other, others reach both
 	Reset      Kind = "reset"        // of the connections between two nodes
-	LateReset  Kind = "late-reset"   // the same, and what was sent arrives all the same
+	LateReset  Kind = "late-reset"   // the same, but what was sent still arrives
 	SlowLink   Kind = "slow-link"    // from one node to another
 	ClientCut  Kind = "client-cut"   // a client does not reach a node
 	ClientLost Kind = "client-reset" // the connections of a client are reset; what it sent arrives
-	ClientLag  Kind = "client-slow"  // answers of a node come late to a client
+	ClientLag  Kind = "client-slow"  // answers of a node reach a client late
 	ClockJump  Kind = "clock-jump"   // forth or back
 	SlowDisk   Kind = "slow-disk"    // writes to the log take long
-	FullDisk   Kind = "full-disk"    // no byte more
-	SyncError  Kind = "sync-error"   // what was written may be lost
+	FullDisk   Kind = "full-disk"    // every write fails
+	SyncError  Kind = "sync-error"   // syncs fail; what was written may be lost
 	BitRot     Kind = "bit-rot"      // in a file of one node, found when it starts
 	Transfer   Kind = "transfer"     // of the leadership, by an operator
 	CrashPoint Kind = "crash-point"  // a loss of power right before a certain write
 	Replace    Kind = "replace"      // of a node whose disk is lost, by an operator
-	RotateKey  Kind = "rotate-key"   // with which the cluster signs, by an operator
+	RotateKey  Kind = "rotate-key"   // of the cluster's signing key, by an operator
 )
 
-// Kinds lists all of them.
+// Kinds lists all kinds of faults but the scenarios.
 func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
@@ -47,18 +47,18 @@ func Kinds() []Kind {
 	}
 }
 
-// Fault is one thing that goes wrong, or is done, at a time.
+// Fault is one entry of a plan: a fault, an action of an operator, or a scenario.
 type Fault struct {
 	Kind  Kind
 	At    time.Duration // since the plan began
 	For   time.Duration // until it is mended
-	Nodes []int         // whom it hits; of a way, from the first to the second
-	// Client is the client that is hit, where one is.
+	Nodes []int         // that it hits; for one direction, from the first to the second
+	// Client is the client that it hits, for kinds that hit one.
 	Client int
-	// Size is what the kind makes of it: percent of what was not synced that stays, a latency or a
-	// jump in nanoseconds.
+	// Size depends on the kind: percent of the unsynced data that stays, or a latency or a jump in
+	// nanoseconds.
 	Size int64
-	// Seed of what is drawn while it is done.
+	// Seed of what is drawn while the fault happens.
 	Seed uint64
 }
 
@@ -83,22 +83,27 @@ func (f Fault) String() string {
 type PlanOptions struct {
 	Nodes, Clients int
 	Length         time.Duration
-	// Every is the mean time between two faults.
+	// Every is the mean time between two faults. Negative: none.
 	Every time.Duration
 	// Kinds that may happen, each with its weight. Default: all of them.
 	Kinds map[Kind]int
+	// Scenarios that may be played, each with its weight. Default: none.
+	Scenarios map[Kind]int
+	// Gap is the mean time between two scenarios.
+	Gap time.Duration
 }
 
-// weights make losses of power the most frequent fault: they are what acknowledged events must
-// survive.
+// weights make losses of power the most frequent fault: acknowledged events must survive them above
+// all.
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
 	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8, Replace: 2,
 	RotateKey: 2,
 }
 
-// fewKinds draws some of the kinds. What one kind of fault leads to, others often end before it is
-// seen: losses of power, say, let no memory get old (Groce et al., "Swarm Testing", ISSTA 2012).
+// fewKinds draws some of the kinds. One kind often ends what another one leads to before a check
+// sees it: with losses of power, for example, no node's memory gets old (Groce et al., "Swarm
+// Testing", ISSTA 2012).
 func fewKinds(seed uint64) map[Kind]int {
 	rng := rand.New(rand.NewPCG(seed, 0x6b696e6473))
 	few := map[Kind]int{}
@@ -112,11 +117,24 @@ func fewKinds(seed uint64) map[Kind]int {
 	return few
 }
 
-// ofTwo are the kinds that take two nodes or more.
+// fewScenarios draws some of the scenarios, or none.
+func fewScenarios(seed uint64) map[Kind]int {
+	rng := rand.New(rand.NewPCG(seed, 0x73636e73))
+	few := map[Kind]int{}
+	for _, k := range Scenarios() {
+		if rng.IntN(2) == 0 {
+			few[k] = 1
+		}
+	}
+	return few
+}
+
+// ofTwo are the kinds that need two nodes or more.
 var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace}
 
-// Plan draws what goes wrong: a function of the seed and the options, and of nothing that happens
-// in a run.
+// Plan draws the faults and scenarios of a run. It is a function of the seed and the options alone.
+// Scenarios have a draw of their own, so that the faults of a seed are the same with them and
+// without.
 func Plan(seed uint64, opts PlanOptions) []Fault {
 	rng := rand.New(rand.NewPCG(seed, 0x706c616e))
 	weights := weights
@@ -124,29 +142,54 @@ func Plan(seed uint64, opts PlanOptions) []Fault {
 		weights = opts.Kinds
 	}
 	var plan []Fault
-	for at := time.Duration(0); ; {
+	for at := time.Duration(0); opts.Every > 0; {
 		at += time.Duration(rng.ExpFloat64() * float64(opts.Every))
 		if at >= opts.Length {
 			break
 		}
 		plan = append(plan, draw(rng, at, weights, &opts))
 	}
+	plan = append(plan, drawScenarios(seed, &opts)...)
 	slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return plan
 }
 
-func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOptions) Fault {
+// drawScenarios draws the scenarios of a plan. None begins within scenarioTime of the one before.
+func drawScenarios(seed uint64, opts *PlanOptions) []Fault {
+	if opts.Nodes < 3 || len(opts.Scenarios) == 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x7363656e65))
+	var plan []Fault
+	for at := time.Duration(0); ; at += scenarioTime {
+		at += time.Duration(rng.ExpFloat64() * float64(opts.Gap))
+		if at >= opts.Length {
+			return plan
+		}
+		plan = append(plan, Fault{
+			Kind: drawKind(rng, Scenarios(), opts.Scenarios), At: at, For: scenarioTime, Nodes: rng.Perm(opts.Nodes), Seed: rng.Uint64(),
+		})
+	}
+}
+
+// drawKind draws one of the kinds by their weights.
+func drawKind(rng *rand.Rand, kinds []Kind, weights map[Kind]int) Kind {
 	total := 0
-	for _, k := range Kinds() {
+	for _, k := range kinds {
 		total += weights[k]
 	}
-	f := Fault{At: at, Seed: rng.Uint64(), Client: rng.IntN(opts.Clients), Nodes: rng.Perm(opts.Nodes)[:min(2, opts.Nodes)]}
-	for n, i := rng.IntN(total), 0; ; i++ {
-		f.Kind = Kinds()[i]
-		if n -= weights[f.Kind]; n < 0 {
-			break
+	n := rng.IntN(total)
+	for _, k := range kinds {
+		if n -= weights[k]; n < 0 {
+			return k
 		}
 	}
+	panic("sim: a draw beyond the sum of the weights")
+}
+
+func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOptions) Fault {
+	f := Fault{At: at, Seed: rng.Uint64(), Client: rng.IntN(opts.Clients), Nodes: rng.Perm(opts.Nodes)[:min(2, opts.Nodes)]}
+	f.Kind = drawKind(rng, Kinds(), weights)
 	if opts.Nodes == 1 && slices.Contains(ofTwo, f.Kind) {
 		f.Kind = PowerLoss
 	}

@@ -10,9 +10,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// replace lets a node lose its disk for good, and puts a new one of the same name in its place, as
-// docs/operations.md tells. It returns once that one counts for a majority. Only while all others
-// serve, and none of them is on its way back from the same: what is lost is nowhere else.
+// replace lets a node lose its disk for good and replaces it by a new one of the same name, as
+// docs/operations.md describes. It returns when the new node is a voter. It does nothing unless all
+// nodes serve, and one replacement runs at a time: no other node has what the lost disk had.
 func (w *world) replace(f Fault) {
 	n := w.nodes[f.Nodes[0]]
 	w.rotting.Lock()
@@ -24,7 +24,7 @@ func (w *world) replace(f Fault) {
 	if err != nil {
 		return
 	}
-	if f.Seed%2 == 0 { // what was made a moment ago is not lost either
+	if f.Seed%2 == 0 { // a key that was made just before must survive too
 		w.operator.rotateKey(Fault{Kind: RotateKey, Nodes: f.Nodes})
 	}
 	n.lose()
@@ -32,7 +32,7 @@ func (w *world) replace(f Fault) {
 	time.Sleep(f.For)
 	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
 		_, err := via.RemoveMember(ctx, &runlogv1.RemoveMemberRequest{NodeId: n.host})
-		// by a call of which it was not told
+		// an earlier call may have removed it and got no answer
 		return err == nil || status.Code(err) == codes.NotFound, err
 	}); err != nil {
 		w.fault("%s, whose disk is lost, cannot be removed: %v", n.host, err)
@@ -42,7 +42,7 @@ func (w *world) replace(f Fault) {
 	n.mu.Unlock()
 	n.powerOn()
 	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
-		n.powerOn() // whatever it was that stopped it
+		n.powerOn() // after any fault that stopped it
 		m, err := memberOf(ctx, via, n.host)
 		return err == nil && m.GetRaftId() != was.GetRaftId() && m.GetRole() == runlogv1.MemberRole_VOTER, err
 	}); err != nil {
@@ -50,8 +50,7 @@ func (w *world) replace(f Fault) {
 	}
 }
 
-// lose takes the power of a node, and its disk. It stays off until somebody says that it is not
-// lost any more.
+// lose takes the power of a node, and its disk. The node stays off until lost is reset.
 func (n *node) lose() {
 	n.mu.Lock()
 	n.lost = true

@@ -13,13 +13,13 @@ type spot struct {
 	was, now byte
 }
 
-// rot flips a bit of a file that does not change any more: a table of Pebble, a segment of the log
-// that is sealed, or a small file that is replaced as a whole. No node has the disk.
+// rot flips a bit of a file that does not change any more: a table of Pebble, a sealed segment of
+// the log, or a small file that is replaced as a whole. No node uses the disk meanwhile.
 //
-// The last segment of the log is left alone. A bit of it that flips looks like a write that the
-// power loss tore, and what lies behind it is cut off. The commit mark notices that for all but the
-// last second; a node that lost this second may elect a leader that lacks it. A majority of disks
-// must keep what was synced; Raft assumes no less.
+// The last segment of the log is left alone. A flipped bit in it looks like a torn write, and the
+// node cuts off the log there. The commit mark detects that for all but the last second; a node
+// that lost this second may elect a leader that lacks it. Raft assumes that a majority of disks
+// keeps what was synced.
 func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	files := d.still("data", nil)
 	if len(files) == 0 {
@@ -38,8 +38,8 @@ func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 	return s, true
 }
 
-// repair undoes it, where the file is still there, for good: what is not synced goes with the next
-// loss of power.
+// repair flips the bit back if the file still exists, and syncs the file: the next loss of power
+// takes what is not synced.
 func (d *disk) repair(s spot) {
 	defer d.rotten.Store(false)
 	data, err := d.mem.UnsafeGetFileDataBuffer(s.path)
@@ -53,7 +53,7 @@ func (d *disk) repair(s spot) {
 	}
 }
 
-// still lists the files that do not change any more.
+// still lists the files below a directory that do not change any more.
 func (d *disk) still(dir string, files []string) []string {
 	names, err := d.mem.List(dir)
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 	"runlog/server/servertest/history"
 )
 
-// Result is what a run of a world came to.
+// Result is the result of a run.
 type Result struct {
 	Plan []Fault
-	// Happened counts the faults that happened, by kind: power losses by node.
+	// Happened counts the faults that happened, by kind. A loss of power counts once a node.
 	Happened map[Kind]int
-	// Seen counts what the nodes did of their own accord, by kind.
+	// Seen counts events of the nodes themselves, such as Leaders.
 	Seen map[string]int
-	// Broken is what must not happen and needs no history to be seen.
+	// Broken lists violations that show without a history.
 	Broken []string
-	// Report is nil where the world did not come to its end.
+	// Report is nil if the run did not reach its end.
 	Report *history.Report
-	// Fake is how long it took in the world.
+	// Fake is the fake time that the run took.
 	Fake time.Duration
 }
 
-// OK tells whether everything holds.
+// OK reports whether everything holds.
 func (r *Result) OK() bool { return len(r.Broken) == 0 && r.Report != nil && r.Report.OK() }
 
-// Invariants are those that do not hold, by name, without repetition.
+// Invariants lists the names of the violated invariants, each once.
 func (r *Result) Invariants() []string {
 	var names []string
 	if r.Report != nil {
@@ -45,7 +45,7 @@ func (r *Result) Invariants() []string {
 	return slices.Compact(names)
 }
 
-// String tells what does not hold, and the plan under which it did not.
+// String shows the plan and the violations.
 func (r *Result) String() string {
 	var b strings.Builder
 	for i, f := range r.Plan {
@@ -61,19 +61,20 @@ func (r *Result) String() string {
 }
 
 const (
-	// formPatience is how long a new cluster may take to form, and a healed one to be whole again.
+	// formPatience is how long a new cluster may take to form, and all nodes of a healed one to get
+	// ready.
 	formPatience = 2 * time.Minute
-	// healPatience is how long after the last fault writes must succeed again (I10).
+	// healPatience is how long after the last fault a write must succeed (I10).
 	healPatience = 10 * time.Second
-	// settleTime is enough for what clients have given up to be stored, or not.
+	// settleTime is enough for calls that clients have given up: they are stored, or never will be.
 	settleTime  = 10 * time.Second
 	sampleEvery = 200 * time.Millisecond
-	// finalPatience is how long all nodes together may take to tell what they have.
+	// finalPatience is how long all nodes together may take to return their records.
 	finalPatience = 10 * time.Minute
 )
 
-// Run lets a world live its plan, heals it, and checks what its clients saw. It must be called in a
-// bubble of fake time, which it leaves as empty as it found it.
+// Run runs a cluster under a plan, mends everything, and checks what its clients saw. The caller
+// must be in a bubble of fake time. Run leaves no goroutine behind in it.
 func Run(opts Options) *Result {
 	w := newWorld(opts)
 	r := &Result{Plan: w.plan}
@@ -90,7 +91,7 @@ func (w *world) live(r *Result) error {
 	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
 	defer cancel()
 	if err := w.form(ctx); err != nil {
-		return fmt.Errorf("the cluster does not form: %w", err)
+		return fmt.Errorf("cannot form the cluster: %w", err)
 	}
 	working, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -113,20 +114,20 @@ func (w *world) live(r *Result) error {
 	time.Sleep(settleTime)
 	finals := w.finals()
 	if len(finals) == 0 {
-		return errors.New("no node tells what it has")
+		return errors.New("cannot check the history: no node returns its records")
 	}
 	r.Report = w.clients.Check(finals)
 	if !w.opts.Cross {
 		return nil
 	}
 	if err := history.CrossCheck(w.clients.History(), finals...); err != nil {
-		return fmt.Errorf("the cross-check: %w", err) // also where it cannot tell
+		return fmt.Errorf("cross-check: %w", err) // also if the search is given up
 	}
 	r.Report.Counts["worlds checked by porcupine"] = 1
 	return nil
 }
 
-// sample notes how far the nodes are, with their rolling hashes.
+// sample records the nodes' applied indexes and rolling hashes.
 func (w *world) sample(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -152,7 +153,7 @@ func (w *world) seeHash(n *node) {
 	w.hashes[n.host] = append(w.hashes[n.host], history.AppliedHash{Index: a.Index, Hash: history.Digest(a.RollingHash)})
 }
 
-// progress demands that writes succeed soon after everything is mended (I10).
+// progress requires that a write succeeds within healPatience after everything is mended (I10).
 func (w *world) progress() {
 	ctx, cancel := context.WithTimeout(context.Background(), healPatience)
 	defer cancel()
@@ -164,17 +165,17 @@ func (w *world) progress() {
 	}
 }
 
-// finals waits until all nodes have everything and asks each what it has.
+// finals waits until all nodes are ready, and reads the records of each.
 func (w *world) finals() []*history.Final {
 	if err := w.whole(); err != nil {
-		// what the others have tells what it costs
+		// the records of the others show the damage
 		w.fault("the cluster is not whole again: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
 	defer cancel()
 	finals, err := w.clients.Finals(ctx)
 	if err != nil {
-		w.fault("%v", err) // what was told is worth a look all the same
+		w.fault("%v", err) // the finals that were returned are checked all the same
 	}
 	for _, n := range w.nodes {
 		w.seeHash(n)

@@ -6,57 +6,84 @@ import (
 	"sync"
 )
 
-// What nodes do of their own accord, and must do in a run that is to mean something.
+// Events of the nodes themselves. A run that has few of them proves little.
 const (
-	Installs    = "installs"    // of a snapshot that came from a leader
-	Truncations = "truncations" // of a log's begin
+	Installs    = "installs"    // of a leader's snapshot
+	Truncations = "truncations" // of the start of a log
 	Overruled   = "overruled"   // ends of logs, by another leader
-	Leaders     = "leaders"     // who have taken over
+	Leaders     = "leaders"     // elections
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
 )
 
-// seenIn tells by what the nodes log that they have done something. "leadership" is logged by who
-// begins and by who ends.
+// seenIn maps messages of the nodes' logs to these events. A node logs "leadership" when it starts
+// and when it stops leading.
 var seenIn = map[string]string{
 	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, "leadership": Leaders,
 	"what a failed sync left is lost": LostAfter,
 }
 
-// seen counts what nodes do.
+// seen reads the nodes' logs: it counts their events, and knows which node leads.
 type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
+	leads  string // the host that became the leader last; empty: it stopped leading
 }
 
-// watching is a handler of logs that counts, and passes on to another one.
+// leader returns the host that leads; empty where none does.
+func (s *seen) leader() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leads
+}
+
+// note reads a record of a host's log. hashicorp/raft logs a new state before it acts in it.
+func (s *seen) note(host string, r slog.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case r.Message == "entering leader state":
+		s.leads = host
+	case s.leads == host && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
+		s.leads = ""
+	}
+	if what := seenIn[r.Message]; what != "" && begins(r) {
+		s.counts[what]++
+	}
+}
+
+// watching is a slog.Handler that passes records to seen and to another handler.
 type watching struct {
 	slog.Handler
 	seen *seen
+	host string // that the log belongs to; empty: the world's log
 }
 
 func (h watching) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h watching) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return watching{h.Handler.WithAttrs(attrs), h.seen}
+	for _, a := range attrs {
+		if a.Key == "node" {
+			h.host = a.Value.String()
+		}
+	}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
 }
 
 func (h watching) WithGroup(name string) slog.Handler {
-	return watching{h.Handler.WithGroup(name), h.seen}
+	h.Handler = h.Handler.WithGroup(name)
+	return h
 }
 
 func (h watching) Handle(ctx context.Context, r slog.Record) error {
-	if what := seenIn[r.Message]; what != "" && begins(r) {
-		h.seen.mu.Lock()
-		h.seen.counts[what]++
-		h.seen.mu.Unlock()
-	}
+	h.seen.note(h.host, r)
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
 }
 
-// begins is false for who says that it does not lead any more.
+// begins is false for a record of a node that stops leading.
 func begins(r slog.Record) bool {
 	yes := true
 	r.Attrs(func(a slog.Attr) bool {

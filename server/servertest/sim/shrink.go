@@ -2,10 +2,9 @@ package sim
 
 import "slices"
 
-// Shrink looks for few faults of a plan of n that are enough for fails to hold, by leaving out ever
-// smaller parts of those that are left (delta debugging, Zeller and Hildebrandt 2002). It asks at
-// most so many times; the answer is the smallest set that failed. A world is not quite the same
-// each time that it is made, so fails may try more than once.
+// Shrink searches a plan of n faults for a small set that still fails. It leaves out ever smaller
+// parts (delta debugging, Zeller and Hildebrandt 2002), calls fails at most asks times, and returns
+// the smallest set that failed. A run does not repeat exactly, so fails may try more than once.
 func Shrink(n, asks int, fails func(keep []int) bool) []int {
 	keep := make([]int, n)
 	for i := range keep {

@@ -17,26 +17,26 @@ import (
 	"time"
 )
 
-// inBubble lets one world live in a bubble of its own.
+// inBubble runs one world in a bubble of its own.
 func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	t.Run(fmt.Sprint("seed-", opts.Seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, opts.Seed)
-		// hashicorp/raft draws from it; GODEBUG=randseednop=0 makes it count
+		// hashicorp/raft draws from it, if GODEBUG=randseednop=0 is set
 		rand.Seed(int64(opts.Seed)) //nolint:staticcheck
 		defer forgiveLibraries()
 		synctest.Test(t, func(*testing.T) { r = Run(opts) })
 	})
 	if r == nil {
-		t.Fatalf("seed %d: the world came to no end", opts.Seed)
+		t.Fatalf("seed %d: the run did not end", opts.Seed)
 	}
 	return r, time.Since(began)
 }
 
-// forgiveLibraries takes back the panic of a bubble in which nothing is left but what libraries
-// forget in a process that is about to end: hashicorp/raft the barriers that it had not seen yet,
-// Pebble a timer where it could not be opened.
+// forgiveLibraries recovers the panic of a bubble that is empty but for goroutines that libraries
+// leave behind: hashicorp/raft leaves barriers that it had not read at shutdown, and Pebble a timer
+// when it cannot be opened.
 func forgiveLibraries() {
 	p := recover()
 	if p == nil {
@@ -54,9 +54,9 @@ func forgiveLibraries() {
 	}
 }
 
-// TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults: worlds
-// with fresh seeds, and those that have failed before. A seed that fails goes to testdata/seeds,
-// with its fix.
+// TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults, with
+// fresh seeds and with those that have failed before. A seed that fails is added to testdata/seeds
+// together with its fix.
 func TestWorlds(t *testing.T) {
 	for _, opts := range corpus(t) {
 		r, _ := inBubble(t, opts)
@@ -72,8 +72,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// corpus are the worlds that have failed before: in every line a seed, a length and a mean time
-// between faults, and perhaps why.
+// corpus reads the seeds that have failed before. A line has the seed, the length, the mean time
+// between faults, and a comment.
 func corpus(t *testing.T) (all []Options) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/seeds")
@@ -101,21 +101,64 @@ func corpus(t *testing.T) (all []Options) {
 	return all
 }
 
-// TestPlan: the plan is a function of the seed, and of nothing else; and every kind is drawn.
+// TestPlan requires that a plan is a function of its seed, that it has every kind, and that
+// scenarios leave the faults of a seed as they are.
 func TestPlan(t *testing.T) {
-	opts := PlanOptions{Nodes: 3, Clients: 4, Length: time.Hour, Every: time.Second}
+	opts := PlanOptions{
+		Nodes: 3, Clients: 4, Length: time.Hour, Every: time.Second, Gap: 10 * time.Second,
+		Scenarios: map[Kind]int{Deposed: 1, StaleTail: 1},
+	}
+	same := func(a, b Fault) bool { return a.String() == b.String() && a.Seed == b.Seed }
 	a, b := Plan(7, opts), Plan(7, opts)
-	if !slices.EqualFunc(a, b, func(a, b Fault) bool { return a.String() == b.String() && a.Seed == b.Seed }) {
+	if !slices.EqualFunc(a, b, same) {
 		t.Error("two plans of one seed differ")
 	}
-	for _, k := range Kinds() {
+	for _, k := range slices.Concat(Kinds(), Scenarios()) {
 		if !slices.ContainsFunc(a, func(f Fault) bool { return f.Kind == k }) {
 			t.Errorf("an hour without %s", k)
 		}
 	}
+	opts.Scenarios = nil
+	faults := slices.DeleteFunc(a, func(f Fault) bool { return slices.Contains(Scenarios(), f.Kind) })
+	if !slices.EqualFunc(Plan(7, opts), faults, same) {
+		t.Error("the faults of a seed differ with scenarios")
+	}
 }
 
-// TestFewKinds: each kind happens without any other one, in some world.
+// TestShapesHaveScenarios requires that the seeds of ordinary worlds draw each scenario.
+func TestShapesHaveScenarios(t *testing.T) {
+	drawn := map[Kind]int{}
+	for seed := range uint64(200) {
+		for k := range Shape(seed, time.Minute, time.Second, 4).Scenarios {
+			drawn[k]++
+		}
+	}
+	for _, k := range Scenarios() {
+		if drawn[k] < 20 {
+			t.Errorf("%s is drawn in %d worlds of 200", k, drawn[k])
+		}
+	}
+}
+
+// TestScenarios plays each scenario in a world without other faults: it must come to its end, and
+// the product must survive it.
+func TestScenarios(t *testing.T) {
+	for _, k := range Scenarios() {
+		opts := Options{
+			Seed: uint64(time.Now().UnixNano()), Length: 20 * time.Second, Every: -1,
+			Scenarios: map[Kind]int{k: 1}, Gap: time.Second,
+		}
+		r, _ := inBubble(t, opts)
+		if !r.OK() {
+			t.Errorf("%s with seed %d: %v\n%s", k, opts.Seed, r.Invariants(), r)
+		}
+		if r.Happened[k] == 0 {
+			t.Errorf("%s with seed %d: %v", k, opts.Seed, r.Happened)
+		}
+	}
+}
+
+// TestFewKinds requires that each kind is drawn without each other kind in some world.
 func TestFewKinds(t *testing.T) {
 	without := map[[2]Kind]bool{}
 	for seed := range uint64(500) {
@@ -135,7 +178,7 @@ func TestFewKinds(t *testing.T) {
 	}
 }
 
-// TestShrink: what is left is what it takes, and no more.
+// TestShrink requires that Shrink keeps exactly the faults that are needed.
 func TestShrink(t *testing.T) {
 	asked := 0
 	got := Shrink(50, 1000, func(keep []int) bool {
@@ -150,7 +193,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// logOf is where worlds write what happens.
+// logOf returns the log of a world.
 func logOf(on bool) io.Writer {
 	if on {
 		return os.Stderr
@@ -158,8 +201,7 @@ func logOf(on bool) io.Writer {
 	return nil
 }
 
-// TestReliabilityDocument: the verbs that docs/reliability.md names are the Makefile's, and take
-// what it gives them.
+// TestReliabilityDocument requires that make accepts the commands in docs/reliability.md.
 func TestReliabilityDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reliability.md")
 	if err != nil {

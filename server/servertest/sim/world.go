@@ -17,7 +17,7 @@ import (
 	"runlog/server/servertest/workload"
 )
 
-// Options of a world.
+// Options shape a run.
 type Options struct {
 	// Seed of everything that is drawn.
 	Seed uint64
@@ -25,21 +25,26 @@ type Options struct {
 	Nodes, Clients int
 	// Length of the plan. Default: a minute.
 	Length time.Duration
-	// Every is the mean time between two faults. Default: a second. Negative: none.
+	// Every is the mean time between two faults. Default: a second. Negative: no faults.
 	Every time.Duration
 	// Kinds of faults, with their weights. Default: all of them.
 	Kinds map[Kind]int
-	// Cross has the history checked once more in another way, which wants a small one.
+	// Scenarios, with their weights. Default: none.
+	Scenarios map[Kind]int
+	// Gap is the mean time from the end of a scenario to the next. Default: four times Every, at
+	// least a second.
+	Gap time.Duration
+	// Cross checks the history with porcupine too. The history must be small.
 	Cross bool
-	// Keep are the places of the faults of the plan that happen. Default: all of them.
+	// Keep lists the entries of the plan that happen, by place. Default: all of them.
 	Keep []int
-	// Log gets the nodes' logs and the faults. Default: nobody.
+	// Log receives the nodes' logs and the faults. Default: discarded.
 	Log io.Writer
 }
 
-// Shape is what world a seed makes where nothing else is said: mostly three nodes; sometimes one,
-// or five; sometimes a small one that can be checked in another way; and sometimes one in which
-// only a few kinds of faults happen.
+// Shape draws the options of a world from its seed. Of ten worlds one has one node, one has five,
+// and one is small, for the cross-check. Three have few kinds of faults. The world of five nodes
+// and those of few kinds draw scenarios too. All others have three nodes and all kinds of faults.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -48,9 +53,9 @@ func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	case 5:
 		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
 	case 7:
-		o.Nodes = 5
+		o.Nodes, o.Scenarios = 5, fewScenarios(seed)
 	case 1, 8, 9:
-		o.Kinds = fewKinds(seed)
+		o.Kinds, o.Scenarios = fewKinds(seed), fewScenarios(seed)
 	default:
 	}
 	return o
@@ -69,12 +74,15 @@ func (o *Options) ensureDefaults() {
 	if o.Every == 0 {
 		o.Every = time.Second
 	}
+	if o.Gap == 0 {
+		o.Gap = max(4*o.Every, time.Second)
+	}
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
 }
 
-// world is a cluster with its disks, clocks, network and clients, in one bubble of fake time.
+// world is a cluster, with its disks, clocks, network and clients, in one bubble of fake time.
 type world struct {
 	opts   Options
 	began  time.Time
@@ -82,26 +90,27 @@ type world struct {
 	nodes  []*node
 	plan   []Fault
 	log    *slog.Logger
-	healed chan struct{}  // closed when nothing is to go wrong any more
-	over   chan struct{}  // closed when nothing is to begin any more
-	ghosts sync.WaitGroup // lives that have ended and are being taken down
+	healed chan struct{}  // closed when the last fault is mended
+	over   chan struct{}  // closed when no life may begin any more
+	ghosts sync.WaitGroup // lives that have ended and are being closed
 
 	operator operator
-	clients  *workload.Clients // the clients
+	clients  *workload.Clients
 	seen     seen
 
 	rotting turn // of one disk at a time
+	staging turn // of one scenario at a time
 
 	mu       sync.Mutex
 	happened map[Kind]int
-	broken   []string // what must not happen, and no checker of histories sees
+	broken   []string // violations that show without a history
 	hashes   map[string][]history.AppliedHash
 }
 
-// ghostPatience is how long what is left of nodes may take to go down, in fake time.
+// ghostPatience is how long the lives that have ended may take to close, in fake time.
 const ghostPatience = time.Hour
 
-// turn is a mutex that is held while time passes.
+// turn is a mutex that may be held while fake time passes.
 type turn chan struct{}
 
 func (t turn) Lock()   { t <- struct{}{} }
@@ -109,25 +118,26 @@ func (t turn) Unlock() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1)}
-	w.log = slog.New(watching{slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), &w.seen})
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1)}
+	w.log = slog.New(watching{Handler: slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), seen: &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
 		w.nodes = append(w.nodes, &node{
-			world: w, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
+			world: w, index: i, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
 		})
 	}
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
-	if opts.Every > 0 {
-		w.plan = Plan(opts.Seed, PlanOptions{Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds})
-	}
+	w.plan = Plan(opts.Seed, PlanOptions{
+		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
+		Scenarios: opts.Scenarios, Gap: opts.Gap,
+	})
 	return w
 }
 
-// since writes times as what has passed in the world.
+// since replaces the time of a log record by the fake time since the start.
 func (w *world) since(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey {
 		return slog.Duration("at", time.Since(w.began))
@@ -147,31 +157,41 @@ func (w *world) hosts() []string {
 	return hosts
 }
 
+// leading returns the node that became the leader last, if it still leads and serves; else nil.
+func (w *world) leading() *node {
+	host := w.seen.leader()
+	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.host == host && n.serving() != nil })
+	if i < 0 {
+		return nil
+	}
+	return w.nodes[i]
+}
+
 func (w *world) count(k Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.happened[k]++
 }
 
-// failed is told that a node has stopped itself: its process is dead. A disk that fails explains
-// it, and nothing else does.
+// failed handles a node that stopped itself: its process has ended. Only a fault of its disk
+// explains that.
 func (w *world) failed(l *life, err error) {
 	n := l.node
 	n.mu.Lock()
 	if n.life != l {
 		n.mu.Unlock()
-		return // it had no power any more
+		return // its life had ended before
 	}
 	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	n.mu.Unlock()
-	// A node whose log was overruled by a snapshot asks to be started again: hashicorp/raft cannot
-	// be told.
+	// A node whose log was overruled by a snapshot asks for a restart: hashicorp/raft has no way to
+	// reload its log.
 	explained = explained || strings.Contains(err.Error(), "start the node again")
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
 	again := time.Second
 	if !explained {
 		w.fault("%s stopped itself: %v", n.host, err)
-		again <<= min(n.stops.Add(1), 6) // it will not be better next time, most likely
+		again <<= min(n.stops.Add(1), 6) // the next start will most likely fail too
 	}
 	w.ghosts.Go(func() {
 		rng := rand.New(rand.NewPCG(w.opts.Seed, uint64(time.Since(w.began))))
@@ -189,7 +209,7 @@ func (w *world) failed(l *life, err error) {
 	})
 }
 
-// fault notes what must not happen.
+// fault records a violation.
 func (w *world) fault(format string, args ...any) {
 	text := fmt.Sprintf("at %s: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
 	w.log.Error(text)
@@ -240,12 +260,12 @@ func (w *world) end() {
 	case <-ended:
 	case <-time.After(ghostPatience):
 		// the bubble would never be empty
-		panic("lives that have ended are not taken down:\n" + stacksOf("sim.(*life)"))
+		panic("sim: cannot close the lives that have ended:\n" + stacksOf("sim.(*life)"))
 	}
 }
 
-// stacksOf returns the stacks of the goroutines that are in a function, and of those that these
-// have begun.
+// stacksOf returns the stacks of the goroutines that are in a function, and of those that they have
+// started.
 func stacksOf(function string) string {
 	all := make([]byte, 64<<20)
 	stacks := strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n")
@@ -266,7 +286,7 @@ func stacksOf(function string) string {
 	return b.String()
 }
 
-// wanted tells whether a fault of the plan is to happen.
+// wanted reports whether an entry of the plan may happen.
 func (w *world) wanted(i int) bool { return w.opts.Keep == nil || slices.Contains(w.opts.Keep, i) }
 
 func (w *world) ended() bool {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// Runs that are appended to at a time; from time to time, one gives way to another.
+	// openRuns is the number of runs that get appends at a time.
 	openRuns = 4
-	// minPatience is the least that a call may take.
+	// minPatience is the shortest deadline of a call.
 	minPatience = 100 * time.Millisecond
-	// Clients mostly think between two calls, and sometimes make some without.
+	// burstCalls is the length of a burst. Outside of bursts, clients pause between two calls.
 	burstCalls  = 20
 	streamDepth = 6
 )
 
-// work does one thing after another until ctx ends.
+// work makes one call after another until ctx ends.
 func (w *worker) work(ctx context.Context) {
 	w.hired = ctx
 	things := []struct {
@@ -55,12 +55,12 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// patience draws how long a call may take.
+// patience draws the deadline of a call.
 func (w *worker) patience() time.Duration {
 	return minPatience + time.Duration(w.rng.Int64N(int64(w.clients.opts.Patience)))
 }
 
-// run draws one of the runs of this time.
+// run draws one of the current runs.
 func (w *worker) run() string {
 	n := int(time.Since(w.clients.began)/w.clients.opts.RunLives) + w.rng.IntN(openRuns)
 	return "run-" + strconv.Itoa(n)
@@ -71,7 +71,8 @@ func (w *worker) call(node int, op history.Op) (history.Op, history.Ticket) {
 	return op, w.clients.recorder.Call(op)
 }
 
-// request draws an append, which is often one that expects what the run has.
+// request draws an append. One in five is conditional, and most of those expect the last known
+// sequence.
 func (w *worker) request() (*runlogv1.AppendEventsRequest, history.Append) {
 	run := w.run()
 	req := &runlogv1.AppendEventsRequest{RunId: run, Events: w.clients.drawEvents(run, w.rng)}
@@ -86,7 +87,7 @@ func (w *worker) request() (*runlogv1.AppendEventsRequest, history.Append) {
 	return req, a
 }
 
-// answered fills in what an append was answered.
+// answered fills in the answer to an append.
 func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, last uint64, err error) {
 	if err != nil {
 		a.Outcome = outcome(err)
@@ -108,7 +109,7 @@ func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, l
 	}
 }
 
-// append appends, and often does so again when it does not know what became of it.
+// append appends to one run, and usually retries while the outcome is unknown.
 func (w *worker) append(ctx context.Context, node int) {
 	req, a := w.request()
 	for {
@@ -151,7 +152,7 @@ func (w *worker) batch(ctx context.Context, node int) {
 	w.clients.recorder.Return(ticket, op)
 }
 
-// stream appends over a stream, several requests at a time, which are answered in order.
+// stream appends over a stream, several requests at a time. The answers come in order.
 func (w *worker) stream(ctx context.Context, node int) {
 	s, err := w.events(node).AppendStream(ctx)
 	if err != nil {

@@ -18,26 +18,25 @@ import (
 	"runlog/server/servertest/history"
 )
 
-// Options of a clients.
+// Options shape Clients.
 type Options struct {
 	// Seed of everything that is drawn.
 	Seed uint64
 	// Nodes are the names of the nodes, in the order in which Dial counts them.
 	Nodes []string
-	// Dial makes a client's connection to a node. The clients closes it.
+	// Dial makes a client's connection to a node. Clients closes it.
 	Dial func(client string, node int) (*grpc.ClientConn, error)
-	// Broken is told what must not happen, and no history shows.
+	// Broken is called for violations that no history shows.
 	Broken func(format string, args ...any)
 	// Think is the mean time between two calls of a client. Default: 150 ms.
 	Think time.Duration
-	// Patience is the most that a call may take. Default: 4 s.
+	// Patience is the longest deadline of a call. Default: 4 s.
 	Patience time.Duration
 	// RunLives is how long a run is appended to. Default: 20 s.
 	RunLives time.Duration
-	// Before is what others saw of the same cluster earlier; nil: nothing. Finals and Check take it
-	// in.
+	// Before is an earlier history of the same cluster, or nil. Finals and Check include it.
 	Before *history.History
-	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
+	// Pad is the longest padding of an event's payload, in bytes. Default: 200.
 	Pad int
 }
 
@@ -63,7 +62,7 @@ type Clients struct {
 	recorder *history.Recorder
 	acked    atomic.Int64 // appends
 	hired    int
-	firstKey string // of the cluster, as the first node tells it whose final is taken
+	firstKey string // of the cluster, as the node of the first final reports it
 
 	mu      sync.Mutex
 	sent    map[string][]*runlogv1.EventWrite // by run
@@ -72,11 +71,11 @@ type Clients struct {
 	windows []asked // that were closed
 }
 
-// New makes a clients that has nobody in it yet.
+// New returns Clients that have no client yet.
 func New(opts Options) *Clients {
 	opts.ensureDefaults()
 	c := &Clients{opts: opts, began: time.Now(), sent: map[string][]*runlogv1.EventWrite{}}
-	// The monotonic clock: the machine's own may be set back.
+	// The monotonic clock: the machine's wall clock may be set back.
 	base := c.began.UnixNano()
 	c.recorder = history.NewRecorder(func() int64 { return base + int64(time.Since(c.began)) })
 	if opts.Before != nil {
@@ -85,7 +84,7 @@ func New(opts Options) *Clients {
 	return c
 }
 
-// takeOver learns which runs there are, and which windows were closed.
+// takeOver reads the runs and the closed windows of an earlier history.
 func (c *Clients) takeOver(h *history.History) {
 	for i := range h.Ops {
 		for _, a := range h.Ops[i].Appends {
@@ -97,8 +96,9 @@ func (c *Clients) takeOver(h *history.History) {
 	}
 }
 
-// Hire puts n more clients to work until ctx ends, each with a watcher beside it; wait returns when
-// all have stopped. The first client of a clients is called client-0, and its watcher too.
+// Hire starts n more clients, each with a watcher, until ctx ends. The caller must call wait, which
+// returns when all have stopped. Clients and their watchers are named client-0, client-1, and so
+// on.
 func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
 	var all sync.WaitGroup
 	for range n {
@@ -122,20 +122,20 @@ func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
 	return all.Wait, nil
 }
 
-// Acknowledged tells how many appends were acknowledged so far.
+// Acknowledged returns the number of appends that were acknowledged so far.
 func (c *Clients) Acknowledged() int { return int(c.acked.Load()) }
 
-// AwaitAck returns when one more append has been acknowledged than now.
+// AwaitAck waits until one more append is acknowledged.
 func (c *Clients) AwaitAck(ctx context.Context) error {
 	for was := c.acked.Load(); c.acked.Load() == was; pause(ctx, 5*time.Millisecond) {
 		if ctx.Err() != nil {
-			return fmt.Errorf("workload: no append is acknowledged: %w", ctx.Err())
+			return fmt.Errorf("workload: await an acknowledged append: %w", ctx.Err())
 		}
 	}
 	return nil
 }
 
-// History is what was seen so far.
+// History returns what the clients have seen so far.
 func (c *Clients) History() *history.History {
 	h := c.recorder.History()
 	if before := c.opts.Before; before != nil {
@@ -144,7 +144,7 @@ func (c *Clients) History() *history.History {
 	return h
 }
 
-// Check holds what was seen to what the nodes have in the end.
+// Check checks the history against the records that the nodes have in the end.
 func (c *Clients) Check(finals []*history.Final) *history.Report {
 	return history.Check(c.History(), Fold, finals...)
 }
@@ -165,7 +165,7 @@ func (c *Clients) again(run string, rng *rand.Rand) *runlogv1.EventWrite {
 	return nil
 }
 
-// next returns a number that nobody else has.
+// next returns a number that no other call returns.
 func (c *Clients) next() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +173,7 @@ func (c *Clients) next() int {
 	return c.number
 }
 
-// asked is a window that was closed, for those who ask again.
+// asked is a closed window, for later queries of the same window.
 type asked struct{ from, to time.Time }
 
 func (c *Clients) remember(a asked) {
@@ -191,17 +191,17 @@ func (c *Clients) askedBefore(rng *rand.Rand) (asked, bool) {
 	return c.windows[rng.IntN(len(c.windows))], true
 }
 
-// worker is a client that does one thing after another.
+// worker is a client that makes one call after another.
 type worker struct {
 	clients *Clients
 	host    string
 	conns   []*grpc.ClientConn
 	rng     *rand.Rand
-	last    map[string]uint64 // runSeq that it was told last, by run
-	hired   context.Context   // ends when it is to begin nothing new
+	last    map[string]uint64 // the last runSeq that an answer had, by run
+	hired   context.Context   // after it ends, the client starts no retry
 }
 
-// newWorker makes a client with a draw of its own.
+// newWorker makes a client with its own random stream.
 func (c *Clients) newWorker(host string, stream uint64) (*worker, error) {
 	w := &worker{clients: c, host: host, rng: rand.New(rand.NewPCG(c.opts.Seed, stream)), last: map[string]uint64{}, hired: context.Background()}
 	for i := range c.opts.Nodes {
@@ -215,7 +215,8 @@ func (c *Clients) newWorker(host string, stream uint64) (*worker, error) {
 	return w, nil
 }
 
-// newGuest makes one that comes for a while. Each draws for itself: no two may make the same event.
+// newGuest makes a client for one task. Each has its own random stream, so that no two make the
+// same event.
 func (c *Clients) newGuest(host string) (*worker, error) {
 	c.mu.Lock()
 	c.guests++
@@ -242,7 +243,8 @@ func (w *worker) audits(node int) runlogv1.AuditServiceClient {
 	return runlogv1.NewAuditServiceClient(w.conns[node])
 }
 
-// outcome is what a client may conclude from an error. One that no server has given says nothing.
+// outcome returns what a client may conclude from an error. An error without a server's reason
+// leaves the outcome unknown.
 func outcome(err error) history.Outcome {
 	e := client.ErrorOf(status.Convert(err))
 	if e.Reason == "" {

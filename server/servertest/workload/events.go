@@ -18,12 +18,12 @@ import (
 	"runlog/storage"
 )
 
-// Tenants, of which windows are asked for.
+// tenants is the number of tenants that runs belong to and windows are filtered by.
 const tenants = 3
 
 func tenantOf(run string) string { return fmt.Sprintf("tenant-%d", run[len(run)-1]%tenants) }
 
-// newEvent draws an event that nobody has sent.
+// newEvent draws an event that was not sent before.
 func (c *Clients) newEvent(run string, rng *rand.Rand) *runlogv1.EventWrite {
 	number := c.next()
 	e := &runlogv1.EventWrite{
@@ -60,8 +60,8 @@ func newID(rng *rand.Rand) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// drawEvents draws the events of one request: new ones, such as were sent before, and such that
-// only say that they were.
+// drawEvents draws the events of one request: new ones, repeated ones, and ones with the key of an
+// earlier event and other content.
 func (c *Clients) drawEvents(run string, rng *rand.Rand) []*runlogv1.EventWrite {
 	var events []*runlogv1.EventWrite
 	for range 1 + rng.IntN(4)*rng.IntN(2) {
@@ -72,7 +72,7 @@ func (c *Clients) drawEvents(run string, rng *rand.Rand) []*runlogv1.EventWrite 
 		case draw == 19:
 			e = proto.CloneOf(e)
 			e.EventId, e.PayloadForm = newID(rng), &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"diverged":true}`)}
-		default: // as it was
+		default: // repeated as it was sent
 		}
 		events = append(events, e)
 	}
@@ -88,8 +88,8 @@ func keyOf(e *runlogv1.EventWrite) string {
 	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
 }
 
-// contentOf digests what differs between two events of one run with one key, and what makes the
-// key.
+// contentOf digests the fields that make the key, and those in which two events with one key can
+// differ.
 func contentOf(step, kind string, attempt uint32, payload []byte) history.Digest {
 	if len(payload) == 0 {
 		payload = []byte("{}")
@@ -98,7 +98,7 @@ func contentOf(step, kind string, attempt uint32, payload []byte) history.Digest
 	return sha256.Sum256(text)
 }
 
-// recordOf describes a record that a node has given, for the checker, and for the reducer.
+// recordOf converts a node's record for the checker and the reducer.
 func recordOf(r *runlogv1.EventRecord) (history.Record, error) {
 	h := history.Record{
 		Run: r.GetRunId(), RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(), EventID: r.GetEventId(),
@@ -119,7 +119,7 @@ func recordOf(r *runlogv1.EventRecord) (history.Record, error) {
 
 func unhex(to *history.Digest, text string) error { return to.UnmarshalText([]byte(text)) }
 
-// Fold is the reducer, as the checker takes it.
+// Fold is the projector's reducer in the form that history.Check takes.
 func Fold(records []*history.Record, at []uint64) ([]history.Folded, error) {
 	var folded []history.Folded
 	var s *projector.Snapshot
@@ -140,7 +140,7 @@ func Fold(records []*history.Record, at []uint64) ([]history.Folded, error) {
 	return folded, nil
 }
 
-// stored is a record as the reducer takes it.
+// stored converts a record for the reducer.
 func stored(r *runlogv1.EventRecord) (storage.Record, error) {
 	var id contract.EventID
 	if _, err := hex.Decode(id[:], []byte(strings.ReplaceAll(r.GetEventId(), "-", ""))); err != nil {

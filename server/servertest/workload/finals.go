@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// askedAgain is how many windows each node is asked for again in the end.
+	// askedAgain is how many closed windows each node is queried for again in the end.
 	askedAgain = 10
-	// probePatience is how long one append of a probe may take.
+	// probePatience is the deadline of one append of a probe.
 	probePatience = time.Second
-	// viewsPatience is how long one node may take to fold and verify all runs. Its records are
-	// worth a look also where it does not.
+	// viewsPatience is how long one node may take to fold and verify all runs. If it takes longer,
+	// its records are still checked.
 	viewsPatience = time.Minute
 )
 
@@ -52,10 +52,10 @@ func (c *Clients) Probe(ctx context.Context) error {
 	}
 }
 
-// Finals asks every node what it has, once it has everything. Clients must have stopped, and all
-// nodes must serve. A request whose client has given it up long ago may still arrive, after a
-// network has held it back; then it asks again. An error tells what nodes do not give; it comes
-// with the finals of those that gave their records.
+// Finals reads the records and views of every node, after each has applied and folded everything.
+// Clients must have stopped, and all nodes must serve. A request that its client gave up long ago
+// may still arrive after the network held it back; Finals then starts again. It returns the finals
+// of the nodes that return their records, and an error for those that do not.
 func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 	w, err := c.newGuest("auditor")
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 	var all []*history.Final
 	ends, err := w.ends(ctx)
 	for err == nil {
-		// nodes that were put back to an earlier time may have made another
+		// a cluster that was restored may have another key by now
 		all, c.firstKey = nil, ""
 		var missing []error
 		for i := range c.opts.Nodes {
@@ -88,7 +88,7 @@ func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 	return all, err
 }
 
-// ends asks for the last runSeq of every run that there is.
+// ends reads the last runSeq of every run.
 func (w *worker) ends(ctx context.Context) (map[string]uint64, error) {
 	ends := map[string]uint64{}
 	for _, run := range slices.Sorted(maps.Keys(w.clients.sent)) {
@@ -103,7 +103,7 @@ func (w *worker) ends(ctx context.Context) (map[string]uint64, error) {
 	return ends, nil
 }
 
-// lastSeq asks for the end of a run until it is told; 0: there is no such run.
+// lastSeq reads the last runSeq of a run, and retries until it has it; 0: there is no such run.
 func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
 	for node := 0; ; node = (node + 1) % len(w.conns) {
 		resp, err := w.events(node).ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: run, PageSize: 1})
@@ -119,8 +119,8 @@ func (w *worker) lastSeq(ctx context.Context, run string) (uint64, error) {
 	}
 }
 
-// final is what a node has, once it has applied and folded all runs to their ends; nil: it does not
-// give its records.
+// final reads a node's records and views, after the node has applied and folded all runs to their
+// ends; nil: the node does not return its records.
 func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*history.Final, error) {
 	f := &history.Final{Node: w.clients.opts.Nodes[node]}
 	missing := w.views(ctx, node, f, ends)
@@ -137,7 +137,7 @@ func (w *worker) final(ctx context.Context, node int, ends map[string]uint64) (*
 	return f, missing
 }
 
-// views reads the snapshots of all runs at their ends, and has the runs verified.
+// views reads the snapshots of all runs at their ends, and lets the node verify the runs.
 func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map[string]uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, viewsPatience)
 	defer cancel()
@@ -165,7 +165,7 @@ func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map
 	return errors.Join(missing...)
 }
 
-// export reads everything that a node has, in commit order, and returns what the node states of it.
+// export reads all records of a node, in commit order, and returns the node's signed statement.
 func (w *worker) export(ctx context.Context, node int, f *history.Final) (statement string, err error) {
 	s, err := w.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
 	for err == nil {

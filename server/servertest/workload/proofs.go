@@ -10,8 +10,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// proofs sees that a node signs what it states, and has a run proved, to who knows nothing but the
-// first key of the cluster.
+// proofs verifies a node's signed statement and the proof of one run, with no more than the
+// cluster's first key.
 func (w *worker) proofs(ctx context.Context, node int, statement string, ends map[string]uint64) error {
 	name := w.clients.opts.Nodes[node]
 	told, err := w.audits(node).ListSigningKeys(ctx, &runlogv1.ListSigningKeysRequest{})
@@ -23,7 +23,7 @@ func (w *worker) proofs(ctx context.Context, node int, statement string, ends ma
 		keys = append(keys, proof.Key{PublicKey: k.GetPublicKey(), Endorsement: k.GetEndorsement()})
 	}
 	if len(keys) == 0 {
-		w.clients.opts.Broken("proof: %s knows no signing key", name)
+		w.clients.opts.Broken("proof: %s lists no signing key", name)
 		return nil
 	}
 	if w.clients.firstKey == "" {
@@ -34,7 +34,7 @@ func (w *worker) proofs(ctx context.Context, node int, statement string, ends ma
 		_, _, err = proof.Open(statement, trusted...)
 	}
 	if err != nil {
-		w.clients.opts.Broken("proof: what %s states of its events: %v", name, err)
+		w.clients.opts.Broken("proof: statement of %s: %v", name, err)
 	}
 	if len(ends) == 0 {
 		return nil

@@ -66,7 +66,7 @@ func seenSnapshot(to *history.Snapshot, s *runlogv1.RunSnapshot) error {
 	return unhex(&to.Digest, s.GetDigest())
 }
 
-// window asks for a window of time that is over for most clocks, or for one that was closed before.
+// window queries a time window that is over for most clocks, or one that was closed before.
 func (w *worker) window(ctx context.Context, node int) {
 	to := time.Now().Add(-time.Duration(w.rng.Int64N(int64(5 * time.Second))))
 	a := asked{to.Add(-time.Duration(1 + w.rng.Int64N(int64(10*time.Second)))), to}
@@ -80,7 +80,7 @@ func (w *worker) window(ctx context.Context, node int) {
 	w.ask(ctx, node, a, win, uint32(1+w.rng.IntN(200)))
 }
 
-// ask asks for a window, page by page, each of another node, and records the whole as one answer.
+// ask queries a window page by page, each at another node, and records the pages as one answer.
 func (w *worker) ask(ctx context.Context, node int, a asked, win *history.Window, page uint32) {
 	req := &runlogv1.QueryEventsRequest{From: timestamppb.New(a.from), To: timestamppb.New(a.to), TenantId: win.Filter.TenantID, PageSize: page}
 	win.From, win.To = a.from.UnixNano(), a.to.UnixNano()

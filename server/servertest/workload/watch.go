@@ -8,7 +8,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// watchRun follows one run after another, over as many connections as it takes, and records every
+// watchRun watches one run after another, over as many connections as it takes, and records every
 // watermark.
 func (w *worker) watchRun(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
@@ -22,7 +22,7 @@ func (w *worker) watchRun(ctx context.Context) {
 	}
 }
 
-// watchOnce follows a run over one connection, and returns the last watermark.
+// watchOnce watches a run over one connection, and returns the last watermark.
 func (w *worker) watchOnce(ctx context.Context, subscriber, run string, after uint64) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, time.Second+time.Duration(w.rng.Int64N(int64(5*time.Second))))
 	defer cancel()
@@ -48,13 +48,13 @@ func (w *worker) watchOnce(ctx context.Context, subscriber, run string, after ui
 	return after
 }
 
-// watchRuns follows all runs of a tenant, from where the last connection ended.
+// watchRuns watches all runs of a tenant, and resumes where the last connection ended.
 func (w *worker) watchRuns(ctx context.Context) {
 	token, tenant := "", fmt.Sprint("tenant-", w.rng.IntN(tenants))
 	for n := 0; ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		token = w.watchTenant(ctx, fmt.Sprintf("%s/tenant-%d", w.host, n), tenant, token)
 		if token == "" {
-			n++ // it begins anew, from a node that may be behind the last
+			n++ // a new subscriber: the next node may be behind the last one
 		}
 	}
 }

@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	"runlog/server/replica"
+	"runlog/server/rpc/decode"
+)
+
+// Options of the handler. All are required.
+type Options struct {
+	Node      *replica.Replica
+	Projector *projector.Projector
+	// Rules are how events of a run are let in.
+	Rules  func(runID string) contract.Options
+	Limits decode.Limits
+	Logger *slog.Logger
+}
+
+// Admin answers on the admin listener. Before Serve it has health and metrics only: a node may wait
+// for its cluster for long.
+type Admin struct {
+	opts  Options
+	early *http.ServeMux
+	whole atomic.Pointer[http.ServeMux]
+	pages Pages
+}
+
+// Pages are what health checks ask for.
+type Pages struct{ Healthz, Readyz http.HandlerFunc }
+
+// New makes the handler.
+func New(registry *prometheus.Registry, pages Pages) *Admin {
+	a := &Admin{pages: pages}
+	a.early = a.health(registry)
+	return a
+}
+
+// Serve completes the handler once the node takes part in its cluster.
+func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
+	a.opts = opts
+	mux := a.health(registry)
+	mux.HandleFunc("POST /import", a.importRecords)
+	mux.HandleFunc("POST /projection/rebuild", a.rebuildProjection)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	a.whole.Store(mux)
+}
+
+func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", a.pages.Healthz)
+	mux.HandleFunc("GET /readyz", a.pages.Readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// ServeHTTP answers with what there is.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if whole := a.whole.Load(); whole != nil {
+		whole.ServeHTTP(w, r)
+		return
+	}
+	a.early.ServeHTTP(w, r)
+}
+
+// Server returns an HTTP server for the handler.
+func (a *Admin) Server() *http.Server {
+	return &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: a}
+}

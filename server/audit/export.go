@@ -1,0 +1,240 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"runlog/audit/proof"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+
+	"google.golang.org/grpc"
+)
+
+const (
+	// maxExports is how many exports a node makes at once (D12).
+	maxExports = 8
+	// exportEvents and exportBytes end a message of an export.
+	exportEvents = 256
+	exportBytes  = 256 << 10
+	// exportEnvelope is about what an event takes beside its payload.
+	exportEnvelope = 700
+	// exportAhead is how many messages are made before the first of them is sent.
+	exportAhead = 4
+	// exportSlice is how many events are read before appends are given way.
+	exportSlice = 64
+	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps
+	// what it shows.
+	exportHold = time.Second
+	// exportTell is how often an export that finds nothing says how far it is.
+	exportTell = time.Second
+)
+
+var errExportStopped = &contract.Error{Reason: contract.ReasonShuttingDown,
+	Message: "the node is stopping: go on from the last resumeToken at another"}
+
+// ExportEvents streams all events of a window (READ-3, READ-4).
+func (s *Service) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+	return s.export(req, stream)
+}
+
+func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
+	w, err := s.parseWindow(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	if s.exports.Add(1) > maxExports {
+		s.exports.Add(-1)
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
+			Message: "the node makes as many exports as it may"}
+	}
+	defer s.exports.Add(-1)
+	answer, err := s.closeWindow(stream.Context(), w)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	forget := context.AfterFunc(s.opts.Stopping, func() { cancel(errExportStopped) })
+	defer forget()
+	now := s.node.Store().Applied()
+	e := &exporting{
+		s: s, w: w, positions: answer.positions, form: req.PayloadForm, throttle: throttle{seen: now.Position()},
+		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
+	}
+	// What was read is sent on another goroutine, which ends with the call, also where it hangs in
+	// Send.
+	s.sends.Go(func() { e.send(stream.Send) })
+	err = e.read(ctx)
+	if err == nil {
+		var summary *runlogv1.ExportSummary
+		if summary, err = s.exportSummary(ctx, w, &answer); err == nil {
+			err = e.put(ctx, &runlogv1.ExportEventsResponse{ReadThrough: wire.Instant(answer.through), Summary: summary})
+		}
+	}
+	close(e.made)
+	if err != nil {
+		return err
+	}
+	return e.end(ctx)
+}
+
+// exportSummary is what an export ends with.
+func (s *Service) exportSummary(ctx context.Context, w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
+	position := answer.positions.End
+	if position > 0 {
+		position--
+	}
+	f := &w.filter
+	st := proof.Export{
+		Cluster: s.node.ClusterID(), From: w.from, To: w.to, TenantID: f.TenantID, ProjectID: f.ProjectID, EnvironmentID: f.EnvironmentID,
+		PlanID: f.PlanID, RunID: f.RunID, StepID: f.StepID, Types: f.Types,
+		Count: w.at.count, Digest: w.at.digest, CompleteThrough: answer.through, Position: uint64(position),
+	}
+	statement := proof.Unsigned(st.Statement())
+	if w.vouched {
+		var err error
+		if statement, _, err = s.opts.Signer.Sign(ctx, st.Statement()); err != nil {
+			return nil, err
+		}
+	}
+	return &runlogv1.ExportSummary{
+		Count: w.at.count, Digest: w.at.digest.String(), CompleteThrough: wire.Timestamp(answer.through), Closed: answer.closed(w),
+		From: wire.Instant(w.from), To: wire.Instant(w.to), ClusterId: s.opts.ClusterName, Position: rpc.FormatPosition(position),
+		Statement: statement,
+	}, nil
+}
+
+// exporting reads a window and makes the messages of its export.
+type exporting struct {
+	s         *Service
+	w         *window
+	positions storage.PositionRange
+	form      runlogv1.PayloadForm_Form
+	throttle  throttle
+	made      chan *runlogv1.ExportEventsResponse
+	sent      chan struct{} // closed when sending has ended, with sendErr
+	sendErr   error
+}
+
+func (e *exporting) send(send func(*runlogv1.ExportEventsResponse) error) {
+	defer close(e.sent)
+	for m := range e.made {
+		if e.sendErr = send(m); e.sendErr != nil {
+			return
+		}
+	}
+}
+
+func (e *exporting) read(ctx context.Context) error {
+	for more := true; more; {
+		m, rest, err := e.readOn(ctx)
+		if err == nil && m != nil {
+			err = e.put(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+		more = rest
+	}
+	return nil
+}
+
+// put sends a message, once its reader has taken those before it.
+func (e *exporting) put(ctx context.Context, m *runlogv1.ExportEventsResponse) error {
+	patience := time.NewTimer(e.s.opts.SlowConsumer)
+	defer patience.Stop()
+	select {
+	case e.made <- m:
+		return nil
+	case <-e.sent:
+		return e.sendErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return e.slow()
+	}
+}
+
+// end waits until all is sent. Nothing is put any more.
+func (e *exporting) end(ctx context.Context) error {
+	patience := time.NewTimer(e.s.opts.SlowConsumer)
+	defer patience.Stop()
+	select {
+	case <-e.sent:
+		return e.sendErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return e.slow()
+	}
+}
+
+func (e *exporting) slow() error {
+	return &contract.Error{Reason: contract.ReasonSlowConsumer,
+		Message: fmt.Sprintf("a message of the export waited for its reader for %v: go on from the last resumeToken", e.s.opts.SlowConsumer)}
+}
+
+// readOn reads one state of the database for a while. It ends with a message that has to wait for
+// its reader: the state is not held meanwhile.
+func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
+	r, err := e.s.node.Store().OpenWindow(e.positions, e.w.filter, e.w.at.cursor)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	more = true
+	for begun, told := time.Now(), time.Now(); more && time.Since(begun) < exportHold; {
+		m := &runlogv1.ExportEventsResponse{}
+		for bytes := 0; more && len(m.Events) < exportEvents && bytes < exportBytes && time.Since(told) < exportTell; {
+			if ctx.Err() != nil {
+				return nil, false, context.Cause(ctx)
+			}
+			var records []storage.Record
+			worked := time.Now()
+			if records, more, err = r.Next(min(exportSlice, exportEvents-len(m.Events))); err != nil {
+				return nil, false, err
+			}
+			n, err := e.add(m, records)
+			if err != nil {
+				return nil, false, err
+			}
+			bytes += n
+			e.throttle.rest(ctx, e.s.node, time.Since(worked))
+		}
+		if len(m.Events) == 0 && !more {
+			return nil, false, nil // the summary says the rest
+		}
+		told = time.Now()
+		e.w.at.cursor = r.Cursor()
+		if through := r.Stamp(); through > 0 {
+			m.ReadThrough = wire.Timestamp(through)
+		}
+		m.ResumeToken = e.s.windowToken(e.w)
+		select {
+		case e.made <- m:
+		default:
+			return m, more, nil
+		}
+	}
+	return nil, more, nil
+}
+
+// add puts records into a message, and returns their size.
+func (e *exporting) add(m *runlogv1.ExportEventsResponse, records []storage.Record) (bytes int, err error) {
+	for i := range records {
+		record, err := wire.Record(&records[i], e.form)
+		if err != nil {
+			return 0, err
+		}
+		e.w.at.add(&records[i])
+		bytes += exportEnvelope + len(records[i].Payload)
+		m.Events = append(m.Events, record)
+	}
+	return bytes, nil
+}

@@ -1,0 +1,162 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"runlog/audit/proof"
+	"runlog/server/checkpoint"
+	"runlog/server/cluster"
+	"runlog/server/replica"
+)
+
+const (
+	// alertKeyMissing is raised while no member has the cluster's signing key: nothing can be signed.
+	alertKeyMissing = "AUDIT_KEY_MISSING"
+	// keyPatience is how long a signature waits for a key of which it is not known that it is missing.
+	keyPatience = 5 * time.Second
+	keyRetry    = 100 * time.Millisecond
+)
+
+// SignerOptions of a Signer. All are required.
+type SignerOptions struct {
+	Replica *replica.Replica
+	Cluster *cluster.Cluster
+	// KeyFile has the private key.
+	KeyFile string
+	FS      vfs.FS
+	// Interval and Events are when the next checkpoint is signed. A negative interval: neither a
+	// checkpoint nor a key is made before one is asked for.
+	Interval time.Duration
+	Events   uint64
+	Alerts   *replica.Alerts
+	Clock    func() time.Time
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+	// Stopping ends when the node begins to stop.
+	Stopping context.Context
+}
+
+// Signer signs with the cluster's key, and looks after the key and the signed checkpoints.
+type Signer struct {
+	opts   SignerOptions
+	sealer *checkpoint.Sealer
+	raised prometheus.Counter
+	gone   atomic.Bool // AUDIT_KEY_MISSING is raised.
+}
+
+// NewSigner begins to look after the key and the checkpoints.
+func NewSigner(opts SignerOptions) *Signer {
+	s := &Signer{opts: opts, raised: prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "audit", Name: "key_missing_alerts_total",
+		Help: "Times that AUDIT_KEY_MISSING was raised.",
+	})}
+	opts.Registry.MustRegister(s.raised)
+	r := opts.Replica
+	s.sealer = checkpoint.New(checkpoint.Options{
+		Store: r.Store(), Cluster: r.ClusterID(), KeyFile: opts.KeyFile, FS: opts.FS,
+		Interval: opts.Interval, Events: opts.Events,
+		Leading: r.Leading, Propose: r.Submit, Members: s.members,
+		Fetch: opts.Cluster.FetchSigningKey, Give: s.give, Missing: s.missing,
+		Clock: opts.Clock, Logger: opts.Logger,
+	})
+	return s
+}
+
+// Close ends the work on checkpoints.
+func (s *Signer) Close() error {
+	err := s.sealer.Close()
+	s.opts.Registry.Unregister(s.raised)
+	return err
+}
+
+// Sign returns a statement as a note that is signed with the cluster's key. While the node does not
+// have the key, the note ends before its signatures.
+func (s *Signer) Sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
+	err = s.awaitKey(ctx, func() error {
+		var err error
+		if note, signed, err = s.sealer.Sign(ctx, st); err == nil && !signed {
+			return checkpoint.ErrKeyMissing
+		}
+		return err
+	})
+	if errors.Is(err, checkpoint.ErrKeyMissing) {
+		err = nil
+	}
+	return note, signed, err
+}
+
+// awaitKey calls do, which needs the signing key, and calls it again for keyPatience while the key
+// is missing, unless no member has the key. A cluster that was founded a moment ago has no key yet,
+// and a restarted or new leader may not have it at once.
+func (s *Signer) awaitKey(ctx context.Context, do func() error) error {
+	again := time.NewTicker(keyRetry)
+	defer again.Stop()
+	for until := time.Now().Add(keyPatience); ; {
+		err := do()
+		if !errors.Is(err, checkpoint.ErrKeyMissing) || s.gone.Load() || s.opts.Interval < 0 || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-s.opts.Stopping.Done():
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || s.opts.Stopping.Err() != nil { // Also where it is time to try again.
+			return err
+		}
+	}
+}
+
+// prove ties a run to a signed checkpoint that has everything acknowledged before the call.
+func (s *Signer) prove(ctx context.Context, runID string, fresh bool) (p *checkpoint.Proof, err error) {
+	err = s.awaitKey(ctx, func() (err error) {
+		if err := s.opts.Replica.Node().ConfirmLeader(ctx); err != nil {
+			return err
+		}
+		p, err = s.sealer.Prove(ctx, runID, fresh)
+		return err
+	})
+	return p, err
+}
+
+func (s *Signer) members() (ids []string) {
+	for _, m := range s.opts.Replica.Node().Members() {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// give is checkpoint.Options.Give.
+func (s *Signer) give(ctx context.Context, number uint64, seed []byte, members []string) error {
+	if err := s.opts.Cluster.GiveSigningKey(ctx, number, seed, members); err != nil {
+		return fmt.Errorf("%w: %w", checkpoint.ErrNotGiven, err)
+	}
+	return nil
+}
+
+// Seed returns the private key with a number, for another member.
+func (s *Signer) Seed(number uint64) ([]byte, bool) { return s.sealer.Seed(number) }
+
+// Keep keeps a private key that another member is about to propose.
+func (s *Signer) Keep(number uint64, seed []byte) error { return s.sealer.Keep(number, seed) }
+
+// missing sets AUDIT_KEY_MISSING, and logs when it is raised and when it is cleared.
+func (s *Signer) missing(missing bool) {
+	switch raised := s.gone.Swap(missing); {
+	case missing && !raised:
+		s.raised.Inc()
+		s.opts.Logger.Error("signing key missing on all members; start a member that has it, or run: runlog audit rotate-key --old-key-is-lost",
+			"alert", alertKeyMissing)
+	case !missing && raised:
+		s.opts.Logger.Info("signing key found", "alert", alertKeyMissing)
+	}
+	s.opts.Alerts.Set(alertKeyMissing, missing)
+}

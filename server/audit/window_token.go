@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"strings"
+
+	"runlog/audit/proof"
+	"runlog/proto/contract"
+	"runlog/server/rpc"
+	"runlog/storage"
+	"runlog/storage/machine/signing"
+)
+
+// The token of a window is valid as long as the cluster, at every node: positions do not change. Its
+// body is
+//
+//	question:8 to:8 position chunk block event count digest:32 [signature:64]
+//
+// The numbers in the middle are uvarints. Question is the begin of a hash over the question; it
+// finds tokens of other queries. The signature is by the cluster's key, over the body up to there and
+// the whole hash of the question. With it, the cluster can sign at the end what other nodes than the
+// answering one have counted. A token of the kind without a signature comes from a node that lacked
+// the key, or goes on from such a token.
+const (
+	questionBytes    = 8
+	windowTokenTitle = "runlog window token 2"
+	signatureBytes   = 64
+)
+
+func windowTokens(cluster storage.ClusterID) rpc.TokenDomain {
+	return rpc.NewTokenDomain("audit window", cluster)
+}
+
+// hash tells questions apart. How pages are cut and payloads shown is no part of one.
+func (w *window) hash() [sha256.Size]byte {
+	f := &w.filter
+	b := binary.BigEndian.AppendUint64([]byte("runlog/window question/1\x00"), uint64(w.from))
+	b = binary.BigEndian.AppendUint64(b, uint64(w.to))
+	for _, text := range append([]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.RunID, f.StepID}, f.Types...) {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return sha256.Sum256(b)
+}
+
+// windowToken is where a window's answer goes on.
+func (s *Service) windowToken(w *window) string {
+	c := &w.at.cursor
+	b := binary.BigEndian.AppendUint64(bytes.Clone(w.asked[:questionBytes]), uint64(w.to))
+	for _, n := range [...]uint64{uint64(c.Position), uint64(c.Chunk), uint64(c.Block), uint64(c.Event), w.at.count} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = append(b, w.at.digest[:]...)
+	kind := rpc.TokenWindow
+	if signer := s.opts.Signer.sealer.Signer(); w.vouched && signer != nil {
+		signature, err := signer.SignBytes(windowTokenTitle, append(b[:len(b):len(b)], w.asked[:]...))
+		if err != nil {
+			panic(err) // Ed25519 signs anything.
+		}
+		kind, b = rpc.TokenSignedWindow, append(b, signature...)
+	}
+	domain := windowTokens(s.node.ClusterID())
+	return domain.Seal(kind, b)
+}
+
+// resumeWindow takes up a window where a token says.
+func (s *Service) resumeWindow(w *window, token string) error {
+	const passOn = ": pass on nextPageToken or resumeToken as you got it" + rpc.BeginAnew
+	changed := rpc.Invalid("pageToken", "was changed on the way, or is of another cluster"+passOn)
+	if k := rpc.KindOf(strings.TrimSpace(token)); k != rpc.TokenWindow && k != rpc.TokenSignedWindow {
+		return rpc.Invalid("pageToken", "is not a token of a window"+passOn)
+	}
+	domain := windowTokens(s.node.ClusterID())
+	kind, b, ok := domain.Open(token)
+	signed := kind == rpc.TokenSignedWindow
+	var signature []byte
+	if cut := len(b) - signatureBytes; signed && cut > 0 {
+		b, signature = b[:cut], b[cut:]
+	}
+	if !ok || len(b) < questionBytes+8+len(contract.Digest{}) {
+		return changed
+	}
+	if !bytes.Equal(b[:questionBytes], w.asked[:questionBytes]) {
+		return rpc.Invalid("pageToken", "is of another query: send the window and the filter with which that one began"+rpc.BeginAnew)
+	}
+	if signed {
+		var err error
+		if w.vouched, err = s.signedBefore(append(b[:len(b):len(b)], w.asked[:]...), signature); err != nil {
+			return err
+		}
+	}
+	if signed != w.vouched || !w.place(b[questionBytes:]) {
+		return changed
+	}
+	return nil
+}
+
+// place reads the end of the window and the place in it.
+func (w *window) place(b []byte) bool {
+	to := int64(binary.BigEndian.Uint64(b))
+	rest := b[8 : len(b)-len(w.at.digest)]
+	var n [5]uint64
+	for i := range n {
+		width := 0
+		if n[i], width = binary.Uvarint(rest); width <= 0 {
+			return false
+		}
+		rest = rest[width:]
+	}
+	if len(rest) > 0 || max(n[1], n[2], n[3]) > math.MaxUint32 || to <= 0 || w.to > 0 && to != w.to {
+		return false
+	}
+	w.to = to
+	w.at = windowPlace{
+		cursor: storage.WindowCursor{Position: storage.Position(n[0]), Chunk: uint32(n[1]), Block: uint32(n[2]), Event: uint32(n[3])},
+		count:  n[4], digest: contract.Digest(b[len(b)-len(w.at.digest):]),
+	}
+	return true
+}
+
+// signedBefore tells whether the cluster has signed a token, with any of its keys.
+func (s *Service) signedBefore(token, signature []byte) (bool, error) {
+	keys, err := signing.Keys(s.node.Store())
+	if err != nil {
+		return false, err
+	}
+	for _, k := range keys {
+		if cluster, ok := proof.ClusterOf(k.PublicKey); ok && cluster == s.node.ClusterID() && proof.VerifyBytes(k.PublicKey, windowTokenTitle, token, signature) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,86 @@
+package events
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+	"runlog/server/rpc/decode"
+	"runlog/server/rpc/wire"
+)
+
+// batchParallel is how many requests of one BatchAppend are encoded and waited for at a time.
+const batchParallel = 64
+
+// AppendEvents stores events of one run, all or none (APP-3).
+func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	a, err := s.parse(req)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.node.Append(ctx, &a)
+	if err != nil {
+		return nil, err
+	}
+	return &runlogv1.AppendEventsResponse{
+		Results:  wire.Results(&done.Outcome, done.Diverged),
+		LastSeq:  done.LastSeq,
+		Position: rpc.FormatPosition(done.Position),
+	}, nil
+}
+
+// BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one
+// run are appended in their order.
+func (s *Service) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
+	events := 0
+	for _, r := range req.Requests {
+		events += len(r.GetEvents())
+	}
+	if err := decode.CheckBatch(len(req.Requests), events); err != nil {
+		return nil, err
+	}
+	out := &runlogv1.BatchAppendResponse{Outcomes: make([]*runlogv1.BatchAppendOutcome, len(req.Requests))}
+	byRun := map[string][]int{}
+	var order []string
+	for i, r := range req.Requests {
+		if byRun[r.GetRunId()] == nil {
+			order = append(order, r.GetRunId())
+		}
+		byRun[r.GetRunId()] = append(byRun[r.GetRunId()], i)
+	}
+	budget := min(rpc.TrailerBudget, rpc.BatchBudget/len(req.Requests))
+	slots := make(chan struct{}, batchParallel)
+	var done sync.WaitGroup
+	for _, run := range order {
+		slots <- struct{}{}
+		done.Go(func() {
+			defer func() { <-slots }()
+			for _, i := range byRun[run] {
+				out.Outcomes[i] = s.batchOne(ctx, req.Requests[i], budget)
+			}
+		})
+	}
+	done.Wait()
+	return out, nil
+}
+
+// batchOne answers one request of a batch, here or at the leader.
+func (s *Service) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest, budget int) *runlogv1.BatchAppendOutcome {
+	answer, err := s.opts.AtLeader(ctx, runlogv1.EventService_AppendEvents_FullMethodName, req, s.appendOne)
+	if err != nil {
+		if own := rpc.AsContract(err); own != nil {
+			err = rpc.EncodeWithin(own, budget)
+		}
+		return &runlogv1.BatchAppendOutcome{Status: status.Convert(rpc.Status(err)).Proto()}
+	}
+	resp := answer.(*runlogv1.AppendEventsResponse)
+	return &runlogv1.BatchAppendOutcome{Results: resp.Results, LastSeq: resp.LastSeq, Position: resp.Position}
+}
+
+// appendOne is AppendEvents as a grpc.UnaryHandler.
+func (s *Service) appendOne(ctx context.Context, req any) (any, error) {
+	return s.AppendEvents(ctx, req.(*runlogv1.AppendEventsRequest))
+}

@@ -1,0 +1,207 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/replica"
+	"runlog/server/rpc"
+	"runlog/server/rpc/decode"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+)
+
+const (
+	// streamInFlight bounds the requests of one stream that wait for their answer, or for it to be
+	// read. The stream is not read beyond it, so that HTTP/2's flow control holds the producer
+	// back.
+	streamInFlight = 1024
+	// streamToken is what a request may hold for one of them; a larger one takes more.
+	streamToken = 8 << 10
+)
+
+// errStopping ends the streams of a stopping node.
+var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown,
+	Message: "the node is stopping; append what has no answer at another node: it was not stored"}
+
+type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
+
+// AppendStream takes requests as fast as they come and answers in their order (APP-8). Each is
+// stored whole or not at all, also when the stream breaks (APP-3). Requests of one stream are
+// applied in order.
+//
+// A stopping node answers what it has admitted and ends the stream: what is then left without an
+// answer was not stored.
+func (s *Service) AppendStream(stream appendStream) error {
+	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
+	route := &streamRoute{s: s, ctx: stream.Context()}
+	ended := make(chan error, 1)
+	// It ends with the stream, at the latest when this call returns: nothing else ends a Recv.
+	go func() {
+		ended <- s.receive(stream, &in, route)
+		close(in.waiting)
+		route.end()
+	}()
+	// Requests are settled whether or not their answers are read, so that their events are let go
+	// of.
+	answers := make(chan *reply, streamInFlight)
+	go func() {
+		defer close(answers)
+		for r := range in.waiting {
+			response := s.answer(stream.Context(), r)
+			if r.here != nil {
+				r.here.Done()
+			}
+			answers <- &reply{response, r.tokens}
+		}
+	}()
+	stopping := s.opts.Stopping.Done()
+	for {
+		select {
+		case a, more := <-answers:
+			if !more {
+				return <-ended
+			}
+			if err := stream.Send(a.response); err != nil {
+				return err
+			}
+			in.release(a.tokens)
+		case <-stopping:
+			// From here on nothing is admitted, and receive ends at its next request.
+			in.close()
+			stopping = nil
+		}
+		if stopping == nil && in.unanswered.Load() == 0 {
+			return errStopping
+		}
+	}
+}
+
+// intake takes the requests of a stream until it is closed.
+type intake struct {
+	waiting    chan *streamed // admitted or refused, in order
+	room       chan struct{}  // tokens of those that have no answer yet
+	unanswered atomic.Int64
+	closed     atomic.Bool
+}
+
+// reply is an answer that is to be sent.
+type reply struct {
+	response *runlogv1.AppendStreamResponse
+	tokens   int
+}
+
+// take takes room for one more request, or for a part of a large one.
+func (in *intake) take(ctx context.Context) error {
+	select {
+	case in.room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (in *intake) release(tokens int) {
+	in.unanswered.Add(-1)
+	for range tokens {
+		<-in.room
+	}
+}
+
+// put admits a request, for which the caller has taken room, unless the intake is closed.
+func (in *intake) put(admit func() *streamed) bool {
+	// Counted first: who has closed the intake and finds none unanswered has seen the last of them.
+	in.unanswered.Add(1)
+	if in.closed.Load() {
+		in.unanswered.Add(-1)
+		return false
+	}
+	in.waiting <- admit()
+	return true
+}
+
+// close returns at once, also while a request waits for a leader to be admitted.
+func (in *intake) close() { in.closed.Store(true) }
+
+// streamed is a request of a stream on its way: admitted, or refused with err.
+type streamed struct {
+	requestID string
+	append    storage.Append
+	pending   replica.Pending
+	tokens    int                 // of the stream's room
+	remote    <-chan remoteAnswer // nil: the request was admitted here
+	here      *sync.WaitGroup     // of requests without an answer, where the request is one; else nil
+	err       error
+}
+
+// receive admits requests until the producer has no more, or the stream or the node ends.
+func (s *Service) receive(stream appendStream, in *intake, route *streamRoute) error {
+	for {
+		if err := in.take(stream.Context()); err != nil {
+			return err
+		}
+		req, err := stream.Recv()
+		admit := func() *streamed { return route.admit(req) }
+		var refusal *decode.Refusal
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &refusal) && refusal.Readable:
+			admit = func() *streamed { return &streamed{requestID: refusal.RequestID, err: refusal.Err} }
+		case err != nil:
+			// What came before is still answered.
+			return err
+		}
+		tokens := 1
+		for ; tokens < min(streamInFlight, proto.Size(req)/streamToken); tokens++ {
+			if err := in.take(stream.Context()); err != nil {
+				return err
+			}
+		}
+		if !in.put(func() *streamed {
+			r := admit()
+			r.tokens = tokens
+			return r
+		}) {
+			return errStopping
+		}
+	}
+}
+
+func (s *Service) admit(req *runlogv1.AppendEventsRequest) *streamed {
+	r := &streamed{requestID: safeID(req)}
+	if r.append, r.err = s.parse(req); r.err == nil {
+		r.pending, r.err = s.node.Admit(&r.append)
+	}
+	return r
+}
+
+func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStreamResponse {
+	resp := &runlogv1.AppendStreamResponse{RequestId: r.requestID}
+	err := r.err
+	if r.remote != nil {
+		answer := <-r.remote
+		if answer.err == nil {
+			return answer.response
+		}
+		err = answer.err
+	} else if err == nil {
+		var done replica.Appended
+		if done, err = r.pending.Wait(ctx); err == nil {
+			resp.Results = wire.Results(&done.Outcome, done.Diverged)
+			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
+			return resp
+		}
+	}
+	resp.Status = status.Convert(rpc.Status(err)).Proto()
+	return resp
+}

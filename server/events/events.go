@@ -1,0 +1,57 @@
+package events
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/replica"
+	"runlog/server/rpc"
+	"runlog/storage"
+)
+
+// Node is what the service needs of the replica. After an error of Admit nothing is stored.
+type Node interface {
+	rpc.Leaders
+	Admit(*storage.Append) (replica.Pending, error)
+	Append(context.Context, *storage.Append) (replica.Appended, error)
+	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
+	Store() *storage.Store
+}
+
+// Options of the service. All are required.
+type Options struct {
+	Node Node
+	// AtLeader has the leader answer a part of a call (rpc.Chain).
+	AtLeader func(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error)
+	// Rules are how events of a run are let in.
+	Rules func(runID string) contract.Options
+	// Stopping ends when the node begins to stop.
+	Stopping context.Context
+}
+
+// Service is EventService.
+type Service struct {
+	runlogv1.UnimplementedEventServiceServer
+	opts Options
+	node Node
+}
+
+var _ runlogv1.EventServiceServer = (*Service)(nil)
+
+// New makes the service.
+func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
+
+// parse turns a wire message into the request that the packages below trust.
+func (s *Service) parse(req *runlogv1.AppendEventsRequest) (storage.Append, error) {
+	switch {
+	case req.RunId == "":
+		return storage.Append{}, rpc.Invalid("runId", "is required")
+	case contract.TextFault(req.RequestId) != "":
+		return storage.Append{}, rpc.Invalid("requestId", contract.TextFault(req.RequestId))
+	}
+	events, err := contract.ValidateAll(req.Events, s.opts.Rules(req.RunId))
+	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq}, err
+}

@@ -1,0 +1,150 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft"
+	"runlog/server/cluster"
+	"runlog/server/rpc"
+)
+
+// streamRoute is where the requests of one AppendStream go: into this node's log, or on a stream to
+// the leader. They go one way at a time, and another only when all that went the first way have
+// their answer, so that they are applied in order. One goroutine uses it.
+type streamRoute struct {
+	s      *Service
+	ctx    context.Context // of the producer's stream
+	remote *forwardStream  // nil: none
+	here   sync.WaitGroup  // requests that this node admitted and that have no answer yet
+}
+
+// admit sends a request on its way.
+func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
+	if r.s.node.Leading() || rpc.IsForwarded(r.ctx) {
+		return r.admitHere(req)
+	}
+	var admitted *streamed
+	err := r.s.node.AtLeader(r.ctx, func(leadership *cluster.Leadership) (err error) {
+		if leadership.Link == nil {
+			admitted = r.admitHere(req)
+			return nil
+		}
+		r.here.Wait()
+		if r.remote == nil || r.remote.leadership != leadership || r.remote.broken() {
+			r.end()
+			if r.remote, err = dialRemote(r.ctx, leadership); err != nil {
+				r.remote = nil
+				return fmt.Errorf("%w: %w", raft.ErrNotLeader, err)
+			}
+		}
+		admitted = &streamed{requestID: safeID(req), remote: r.remote.send(req)}
+		return nil
+	})
+	if err != nil {
+		r.end()
+		return &streamed{requestID: safeID(req), err: err}
+	}
+	return admitted
+}
+
+// admitHere admits a request to this node's log.
+func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
+	r.end()
+	r.here.Add(1)
+	admitted := r.s.admit(req)
+	admitted.here = &r.here
+	return admitted
+}
+
+// safeID is what an answer may repeat of a request that was not looked at yet.
+func safeID(req *runlogv1.AppendEventsRequest) string {
+	if contract.TextFault(req.RequestId) != "" {
+		return ""
+	}
+	return req.RequestId
+}
+
+// end waits for the answers of the stream to the leader, and ends it.
+func (r *streamRoute) end() {
+	if r.remote != nil {
+		r.remote.end()
+		r.remote = nil
+	}
+}
+
+// forwardStream is an AppendStream to the leader.
+type forwardStream struct {
+	leadership *cluster.Leadership
+	stream     grpc.BidiStreamingClient[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
+	// sent are the answers that are waited for, in order: as many as the producer's stream has room
+	// for.
+	sent   chan chan<- remoteAnswer
+	done   chan struct{} // closed when receive has ended
+	cancel context.CancelFunc
+}
+
+type remoteAnswer struct {
+	response *runlogv1.AppendStreamResponse
+	err      error
+}
+
+func dialRemote(ctx context.Context, leadership *cluster.Leadership) (*forwardStream, error) {
+	ctx, cancel := leadership.Bound(rpc.PassOn(ctx))
+	stream, err := runlogv1.NewEventServiceClient(leadership.Link.Conn).AppendStream(ctx)
+	if err != nil {
+		cancel()
+		return nil, rpc.ForwardingError(ctx, false, err)
+	}
+	r := &forwardStream{leadership: leadership, stream: stream, sent: make(chan chan<- remoteAnswer, streamInFlight+1),
+		done: make(chan struct{}), cancel: cancel}
+	go r.receive()
+	return r, nil
+}
+
+// send sends a request, and returns where its answer will be.
+func (r *forwardStream) send(req *runlogv1.AppendEventsRequest) <-chan remoteAnswer {
+	answer := make(chan remoteAnswer, 1)
+	r.sent <- answer
+	_ = r.stream.Send(req) // receive is told why it failed
+	return answer
+}
+
+// receive hands out the answers. After the stream has broken, requests that have none may have been
+// stored, or not.
+func (r *forwardStream) receive() {
+	defer close(r.done)
+	var broken error
+	for answer := range r.sent {
+		if broken == nil {
+			var response *runlogv1.AppendStreamResponse
+			if response, broken = r.stream.Recv(); broken == nil {
+				answer <- remoteAnswer{response: response}
+				continue
+			}
+			r.cancel() // sending fails from here on
+			if broken = rpc.ForwardingError(r.stream.Context(), true, broken); !errors.Is(broken, raft.ErrNotLeader) {
+				broken = &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+					Message: "the leader was lost before its answer came; the events may be stored or not"}
+			}
+		}
+		answer <- remoteAnswer{err: broken}
+	}
+}
+
+// broken says that nothing more can be sent.
+func (r *forwardStream) broken() bool { return r.stream.Context().Err() != nil }
+
+// end returns when every request has its answer.
+func (r *forwardStream) end() {
+	_ = r.stream.CloseSend() // never fails
+	close(r.sent)
+	<-r.done
+	r.cancel()
+}

@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/proto"
+
+	"runlog/proto/contract"
+	"runlog/server/rpc"
+	"runlog/server/rpc/decode"
+	"runlog/server/rpc/wire"
+)
+
+const (
+	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http
+	// reads some of what is under way, so that the client comes to read the answer.
+	lingerTimeout = time.Second
+	// discardTimeout and discardBytes bound what is read of a body that is too large.
+	discardTimeout = 5 * time.Second
+	discardBytes   = 256 << 20
+)
+
+// checkContentType holds a POST to what a script and a browser's own page say and what a page of a
+// stranger cannot.
+//
+// A page may send requests to any address its visitor can reach, a node on loopback too, and
+// without asking it first when the body is a form or plain text, or has no type (Fetch,
+// "CORS-safelisted request-header"). So only JSON is taken, which makes a browser ask, with an
+// OPTIONS that no route answers. What has no type comes from no browser unless it has an Origin.
+func checkContentType(h http.Header) error {
+	const want = "send JSON, with Content-Type: application/json (curl: --json)"
+	given := h.Values("Content-Type")
+	if len(given) == 0 {
+		if _, page := h["Origin"]; page {
+			return rpc.Encode(rpc.Invalid("Content-Type", "is required of web pages: "+want))
+		}
+		return nil
+	}
+	kind, params, err := mime.ParseMediaType(given[0])
+	switch {
+	case len(given) > 1 || err != nil || kind != "application/json":
+		return rpc.Encode(rpc.Invalid("Content-Type", fmt.Sprintf("is %s: %s", contract.Quote(strings.Join(given, ", ")), want)))
+	case params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8"):
+		return rpc.Encode(rpc.Invalid("Content-Type", "names another charset than utf-8, the one of JSON: "+want))
+	}
+	return nil
+}
+
+// readBody reads the body into a requestBody, which holds it from then on.
+func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
+	most := int64(g.limits.Bytes)
+	if r.ContentLength > most {
+		discardBody(w, r)
+		return rpc.Encode(g.limits.TooLarge())
+	}
+	// Not all connections can: one that cannot is not from the network.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(g.bodyTimeout))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		discardBody(w, r)
+		return rpc.Encode(g.limits.TooLarge())
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return rpc.Encode(&contract.Error{Reason: contract.ReasonRequestTimeout,
+			Message: fmt.Sprintf("the body did not come within %v; nothing was stored", g.bodyTimeout)})
+	case err != nil:
+		return rpc.Encode(rpc.Invalid("", "the body could not be read: "+err.Error()))
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	r.Body = &requestBody{Reader: bytes.NewReader(text), text: text, runID: runIDOf(r.URL.RawPath)}
+	r.ContentLength = int64(len(text))
+	return nil
+}
+
+// requestBody is a body that has been read, and what was wrong with it. grpc-gateway hands on no
+// more of a decoder's error than its text.
+type requestBody struct {
+	*bytes.Reader
+	text  []byte
+	runID string // that the path names; empty: none
+	fault *contract.Error
+}
+
+// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append, empty where it has
+// none.
+func runIDOf(rawPath string) string {
+	rest, ok := strings.CutPrefix(rawPath, "/v1/runs/")
+	if !ok {
+		return ""
+	}
+	segment, _, more := strings.Cut(rest, "/")
+	if colon := strings.LastIndexByte(segment, ':'); !more && colon >= 0 {
+		segment = segment[:colon]
+	}
+	id, err := url.PathUnescape(segment)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// discardBody reads what is left of a body that is too large, for a while: a client that writes all
+// of its request before it reads would find the connection broken instead of the answer. One that
+// asked first, with Expect, has not sent it.
+func discardBody(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(discardTimeout))
+	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
+}
+
+func (b *requestBody) Close() error { return nil }
+
+// refuseBody refuses a body where none belongs, and reports whether it has.
+func refuseBody(w http.ResponseWriter, r *http.Request) bool {
+	if r.ContentLength == 0 {
+		return false
+	}
+	refuseUnread(w, r, rpc.Encode(rpc.Invalid("", r.Method+" takes no body")))
+	return true
+}
+
+// refuseUnread answers a request whose body may not have come.
+func refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+	hangUp(w)
+	writeError(r.Context(), nil, nil, w, r, err)
+}
+
+// hangUp ends the connection after the answer, which nothing else would do for a client that is
+// slow with the rest of its request.
+func hangUp(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))
+}
+
+// bodyMarshaler decodes bodies with what the gate knows.
+type bodyMarshaler struct{ *wire.JSON }
+
+// NewDecoder decodes from what readBody has left.
+func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		body, fromGateway := r.(*requestBody)
+		message, isMessage := v.(proto.Message)
+		if !fromGateway || !isMessage {
+			return fmt.Errorf("server: body of type %T for %T", r, v)
+		}
+		body.fault = decode.JSON(body.text, message)
+		if named, ok := message.(interface{ GetRunId() string }); ok && body.fault == nil && body.runID != "" &&
+			named.GetRunId() != "" && named.GetRunId() != body.runID {
+			// grpc-gateway would go on with the path's.
+			body.fault = rpc.Invalid("runId", fmt.Sprintf("is %s, but the path names run %s: leave it out", contract.Quote(named.GetRunId()), contract.Quote(body.runID)))
+		}
+		if body.fault != nil {
+			return body.fault
+		}
+		return nil
+	})
+}

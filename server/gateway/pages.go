@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Pages returns what the HTTP listener serves: health, the descriptions of the API, and the API.
+func Pages(healthz, readyz http.HandlerFunc, api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// No http.ServeMux here: it cleans paths, and a runId may hold escaped slashes.
+		switch r.URL.Path {
+		case "/healthz":
+			servePage(w, r, healthz)
+		case "/readyz":
+			servePage(w, r, readyz)
+		case "/openapi.json":
+			servePage(w, r, serveOpenAPI)
+		default:
+			if strings.HasPrefix(r.URL.Path, schemasPath) {
+				servePage(w, r, serveSchema)
+				return
+			}
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// servePage serves what can only be read.
+func servePage(w http.ResponseWriter, r *http.Request, page http.HandlerFunc) {
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		hangUp(w)
+		writeMethodNotAllowed(w, r, []string{http.MethodGet, http.MethodHead})
+	case !refuseBody(w, r):
+		page(w, r)
+	}
+}
+
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(runlogv1.OpenAPI)
+}
+
+const schemasPath = "/schemas/"
+
+// serveSchema answers GET /schemas/{contract}/{eventType}.json (ENV-5).
+func serveSchema(w http.ResponseWriter, r *http.Request) {
+	version, file, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, schemasPath), "/")
+	name, isJSON := strings.CutSuffix(file, ".json")
+	line, known := contract.ParseLine(version)
+	schema, found := contract.Schema(line, name)
+	if !isJSON || !known || !found || version == "" {
+		writeRouteNotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/schema+json")
+	_, _ = w.Write(schema)
+}

@@ -1,0 +1,192 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/server/replica/batch"
+	"runlog/storage"
+)
+
+// overloadDelay is when a caller should try again that had to be refused for memory: the events
+// that wait are answered in about that time.
+const overloadDelay = 250 * time.Millisecond
+
+// Propose admits a command to the log and does not wait for its outcome. Commands that one caller
+// proposes one after the other are applied in that order. After an error nothing is stored.
+func (r *Replica) Propose(cmd storage.Command) (batch.Ticket, error) {
+	if err := r.opts.Disk.admit(); err != nil {
+		return batch.Ticket{}, err
+	}
+	return r.batcher.Enqueue(cmd)
+}
+
+// Execute proposes a command and waits until it is applied. A refusal by the state machine is
+// returned as the error.
+func (r *Replica) Execute(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
+	outcome, err := r.Submit(ctx, cmd)
+	if err == nil {
+		err = outcome.Err
+	}
+	return outcome, err
+}
+
+// Submit proposes a command of the node's own and waits until it is applied. The outcome says
+// whether the state machine refused it.
+func (r *Replica) Submit(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
+	ticket, err := r.Propose(cmd)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	return ticket.Wait(ctx)
+}
+
+// Appended is what became of the events of one request.
+type Appended struct {
+	storage.Outcome
+	// Diverged are the numbers of the duplicates whose content is not that of the stored event
+	// (IDM-7).
+	Diverged []int
+}
+
+// Pending is an append that was admitted. Wait must be called, once.
+type Pending struct {
+	r      *Replica
+	append *storage.Append
+	held   int64
+	ticket batch.Ticket
+}
+
+// Append stores the events of one run, all or none (APP-3).
+func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
+	p, err := r.Admit(a)
+	if err != nil {
+		return Appended{}, err
+	}
+	return p.Wait(ctx)
+}
+
+// Admit encodes an append and admits it to the log. After an error nothing is stored.
+func (r *Replica) Admit(a *storage.Append) (Pending, error) {
+	cmd, err := storage.EncodeAppend(a)
+	if err != nil {
+		return Pending{}, err
+	}
+	held, err := r.hold(a)
+	if err != nil {
+		return Pending{}, err
+	}
+	ticket, err := r.Propose(cmd)
+	if err != nil {
+		r.held.Add(-held)
+		return Pending{}, err
+	}
+	return Pending{r: r, append: a, held: held, ticket: ticket}, nil
+}
+
+// Wait returns what became of the events once that is durable and applied (APP-2).
+func (p *Pending) Wait(ctx context.Context) (Appended, error) {
+	defer p.r.held.Add(-p.held)
+	outcome, err := p.ticket.Wait(ctx)
+	if err == nil {
+		err = outcome.Err
+	}
+	if err != nil {
+		return Appended{}, err
+	}
+	return p.r.appended(p.append, outcome)
+}
+
+// heldEvent is about what an event takes in memory beside its payload.
+const heldEvent = 512
+
+// hold counts the events of a request while they wait for their answer: the batcher's queue counts
+// them compressed. It refuses more than the node has memory for (APP-9, D12).
+func (r *Replica) hold(a *storage.Append) (int64, error) {
+	size := int64(0)
+	for i := range a.Events {
+		size += heldEvent + int64(len(a.Events[i].Payload))
+	}
+	if now := r.held.Add(size); now > r.opts.HeldBytes && now > size {
+		r.held.Add(-size)
+		return 0, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
+			Message: "the node has as many events waiting as its memory allows; the request was not stored"}
+	}
+	return size, nil
+}
+
+// Busy says whether appends wait for their answer.
+func (r *Replica) Busy() bool { return r.held.Load() > 0 }
+
+// appended counts the events and finds the duplicates that diverge.
+func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended, error) {
+	out := Appended{Outcome: outcome}
+	duplicates := 0
+	for i := range outcome.Results {
+		res := &outcome.Results[i]
+		if !res.Duplicate {
+			continue
+		}
+		duplicates++
+		if res.SameContent {
+			continue
+		}
+		diverged, err := r.diverged(&a.Events[i], res.RunSeq)
+		if err != nil {
+			return Appended{}, err
+		}
+		if diverged {
+			out.Diverged = append(out.Diverged, i)
+		}
+	}
+	r.metrics.inserted.Add(float64(len(outcome.Results) - duplicates))
+	r.metrics.duplicates.Add(float64(duplicates))
+	return out, nil
+}
+
+// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7).
+// Apply does not do it, because it changes nothing and costs a read.
+func (r *Replica) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
+	v, err := r.store.View(e.RunID)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	for stored, err := range v.Events(seq - 1) {
+		if err != nil {
+			return false, err
+		}
+		given := *e
+		inherit(&given, v.Run)
+		if contract.SameContent(&stored.Event, &given) {
+			return false, nil
+		}
+		r.metrics.diverged.Inc()
+		r.log.Warn("duplicate with other content; the first write stays",
+			"run", e.RunID, "seq", seq, "type", e.Type, "key", e.IdempotencyKey)
+		return true, nil
+	}
+	return false, fmt.Errorf("server: run %q has a receipt for runSeq %d and no event", e.RunID, seq)
+}
+
+// inherit fills in what a sparse event leaves out, as reading does (ENV-1).
+func inherit(e *contract.Event, r *storage.Run) {
+	for _, f := range [...]struct {
+		bit  contract.Absent
+		have *string
+		run  string
+	}{
+		{contract.AbsentTenant, &e.TenantID, r.Scope.TenantID},
+		{contract.AbsentProject, &e.ProjectID, r.Scope.ProjectID},
+		{contract.AbsentEnvironment, &e.EnvironmentID, r.Scope.EnvironmentID},
+		{contract.AbsentPlan, &e.PlanID, r.PlanID},
+		{contract.AbsentPlanVersion, &e.PlanVersion, r.PlanVersion},
+	} {
+		if e.Absent&f.bit != 0 {
+			*f.have = f.run
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/raft"
+	"runlog/server/cluster"
+	"runlog/storage"
+)
+
+// askAgainAfter is when a leader that has refused is asked again where no other leads.
+const askAgainAfter = 50 * time.Millisecond
+
+// AtLeader calls do with the leader, and again with the next one where do returns an error that
+// wraps raft.ErrNotLeader. While nobody leads it waits, at most Options.LeaderWait, and so that time
+// is left to answer before the call's own deadline. Then it returns NotLeader.
+func (r *Replica) AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error {
+	waiting, cancel := r.leaderWait(ctx)
+	defer cancel()
+	var refused *cluster.Leadership
+	for {
+		if r.opts.Cluster.AwaitLeader(waiting, refused) != nil {
+			return r.NotLeader()
+		}
+		leadership, err := r.opts.Cluster.Leader()
+		if err != nil {
+			continue
+		}
+		if err = do(leadership); err == nil || !errors.Is(err, raft.ErrNotLeader) {
+			return err
+		}
+		refused = r.otherThan(waiting, leadership)
+	}
+}
+
+// leaderWait bounds the wait for a leader.
+func (r *Replica) leaderWait(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := r.opts.LeaderWait
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)*9/10)
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
+// otherThan waits a moment for another leader than one that has refused. It returns nil when there
+// is none: the same may be asked again.
+func (r *Replica) otherThan(ctx context.Context, refused *cluster.Leadership) *cluster.Leadership {
+	ctx, cancel := context.WithTimeout(ctx, askAgainAfter)
+	defer cancel()
+	if r.opts.Cluster.AwaitLeader(ctx, refused) == nil {
+		return refused
+	}
+	return nil
+}
+
+// NotLeader returns the error of a call that only the leader can answer: where the leader is, or
+// that there is none.
+func (r *Replica) NotLeader() error {
+	address := r.opts.Cluster.LeaderAddress()
+	if address == "" || address == r.opts.GRPCAddress {
+		return &contract.Error{Reason: contract.ReasonNoLeader,
+			Message: "the cluster has no leader now, because nodes are down or one is being elected; nothing was stored"}
+	}
+	return &contract.Error{Reason: contract.ReasonNotLeader, Message: fmt.Sprintf("the leader is at %s; nothing was stored", address),
+		Metadata: map[string]string{"leader": address}}
+}
+
+// AwaitLeader waits until there is a leader, or ctx ends.
+func (r *Replica) AwaitLeader(ctx context.Context) error { return r.opts.Cluster.AwaitLeader(ctx, nil) }
+
+// ReadIndex returns once everything that was acknowledged before the call is applied here (READ-2,
+// D8).
+func (r *Replica) ReadIndex(ctx context.Context) error {
+	return r.AtLeader(ctx, func(leadership *cluster.Leadership) error {
+		if leadership.Link == nil {
+			return r.node.ConfirmLeader(ctx)
+		}
+		position, err := r.opts.Cluster.ReadPosition(ctx, leadership)
+		if err != nil {
+			return err
+		}
+		return r.Await(ctx, position)
+	})
+}
+
+// CloseThrough has the leader see to it that no event will be stamped at or before a time any more
+// (READ-4, D7); 0 is now. It returns the time, and the position that this node must have applied to
+// know all of that time's events.
+func (r *Replica) CloseThrough(ctx context.Context, at int64) (position storage.Position, to int64, err error) {
+	err = r.AtLeader(ctx, func(leadership *cluster.Leadership) (err error) {
+		position, to, err = r.opts.Cluster.CloseThrough(ctx, leadership, at)
+		return err
+	})
+	return position, to, err
+}

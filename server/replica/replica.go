@@ -1,0 +1,155 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"runlog/raft"
+	"runlog/server/cluster"
+	"runlog/server/replica/batch"
+	"runlog/storage"
+)
+
+// Options of a replica. All are required but where a default is named.
+type Options struct {
+	// RaftDir and StoreDir are where the log and the store lie.
+	RaftDir, StoreDir string
+	Cluster           *cluster.Cluster
+	// Disk says whether appends are refused because the disk is nearly full.
+	Disk *Disk
+	// Alerts are the node's.
+	Alerts *Alerts
+	// Store and Raft are handed on; directories, identities, loggers and the like are set here.
+	Store storage.Options
+	Raft  raft.Options
+	// GRPCAddress is where clients reach this node: a caller is not sent to where it asks already.
+	GRPCAddress string
+	// QueueBytes bounds appends that wait for their answer, encoded (APP-9).
+	QueueBytes int64
+	// HeldBytes bounds the events of appends that wait for their answer, decoded (D12).
+	HeldBytes int64
+	// LeaderWait bounds how long a call waits for a leader, and MaxWait how long a read waits for
+	// what it asks for.
+	LeaderWait, MaxWait time.Duration
+	// ClockSkewLimit is how far the clock may be behind the last stamp before CLOCK_SKEW_HIGH is
+	// raised (APP-5).
+	ClockSkewLimit time.Duration
+	FS             vfs.FS
+	Clock          func() time.Time
+	Logger         *slog.Logger
+	Registry       *prometheus.Registry
+	// Stopping ends when the node begins to stop.
+	Stopping context.Context
+	// Fail is told why the node has to stop itself (D10).
+	Fail func(error)
+}
+
+// Replica is this node's copy of the log and of what the log came to.
+type Replica struct {
+	opts      Options
+	log       *slog.Logger
+	metrics   *metrics
+	clusterID storage.ClusterID
+	store     *storage.Store
+	node      *raft.Node
+	batcher   *batch.Batcher
+	held      atomic.Int64 // bytes of decoded events that wait for their answer
+
+	loops sync.WaitGroup
+}
+
+// Open opens the replica. It waits for the cluster's state where the node lacks it, as long as ctx
+// lasts.
+func Open(ctx context.Context, opts Options) (*Replica, error) {
+	r := &Replica{opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registry)}
+	if err := r.open(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.loops.Go(r.watchClock)
+	return r, nil
+}
+
+func (r *Replica) open(ctx context.Context) (err error) {
+	o := &r.opts
+	me := o.Cluster.Identity()
+	if r.clusterID, err = me.Cluster(); err != nil {
+		return err
+	}
+	made, err := raft.Made(o.FS, o.RaftDir)
+	if err == nil {
+		err = o.Cluster.CheckData(made)
+	}
+	if err != nil {
+		return err
+	}
+	store := o.Store
+	store.FS, store.Dir, store.Cluster = o.FS, o.StoreDir, r.clusterID
+	store.Logger, store.Registerer, store.Fail = o.Logger, o.Registry, o.Fail
+	if r.store, err = storage.Open(store); err != nil {
+		return err
+	}
+	if err := o.Cluster.EnsureState(ctx, r.store); err != nil {
+		return err
+	}
+	if !made {
+		if err := raft.Make(o.FS, o.RaftDir); err != nil {
+			return err
+		}
+	}
+	if err := o.Cluster.Starting(); err != nil {
+		return err
+	}
+	return r.startRaft()
+}
+
+func (r *Replica) startRaft() (err error) {
+	o := &r.opts
+	opts := o.Raft
+	opts.FS, opts.Dir = o.FS, o.RaftDir
+	opts.Store, opts.Logger, opts.Registerer, opts.Fail = r.store, o.Logger, o.Registry, o.Fail
+	o.Cluster.RaftOptions(&opts)
+	if r.node, err = raft.Start(opts); err != nil {
+		return err
+	}
+	r.batcher = batch.New(batch.Options{
+		Propose: r.node.Propose, Cluster: r.clusterID, Clock: o.Clock, QueueBytes: o.QueueBytes,
+		Registerer: o.Registry, Check: r.store.CheckLevel,
+	})
+	return nil
+}
+
+// Close answers what was admitted and closes Raft and the store. Options.Stopping has ended.
+func (r *Replica) Close() error {
+	r.loops.Wait()
+	var errs []error
+	if r.batcher != nil {
+		r.batcher.Close()
+	}
+	if r.node != nil {
+		errs = append(errs, r.node.Close())
+	}
+	if r.store != nil {
+		errs = append(errs, r.store.Close())
+	}
+	r.metrics.unregister(r.opts.Registry)
+	return errors.Join(errs...)
+}
+
+// Store is where reads go.
+func (r *Replica) Store() *storage.Store { return r.store }
+
+// Node is Raft, for what is about members and leadership.
+func (r *Replica) Node() *raft.Node { return r.node }
+
+// ClusterID names the cluster.
+func (r *Replica) ClusterID() storage.ClusterID { return r.clusterID }
+
+// Leading says whether the node leads and has applied what earlier leaders left.
+func (r *Replica) Leading() bool { return r.node.Leading() }

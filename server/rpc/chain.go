@@ -1,0 +1,139 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"runlog/server/cluster"
+	"runlog/server/rpc/decode"
+)
+
+// MaxConcurrentStreams of one gRPC connection.
+const MaxConcurrentStreams = 10_000
+
+// Service is a gRPC service that is registered at every listener.
+type Service struct {
+	Desc *grpc.ServiceDesc
+	// Gateway registers the HTTP routes of the service; nil: it has none.
+	Gateway GatewayFunc
+	// Impl answers the calls. It is set after the service was registered and before a listener lets
+	// a call through: the listener for members serves while the node is still joining its cluster.
+	Impl any
+}
+
+// Leaders is what forwarding needs of the replica.
+type Leaders interface {
+	// Leading says whether this node leads.
+	Leading() bool
+	// AtLeader calls do with the leader, again where do returns an error that wraps
+	// raft.ErrNotLeader.
+	AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error
+	// NotLeader returns the error of a call that only the leader can answer.
+	NotLeader() error
+}
+
+// ChainOptions of a Chain. All are required.
+type ChainOptions struct {
+	Limits decode.Limits
+	// Caller is who calls at the listener: CallerClient, or CallerMember for a member that forwards
+	// a client's call.
+	Caller  string
+	Metrics *Metrics
+	Methods Methods
+	// Leaders is asked for at each call: a listener may serve before the replica is open.
+	Leaders func() Leaders
+}
+
+// Chain is what every call passes between the wire and its service, on the listener for clients and
+// on the one for other members alike:
+//
+//	decode ─► in flight ─► metrics ─► errors to statuses ─► forward to the leader ─► service
+//
+// Identity, policy and limits of tenants have their place between metrics and forwarding, so that a
+// call that a member forwards is held to them as well. There is one chain per listener.
+type Chain struct {
+	opts     ChainOptions
+	guard    *decode.Guard
+	inflight Inflight
+}
+
+// NewChain makes the chain of one listener.
+func NewChain(opts ChainOptions) *Chain {
+	return &Chain{opts: opts, guard: decode.NewGuard(opts.Limits, Status)}
+}
+
+// ServerOptions set a gRPC server up for the chain.
+func (c *Chain) ServerOptions() []grpc.ServerOption {
+	return append(c.guard.ServerOptions(), grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream))
+}
+
+// Register registers services behind the chain at a server that was made with ServerOptions.
+func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
+	guarded := c.guard.Register(server)
+	for _, s := range services {
+		guarded.RegisterService(s.late(), nil)
+	}
+}
+
+// late returns the description of the service with handlers that look up Impl at each call.
+func (s *Service) late() *grpc.ServiceDesc {
+	d := *s.Desc
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		handler := d.Methods[i].Handler
+		d.Methods[i].Handler = func(_ any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return handler(s.Impl, ctx, receive, interceptor)
+		}
+	}
+	d.Streams = slices.Clone(d.Streams)
+	for i := range d.Streams {
+		handler := d.Streams[i].Handler
+		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl, stream) }
+	}
+	return &d
+}
+
+// Inflight counts the calls that are being answered.
+func (c *Chain) Inflight() *Inflight { return &c.inflight }
+
+// unary takes one call through the chain. What is not in the table of methods belongs to another
+// service of the server, such as health, and goes straight to it.
+func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	m := c.opts.Methods[info.FullMethod]
+	if m == nil {
+		return next(ctx, req)
+	}
+	c.inflight.calls.Add(1)
+	defer c.inflight.calls.Add(-1)
+	begun := time.Now()
+	var resp any
+	var err error
+	if m.atLeader {
+		resp, err = c.answerAtLeader(ctx, m, req, next)
+	} else {
+		resp, err = next(ctx, req)
+	}
+	err = Status(err)
+	c.opts.Metrics.observe(m, c.opts.Caller, status.Code(err), time.Since(begun))
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (c *Chain) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	m := c.opts.Methods[info.FullMethod]
+	if m == nil {
+		return next(srv, ss)
+	}
+	c.inflight.calls.Add(1)
+	defer c.inflight.calls.Add(-1)
+	open := c.opts.Metrics.streams.WithLabelValues(m.name, c.opts.Caller)
+	open.Inc()
+	defer open.Dec()
+	return Status(next(srv, ss))
+}

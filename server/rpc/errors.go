@@ -1,0 +1,276 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/proto/contract"
+	"runlog/raft"
+	"runlog/server/replica/batch"
+	"runlog/storage"
+)
+
+// errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
+const errorDomain = "runlog"
+
+// OverloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about
+// that.
+const OverloadDelay = 250 * time.Millisecond
+
+// unavailableDelay is when a caller should try again whom the cluster cannot serve now: an election
+// is over in about that.
+const unavailableDelay = 500 * time.Millisecond
+
+// Status turns an error of the rooms below into the gRPC status of the contract.
+func Status(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := AsContract(err); e != nil {
+		return Encode(e)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// AsContract is the one table from errors to reasons; nil when err is none of ours.
+func AsContract(err error) *contract.Error {
+	var (
+		own      *contract.Error
+		notFound *storage.RunNotFoundError
+		exists   *storage.RunExistsError
+		sequence *storage.SequenceError
+		scope    *storage.ScopeError
+		unscoped *storage.UnscopedError
+		imported *storage.ImportError
+	)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &notFound):
+		return runNotFound(notFound.RunID)
+	case errors.As(err, &exists):
+		return &contract.Error{Reason: contract.ReasonRunAlreadyExists,
+			Message:  Helpful(contract.ReasonRunAlreadyExists, exists.Error()),
+			Metadata: map[string]string{"run_id": exists.RunID}}
+	case errors.As(err, &sequence):
+		return &contract.Error{Reason: contract.ReasonSequenceConflict,
+			Message: Helpful(contract.ReasonSequenceConflict, sequence.Error()),
+			Metadata: map[string]string{
+				"run_id":            sequence.RunID,
+				"last_seq":          strconv.FormatUint(sequence.Last, 10),
+				"expected_last_seq": strconv.FormatUint(sequence.Expected, 10),
+			}}
+	case errors.As(err, &scope):
+		return scopeMismatch(scope)
+	case errors.As(err, &unscoped):
+		return unscopedRun(unscoped)
+	case errors.As(err, &imported):
+		return importRefused(imported)
+	default:
+		return asUnavailable(err)
+	}
+}
+
+func asUnavailable(err error) *contract.Error {
+	switch {
+	case errors.Is(err, batch.ErrOverloaded):
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
+			Message: "the node has as much queued as it may; nothing was stored"}
+	case errors.Is(err, batch.ErrClosed):
+		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was stored"}
+	case errors.Is(err, batch.ErrAbandoned):
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
+			Message: "the call ended before the answer; the events may be stored or not"}
+	case errors.Is(err, raft.ErrTooLarge):
+		return &contract.Error{Reason: contract.ReasonPayloadTooLarge, Message: "the request is too large; send fewer events at a time"}
+	case errors.Is(err, raft.ErrNotLeader):
+		return &contract.Error{Reason: contract.ReasonNoLeader, Message: "the node does not lead now; nothing was stored"}
+	case errors.Is(err, raft.ErrUnknown):
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+			Message: "the node lost leadership or stopped itself; the events may be stored or not"}
+	default:
+		return nil
+	}
+}
+
+// Helpful adds to what happened what to do about it.
+func Helpful(r contract.Reason, message string) string { return message + ". " + r.Info().Help }
+
+func runNotFound(runID string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonRunNotFound,
+		Message:  Helpful(contract.ReasonRunNotFound, "run "+strconv.Quote(runID)+" does not exist"),
+		Metadata: map[string]string{"run_id": runID}}
+}
+
+func scopeMismatch(e *storage.ScopeError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonRunScopeMismatch,
+		Message:  Helpful(contract.ReasonRunScopeMismatch, e.Error()),
+		Metadata: map[string]string{"run_id": e.RunID, "field": e.Field, "run_" + snake(e.Field): e.Want}}
+	if e.Index >= 0 {
+		out.Metadata["index"] = strconv.Itoa(e.Index)
+	}
+	return out
+}
+
+func snake(field string) string {
+	return map[string]string{"tenantId": "tenant_id", "projectId": "project_id", "environmentId": "environment_id"}[field]
+}
+
+func unscopedRun(e *storage.UnscopedError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(),
+		Metadata: map[string]string{"run_id": e.RunID, "index": "0"}}
+	for _, field := range e.Fields {
+		out.Violations = append(out.Violations, contract.Violation{
+			Field: "events[0]." + field, Reason: contract.ReasonInvalidArgumentField,
+			Description: "is required on the first event of a run: name it on the envelope, or in the context of a 1.1 RunStarted (ENV-1)",
+		})
+	}
+	return out
+}
+
+// Invalid is the refusal of one field of a request.
+func Invalid(field, description string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonInvalidArgumentField,
+		Message: field + ": " + description,
+		Violations: []contract.Violation{
+			{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: description},
+		}}
+}
+
+const (
+	// TrailerBudget bounds the violations that an error tells, in bytes: they travel in a trailer,
+	// which grows by a third there, and clients in other languages take no more than 8 KiB of it.
+	TrailerBudget = 4 << 10
+	// BatchBudget bounds those of all answers of one BatchAppend: with them it stays within the 4
+	// MiB that clients take.
+	BatchBudget = 1 << 20
+	// maxShortened bounds one text of an error.
+	maxShortened = 1 << 10
+)
+
+// Encode writes the error as google.rpc.Status with its details.
+func Encode(e *contract.Error) error { return EncodeWithin(e, TrailerBudget) }
+
+// EncodeWithin is Encode with so many bytes for the violations. At least one is told; where
+// some are left out, the metadata say truncated, as contract.NewError does.
+func EncodeWithin(e *contract.Error, budget int) error {
+	st := status.New(e.Code(), shortened(e.Message))
+	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata}
+	details := []protoadapt.MessageV1{info}
+	if len(e.Violations) > 0 {
+		bad := &errdetails.BadRequest{}
+		for i, v := range e.Violations {
+			row := &errdetails.BadRequest_FieldViolation{
+				Field: shortened(v.Field), Description: shortened(v.Description), Reason: string(v.Reason),
+			}
+			if budget -= proto.Size(row); budget < 0 && i > 0 {
+				info.Metadata = maps.Clone(e.Metadata)
+				if info.Metadata == nil {
+					info.Metadata = map[string]string{}
+				}
+				info.Metadata["truncated"] = "true"
+				break
+			}
+			bad.FieldViolations = append(bad.FieldViolations, row)
+		}
+		details = append(details, bad)
+	}
+	delay := e.RetryAfter
+	if delay == 0 && e.Code() == codes.Unavailable {
+		delay = unavailableDelay
+	}
+	if delay > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+	}
+	full, err := st.WithDetails(details...)
+	if err != nil {
+		return st.Err()
+	}
+	return full.Err()
+}
+
+// shortened cuts a text of an error; all of them are UTF-8.
+func shortened(text string) string {
+	if len(text) <= maxShortened {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShortened], "") + "…"
+}
+
+// InEvent is a violation of an event, by its number in the request.
+func InEvent(i int, v contract.Violation) contract.Violation {
+	path := "events[" + strconv.Itoa(i) + "]"
+	if v.Field != "" {
+		path += "." + v.Field
+	}
+	v.Field = path
+	return v
+}
+
+// importRefused says what of an import does not fit what is stored.
+func importRefused(e *storage.ImportError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(), Metadata: map[string]string{
+		"run_id": e.RunID, "index": strconv.Itoa(e.Index), "last_seq": strconv.FormatUint(e.Before.RunSeq, 10),
+	}}
+	why := ""
+	switch {
+	case e.Field == "runSeq":
+		out.Reason = contract.ReasonSequenceConflict
+		why = fmt.Sprintf("is %d, and must be above %d, where the run is: nothing can be put in front of what is stored", e.Given.RunSeq, e.Before.RunSeq)
+	case e.Field == "idempotencyKey":
+		out.Reason = contract.ReasonRunAlreadyExists
+		why = "is that of another event of the run, which is stored or comes before it in the request"
+	case e.Given.PersistedAt < e.Before.PersistedAt:
+		why = fmt.Sprintf("is before that of the event with runSeq %d", e.Before.RunSeq)
+	default:
+		why = "is not past"
+	}
+	out.Violations = []contract.Violation{InEvent(e.Index, contract.Violation{Field: e.Field, Reason: out.Reason, Description: why})}
+	return out
+}
+
+// reasonIn returns the reason in a status; empty: it has none, and does not come from a service of
+// runlog.
+func reasonIn(st *status.Status) contract.Reason {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
+			return contract.Reason(info.Reason)
+		}
+	}
+	return ""
+}
+
+// isNotLeader says whether a call was refused, and nothing stored, because another node has to be
+// asked.
+func isNotLeader(st *status.Status) bool {
+	switch reasonIn(st) {
+	case contract.ReasonNotLeader, contract.ReasonNoLeader, contract.ReasonShuttingDown:
+		return true
+	default:
+		return false
+	}
+}
+
+// TooManyStreams refuses a stream of a node that serves as many as it may (D12).
+func TooManyStreams() *contract.Error {
+	return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
+		Message: "the node serves as many streams as it may"}
+}

@@ -1,0 +1,122 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"runlog/proto/contract"
+	"runlog/raft"
+	"runlog/server/cluster"
+	"runlog/server/peer"
+	"runlog/server/rpc/decode"
+)
+
+// leaderHeader of an answer names the address at which clients reach the leader, where another node
+// has answered: they may go straight (D8).
+const leaderHeader = "runlog-leader"
+
+// passedOn are the headers that go with a forwarded call: the caller's credentials, and the trace
+// that the call is part of.
+var passedOn = []string{"authorization", "traceparent", "tracestate", "x-request-id"}
+
+// IsForwarded says whether another member forwarded the call.
+func IsForwarded(ctx context.Context) bool {
+	_, by := peer.From(ctx)
+	return by
+}
+
+// answerAtLeader has the leader answer a call: the service here, or that of the node that leads. A
+// call is forwarded once at most.
+func (c *Chain) answerAtLeader(ctx context.Context, m *Method, req any, next grpc.UnaryHandler) (resp any, err error) {
+	leaders := c.opts.Leaders()
+	if leaders.Leading() || decode.Refused(ctx) {
+		if resp, err = next(ctx, req); !errors.Is(err, raft.ErrNotLeader) {
+			return resp, err
+		}
+	}
+	if IsForwarded(ctx) {
+		return nil, leaders.NotLeader()
+	}
+	err = leaders.AtLeader(ctx, func(l *cluster.Leadership) (err error) {
+		if l.Link == nil {
+			resp, err = next(ctx, req)
+		} else {
+			resp, err = forward(ctx, l, m, req)
+		}
+		return err
+	})
+	return resp, err
+}
+
+// AtLeader has the leader answer a call that is a part of another one: here is the service's own
+// answer, and method the full name under which the leader is asked.
+func (c *Chain) AtLeader(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error) {
+	return c.answerAtLeader(ctx, c.opts.Methods[method], req, here)
+}
+
+// forward calls the leader over the connection between members. An error that means that another
+// node has to be asked, with nothing stored, wraps raft.ErrNotLeader.
+func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (any, error) {
+	bound, done := PassOn(ctx), func() {}
+	if !m.toTheEnd {
+		bound, done = l.Bound(bound)
+	}
+	defer done()
+	var reached grpcpeer.Peer
+	resp := m.output.New().Interface()
+	if err := l.Link.Conn.Invoke(bound, m.name, req, resp, grpc.Peer(&reached)); err != nil {
+		return nil, ForwardingError(ctx, reached.Addr != nil, err)
+	}
+	if leader := l.Link.GRPCAddress(); leader != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader)) // Fails only once the answer has begun.
+	}
+	return resp, nil
+}
+
+// PassOn returns the context of a forwarded call.
+func PassOn(ctx context.Context) context.Context {
+	in, _ := metadata.FromIncomingContext(ctx)
+	var out []string
+	for _, key := range passedOn {
+		for _, value := range in.Get(key) {
+			out = append(out, key, value)
+		}
+	}
+	if len(out) == 0 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, out...)
+}
+
+// ForwardingError returns what a call is told whose answer from the leader is an error. A call that
+// was sent and has no answer may have been stored.
+func ForwardingError(ctx context.Context, sent bool, err error) error {
+	st := status.Convert(err)
+	switch {
+	case isNotLeader(st):
+		return fmt.Errorf("%w: %w", raft.ErrNotLeader, err)
+	case reasonIn(st) != "":
+		return err
+	case !sent:
+		return raft.ErrNotLeader
+	case ctx.Err() != nil:
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
+			Message: "the call ended before the leader's answer came; the events may be stored or not"}
+	case st.Code() == codes.Unimplemented:
+		return err // The leader's build does not know the call.
+	case st.Code() == codes.Unavailable, st.Code() == codes.Canceled, st.Code() == codes.DeadlineExceeded:
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+			Message: "the leader was lost before its answer came; the events may be stored or not"}
+	default:
+		// No service of runlog: gRPC itself could not bring the answer.
+		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
+			Message: "the leader's answer did not come (" + st.Message() + "); the events may be stored or not"}
+	}
+}

@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// GatewayFunc registers the HTTP routes of a service, as grpc-gateway generates it.
+type GatewayFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error
+
+// Method is a row of the table of methods.
+type Method struct {
+	name     string
+	atLeader bool
+	toTheEnd bool // the leader's answer comes after its leadership
+	output   protoreflect.MessageType
+}
+
+// Methods is the table of methods, by full name (SEC-3).
+type Methods map[string]*Method
+
+// NewMethods reads the policies of services out of their protos. It fails for a method that has
+// none: such a method could be called by anyone.
+func NewMethods(services []*Service) (Methods, error) {
+	table := Methods{}
+	for _, s := range services {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.Desc.ServiceName))
+		service, ok := d.(protoreflect.ServiceDescriptor)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("server: service %s is not in any proto file: %w", s.Desc.ServiceName, err)
+		}
+		for i := range service.Methods().Len() {
+			name, m, err := newMethod(service.Methods().Get(i))
+			if err != nil {
+				return nil, err
+			}
+			table[name] = m
+		}
+	}
+	return table, nil
+}
+
+func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
+	name := fmt.Sprintf("/%s/%s", d.Parent().FullName(), d.Name())
+	policy, _ := proto.GetExtension(d.Options(), runlogv1.E_Policy).(*runlogv1.Policy)
+	if fault := policyFault(d, policy); fault != "" {
+		return "", nil, fmt.Errorf("server: method %s %s: add option (runlog.v1.policy) to its proto (proto/runlog/v1/options.proto)", name, fault)
+	}
+	output, err := protoregistry.GlobalTypes.FindMessageByName(d.Output().FullName())
+	if err != nil {
+		return "", nil, fmt.Errorf("server: answer of method %s: %w", name, err)
+	}
+	by := policy.AnsweredBy
+	return name, &Method{
+		name: name, output: output, toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
+		atLeader: by != runlogv1.AnsweredBy_ANY_NODE,
+	}, nil
+}
+
+// policyFault says what is wrong with the policy of a method; empty: nothing.
+func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
+	switch {
+	case p == nil:
+		return "has no policy"
+	case len(p.Roles) == 0:
+		return "has a policy without roles"
+	case p.AnsweredBy == runlogv1.AnsweredBy_VALUE_UNSPECIFIED:
+		return "has a policy that does not say which node answers"
+	case p.AnsweredBy != runlogv1.AnsweredBy_ANY_NODE && (d.IsStreamingClient() || d.IsStreamingServer()):
+		return "is a stream, which is not forwarded, and has a policy that says so"
+	}
+	switch t := p.Tenant.(type) {
+	case *runlogv1.Policy_TenantField:
+		return pathFault(d.Input(), t.TenantField)
+	case *runlogv1.Policy_RunField:
+		return pathFault(d.Input(), t.RunField)
+	case *runlogv1.Policy_WholeCluster:
+		return ""
+	default:
+		return "has a policy that does not say where the tenant is"
+	}
+}
+
+// pathFault says whether a path of fields leads to a text.
+func pathFault(m protoreflect.MessageDescriptor, path string) string {
+	first, rest, more := strings.Cut(path, ".")
+	f := m.Fields().ByName(protoreflect.Name(first))
+	switch {
+	case f == nil:
+		return fmt.Sprintf("has a policy with field %q, which %s has not", first, m.FullName())
+	case more && f.Message() != nil:
+		return pathFault(f.Message(), rest)
+	case more || f.Kind() != protoreflect.StringKind:
+		return fmt.Sprintf("has a policy with field %q of %s, which is no text", first, m.FullName())
+	default:
+		return ""
+	}
+}

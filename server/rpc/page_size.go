@@ -1,0 +1,15 @@
+package rpc
+
+import "fmt"
+
+// PageSize takes 0 as the default and refuses more than the most.
+func PageSize(asked uint32, standard, most int) (int, error) {
+	switch {
+	case asked == 0:
+		return standard, nil
+	case int64(asked) > int64(most):
+		return 0, Invalid("pageSize", fmt.Sprintf("is %d, at most %d", asked, most))
+	default:
+		return int(asked), nil
+	}
+}

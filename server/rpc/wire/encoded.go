@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"runlog/projector"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Snapshots is a cache of encoded snapshots. It keeps them as they go over the wire, for those who read or watch a run that does
+// not change meanwhile: to make the message of 50 steps and to encode it costs many times what it
+// costs to copy the bytes. What is kept lies with its snapshot and goes with it, or when there is
+// more than the limit; what was kept first goes first.
+type Snapshots struct {
+	limit int // bytes
+	// drainTimeout ends the substatus DRAINING of a paused run (PRJ-9).
+	drainTimeout time.Duration
+
+	mu    sync.Mutex
+	queue []encoding
+	bytes int // in queue
+}
+
+// NewSnapshots makes a cache of at most so many bytes. The substatus DRAINING of a paused run ends
+// after drainTimeout (PRJ-9).
+func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
+	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
+}
+
+// At returns the message of a snapshot as of a moment (PRJ-9). The caller may add to it.
+func (e *Snapshots) At(s *projector.Snapshot, now time.Time) *runlogv1.RunSnapshot {
+	substatus, message := s.Substatus(now, e.drainTimeout)
+	m := e.Message(s)
+	m.Substatus, m.Message = Optional(substatus), Optional(message)
+	return m
+}
+
+// Mark returns the watermark of a run as of a moment (WATCH-1).
+func (e *Snapshots) Mark(m *projector.Mark, now time.Time, lag time.Duration) *runlogv1.Watermark {
+	return &runlogv1.Watermark{
+		RunId:        m.RunID,
+		LastEventSeq: m.LastEventSeq,
+		Status:       runlogv1.RunStatus_Value(m.Status),
+		Substatus:    Optional(m.Substatus(now, e.drainTimeout)),
+		PersistedAt:  OptionalTime(m.PersistedAt),
+		LagMs:        lag.Milliseconds(),
+	}
+}
+
+type encoding struct {
+	place *atomic.Pointer[[]byte]
+	data  *[]byte
+}
+
+// Message returns the snapshot's message, to which the caller may add: it is the caller's, and what
+// it shares is in fields that are sent as they are
+// (https://protobuf.dev/programming-guides/proto3/#unknowns).
+func (e *Snapshots) Message(s *projector.Snapshot) *runlogv1.RunSnapshot {
+	place := s.Encoded()
+	if place == nil {
+		return encodeSnapshot(s)
+	}
+	data := place.Load()
+	if data == nil {
+		m := encodeSnapshot(s)
+		encoded, err := proto.Marshal(m)
+		if err != nil || len(encoded) > e.limit/16 {
+			return m // sending it says what is wrong with it
+		}
+		data = &encoded
+		if place.CompareAndSwap(nil, data) {
+			e.keep(encoding{place, data})
+		}
+	}
+	m := new(runlogv1.RunSnapshot)
+	m.ProtoReflect().SetUnknown(*data)
+	return m
+}
+
+func (e *Snapshots) keep(one encoding) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = append(e.queue, one)
+	e.bytes += len(*one.data)
+	for e.bytes > e.limit {
+		first := e.queue[0]
+		e.queue[0] = encoding{}
+		e.queue = e.queue[1:]
+		first.place.CompareAndSwap(first.data, nil)
+		e.bytes -= len(*first.data)
+	}
+}

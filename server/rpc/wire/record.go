@@ -1,0 +1,228 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+)
+
+// Timestamp of nanoseconds since 1970; nil for 0, which no stamp is.
+func Timestamp(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, ns))
+}
+
+// Optional is nil for an absent text.
+func Optional(s string) *string { return unlessEmpty(&s) }
+
+// unlessEmpty is Optional for a text that has its place already.
+func unlessEmpty(s *string) *string {
+	if *s == "" {
+		return nil
+	}
+	return s
+}
+
+// wireRecord is an EventRecord with what it points at, in one piece of memory: exports make a great
+// many.
+type wireRecord struct {
+	m                            runlogv1.EventRecord
+	emitted, persisted, imported timestamppb.Timestamp
+	payload                      runlogv1.EventRecord_PayloadJson
+	step, by, signal, parent     string
+}
+
+func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID}
+	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
+	m := &w.m
+	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID
+	m.TenantId, m.ProjectId, m.EnvironmentId = r.TenantID, r.ProjectID, r.EnvironmentID
+	m.PlanId, m.PlanVersion = r.PlanID, r.PlanVersion
+	m.StepId = unlessEmpty(&w.step)
+	m.LogicalAttemptId, m.EngineAttemptId, m.IdempotencyKey = r.LogicalAttemptID, r.EngineAttemptID, r.IdempotencyKey
+	m.EmittedAt = setTime(&w.emitted, r.EmittedAt)
+	m.EmittedBy, m.CausedBySignalId, m.ParentEventId = unlessEmpty(&w.by), unlessEmpty(&w.signal), unlessEmpty(&w.parent)
+	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
+	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
+	m.Inherited = inherited(r.Absent)
+	if r.ImportedAt != 0 {
+		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
+	}
+	if form != runlogv1.PayloadForm_STRUCT {
+		w.payload.PayloadJson = r.Payload
+		m.PayloadForm = &w.payload
+		return m, nil
+	}
+	s, err := payloadStruct(r.Payload)
+	if err != nil {
+		return nil, err
+	}
+	m.PayloadForm = &runlogv1.EventRecord_Payload{Payload: s}
+	return m, nil
+}
+
+// hexDigests returns the texts of a record's digests, which share their memory.
+func hexDigests(payload, record, chain *contract.Digest) (p, r, c string) {
+	const size = 2 * len(payload)
+	var b [3 * size]byte
+	hex.Encode(b[:size], payload[:])
+	hex.Encode(b[size:2*size], record[:])
+	hex.Encode(b[2*size:], chain[:])
+	all := string(b[:])
+	return all[:size], all[size : 2*size], all[2*size:]
+}
+
+// setTime makes t the time of nanoseconds since 1970.
+func setTime(t *timestamppb.Timestamp, ns int64) *timestamppb.Timestamp {
+	at := time.Unix(0, ns)
+	t.Seconds, t.Nanos = at.Unix(), int32(at.Nanosecond())
+	return t
+}
+
+// inherited names the envelope fields that a sparse event left out (ENV-1).
+func inherited(absent contract.Absent) []string {
+	var names []string
+	for _, f := range [...]struct {
+		bit  contract.Absent
+		name string
+	}{
+		{contract.AbsentTenant, "tenantId"},
+		{contract.AbsentProject, "projectId"},
+		{contract.AbsentEnvironment, "environmentId"},
+		{contract.AbsentPlan, "planId"},
+		{contract.AbsentPlanVersion, "planVersion"},
+	} {
+		if absent&f.bit != 0 {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// payloadStruct makes the natural form of any stored payload. What JSON may say and a Struct may
+// not never keeps an event from being read: of repeated members the last counts, a broken surrogate
+// becomes U+FFFD, and a number beyond a double becomes its text.
+func payloadStruct(payload []byte) (*structpb.Struct, error) {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var members map[string]any
+	if err := d.Decode(&members); err != nil {
+		return nil, fmt.Errorf("server: stored payload: %w", err)
+	}
+	return structOf(members), nil
+}
+
+func structOf(members map[string]any) *structpb.Struct {
+	s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(members))}
+	for name, v := range members {
+		s.Fields[name] = valueOf(v)
+	}
+	return s
+}
+
+func valueOf(v any) *structpb.Value {
+	switch v := v.(type) {
+	case bool:
+		return structpb.NewBoolValue(v)
+	case string:
+		return structpb.NewStringValue(v)
+	case json.Number:
+		if f, err := v.Float64(); err == nil {
+			return structpb.NewNumberValue(f)
+		}
+		return structpb.NewStringValue(v.String())
+	case map[string]any:
+		return structpb.NewStructValue(structOf(v))
+	case []any:
+		list := &structpb.ListValue{Values: make([]*structpb.Value, len(v))}
+		for i := range v {
+			list.Values[i] = valueOf(v[i])
+		}
+		return structpb.NewListValue(list)
+	default:
+		return structpb.NewNullValue()
+	}
+}
+
+// Run tells what is known of a run and its status as projected.
+func Run(r *storage.Run, status projector.RunStatus) *runlogv1.Run {
+	m := &runlogv1.Run{
+		RunId:         r.RunID,
+		TenantId:      r.Scope.TenantID,
+		ProjectId:     r.Scope.ProjectID,
+		EnvironmentId: r.Scope.EnvironmentID,
+		PlanRef:       &runlogv1.PlanRef{PlanId: r.PlanID, PlanVersion: r.PlanVersion},
+		LastSeq:       r.LastSeq,
+		CreatedAt:     Timestamp(r.CreatedAt),
+		Status:        runlogv1.RunStatus_Value(status),
+		Imported:      r.Imported,
+	}
+	md := r.Metadata
+	if md == nil {
+		return m
+	}
+	if p := md.PlanRef; p != nil {
+		m.PlanRef = &runlogv1.PlanRef{
+			Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
+			PlanId: p.PlanID, PlanVersion: p.PlanVersion, SizeBytes: p.SizeBytes, Compression: p.Compression,
+		}
+	}
+	m.EngineType, m.EngineRunRef = Optional(md.EngineType), Optional(md.EngineRunRef)
+	m.TriggeredBy, m.TriggerSource = Optional(md.TriggeredBy), Optional(md.TriggerSource)
+	m.Labels = md.Labels
+	return m
+}
+
+// Instant is Timestamp for a time that may be the begin of 1970.
+func Instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, ns)) }
+
+// Results returns the answers for the events of an append: of a new event or its duplicate, by their
+// numbers in the request.
+func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult {
+	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
+	results := make([]*runlogv1.AppendResult, len(outcome.Results))
+	rows := make([]runlogv1.AppendResult, len(outcome.Results))
+	for i := range outcome.Results {
+		r := &outcome.Results[i]
+		rows[i].EventId = r.EventID.String()
+		rows[i].RunSeq = r.RunSeq
+		rows[i].PersistedAt = inserted
+		rows[i].Persisted = !r.Duplicate
+		rows[i].Idempotent = r.Duplicate
+		if r.Duplicate {
+			rows[i].PersistedAt = Timestamp(r.PersistedAt)
+		}
+		results[i] = &rows[i]
+	}
+	for _, i := range diverged {
+		rows[i].Diverged = true
+	}
+	return results
+}
+
+// Bound turns a time of a request into nanoseconds after 1970, 0 where it is not set. ok is false
+// for a time that is not between 1970 and 2262.
+func Bound(t *timestamppb.Timestamp) (ns int64, ok bool) {
+	switch {
+	case t == nil:
+		return 0, true
+	case !t.IsValid() || t.Seconds < 0 || t.Seconds >= math.MaxInt64/int64(time.Second):
+		return 0, false
+	default:
+		return t.AsTime().UnixNano(), true
+	}
+}

@@ -1,0 +1,131 @@
+package wire
+
+import (
+	"encoding/hex"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// The projector numbers its statuses as the API does, so that converting one is a cast.
+
+// encodeSnapshot leaves out what depends on the moment at which the snapshot is served.
+func encodeSnapshot(s *projector.Snapshot) *runlogv1.RunSnapshot {
+	digest := s.Digest()
+	m := &runlogv1.RunSnapshot{
+		RunId:              s.RunID,
+		TenantId:           s.TenantID,
+		ProjectId:          s.ProjectID,
+		EnvironmentId:      s.EnvironmentID,
+		PlanId:             s.PlanID,
+		PlanVersion:        s.PlanVersion,
+		Status:             runlogv1.RunStatus_Value(s.Status),
+		LastEventSeq:       s.LastEventSeq,
+		Artifacts:          encodeArtifacts(s.Artifacts),
+		FailedSteps:        s.FailedSteps,
+		EngineRunRef:       Optional(s.EngineRunRef),
+		EngineType:         Optional(s.EngineType),
+		StartedAt:          OptionalTime(s.StartedAt),
+		CompletedAt:        OptionalTime(s.CompletedAt),
+		TotalDurationMs:    s.TotalDurationMs,
+		InconsistencyCount: s.InconsistencyCount,
+		Digest:             hex.EncodeToString(digest[:]),
+	}
+	if p := s.PlanRef; p != nil {
+		m.PlanRef = &runlogv1.PlanRef{
+			Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
+			PlanId: p.PlanID, PlanVersion: p.PlanVersion,
+			SizeBytes: p.SizeBytes, Compression: Optional(p.Compression),
+		}
+	}
+	if c := s.RootCause; c != nil {
+		m.RootCause = &runlogv1.RootCause{
+			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: c.Message, Category: Optional(c.Category),
+		}
+	}
+	for step := range s.Steps.All() {
+		m.Steps = append(m.Steps, encodeStep(step))
+	}
+	for i := range s.Signals {
+		m.Signals = append(m.Signals, encodeSignal(&s.Signals[i]))
+	}
+	for _, i := range s.Inconsistencies {
+		m.Inconsistencies = append(m.Inconsistencies, &runlogv1.Inconsistency{
+			Kind: i.Kind, EventId: i.EventID, RunSeq: i.RunSeq, State: i.State, Attempted: i.Attempted,
+		})
+	}
+	return m
+}
+
+func encodeStep(s *projector.StepSnapshot) *runlogv1.StepSnapshot {
+	m := &runlogv1.StepSnapshot{
+		StepId:           s.StepID,
+		Status:           runlogv1.StepStatus_Value(s.Status),
+		LogicalAttemptId: s.LogicalAttemptID,
+		EngineAttemptId:  optionalNumber(s.EngineAttemptID),
+		StartedAt:        OptionalTime(s.StartedAt),
+		CompletedAt:      OptionalTime(s.CompletedAt),
+		Artifacts:        encodeArtifacts(s.Artifacts),
+		Error:            encodeStepError(s.Error),
+		Reason:           Optional(s.Reason),
+	}
+	for a := range s.Attempts.All() {
+		m.Attempts = append(m.Attempts, &runlogv1.StepAttempt{
+			LogicalAttemptId: a.LogicalAttemptID,
+			Status:           runlogv1.StepStatus_Value(a.Status),
+			EngineAttemptId:  optionalNumber(a.EngineAttemptID),
+			StartedAt:        OptionalTime(a.StartedAt),
+			CompletedAt:      OptionalTime(a.CompletedAt),
+			Artifacts:        encodeArtifacts(a.Artifacts),
+			Error:            encodeStepError(a.Error),
+			Reason:           Optional(a.Reason),
+		})
+	}
+	return m
+}
+
+func encodeArtifacts(list []projector.Artifact) []*runlogv1.ArtifactRef {
+	out := make([]*runlogv1.ArtifactRef, 0, len(list))
+	for i := range list {
+		a := &list[i]
+		out = append(out, &runlogv1.ArtifactRef{
+			Uri: a.URI, Kind: a.Kind, Sha256: Optional(a.SHA256), SizeBytes: a.SizeBytes, ExpiresAt: Optional(a.ExpiresAt),
+		})
+	}
+	return out
+}
+
+func encodeStepError(e *projector.StepError) *runlogv1.StepError {
+	if e == nil {
+		return nil
+	}
+	return &runlogv1.StepError{Code: e.Code, Message: e.Message, Retryable: e.Retryable, Category: Optional(e.Category)}
+}
+
+func encodeSignal(d *projector.SignalDecision) *runlogv1.SignalDecision {
+	return &runlogv1.SignalDecision{
+		EventId: d.EventID, RunSeq: d.RunSeq, Accepted: d.Accepted,
+		SignalId: Optional(d.SignalID), SignalType: Optional(d.SignalType),
+		DecidedBy: Optional(d.DecidedBy), Reason: Optional(d.Reason),
+		DecidedAt: OptionalTime(d.DecidedAt), StepId: Optional(d.StepID),
+	}
+}
+
+// OptionalTime is nil for the zero time.
+func OptionalTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// optionalNumber is nil for 0.
+func optionalNumber(n uint32) *uint32 {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}

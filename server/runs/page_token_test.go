@@ -1,0 +1,60 @@
+package runs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"runlog/projector"
+	"runlog/storage"
+)
+
+// A page token is taken with its own filter in its own cluster, and as it was; everything else is
+// refused.
+func TestPageTokensAreBound(t *testing.T) {
+	cluster := storage.ClusterID{1}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{"", "a", "b", "ab", "a\x00b", strings.Repeat("x", 300)})
+		number := rapid.SampledFrom([]int64{0, 1, 1 << 60})
+		someFilter := rapid.Custom(func(t *rapid.T) projector.Filter {
+			return projector.Filter{
+				TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment"),
+				PlanID: text.Draw(t, "plan"), Status: projector.RunStatus(rapid.IntRange(0, 8).Draw(t, "status")),
+				CreatedAfter: number.Draw(t, "after"), CreatedBefore: number.Draw(t, "before"),
+			}
+		})
+		f := someFilter.Draw(t, "filter")
+		want := pageToken{
+			position: storage.Position(rapid.Uint64().Draw(t, "position")),
+			place:    rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "place"),
+		}
+		token := want.format(cluster, &f)
+		got, err := parsePageToken(token, cluster, &f)
+		if err != nil || got.position != want.position || !slices.Equal(got.place, want.place) {
+			t.Fatalf("%+v became %+v, %v", want, got, err)
+		}
+		if other := someFilter.Draw(t, "other filter"); other != f {
+			if _, err := parsePageToken(token, cluster, &other); err == nil {
+				t.Fatalf("a token of %+v is taken for %+v", f, other)
+			}
+		}
+		if _, err := parsePageToken(token, storage.ClusterID{2}, &f); err == nil {
+			t.Fatal("a token of another cluster is taken")
+		}
+		at := rapid.IntRange(0, len(token)-1).Draw(t, "at")
+		c := token[at : at+1]
+		for what, bad := range map[string]string{
+			"cut off":      token[:at+1],
+			"cut in front": token[at:],
+			"longer":       token[:at] + c + token[at:],
+			"with a line":  token[:at] + "\n" + token[at:],
+			"changed":      token[:at] + rapid.SampledFrom([]string{"A", "B", "_", "-", "9", "%"}).Draw(t, "into") + token[at+1:],
+		} {
+			if _, err := parsePageToken(bad, cluster, &f); err == nil && bad != token {
+				t.Fatalf("a token %s is taken: %s, was %s", what, bad, token)
+			}
+		}
+	})
+}

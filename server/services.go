@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/audit"
+	"runlog/server/datadir"
+	"runlog/server/events"
+	"runlog/server/members"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/server/runs"
+	"runlog/server/snapshots"
+	"runlog/server/watch"
+)
+
+// service is a line of the assembly: a gRPC service, its HTTP routes, and what answers it once the
+// replica is open.
+type service struct {
+	desc    *grpc.ServiceDesc
+	gateway rpc.GatewayFunc
+	open    func(*Server, *parts) any
+}
+
+// services are what a node serves. A new service is one line.
+var services = []service{
+	{&runlogv1.RunService_ServiceDesc, runlogv1.RegisterRunServiceHandler, (*Server).openRuns},
+	{&runlogv1.EventService_ServiceDesc, runlogv1.RegisterEventServiceHandler, (*Server).openEvents},
+	{&runlogv1.ProjectionService_ServiceDesc, runlogv1.RegisterProjectionServiceHandler, (*Server).openProjection},
+	{&runlogv1.AuditService_ServiceDesc, runlogv1.RegisterAuditServiceHandler, (*Server).openAudit},
+	{&runlogv1.ClusterService_ServiceDesc, runlogv1.RegisterClusterServiceHandler, (*Server).openMembers},
+}
+
+// parts are what services share beside what the Server has.
+type parts struct {
+	encoded *wire.Snapshots
+	// atLeader has the leader answer a part of a call.
+	atLeader func(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error)
+}
+
+// registrations returns the services as listeners register them, before any of them is open.
+func registrations() []*rpc.Service {
+	list := make([]*rpc.Service, len(services))
+	for i, x := range services {
+		list[i] = &rpc.Service{Desc: x.desc, Gateway: x.gateway}
+	}
+	return list
+}
+
+// openServices makes the services that are registered. The cluster lets no call through before.
+func (s *Server) openServices() {
+	shared := &parts{
+		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.opts.DrainTimeout),
+		atLeader: s.chain(rpc.CallerClient).AtLeader,
+	}
+	for i, x := range services {
+		s.services[i].Impl = x.open(s, shared)
+	}
+}
+
+// rules are how events of a run are let in.
+func (s *Server) rules(runID string) contract.Options {
+	return contract.Options{
+		RunID:              runID,
+		MaxPayloadBytes:    s.opts.MaxPayloadBytes,
+		RefuseUnknownTypes: s.opts.RefuseUnknownTypes,
+		OpaqueKeys:         s.opts.OpaqueKeys,
+	}
+}
+
+func (s *Server) openRuns(*parts) any {
+	return runs.New(runs.Options{Node: s.replica, Projector: s.projector, Rules: s.rules})
+}
+
+func (s *Server) openEvents(shared *parts) any {
+	return events.New(events.Options{Node: s.replica, AtLeader: shared.atLeader, Rules: s.rules, Stopping: s.stopping})
+}
+
+// projection is ProjectionService, of two packages.
+type projection struct {
+	unimplemented
+	*snapshots.Service
+	*watched
+}
+
+// unimplemented lies one level deeper than the methods of the parts, so that those win.
+type unimplemented struct {
+	runlogv1.UnimplementedProjectionServiceServer
+}
+
+type watched = watch.Service
+
+var _ runlogv1.ProjectionServiceServer = projection{}
+
+func (s *Server) openProjection(shared *parts) any {
+	w := watch.New(watch.Options{
+		Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock,
+		Heartbeat: s.opts.Heartbeat, SlowConsumer: s.opts.SlowConsumer, MaxCatchUp: s.opts.MaxCatchUp,
+		Registry: s.opts.Registry, Stopping: s.stopping,
+	})
+	s.onClose(w.Close)
+	return projection{
+		Service: snapshots.New(snapshots.Options{Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock}),
+		watched: w,
+	}
+}
+
+func (s *Server) openAudit(*parts) any {
+	a := audit.New(audit.Options{
+		Node: s.replica, Signer: s.signer.Load(), ClusterName: s.cluster.Identity().ClusterID, SlowConsumer: s.opts.SlowConsumer,
+		Clock: s.opts.Clock, Logger: s.log, Stopping: s.stopping,
+	})
+	s.onClose(a.Close)
+	return a
+}
+
+func (s *Server) openMembers(*parts) any {
+	m := members.New(members.Options{
+		Cluster: s.cluster, Leader: s.replica.Node().Leader, Store: s.replica.Store(), Sign: s.signer.Load().Sign,
+		Version: s.opts.Version, Format: datadir.Format, SlowConsumer: s.opts.SlowConsumer, Clock: s.opts.Clock, Logger: s.log,
+		Registry: s.opts.Registry, Stopping: s.stopping,
+	})
+	s.onClose(m.Close)
+	return m
+}

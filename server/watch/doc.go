@@ -1,0 +1,9 @@
+// Package watch serves the part of ProjectionService that streams: watermarks, snapshots and events
+// of one run (WATCH-1), and watermarks of many runs (WATCH-2).
+//
+//	projector ── new snapshot ──► dispatcher ──► watermarks, snapshots of one run, conflated
+//	          ── subscription ──► the call's own goroutine ──► events of one run, marks of many
+//
+// A watch subscribes before it reads where the run is, so that events may repeat and none is lost.
+// Close comes after the calls have ended.
+package watch

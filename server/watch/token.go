@@ -1,0 +1,73 @@
+package watch
+
+import (
+	"encoding/binary"
+	"runlog/projector"
+	"runlog/proto/contract"
+	"runlog/server/rpc"
+	"runlog/storage"
+	"strconv"
+)
+
+// watchTokens makes and reads the tokens of watches of one run on one cluster. Its body is the
+// highest runSeq told, a uvarint.
+type watchTokens struct{ domain rpc.TokenDomain }
+
+func newWatchTokens(cluster storage.ClusterID, runID string) watchTokens {
+	return watchTokens{rpc.NewTokenDomain("watch of a run", cluster, runID)}
+}
+
+func (t *watchTokens) format(seq uint64) string {
+	return t.domain.Seal(rpc.TokenWatch, binary.AppendUvarint(nil, seq))
+}
+
+func (t *watchTokens) parse(token string) (seq uint64, err error) {
+	if body, ok := t.domain.OpenAs(rpc.TokenWatch, token); ok {
+		if seq, n := binary.Uvarint(body); n > 0 && n == len(body) {
+			return seq, nil
+		}
+	}
+	return 0, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
+		Message: "the resume token is not one of a watch of this run; read a fresh snapshot and watch from its lastEventSeq"}
+}
+
+// runsPlace is where a watch of many runs is: how far in the commit order, and, while it still
+// tells of the runs that there were when it began, how far in their list.
+type runsPlace struct {
+	cursor  projector.Cursor
+	listing []byte // nil: the list has been told
+}
+
+// runsTokens makes and reads the tokens of watches with one filter on one cluster. Its body is
+// the place as two uvarints, and the place in the list where there is one.
+type runsTokens struct{ domain rpc.TokenDomain }
+
+func newRunsTokens(cluster storage.ClusterID, f *projector.Filter) runsTokens {
+	return runsTokens{rpc.NewTokenDomain("watch of runs", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID,
+		strconv.Itoa(int(f.Status)))}
+}
+
+func (t *runsTokens) format(at runsPlace) string {
+	b := binary.AppendUvarint(nil, uint64(at.cursor.Position))
+	return t.domain.Seal(rpc.TokenRuns, append(binary.AppendUvarint(b, at.cursor.Ahead), at.listing...))
+}
+
+func (t *runsTokens) parse(token string) (at runsPlace, ok bool) {
+	body, ok := t.domain.OpenAs(rpc.TokenRuns, token)
+	if !ok {
+		return at, false
+	}
+	position, n := binary.Uvarint(body)
+	if n <= 0 {
+		return at, false
+	}
+	ahead, m := binary.Uvarint(body[n:])
+	if m <= 0 {
+		return at, false
+	}
+	at.cursor = projector.Cursor{Position: storage.Position(position), Ahead: ahead}
+	if rest := body[n+m:]; len(rest) > 0 {
+		at.listing = rest
+	}
+	return at, true
+}

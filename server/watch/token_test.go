@@ -1,0 +1,23 @@
+package watch
+
+import (
+	"runlog/projector"
+	"runlog/storage"
+	"testing"
+)
+
+// TestRunsTokens: what is written is read, with every filter its own.
+func TestRunsTokens(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range []projector.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
+		for _, at := range []runsPlace{{}, {cursor: projector.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
+			tokens := newRunsTokens(storage.ClusterID{1}, &f)
+			text := tokens.format(at)
+			got, ok := tokens.parse(text)
+			if !ok || got.cursor != at.cursor || string(got.listing) != string(at.listing) || seen[text] {
+				t.Errorf("%v %v: %v %v", f, at, got, ok)
+			}
+			seen[text] = true
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/replica"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+)
+
+// leaderWait is how long a watch waits for a node that does not lead yet.
+const leaderWait = 5 * time.Second
+
+var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; resume the watch at another node"}
+
+// Node is what the service needs of the replica.
+type Node interface {
+	AwaitLeader(context.Context) error
+	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
+	ReadIndex(context.Context) error
+	Waiting(context.Context) (context.Context, context.CancelFunc)
+	Store() *storage.Store
+	ClusterID() storage.ClusterID
+}
+
+// Options of the service. All are required.
+type Options struct {
+	Node      Node
+	Projector *projector.Projector
+	Encoded   *wire.Snapshots
+	Clock     func() time.Time
+	// Heartbeat is how often an idle stream says that it lives (WATCH-4).
+	Heartbeat time.Duration
+	// SlowConsumer is how long one message of events may wait for its reader (WATCH-3).
+	SlowConsumer time.Duration
+	// MaxCatchUp bounds how many entries of the log a resumed watch of many runs catches up on.
+	MaxCatchUp uint64
+	Registry   *prometheus.Registry
+	// Stopping ends when the node begins to stop.
+	Stopping context.Context
+}
+
+// Service is the part of ProjectionService that streams. Close ends it, after its calls.
+type Service struct {
+	opts  Options
+	node  Node
+	slow  prometheus.Counter
+	posts *dispatcher    // watermarks and snapshots, to watchers of one run
+	sends sync.WaitGroup // events, to watchers; they end with their calls
+}
+
+// New makes the service.
+func New(opts Options) *Service {
+	s := &Service{opts: opts, node: opts.Node, posts: newDispatcher(opts.Heartbeat),
+		slow: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "watch", Name: "slow_consumers_total",
+			Help: "Watches of events that were ended because their reader took none for too long (WATCH-3).",
+		})}
+	opts.Registry.MustRegister(s.slow)
+	return s
+}
+
+// Close waits for what is being sent. The calls have ended.
+func (s *Service) Close() error {
+	s.posts.close()
+	s.sends.Wait()
+	s.opts.Registry.Unregister(s.slow)
+	return nil
+}
+
+// WatchRun yields watermarks, snapshots or events: first what there is, then every change
+// (WATCH-1), and a heartbeat when nothing happens (WATCH-4). For a slow reader watermarks and
+// snapshots are conflated to the newest (WATCH-3).
+func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+	w := watch{s: s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
+		tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
+	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
+		return rpc.Invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT")
+	}
+	if req.ResumeToken != "" {
+		var err error
+		if w.sent, err = w.tokens.parse(req.ResumeToken); err != nil {
+			return err
+		}
+	}
+	w.taken = w.sent
+	ctx, cancel := s.watching(stream.Context())
+	defer cancel()
+	return endOf(ctx, w.run(ctx, req.RunId))
+}
+
+// endOf tells why a stream ended, also where it ended in the middle of something that knows only
+// that the context did.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// watching returns the context of a stream, which ends with the node too: clients resume elsewhere.
+func (s *Service) watching(stream context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(stream)
+	forget := context.AfterFunc(s.opts.Stopping, func() { cancel(errStopping) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
+// awaitLeader waits a while for a node that is about to follow or to lead: a browser gives an
+// EventSource up for good when it is refused.
+func (s *Service) awaitLeader(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	_ = s.node.AwaitLeader(ctx)
+}
+
+func tooManyWatchers(err error) error {
+	if !errors.Is(err, projector.ErrTooManyWatchers) {
+		return err
+	}
+	return rpc.TooManyStreams()
+}
+
+// watch is one stream about one run. Events are sent by the goroutine of the call; watermarks and
+// snapshots, once the reader has caught up, by the dispatcher.
+type watch struct {
+	s       *Service
+	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
+	sub     *projector.Subscription
+	view    runlogv1.WatchView_Kind
+	form    runlogv1.PayloadForm_Form
+	tokens  watchTokens
+	sent    uint64              // the highest runSeq told; never goes back (WATCH-3)
+	current *projector.Snapshot // the newest one known
+	taken   uint64              // sent, as the last message had it that is on its way
+	stale   bool                // the reader was told that the run is STALE (PRJ-12)
+}
+
+// run follows the run until the context ends.
+func (w *watch) run(ctx context.Context, runID string) (err error) {
+	if w.view == runlogv1.WatchView_EVENT {
+		return w.followEvents(ctx, runID)
+	}
+	post := w.s.posts.join(w)
+	defer w.s.posts.leave(post)
+	if w.sub, err = w.s.opts.Projector.Subscribe(runID, func() { w.s.posts.news(post) }); err != nil {
+		return tooManyWatchers(err)
+	}
+	defer w.sub.Close()
+	if err := w.begin(ctx, runID); err != nil {
+		return err
+	}
+	// The lag of what a reader catches up on is 0: it was served long before.
+	if stale := w.s.opts.Projector.Stale(runID); w.isNews(stale) {
+		w.sent, w.stale = w.current.LastEventSeq, stale
+		if err := w.send(w.message(0)); err != nil {
+			return err
+		}
+	}
+	if err := w.send(w.caughtUp()); err != nil {
+		return err
+	}
+	w.s.posts.release(post)
+	select {
+	case err := <-post.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin reads where the run is. The watch has subscribed before: events may repeat, none is lost.
+func (w *watch) begin(ctx context.Context, runID string) error {
+	w.s.awaitLeader(ctx)
+	v, err := w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
+	if err != nil {
+		return err
+	}
+	w.current, err = w.s.opts.Projector.Snapshot(v.View)
+	return errors.Join(err, v.Close())
+}
+
+// advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
+// publishes what the reader knows (WATCH-3).
+func (w *watch) advance(next *projector.Snapshot) {
+	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
+		w.current = next
+	}
+}
+
+// isNews says whether the reader does not know yet where the run is, or that it is STALE.
+func (w *watch) isNews(stale bool) bool {
+	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
+}
+
+// deliver is called by the dispatcher.
+func (w *watch) deliver(beat bool, shared messages) error {
+	w.advance(w.sub.Take())
+	stale := w.s.opts.Projector.Stale(w.current.RunID)
+	switch {
+	case w.isNews(stale):
+		w.sent, w.stale = w.current.LastEventSeq, stale
+		return w.sendShared(shared)
+	case beat:
+		return w.send(w.heartbeat())
+	default:
+		return nil
+	}
+}
+
+// messageKey is what all watchers of a run with one view get.
+type messageKey struct {
+	view     runlogv1.WatchView_Kind
+	snapshot *projector.Snapshot
+	stale    bool
+}
+
+// sendShared sends where the run is, in a message that is encoded once for all of its watchers. No
+// compressor is registered with gRPC, so that the bytes are the same on every stream.
+func (w *watch) sendShared(shared messages) error {
+	key := messageKey{w.view, w.current, w.stale}
+	m := shared[key]
+	if m == nil {
+		m = &grpc.PreparedMsg{}
+		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.sub.Committed())))); err != nil {
+			return err
+		}
+		shared[key] = m
+	}
+	return w.stream.SendMsg(m)
+}
+
+// message tells where the run is.
+func (w *watch) message(lag time.Duration) *runlogv1.WatchRunResponse {
+	if w.view == runlogv1.WatchView_SNAPSHOT {
+		m := w.s.opts.Encoded.At(w.current, w.s.opts.Clock())
+		m.Stale = w.stale
+		return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}}
+	}
+	m := w.watermark(lag)
+	m.Stale = w.stale
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Watermark{Watermark: m}}
+}
+
+func (w *watch) withToken(m *runlogv1.WatchRunResponse) *runlogv1.WatchRunResponse {
+	m.ResumeToken = w.tokens.format(w.sent)
+	return m
+}
+
+func (w *watch) send(m *runlogv1.WatchRunResponse) error { return w.stream.Send(w.withToken(m)) }
+
+func (w *watch) caughtUp() *runlogv1.WatchRunResponse {
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_CaughtUp{
+		CaughtUp: &runlogv1.CaughtUp{Watermark: w.watermark(0)},
+	}}
+}
+
+func (w *watch) heartbeat() *runlogv1.WatchRunResponse {
+	return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{
+		Heartbeat: &runlogv1.Heartbeat{Watermark: w.watermark(0)},
+	}}
+}
+
+func (w *watch) watermark(lag time.Duration) *runlogv1.Watermark {
+	mark := projector.MarkOf(w.current)
+	m := w.s.opts.Encoded.Mark(&mark, w.s.opts.Clock(), lag)
+	m.Stale = w.s.opts.Projector.Stale(w.current.RunID)
+	return m
+}
+
+// lag is the time from when a run's newest event came into the log to now (PRJ-11).
+func (s *Service) lag(committed time.Time) time.Duration {
+	return max(0, s.opts.Clock().Sub(committed))
+}

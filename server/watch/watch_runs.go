@@ -1,0 +1,172 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"runlog/projector"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+)
+
+// existingPage is how many runs a watch looks up at a time that were there when it began.
+const existingPage = 256
+
+// WatchRuns yields the watermarks of the runs that a filter names, in commit order (WATCH-2), each
+// run's newest for a slow reader (WATCH-3), and a heartbeat when nothing happens (WATCH-4).
+func (s *Service) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+	ctx, cancel := s.watching(stream.Context())
+	defer cancel()
+	return endOf(ctx, s.watchRuns(ctx, req, stream))
+}
+
+// runsWatch is one stream about many runs.
+type runsWatch struct {
+	s      *Service
+	sub    *projector.RunsSubscription
+	stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]
+	tokens runsTokens
+}
+
+func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+	filter := projector.Filter{
+		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
+		Status: projector.RunStatus(req.Status),
+	}
+	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
+		return rpc.Invalid("status", "is not a run status")
+	}
+	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.node.ClusterID(), &filter)}
+	s.awaitLeader(ctx)
+	if err := s.node.ReadIndex(ctx); err != nil {
+		return err
+	}
+	from, listing, err := w.begin(ctx, req)
+	if err != nil {
+		return err
+	}
+	if w.sub, err = s.opts.Projector.SubscribeRuns(filter, from); err != nil {
+		return tooManyWatchers(err)
+	}
+	defer w.sub.Close()
+	if err := w.existing(ctx, listing); err != nil {
+		return err
+	}
+	caughtUp := false
+	for err == nil {
+		if !caughtUp && w.sub.CaughtUp() {
+			caughtUp = true
+			if err := w.send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_CaughtUp{CaughtUp: &runlogv1.CaughtUp{}}}, w.place()); err != nil {
+				return err
+			}
+		}
+		idle, cancel := context.WithTimeout(ctx, s.opts.Heartbeat)
+		err = w.next(idle)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = w.send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Heartbeat{Heartbeat: &runlogv1.Heartbeat{}}}, w.place())
+		}
+	}
+	return err
+}
+
+// begin returns where a watch begins: nil is now; and where in the list of the runs that there are,
+// nil when that is not to be told.
+func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *projector.Cursor, listing []byte, err error) {
+	applied := w.s.node.Store().Applied()
+	if req.ResumeToken != "" {
+		at, ok := w.tokens.parse(req.ResumeToken)
+		switch {
+		case !ok:
+			return nil, nil, resumeTokenInvalid("the resume token is not one of this watch: it belongs to another filter or cluster, or was changed", nil)
+		case at.cursor.Position > applied.Position():
+			return nil, nil, resumeTokenInvalid("the resume token is ahead of everything that the node has", nil)
+		}
+		if behind, limit := uint64(applied.Position()-at.cursor.Position), w.s.opts.MaxCatchUp; behind > limit {
+			return nil, nil, resumeTokenInvalid(
+				fmt.Sprintf("the resume token is too old: %d entries of the log came since, and at most %d are caught up on", behind, limit),
+				map[string]string{"behind": strconv.FormatUint(behind, 10), "limit": strconv.FormatUint(limit, 10)})
+		}
+		return &at.cursor, at.listing, nil
+	}
+	// What was acknowledged before the call is in the list, and no news.
+	waiting, cancel := w.s.node.Waiting(ctx)
+	defer cancel()
+	if w.s.opts.Projector.WaitPosition(waiting, applied.Position()) != nil {
+		if cause := context.Cause(waiting); !errors.Is(cause, context.DeadlineExceeded) {
+			return nil, nil, cause
+		}
+		return nil, nil, &contract.Error{Reason: contract.ReasonNotReached, Message: "the projection is behind, and is being folded; watch again in a while"}
+	}
+	if req.IncludeExisting {
+		listing = []byte{}
+	}
+	return nil, listing, nil
+}
+
+func resumeTokenInvalid(what string, metadata map[string]string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonResumeTokenInvalid, Metadata: metadata,
+		Message: what + "; watch without a token, with includeExisting to be told of the runs that there are"}
+}
+
+// existing tells of the runs that match already, from a place in their list on.
+func (w *runsWatch) existing(ctx context.Context, listing []byte) error {
+	for listing != nil {
+		cursor := listing
+		if len(cursor) == 0 {
+			cursor = nil
+		}
+		page, next, err := w.sub.Existing(ctx, cursor, existingPage)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			at := runsPlace{cursor: w.sub.Cursor(), listing: page[i].Next}
+			if err := w.send(w.watermark(&page[i].Mark, 0), at); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		listing = next
+	}
+	return nil
+}
+
+// next sends the next news.
+func (w *runsWatch) next(ctx context.Context) error {
+	live := w.sub.CaughtUp()
+	news, err := w.sub.Next(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range news {
+		var lag time.Duration
+		if live && !c.Committed.IsZero() {
+			lag = w.s.lag(c.Committed)
+		}
+		if err := w.send(w.watermark(&c.Mark, lag), runsPlace{cursor: c.Cursor}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place is where the watch is once everything it has got is sent.
+func (w *runsWatch) place() runsPlace { return runsPlace{cursor: w.sub.Cursor()} }
+
+func (w *runsWatch) watermark(m *projector.Mark, lag time.Duration) *runlogv1.WatchRunsResponse {
+	return &runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Watermark{Watermark: w.s.opts.Encoded.Mark(m, w.s.opts.Clock(), lag)}}
+}
+
+func (w *runsWatch) send(m *runlogv1.WatchRunsResponse, at runsPlace) error {
+	m.ResumeToken = w.tokens.format(at)
+	return w.stream.Send(m)
+}
