@@ -12,7 +12,7 @@ import (
 
 // Answer is what one operation of a compound command gave.
 type Answer struct {
-	// Err is why the operation has no effect: the type of whoever refused it, or a *NotAppliedError
+	// Err is why the operation has no effect: an error of its owner, or a *NotAppliedError
 	// where another operation of the command was refused.
 	Err error
 	// Results and LastSeq are those of an append, as in Outcome.
@@ -184,7 +184,7 @@ func (u *undo) end(a *applyTx) {
 	*u = undo{runs: u.runs[:0], blocks: u.blocks[:0], scratch: u.scratch}
 }
 
-// close gives up a command that was left half applied by an error after which the node stops.
+// close drops a command that an error, after which the node stops, has left half applied.
 func (u *undo) close(a *applyTx) {
 	if u.on {
 		u.end(a)

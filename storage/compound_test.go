@@ -128,7 +128,7 @@ func TestRollingHashOfRows(t *testing.T) {
 	}
 }
 
-// TestEncodeCommand: what cannot be a command is refused by whoever encodes it.
+// TestEncodeCommand: what cannot be a command is not encoded.
 func TestEncodeCommand(t *testing.T) {
 	op := storage.Operation{Kind: 900, Data: []byte("{}")}
 	for name, c := range map[string]struct {

@@ -152,8 +152,8 @@ func FuzzParseProposal(f *testing.F) {
 func FuzzParseCommand(f *testing.F) {
 	for _, c := range fuzzCommands(f) {
 		f.Add(c.data)
-		f.Add(append(bytes.Clone(c.data), fuzzCommands(f)[0].data...)) // both forms, or an append twice
-		f.Add(append(bytes.Clone(c.data), 0x1a, 0))                    // a field that nobody knows
+		f.Add(append(bytes.Clone(c.data), fuzzCommands(f)[0].data...)) // both forms
+		f.Add(append(bytes.Clone(c.data), 0x1a, 0))                    // an unknown field
 		f.Add(c.data[:len(c.data)/2])
 	}
 	f.Add([]byte{0x12, 0x02, 0x08, 0x01})             // an operation without data

@@ -82,7 +82,7 @@ func (s *Store) Level() uint32 { return s.level.Load() }
 func (s *Store) FeatureLevel() uint32 { return s.opts.FeatureLevel }
 
 // CheckLevel returns why a command must not be proposed: a *LevelError, or an
-// *UnknownOperationError where this build itself does not know an operation. Whoever proposes calls
+// *UnknownOperationError where this build itself does not know an operation. The proposer calls
 // it. What it allows stays allowed, because the level never falls.
 func (s *Store) CheckLevel(c Command) error {
 	if c.isAppend() {

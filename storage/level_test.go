@@ -81,7 +81,7 @@ func TestLevelRises(t *testing.T) {
 	}
 }
 
-// TestLevelOfOtherMembers: who has asked other members than there are now does not raise the level.
+// TestLevelOfOtherMembers: an answer of other members than there are now does not raise the level.
 func TestLevelOfOtherMembers(t *testing.T) {
 	l := open(t, storage.Options{FeatureLevel: 2})
 	if err := l.Store.ApplyMembership(1, 1, []byte("members")); err != nil {

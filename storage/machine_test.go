@@ -76,8 +76,8 @@ func TestMachinesAreApart(t *testing.T) {
 	}
 }
 
-// TestMachineFaultsAreFatal: a key that is not the machine's, an operation that it does not know and
-// its own error stop the node, whatever else the machine says, and nothing of the proposal stays
+// TestMachineFaultsAreFatal: a key that is not the machine's, an operation that it does not know
+// and its own error stop the node, whatever else the machine says. Nothing of the proposal stays
 // (D10).
 func TestMachineFaultsAreFatal(t *testing.T) {
 	ours := errors.New("of the machine")

@@ -74,7 +74,7 @@ var compoundStories = []example{
 		}
 		o = s.together(appendOf(Event("a", 2)), conditional(2, Event("a", 3)))
 		s.none(o, 1)
-		if !errors.As(o.Err, &sequence) || sequence.Last != 3 { // as the operation before has left it
+		if !errors.As(o.Err, &sequence) || sequence.Last != 3 { // after the first operation
 			s.t.Fatalf("%v", o.Err)
 		}
 		var scope *storage.ScopeError

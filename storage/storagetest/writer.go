@@ -18,8 +18,8 @@ const WriterKind = 900
 // The tables of Writer: its rows lie in two, so that scans have a bound to keep to.
 var writerTables = []string{"T", "Vx"}
 
-// Writer is a machine for tests: it writes rows, refuses on conditions, and answers with all that it
-// sees then.
+// Writer is a machine for tests: it writes rows, refuses on conditions, and answers with all rows
+// that it sees then.
 type Writer struct{}
 
 var _ storage.Machine = Writer{}

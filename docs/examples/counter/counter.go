@@ -90,7 +90,8 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	return row, nil, nil
 }
 
-// Read returns the value of a counter as of what the store has applied; 0: it was never incremented.
+// Read returns the value of a counter as of what the store has applied; 0: it was never
+// incremented.
 func Read(s *storage.Store, name string) (value uint64, err error) {
 	v, err := s.Tables(Kind)
 	if err != nil {

@@ -169,7 +169,8 @@ type DescribeResponse struct {
 	MemberRaftIds []string `protobuf:"bytes,29,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
 	// The addresses of the nodes that were invited through this node and are not members yet.
 	GuestAddresses []string `protobuf:"bytes,30,rep,name=guest_addresses,json=guestAddresses,proto3" json:"guest_addresses,omitempty"`
-	// The highest feature level that its build supports, and the level that its store is at (0: it has no store yet).
+	// The highest feature level that its build supports, and the level of its store (0: it has no
+	// store yet).
 	FeatureLevel  uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	StoreLevel    uint32 `protobuf:"varint,32,opt,name=store_level,json=storeLevel,proto3" json:"store_level,omitempty"`
 	unknownFields protoimpl.UnknownFields

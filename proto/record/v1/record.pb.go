@@ -24,8 +24,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Command is one request to the state machine. Several make a proposal. It has an append and nothing else, or one or more
-// operations, which take effect together or not at all.
+// Command is one request to the state machine. Several make a proposal. It has an append and
+// nothing else, or operations, which take effect together or not at all.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command of one append, by far the most frequent.
@@ -82,7 +82,7 @@ func (x *Command) GetOperations() []*Operation {
 // Operation is one part of a command.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1: data is an Append. 2: data is a RaiseLevel. From 16 on: the kind of the machine that applies it, and knows what data means.
+	// 1: data is an Append. 2: data is a RaiseLevel. From 16 on: the machine that applies it.
 	Kind          uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -133,12 +133,12 @@ func (x *Operation) GetData() []byte {
 	return nil
 }
 
-// RaiseLevel raises the feature level of the cluster. It is refused unless the level is above the current one and the members
-// are still those that were asked.
+// RaiseLevel raises the feature level of the cluster. It is refused unless the level is above the
+// current one and the members are still those that were asked.
 type RaiseLevel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Level uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// The log index of the entry that says who the members are that were asked which level they support.
+	// The log index of the entry that lists the members that were asked for their level.
 	MembersIndex  uint64 `protobuf:"fixed64,2,opt,name=members_index,json=membersIndex,proto3" json:"members_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

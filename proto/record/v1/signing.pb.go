@@ -106,7 +106,8 @@ func (*SigningOperation_SigningKey) isSigningOperation_Kind() {}
 
 func (*SigningOperation_Checkpoint) isSigningOperation_Kind() {}
 
-// Checkpoint is a signed root over the heads of all runs, as the leader made it. What it covers lies before it in the log.
+// Checkpoint is a signed root over the heads of all runs, as the leader made it. It covers entries
+// before its own.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position that it covers.
@@ -177,7 +178,8 @@ type SigningKey struct {
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// Verifier key: name+id+key (docs/audit.md).
 	PublicKey string `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	// A note by the key before that says that this one follows; empty at the first, and where the key before was lost.
+	// A note by the key before that says that this one follows. Empty for the first key, and if the
+	// key before was lost.
 	Endorsement string `protobuf:"bytes,3,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
 	// persistedAt of the proposal, set when it is applied, nanoseconds.
 	CreatedAt     int64 `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`

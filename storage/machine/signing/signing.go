@@ -5,7 +5,7 @@
 //	s position:8   signed checkpoint    record.v1.Checkpoint
 //
 // Invariants: keys are numbered from 1 without gaps. Each checkpoint names the one before it and
-// covers more. The machine does not know what a note says: whoever proposes has signed it.
+// covers more. The machine does not know what a note says: the proposer has signed it.
 package signing
 
 import (
@@ -83,8 +83,8 @@ func (e *KeyError) Error() string {
 }
 
 // StoreCheckpoint is the operation that stores a signed checkpoint. It is refused with a
-// *CheckpointError unless the checkpoint covers more than the one that it follows, less than its own
-// position, and follows the last one that is stored.
+// *CheckpointError unless the checkpoint covers more than the one that it follows, less than its
+// own position, and follows the last one that is stored.
 func StoreCheckpoint(c Checkpoint) (storage.Operation, error) {
 	return encode(&recordv1.SigningOperation{Kind: &recordv1.SigningOperation_Checkpoint{
 		Checkpoint: &recordv1.Checkpoint{Position: uint64(c.Position), Note: c.Note, Follows: uint64(c.Follows)},
