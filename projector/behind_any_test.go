@@ -16,8 +16,8 @@ func (b *bed) halt() {
 	b.p.done.Wait()
 }
 
-// TestRoundsAndStepsInAnyOrderPRJ13 draws appends, rounds, steps of a catch-up, flushes, crashes and
-// changes of formats, in any order: each projection comes to what the log says.
+// TestRoundsAndStepsInAnyOrderPRJ13 draws appends, rounds, steps of a catch-up, flushes, crashes
+// and changes of formats, in any order: each projection comes to what the log says.
 func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 	again, behind := 0, 0
 	for seed := range uint64(30) {

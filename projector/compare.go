@@ -218,7 +218,7 @@ func (p *Projector) sameIn(ctx context.Context, shadow *Projector, runID string)
 	}
 	if same = served.Digest() == again.Digest(); !same {
 		p.metrics.diverged.Inc()
-		p.opts.Logger.Error("snapshot differs from the fold of its run; the rebuild replaces it",
+		p.opts.Logger.Error("snapshot differs from the fold of its run; replacing it",
 			"alert", AlertDiverged, "run", runID, "seq", served.LastEventSeq)
 	}
 	return same, nil

@@ -90,7 +90,7 @@ func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Pro
 		}
 		if c.Differing > 0 {
 			p.metrics.diverged.Inc()
-			p.opts.Logger.Error("projection differs from the fold of the log; the rebuild replaces it",
+			p.opts.Logger.Error("projection differs from the fold of the log; replacing it",
 				"alert", AlertDiverged, "projection", pr.Name, "rows", c.Differing, "first", fmt.Sprintf("%x", first))
 		}
 		g.Projections = append(g.Projections, c)

@@ -135,7 +135,8 @@ func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 // status.
 func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
 	i := rng.IntN(runs)
-	valid := []string{"\x00", "\x00\x01", "a", "a\x00", "a\x00\x01b", "ab", "b", "é"} // that keys must keep apart
+	// that keys must keep apart
+	valid := []string{"\x00", "\x00\x01", "a", "a\x00", "a\x00\x01b", "ab", "b", "é"}
 	e := storagetest.Event(fmt.Sprint("turn-", i), 0)
 	e.TenantID, e.ProjectID, e.EnvironmentID = valid[i%3], valid[i/3%3], valid[i/9%2]
 	e.PlanID = valid[i%len(valid)]

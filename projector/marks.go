@@ -59,7 +59,7 @@ func (p *Projector) arrange(d *database) error {
 			}
 			pr.behind, pr.position = m.position < whole, m.position
 		case whole > 0 || known:
-			p.opts.Logger.Info("projection is new or has another format; rebuilding it from the log", "projection", pr.Name)
+			p.opts.Logger.Info("projection is new or of another format; rebuilding it", "projection", pr.Name)
 			d.empty(w, m.tables+pr.Tables)
 			w.mark(pr, 0)
 			pr.behind = whole > 0

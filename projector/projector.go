@@ -121,7 +121,7 @@ func (p *Projector) Close() error {
 		return nil
 	}
 	if err := p.disk.db.close(p.storeRest); err != nil {
-		p.opts.Logger.Warn("cannot close projection database; the next start folds the rest again", "err", err)
+		p.opts.Logger.Warn("cannot close projection database; will fold again", "err", err)
 	}
 	return nil
 }

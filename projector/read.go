@@ -55,7 +55,7 @@ func (p *Projector) ProjectRun(ctx context.Context, v *storage.View) (s *run.Sna
 	}
 	if matches = s.Digest() == served.Digest(); !matches {
 		p.metrics.diverged.Inc()
-		p.opts.Logger.Error("snapshot differs from the fold of its run; rebuild the projection",
+		p.opts.Logger.Error("snapshot differs from the fold of its run; rebuild it",
 			"alert", AlertDiverged, "run", v.Run.RunID, "seq", served.LastEventSeq)
 	}
 	return s, matches, nil

@@ -391,7 +391,7 @@ func (r *round) hole(f *folded, last, next uint64) {
 	p.metrics.holes.Inc()
 	if now := p.opts.Clock(); now.Sub(p.holeSaid) >= time.Second {
 		p.holeSaid = now
-		p.opts.Logger.Warn("next event does not follow the run's snapshot; reading the run from the log",
+		p.opts.Logger.Warn("hole before the next event; reading the run from the log",
 			"alert", AlertHole, "run", id, "snapshot", last, "next", next)
 	}
 }

@@ -73,7 +73,8 @@ func (b *bed) wal() string { return filepath.Join(b.dir, "wal") }
 func (b *bed) prepare(id string) Options {
 	b.t.Helper()
 	store, err := storage.Open(storage.Options{
-		Dir: b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
+		Machines: storagetest.Machines(),
+		Dir:      b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
 		Fail: func(err error) { b.fail(fmt.Errorf("store: %w", err)) },
 	})
 	if err != nil {

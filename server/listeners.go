@@ -91,7 +91,7 @@ func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 		Identity: s.dir.Identity(), Save: s.dir.Save, Listener: listener, Dial: s.opts.Dial, TLS: tls,
 		Advertise: s.opts.RaftAdvertise, GRPC: advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
 		HTTP: advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
-		Version: s.opts.Version, ServerOptions: slices.Concat(chain.ServerOptions(), transportOptions()),
+		Version: s.opts.Version, FeatureLevel: s.opts.Store.FeatureLevel, ServerOptions: slices.Concat(chain.ServerOptions(), transportOptions()),
 		Register: func(g *grpc.Server) { chain.Register(g, s.services) },
 		Encode:   rpc.Status, Usage: s.disk.Usage, Alerts: s.alerts.Standing, SigningKey: s.signingKey, KeepSigningKey: s.keepSigningKey,
 		Fail: s.opts.Fail, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,

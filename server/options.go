@@ -14,6 +14,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/raft"
 	"runlog/storage"
+	"runlog/storage/machine"
 )
 
 // Memory of a node.
@@ -167,6 +168,7 @@ func (o *Options) EnsureDefaults() {
 		// of which up to four wait to be flushed
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
 	}
+	machine.EnsureDefaults(&o.Store)
 	if o.LeaderWait == 0 {
 		o.LeaderWait = 3 * time.Second
 	}

@@ -87,6 +87,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	s.loops.Go(s.followReadiness)
 	s.loops.Go(s.watchLag)
 	s.loops.Go(func() { s.disk.Watch(s.stopping) })
+	s.loops.Go(func() { s.cluster.KeepLevel(s.stopping, s.replica.Submit) })
 	return s, nil
 }
 

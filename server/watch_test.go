@@ -309,7 +309,8 @@ func TestWatchBehindTheProjectorWATCH3(t *testing.T) {
 	w.until("the next watermark", reaches(4))
 }
 
-// TestWatchConflatesWATCH3: a reader that does not read slows no other reader down and then sees the newest.
+// TestWatchConflatesWATCH3: a reader that does not read slows no other reader down and then sees
+// the newest.
 func TestWatchConflatesWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

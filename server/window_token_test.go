@@ -10,6 +10,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/storage/machine/signing"
 )
 
 // TestForgedTokensAreNotSignedREAD4: a forger of a token makes up count and digest, which the
@@ -19,7 +20,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	n := startNode(t)
 	auditLoad(n, 0)
 	n.haveKey()
-	keys, err := n.server.replica.Store().SigningKeys()
+	keys, err := signing.Keys(n.server.replica.Store())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"container/list"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -90,7 +91,7 @@ func (a *active) add(r *run) {
 	a.shrink()
 }
 
-// resize counts a run anew, after it has changed.
+// resize counts a run again, after it has changed.
 func (a *active) resize(r *run) {
 	a.bytes -= r.bytes
 	r.bytes = r.size()
@@ -123,8 +124,15 @@ func (a *active) unindex(r *run) {
 	r.receipts = nil
 }
 
-// shrink gives up the runs that were idle longest until the rest fits. Of runs that the proposal
-// being applied has changed, and of the most recent one, it gives up the receipts alone: the heads
+// remove forgets a run that does not exist after all.
+func (a *active) remove(r *run) {
+	a.order.Remove(r.lru)
+	delete(a.runs, r.identity.RunId)
+	a.bytes -= r.bytes
+}
+
+// shrink drops the runs that were idle longest until the rest fits. Of runs that the proposal
+// being applied has changed, and of the most recent one, it drops the receipts alone: the heads
 // are not on disk yet.
 func (a *active) shrink() {
 	for e := a.order.Back(); e != nil && a.bytes > a.limit; {
@@ -132,9 +140,7 @@ func (a *active) shrink() {
 		previous := e.Prev()
 		switch {
 		case !r.touched && previous != nil:
-			a.order.Remove(e)
-			delete(a.runs, r.identity.RunId)
-			a.bytes -= r.bytes
+			a.remove(r)
 		case previous != nil || a.bytes > 2*a.limit:
 			a.unindex(r)
 		}
@@ -170,6 +176,19 @@ func (p *pendingReceipts) of(run uint64, yield func(*keyHash)) {
 			yield(&p.list[i].key)
 		}
 	}
+}
+
+// has tells whether a receipt of a run was added since there were n.
+func (p *pendingReceipts) has(n int, run uint64) bool {
+	return slices.ContainsFunc(p.list[n:], func(r pendingReceipt) bool { return r.run == run })
+}
+
+// truncate forgets all but the first n.
+func (p *pendingReceipts) truncate(n int) {
+	for i := n; i < len(p.list); i++ {
+		delete(p.byID, p.list[i].pendingKey) // of which not all are in it
+	}
+	p.list = p.list[:n]
 }
 
 func (p *pendingReceipts) find(run uint64, key *keyHash) (receipt, bool) {

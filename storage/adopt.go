@@ -109,6 +109,9 @@ func (a *adoption) adopt(members []byte) (err error) {
 	if err := a.promise.fits(now); err != nil {
 		return err
 	}
+	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
+		return err
+	}
 	row, err := deterministic.Marshal(now.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
@@ -126,7 +129,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 }
 
 // makeDurable flushes, and reads back from stable storage what it has flushed. Pebble tries again
-// for ever where a flush fails.
+// forever where a flush fails.
 func (a *adoption) makeDurable(h *handle) error {
 	flushed, err := h.db.AsyncFlush()
 	if err != nil {

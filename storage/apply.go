@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
-	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/overlay"
 )
 
 // ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
@@ -89,10 +89,14 @@ type applyTx struct {
 	nextRun  uint64
 	events   uint64
 
+	level uint32
+
 	touched []*run
-	signed  signedState
 	pending pendingReceipts
-	cmd     appendCommand // the one being applied
+	cmd     appendCommand   // the one being applied
+	ops     []operation     // of the compound command being applied
+	undo    undo            // of that command
+	writes  overlay.Overlay // rows of machines and of the level
 
 	chunk       []byte
 	chunkNo     uint32
@@ -119,11 +123,14 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
 		rows:     rows{r: s.db()},
+		level:    s.Level(),
 
 		touched: a.touched[:0],
-		signed:  signedState{effects: a.signed.effects[:0]},
 		pending: pendingReceipts{list: a.pending.list[:0]},
 		cmd:     a.cmd,
+		ops:     a.ops[:0],
+		undo:    a.undo,
+		writes:  a.writes,
 		chunk:   a.chunk[:0],
 		effects: a.effects[:0],
 		row:     a.row,
@@ -133,33 +140,32 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 	return a, nil
 }
 
-// end gives up what the application must not hold on to.
+// end releases what applyTx must not hold on to.
 func (a *applyTx) end() {
+	a.undo.close(a)
 	_ = a.batch.Close()
 	_ = a.rows.close() // its errors came with its rows
 	a.batch = nil
 	clear(a.touched)
 	a.cmd.forget()
+	clear(a.ops)
+	a.writes.Reset()
 	if cap(a.chunk) > maxChunkScratch {
 		a.chunk = nil
 	}
 }
 
 func (a *applyTx) command(data []byte) (Outcome, error) {
-	other, err := parseCommand(data, &a.cmd)
+	ops, err := parseCommand(data, &a.cmd, a.ops[:0])
+	a.ops = ops
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
 	}
 	o := Outcome{Position: a.position, PersistedAt: a.stamp}
-	switch kind := other.GetKind().(type) {
-	case *recordv1.Command_SetEngineRunRef:
-		err = a.setEngineRunRef(kind.SetEngineRunRef, &o)
-	case *recordv1.Command_Checkpoint:
-		err = a.storeCheckpoint(kind.Checkpoint, &o)
-	case *recordv1.Command_SigningKey:
-		err = a.storeSigningKey(kind.SigningKey, &o)
-	default:
+	if len(ops) == 0 {
 		err = a.append(&a.cmd, &o)
+	} else {
+		err = a.compound(ops, &o)
 	}
 	return o, err
 }
@@ -202,6 +208,9 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 		o.Results = nil
 		return nil
 	}
+	if created || fresh > 0 {
+		a.undo.save(r, created)
+	}
 	if created {
 		if err := a.createRun(r, m.create); err != nil {
 			return err
@@ -212,114 +221,6 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 	}
 	o.LastSeq = r.head.lastSeq
 	return nil
-}
-
-// classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
-// others the runSeq values that they get if the request is stored (APP-1, APP-3).
-func (a *applyTx) classify(r *run, m *appendCommand, o *Outcome) (fresh int, err error) {
-	n := len(m.headers) / headerSize
-	if r.unindexed() {
-		if err := a.index(r, n); err != nil {
-			return 0, err
-		}
-	}
-	results := make([]EventResult, n)
-	// What a request said of a key first: where, and the event that is stored under it, or will be.
-	type first struct {
-		index  int
-		stored fingerprint
-	}
-	var seen map[keyHash]first
-	if n > 1 {
-		seen = make(map[keyHash]first, n)
-	}
-	for i := range results {
-		h := parseHeader(m.headers[i*headerSize:])
-		given := h.fingerprint(m.imports())
-		if f, ok := seen[h.key]; ok {
-			results[i] = results[f.index]
-			results[i].Duplicate, results[i].SameContent = true, f.stored.same(given)
-			continue
-		}
-		stored, ok, err := a.receipt(r, &h.key)
-		if err != nil {
-			return 0, err
-		}
-		known := given
-		if ok {
-			known = fingerprint{stored.content, stored.record}
-		}
-		if seen != nil {
-			seen[h.key] = first{i, known}
-		}
-		if ok {
-			results[i] = EventResult{
-				EventID: stored.eventID, RunSeq: stored.runSeq, PersistedAt: stored.persistedAt,
-				Duplicate: true, SameContent: known.same(given),
-			}
-			continue
-		}
-		fresh++
-		results[i] = EventResult{EventID: h.eventID, RunSeq: r.head.lastSeq + uint64(fresh), PersistedAt: a.stamp}
-	}
-	o.Results = results
-	return fresh, nil
-}
-
-type header struct {
-	key     keyHash
-	record  contract.Digest
-	eventID contract.EventID
-	content [8]byte
-}
-
-func parseHeader(b []byte) header {
-	return header{
-		key:     keyHash(b[0:32]),
-		record:  contract.Digest(b[32:64]),
-		eventID: contract.EventID(b[64:80]),
-		content: [8]byte(b[80:88]),
-	}
-}
-
-// fingerprint is what an event says, as far as apply tells two of one key apart.
-type fingerprint struct {
-	content [8]byte
-	record  recordPrefix // zero unless imported
-}
-
-func (h *header) fingerprint(imported bool) fingerprint {
-	s := fingerprint{content: h.content}
-	if imported {
-		s.record = recordPrefix(h.record[:])
-	}
-	return s
-}
-
-// same compares whole records where both were imported, else what IDM-7 compares.
-func (s fingerprint) same(t fingerprint) bool {
-	var none recordPrefix
-	if s.record != none && t.record != none {
-		return s.record == t.record
-	}
-	return s.content == t.content
-}
-
-// receipt looks a key up. A key that the run's memory does not know is new without a read (D6).
-func (a *applyTx) receipt(r *run, key *keyHash) (receipt, bool, error) {
-	if _, ok := r.receipts[key.prefix()]; !ok && !r.unindexed() {
-		return receipt{}, false, nil
-	}
-	if rc, ok := a.pending.find(r.ref.No, key); ok {
-		return rc, true, nil
-	}
-	a.row = keys.AppendReceipt(a.row[:0], r.ref, key[:])
-	row, err := a.rows.find(a.row)
-	if err != nil || row == nil {
-		return receipt{}, false, err
-	}
-	rc, err := parseReceipt(row)
-	return rc, err == nil, err
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.
@@ -367,6 +268,10 @@ func (a *applyTx) storeBlock(r *run, m *appendCommand, b *bodies, first int, res
 		return nil
 	}
 	a.touch(r)
+	if a.undo.on {
+		a.undo.blocks = append(a.undo.blocks, waitingBlock{out, r.tenant})
+		return nil
+	}
 	a.tenants.add(r.tenant, a.chunkNo, a.chunkBlocks)
 	return a.appendBlock(&out)
 }
@@ -443,8 +348,10 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		}
 		r.touched, r.marked = false, false
 	}
-	a.effects = append(a.effects, a.signed.effects...)
 	if err := a.flushChunk(); err != nil {
+		return err
+	}
+	if err := a.commitWrites(); err != nil {
 		return err
 	}
 	err := a.tenants.rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
@@ -469,7 +376,25 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		return err
 	}
 	a.s.active.shrink()
+	a.s.level.Store(a.level)
 	a.s.publish(next)
+	return nil
+}
+
+// commitWrites writes the rows of machines and of the level, and chains every write of them into
+// the rolling hash.
+func (a *applyTx) commitWrites() (err error) {
+	a.effects = append(a.effects, a.writes.Effects()...)
+	for _, r := range a.writes.All() {
+		if r.Deleted {
+			err = a.batch.Delete(r.Key, nil)
+		} else {
+			err = a.batch.Set(r.Key, r.Value, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

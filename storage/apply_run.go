@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
@@ -62,37 +61,9 @@ func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	if err != nil {
 		return err
 	}
-	return a.batch.Set(keys.AppendMetadata(nil, r.ref), row, nil)
-}
-
-// setEngineRunRef records the engine's reference of a run. It is set once: the same value again
-// changes nothing, another is refused (APP-12).
-func (a *applyTx) setEngineRunRef(m *recordv1.SetEngineRunRef, o *Outcome) error {
-	r, err := a.activeRun([]byte(m.RunId))
-	if err != nil {
-		return err
-	}
-	if r == nil {
-		o.Err = &RunNotFoundError{RunID: m.RunId}
-		return nil
-	}
-	o.LastSeq = r.head.lastSeq
-	next := &recordv1.RunMetadata{EngineRunRef: m.EngineRunRef}
-	if have := r.metadata; have != nil {
-		switch have.EngineRunRef {
-		case m.EngineRunRef:
-			return nil
-		case "":
-			next = proto.CloneOf(have)
-			next.EngineRunRef = m.EngineRunRef
-		default:
-			o.Err = &RunExistsError{RunID: m.RunId, What: "engineRunRef"}
-			return nil
-		}
-	}
-	a.touch(r)
-	r.marked = true
-	return a.setMetadata(r, next)
+	key := keys.AppendMetadata(nil, r.ref)
+	a.writes.Note(key, row)
+	return a.batch.Set(key, row, nil)
 }
 
 // setFence makes fence the run's current one: from here on, requests with another fence are refused
@@ -109,6 +80,7 @@ func (a *applyTx) setFence(runID []byte, fence uint64) (why, err error) {
 	case fence <= r.head.fence:
 		return &LeaseLostError{RunID: string(runID), Given: fence, Current: r.head.fence}, nil
 	}
+	a.undo.save(r, false)
 	r.head.fence = fence
 	a.touch(r)
 	return nil, nil

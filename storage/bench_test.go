@@ -187,7 +187,7 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify works out the chain of a run of 100,000 events anew.
+// BenchmarkVerify works out the chain of a run of 100,000 events again.
 func BenchmarkVerify(b *testing.B) {
 	l := openBench(b)
 	const proposals, events = 100, 1000

@@ -198,13 +198,13 @@ func (b *Bulk) Add(c Command) error {
 // parse takes the append of a new run apart; what it returns aliases the command.
 func (b *Bulk) parse(c Command) (*appendCommand, error) {
 	m := &b.command
-	other, err := parseCommand(c.data, m)
+	ops, err := parseCommand(c.data, m, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errCommand, err)
 	}
 	run := string(m.runID)
 	switch {
-	case other != nil || m.create != nil || m.expected != nil || m.imports() || len(m.headers) == 0:
+	case len(ops) > 0 || m.create != nil || m.expected != nil || m.imports() || len(m.headers) == 0:
 		return nil, errors.New("storage: only plain appends with events can be added in bulk")
 	case run <= b.lastRunID:
 		return nil, fmt.Errorf("storage: run %q is added after %q", run, b.lastRunID)

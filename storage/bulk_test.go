@@ -13,6 +13,8 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/machine"
+	"runlog/storage/machine/enginerun"
 	"runlog/storage/storagetest"
 )
 
@@ -31,7 +33,7 @@ func newBulkStore(t rapid.TB, parent string) *bulkStore {
 }
 
 func (b *bulkStore) options() storage.Options {
-	return storage.Options{Dir: b.dir, Cluster: storage.ClusterID{7}, Fail: func(err error) { b.t.Error(err) }}
+	return storage.Options{Dir: b.dir, Cluster: storage.ClusterID{7}, Machines: machine.All(), Fail: func(err error) { b.t.Error(err) }}
 }
 
 func (b *bulkStore) open() {
@@ -94,7 +96,7 @@ func TestBulk(t *testing.T) {
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 5, 30, 300, 1000}), 1, 12).Draw(t, "runs")
 
 		// A proposal that changes nothing, to put runs behind.
-		idle, err := storage.EncodeSetEngineRunRef("nobody", "x")
+		idle, err := enginerun.EncodeSet("nobody", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +266,7 @@ func TestBulkRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := storage.EncodeSetEngineRunRef("z", "x")
+	metadata, err := enginerun.EncodeSet("z", "x")
 	if err != nil {
 		t.Fatal(err)
 	}

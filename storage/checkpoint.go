@@ -24,7 +24,7 @@ type Checkpoint struct {
 	// Membership of the group at that index.
 	Membership Membership
 	// Database is the number of the database whose files these are. A number names one database of
-	// a node for ever, and a file's name one file of a database.
+	// a node forever, and a file's name one file of a database.
 	Database uint64
 
 	fs       vfs.FS

@@ -67,7 +67,7 @@ func TestCheckpoint(t *testing.T) {
 		source := open(t, storage.Options{MemTableBytes: 16 << 10})
 		target := open(t, storage.Options{FS: fs, MemTableBytes: rapid.SampledFrom([]uint64{16 << 10, 256 << 10}).Draw(t, "memtable")})
 		p := storagetest.NewPair(source)
-		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true}
+		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Compound: true}
 		for range rapid.IntRange(1, 3).Draw(t, "installs") {
 			for range rapid.IntRange(1, 6).Draw(t, "proposals") {
 				clock, requests := w.Proposal(t)

@@ -110,15 +110,25 @@ type PlanRef struct {
 // EncodeAppend turns a request into the command that goes into the log. All events must name the
 // same scope or leave it out: ScopeOf tells.
 func EncodeAppend(a *Append) (Command, error) {
-	scope, err := ScopeOf(a)
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	m, err := e.append(a)
 	if err != nil {
 		return Command{}, err
 	}
-	if n := len(a.Imported); n > 0 && n != len(a.Events) {
-		return Command{}, fmt.Errorf("storage: encode command: %d events, %d of them imported", len(a.Events), n)
+	data, err := marshal(&recordv1.Command{Append: m})
+	return Command{data: data}, err
+}
+
+// append fills in the message of a request. It aliases the encoder's memory.
+func (e *encoder) append(a *Append) (*recordv1.Append, error) {
+	scope, err := ScopeOf(a)
+	if err != nil {
+		return nil, err
 	}
-	e := encoders.Get().(*encoder)
-	defer e.release()
+	if n := len(a.Imported); n > 0 && n != len(a.Events) {
+		return nil, fmt.Errorf("storage: encode command: %d events, %d of them imported", len(a.Events), n)
+	}
 	m := &recordv1.Append{
 		RunId:           a.RunID,
 		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
@@ -131,7 +141,8 @@ func EncodeAppend(a *Append) (Command, error) {
 		m.Plan = &recordv1.Plan{PlanId: first.PlanID, PlanVersion: first.PlanVersion}
 	}
 	if a.Create != nil {
-		m.Create = encodeMetadata(a.Create)
+		m.Create = encodeMetadata(&a.Create.Metadata)
+		m.Create.CreateDigest = createDigest(a.Create)
 		if ref := a.Create.Metadata.PlanRef; ref != nil {
 			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
 		}
@@ -144,25 +155,16 @@ func EncodeAppend(a *Append) (Command, error) {
 	for i := range a.Imported {
 		m.Assigned = a.Imported[i].append(m.Assigned)
 	}
-	if m.Blocks, err = e.blocks(a, m.Plan); err != nil {
-		return Command{}, err
-	}
-	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_Append{Append: m}})
+	m.Blocks, err = e.blocks(a, m.Plan)
+	return m, err
 }
 
-// EncodeSetEngineRunRef is the command behind SetEngineRunRef (APP-12).
-func EncodeSetEngineRunRef(runID, ref string) (Command, error) {
-	return encodeCommand(&recordv1.Command{Kind: &recordv1.Command_SetEngineRunRef{
-		SetEngineRunRef: &recordv1.SetEngineRunRef{RunId: runID, EngineRunRef: ref},
-	}})
-}
-
-func encodeCommand(m *recordv1.Command) (Command, error) {
+func marshal(m proto.Message) ([]byte, error) {
 	data, err := proto.Marshal(m)
 	if err != nil {
-		return Command{}, fmt.Errorf("storage: encode command: %w", err)
+		return nil, fmt.Errorf("storage: encode command: %w", err)
 	}
-	return Command{data: data}, nil
+	return data, nil
 }
 
 // ScopeOf returns the scope that a request's events name between them. Two that differ cannot be of
@@ -206,7 +208,7 @@ func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
 	return append(dst, content[:]...)
 }
 
-// encoder has the memory that one request is encoded in. encodeCommand copies out of it.
+// encoder has the memory that one request is encoded in. marshal copies out of it.
 type encoder struct {
 	headers []byte
 	raw     []byte // bodies of the block that is being filled
@@ -273,8 +275,8 @@ func (e *encoder) block(count uint32) *recordv1.Block {
 	return b
 }
 
-func encodeMetadata(c *Creation) *recordv1.RunMetadata {
-	md := &c.Metadata
+// encodeMetadata leaves out the digest of what CreateRun said.
+func encodeMetadata(md *Metadata) *recordv1.RunMetadata {
 	m := &recordv1.RunMetadata{
 		EngineType:    md.EngineType,
 		EngineRunRef:  md.EngineRunRef,
@@ -289,7 +291,6 @@ func encodeMetadata(c *Creation) *recordv1.RunMetadata {
 			SizeBytes: r.SizeBytes, Compression: r.Compression,
 		}
 	}
-	m.CreateDigest = createDigest(c)
 	return m
 }
 

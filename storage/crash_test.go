@@ -26,7 +26,7 @@ func TestCrash(t *testing.T) {
 			ActiveBytes:   rapid.SampledFrom([]int{1, 0}).Draw(t, "active"),
 		})
 		p := storagetest.NewPair(l)
-		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true}
+		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Compound: true, OnlyCompound: rapid.Bool().Draw(t, "only compound")}
 		var durable uint64
 		for range rapid.IntRange(1, 4).Draw(t, "crashes") {
 			for range rapid.IntRange(0, 8).Draw(t, "proposals") {
@@ -122,7 +122,7 @@ func TestCrashWhileApplying(t *testing.T) {
 		}()
 		crashAt := rng.IntN(proposals)
 		err := rapid.Custom(func(t *rapid.T) error {
-			w := storagetest.Workload{Model: p.Model, LargePayloads: true, Imports: true}
+			w := storagetest.Workload{Model: p.Model, LargePayloads: true, Imports: true, Compound: true}
 			for n := range proposals {
 				clock, requests := w.Proposal(t)
 				if n == crashAt {

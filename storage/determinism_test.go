@@ -17,7 +17,7 @@ func TestDeterminism(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := open(t, storage.Options{})
 		p := storagetest.NewPair(first)
-		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Fences: true}
+		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Fences: true, Compound: true, OnlyCompound: rapid.Bool().Draw(t, "only compound")}
 		for range rapid.IntRange(1, 15).Draw(t, "proposals") {
 			clock, requests := w.Proposal(t)
 			if _, err := p.Propose(clock, requests...); err != nil {

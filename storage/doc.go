@@ -13,6 +13,10 @@
 //   - A proposal's effects and the applied state are one batch (D2), so that Pebble, which runs
 //     without a write-ahead log, holds an exact prefix of the Raft log after a crash. Entries at or
 //     below the applied index are skipped.
+//   - A command is one append, or several operations that take effect together or not at all
+//     (compound.go). An operation is the core's or a Machine's, which sees the store through a Tx.
+//   - The log has no operation that the feature level does not allow, and the level never falls
+//     (level.go).
 //   - Records lie in commit order in chunks; places, receipts and heads point at them (D6).
 //   - The store is replaced by another node's checkpoint as a whole or not at all (D5), and never
 //     by an older one.

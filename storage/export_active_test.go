@@ -15,7 +15,7 @@ func (s *Store) Indexed(runID string) (receipts, asked int) {
 	return receipts, asked
 }
 
-// ActiveSizes is what ActiveMemory should be: the sizes of the runs, counted anew.
+// ActiveSizes is what ActiveMemory should be: the sizes of the runs, counted again.
 func (s *Store) ActiveSizes() (bytes int) {
 	for _, r := range s.active.runs {
 		bytes += r.size()

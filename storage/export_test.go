@@ -61,7 +61,7 @@ func (s *Store) ActiveMemory() int { return s.active.bytes }
 // MaxIndexed receipts of a run are kept in memory.
 const MaxIndexed = maxIndexed
 
-// Limit makes an Ahead begin anew after so many events.
+// Limit makes an Ahead begin again after so many events.
 func (a *Ahead) Limit(events int) { a.limit = events }
 
 // ChunksRead counts the chunks that were looked at.

@@ -45,7 +45,7 @@ func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error)
 	h.refs.Store(1)
 	h.live.Store(!candidate)
 	defer func() {
-		// Pebble gives up on some errors while it opens by Fatalf. A candidate's are no reason to
+		// Pebble drops on some errors while it opens by Fatalf. A candidate's are no reason to
 		// stop.
 		if p := recover(); p != nil {
 			fatal, ours := p.(*fatalError)

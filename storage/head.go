@@ -46,7 +46,7 @@ func parseHead(row []byte) (head, error) {
 	}, nil
 }
 
-// receipt is the row that answers a duplicate for ever (IDM-6): runSeq (8), persistedAt (8), event
+// receipt is the row that answers a duplicate forever (IDM-6): runSeq (8), persistedAt (8), event
 // id (16), content digest (8). An imported event has the first 8 bytes of its record digest too.
 // The key of the row has the whole SHA-256 of the idempotency key.
 type receipt struct {

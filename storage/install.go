@@ -26,8 +26,9 @@ type Received struct {
 	// Applied is how far it reaches.
 	Applied Applied
 
-	s *Store
-	h *handle
+	s     *Store
+	h     *handle
+	level uint32
 }
 
 // Receive reads the stream of a checkpoint to its end, and checks it. Neither what the store holds
@@ -145,7 +146,8 @@ func (r *Received) inspect(promised *Applied) error {
 			applied.Index, applied.Term, applied.RollingHash, promised.Index, promised.Term, promised.RollingHash)
 	}
 	r.Applied = *applied
-	return nil
+	r.level, err = readLevel(r.h.db, r.s.opts.FeatureLevel)
+	return err
 }
 
 // Install makes what was received the store. Readers that have begun end on what they began with;
@@ -188,6 +190,7 @@ func (r *Received) install() error {
 	old := s.current.Swap(r.h)
 	s.changes.all = true
 	s.changes.Unlock()
+	s.level.Store(r.level)
 	old.live.Store(false)
 	s.release(old)
 	s.retireSeeds()

@@ -16,6 +16,9 @@ type Outcome struct {
 	Results []EventResult
 	// LastSeq is the run's highest runSeq after the command.
 	LastSeq uint64
+	// Answers are those of a command that EncodeCommand made, one for each operation. Err is then
+	// that of the operation that was refused, and there are no Results.
+	Answers []Answer
 	// Position and PersistedAt (nanoseconds) are those of the proposal.
 	Position    Position
 	PersistedAt int64

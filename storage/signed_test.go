@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 	"runlog/storage/storagetest"
 )
 
@@ -38,14 +39,14 @@ func TestSigned(t *testing.T) {
 		fs := vfs.NewMem()
 		l := open(t, storage.Options{FS: fs})
 		defer func() { _ = l.Close() }()
-		var taken []storage.SignedCheckpoint
-		var keys []storage.SigningKey
+		var taken []signing.Checkpoint
+		var keys []signing.Key
 		for index := uint64(1); index < 40; index++ {
 			if rapid.Bool().Draw(t, "key") {
-				k := storage.SigningKey{Number: uint64(rapid.IntRange(0, len(keys)+2).Draw(t, "number")), PublicKey: fmt.Sprint("key", index), Endorsement: "e"}
-				c, err := storage.EncodeSigningKey(k)
+				k := signing.Key{Number: uint64(rapid.IntRange(0, len(keys)+2).Draw(t, "number")), PublicKey: fmt.Sprint("key", index), Endorsement: "e"}
+				c, err := signing.EncodeKey(k)
 				o := command(t, l.Store, index, c, err)
-				var refused *storage.SigningKeyError
+				var refused *signing.KeyError
 				if want := k.Number == uint64(len(keys)+1); want != (o.Err == nil) || !want && !errors.As(o.Err, &refused) {
 					t.Fatalf("key %d after %d: %v", k.Number, len(keys), o.Err)
 				}
@@ -62,20 +63,20 @@ func TestSigned(t *testing.T) {
 			near := func(p storage.Position, what string) storage.Position {
 				return storage.Position(max(0, int64(p)+int64(rapid.IntRange(-1, 1).Draw(t, what))))
 			}
-			given := storage.SignedCheckpoint{Follows: last, Note: fmt.Sprint("note", index)}
+			given := signing.Checkpoint{Follows: last, Note: fmt.Sprint("note", index)}
 			given.Position = rapid.SampledFrom([]storage.Position{near(last, "p"), near(storage.Position(index), "q"), storage.Position(index) - 1}).Draw(t, "position")
 			if rapid.IntRange(0, 3).Draw(t, "other") == 0 {
 				given.Follows = near(last, "follows")
 			}
-			c, err := storage.EncodeCheckpoint(given)
+			c, err := signing.EncodeCheckpoint(given)
 			o := command(t, l.Store, index, c, err)
-			var refused *storage.CheckpointError
+			var refused *signing.CheckpointError
 			want := given.Position > last && given.Position < storage.Position(index) && given.Follows == last
 			if want != (o.Err == nil) || !want && !errors.As(o.Err, &refused) {
 				t.Fatalf("checkpoint %+v at %d after %d: %v", given, index, last, o.Err)
 			}
 			if want {
-				taken = append([]storage.SignedCheckpoint{given}, taken...)
+				taken = append([]signing.Checkpoint{given}, taken...)
 			}
 		}
 		if rapid.Bool().Draw(t, "reopen") {
@@ -87,15 +88,15 @@ func TestSigned(t *testing.T) {
 	})
 }
 
-func same(t rapid.TB, s *storage.Store, taken []storage.SignedCheckpoint, keys []storage.SigningKey) {
+func same(t rapid.TB, s *storage.Store, taken []signing.Checkpoint, keys []signing.Key) {
 	t.Helper()
-	all, err := s.Checkpoints(0, 100)
+	all, err := signing.Checkpoints(s, 0, 100)
 	if err != nil || fmt.Sprint(all) != fmt.Sprint(taken) {
 		t.Fatalf("checkpoints %v, %v; want %v", all, err, taken)
 	}
-	var paged []storage.SignedCheckpoint
+	var paged []signing.Checkpoint
 	for before := storage.Position(0); ; {
-		page, err := s.Checkpoints(before, 2)
+		page, err := signing.Checkpoints(s, before, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,12 +109,12 @@ func same(t rapid.TB, s *storage.Store, taken []storage.SignedCheckpoint, keys [
 	if fmt.Sprint(paged) != fmt.Sprint(all) {
 		t.Fatalf("pages of checkpoints %v, want %v", paged, all)
 	}
-	got, err := s.SigningKeys()
+	got, err := signing.Keys(s)
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(keys) {
 		t.Fatalf("keys %v, %v; want %v", got, err, keys)
 	}
-	lastCheckpoint, err := s.LastCheckpoint()
-	lastKey, errKey := s.LastSigningKey()
+	lastCheckpoint, err := signing.LastCheckpoint(s)
+	lastKey, errKey := signing.LastKey(s)
 	if errors.Join(err, errKey) != nil || len(taken) > 0 && lastCheckpoint != taken[0] || len(keys) > 0 && lastKey != keys[len(keys)-1] {
 		t.Fatalf("last are %v and %v, %v", lastCheckpoint, lastKey, errors.Join(err, errKey))
 	}
@@ -132,13 +133,13 @@ func TestSignedTogether(t *testing.T) {
 			}
 			p.Add(c)
 		}
-		add(storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "a"}))
-		add(storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "b"}))
-		add(storage.EncodeSigningKey(storage.SigningKey{Number: 2, PublicKey: "c"}))
-		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 5, Note: note}))
-		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 5, Note: "x"}))
-		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Note: "x"}))
-		add(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Follows: 5, Note: "y"}))
+		add(signing.EncodeKey(signing.Key{Number: 1, PublicKey: "a"}))
+		add(signing.EncodeKey(signing.Key{Number: 1, PublicKey: "b"}))
+		add(signing.EncodeKey(signing.Key{Number: 2, PublicKey: "c"}))
+		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 5, Note: note}))
+		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 5, Note: "x"}))
+		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Note: "x"}))
+		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Follows: 5, Note: "y"}))
 		data := p.Seal(77)
 		outcomes, err := l.Store.Apply(10, 1, data)
 		if err != nil {
@@ -149,8 +150,8 @@ func TestSignedTogether(t *testing.T) {
 				t.Errorf("command %d: %v", i, outcomes[i].Err)
 			}
 		}
-		taken := []storage.SignedCheckpoint{{Position: 6, Follows: 5, Note: "y"}, {Position: 5, Note: note}}
-		keys := []storage.SigningKey{{Number: 1, PublicKey: "a", CreatedAt: 77}, {Number: 2, PublicKey: "c", CreatedAt: 77}}
+		taken := []signing.Checkpoint{{Position: 6, Follows: 5, Note: "y"}, {Position: 5, Note: note}}
+		keys := []signing.Key{{Number: 1, PublicKey: "a", CreatedAt: 77}, {Number: 2, PublicKey: "c", CreatedAt: 77}}
 		same(t, l.Store, taken, keys)
 		if got, want := l.Applied().RollingHash, documentedHash(t, l.Store, data); got != want {
 			t.Errorf("rolling hash %x, by docs/formats.md %x", got, want)
@@ -188,7 +189,8 @@ func documentedHash(t testing.TB, s *storage.Store, entry []byte) [32]byte {
 	for i := 0; i < len(rows); i += 2 {
 		if key := rows[i]; key[0] == 'p' || key[0] == 's' {
 			sum := sha256.Sum256(rows[i+1])
-			b = append(append(b, key...), sum[:]...)
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(key))), key...)
+			b = append(append(b, 1), sum[:]...)
 		}
 	}
 	return sha256.Sum256(b)
@@ -300,11 +302,11 @@ func TestSignedFormats(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "command\n%s\n", hex.Dump(c.Bytes()))
 	}
-	c, err := storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"})
+	c, err := signing.EncodeKey(signing.Key{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"})
 	put(5, c, err)
-	c, err = storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 3, Note: "first"})
+	c, err = signing.EncodeCheckpoint(signing.Checkpoint{Position: 3, Note: "first"})
 	put(6, c, err)
-	c, err = storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 6, Follows: 3, Note: "second"})
+	c, err = signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Follows: 3, Note: "second"})
 	put(7, c, err)
 	rows, err := l.Store.Dump()
 	if err != nil {

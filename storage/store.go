@@ -36,6 +36,11 @@ type Options struct {
 	MemTableBytes uint64
 	// ActiveBytes bounds the memory of runs that are being appended to (D6). Default: 128 MiB.
 	ActiveBytes int
+	// Machines are the parts of the state machine beside the core. A store that applies the log
+	// needs all of them that the log has operations of.
+	Machines []Machine
+	// FeatureLevel is the highest feature level that the build supports. Default: CoreLevel.
+	FeatureLevel uint32
 	// Logger. Default: discards.
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry that nobody reads.
@@ -58,6 +63,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.ActiveBytes == 0 {
 		o.ActiveBytes = 128 << 20
+	}
+	if o.FeatureLevel == 0 {
+		o.FeatureLevel = CoreLevel
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -113,6 +121,9 @@ type Store struct {
 	active  *active
 	metrics *metrics
 
+	machines machines
+	level    atomic.Uint32 // as of what is applied
+
 	// current is the live database; nil once the store is closed. Only Install replaces it.
 	current    atomic.Pointer[handle]
 	handles    handles
@@ -142,7 +153,11 @@ func Open(opts Options) (*Store, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), cache: pebble.NewCache(opts.CacheBytes)}
+	machines, err := registerMachines(opts.Machines)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), cache: pebble.NewCache(opts.CacheBytes), machines: machines}
 	s.advanced.ch = make(chan struct{})
 	s.handles.open = map[*handle]struct{}{}
 	if err := s.openLive(); err != nil {
@@ -175,6 +190,11 @@ func (s *Store) openLive() error {
 		return fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
 			errLayout, c.number, applied.Index, c.installed)
 	}
+	level, err := readLevel(h.db, s.opts.FeatureLevel)
+	if err != nil {
+		return err
+	}
+	s.level.Store(level)
 	// The database is locked now, so that the rest is nobody else's.
 	if err := s.sweep(c.number); err != nil {
 		return err

@@ -22,7 +22,7 @@ type Verification struct {
 	Problem     string
 }
 
-// Verify reads the run from its first record on and works out its chain of digests anew (APP-11):
+// Verify reads the run from its first record on and works out its chain of digests again (APP-11):
 // every record must be there, in its place, and what the head says must come of them. It is the run
 // as of the view. The error is the context's, or one of the disk that says nothing about the run.
 func (v *View) Verify(ctx context.Context) (*Verification, error) {

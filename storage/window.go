@@ -21,7 +21,7 @@ type PositionRange struct {
 // proposals: an imported event counts from its import.
 //
 // No event will be stamped at or before completeThrough any more, since stamps rise (APP-5). If
-// completeThrough is not before the end of the window, the range is the same for ever and on every
+// completeThrough is not before the end of the window, the range is the same forever and on every
 // node (READ-4).
 func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
 	h, err := s.acquire()

@@ -126,7 +126,7 @@ func TestWindowsREAD3(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, storage.Options{MemTableBytes: 64 << 10})
 		p := storagetest.NewPair(l)
-		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true}
+		w := storagetest.Workload{Model: p.Model, LargePayloads: rapid.Bool().Draw(t, "large"), Imports: true, Compound: true}
 		for range rapid.IntRange(0, 25).Draw(t, "proposals") {
 			clock, requests := w.Proposal(t)
 			if _, err := p.Propose(clock, requests...); err != nil {
@@ -176,7 +176,7 @@ func TestWindowsREAD3(t *testing.T) {
 }
 
 // TestClosedRangesStayREAD4: once a positions ends at or before what is complete, it is the same
-// for ever.
+// forever.
 func TestClosedRangesStayREAD4(t *testing.T) {
 	l := open(t, storage.Options{})
 	defer l.Close()

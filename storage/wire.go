@@ -276,25 +276,3 @@ func (b *body) parse(data []byte) error {
 		return err
 	})
 }
-
-// parseCommand takes a record.v1.Command apart: an Append, into a, or else one of the rare kinds.
-func parseCommand(data []byte, a *appendCommand) (other *recordv1.Command, err error) {
-	known := false
-	err = walkFields(data, func(f field) (err error) {
-		switch f.number {
-		case 1:
-			other, known = nil, true
-			f.want(protowire.BytesType, &err)
-			return errors.Join(err, a.parse(f.bytes))
-		case 2, 3, 4:
-			other, known = &recordv1.Command{}, true
-			f.want(protowire.BytesType, &err)
-			return errors.Join(err, proto.Unmarshal(data, other))
-		}
-		return nil
-	})
-	if err == nil && !known {
-		err = fmt.Errorf("%w: unknown kind", errWire)
-	}
-	return other, err
-}

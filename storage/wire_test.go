@@ -61,9 +61,9 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			a.Create = &recordv1.RunMetadata{EngineType: text.Draw(t, "engine type")}
 		}
 		var c appendCommand
-		ref, err := parseCommand(encoded(t, &recordv1.Command{Kind: &recordv1.Command_Append{Append: a}}), &c)
-		if err != nil || ref != nil {
-			t.Fatal(ref, err)
+		ops, err := parseCommand(encoded(t, &recordv1.Command{Append: a}), &c, nil)
+		if err != nil || len(ops) > 0 {
+			t.Fatal(ops, err)
 		}
 		again := &recordv1.Append{
 			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected, Fence: c.fence,

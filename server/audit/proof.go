@@ -11,7 +11,7 @@ import (
 	"runlog/server/checkpoint"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
-	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // maxCheckpoints is the most, and the default, of checkpoints in a page.
@@ -58,7 +58,7 @@ func encodeLeaf(h *proof.RunHead) *runlogv1.RunLeaf {
 	}
 }
 
-func encodeKeys(keys []storage.SigningKey) ([]*runlogv1.SigningKey, error) {
+func encodeKeys(keys []signing.Key) ([]*runlogv1.SigningKey, error) {
 	out := make([]*runlogv1.SigningKey, len(keys))
 	for i, k := range keys {
 		id, err := proof.KeyID(k.PublicKey)
@@ -86,7 +86,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpo
 	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.node.Store().Checkpoints(before, size+1)
+	list, err := signing.Checkpoints(s.node.Store(), before, size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpo
 	return resp, nil
 }
 
-func encodeCheckpoint(stored *storage.SignedCheckpoint) (*runlogv1.Checkpoint, error) {
+func encodeCheckpoint(stored *signing.Checkpoint) (*runlogv1.Checkpoint, error) {
 	c, signers, err := proof.PeekCheckpoint(stored.Note)
 	if err != nil || len(signers) == 0 {
 		return nil, fmt.Errorf("server: checkpoint of position %d: %w", stored.Position, errors.Join(err, proof.ErrUnsigned))
@@ -121,7 +121,7 @@ func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKe
 	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	keys, err := s.node.Store().SigningKeys()
+	keys, err := signing.Keys(s.node.Store())
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (s *Service) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSign
 	if err != nil {
 		return nil, sealError(err)
 	}
-	keys, err := encodeKeys([]storage.SigningKey{key})
+	keys, err := encodeKeys([]signing.Key{key})
 	if err != nil {
 		return nil, err
 	}

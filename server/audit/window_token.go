@@ -11,6 +11,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/server/rpc"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // The token of a window is valid as long as the cluster, at every node: positions do not change.
@@ -121,7 +122,7 @@ func (w *window) place(b []byte) bool {
 
 // signedBefore tells whether the cluster has signed a token, with any of its keys.
 func (s *Service) signedBefore(token, signature []byte) (bool, error) {
-	keys, err := s.node.Store().SigningKeys()
+	keys, err := signing.Keys(s.node.Store())
 	if err != nil {
 		return false, err
 	}

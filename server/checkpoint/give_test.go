@@ -12,6 +12,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // signs reports whether a node signs with the newest key.
@@ -268,7 +269,7 @@ func TestOneDiskAtATime(t *testing.T) {
 				_ = g.nodes[lost].maker.tend(t.Context(), false)
 			},
 			"": func(t *rapid.T) {
-				last, err := g.nodes[0].opts.Store.LastSigningKey()
+				last, err := signing.LastKey(g.nodes[0].opts.Store)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"runlog/audit/proof"
-	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // tendKey keeps the node's signing key up to date.
@@ -33,7 +33,7 @@ func (s *Maker) tendKey() {
 func (s *Maker) current(ctx context.Context) (*proof.Signer, error) {
 	var tended error
 	for try := 0; ; try++ {
-		last, err := s.opts.Store.LastSigningKey()
+		last, err := signing.LastKey(s.opts.Store)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (s *Maker) tend(ctx context.Context, mayMake bool) error {
 }
 
 func (s *Maker) tendLocked(ctx context.Context, mayMake bool) error {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Maker) missedLocked(missed bool) {
 }
 
 // own reports whether a key belongs to this cluster.
-func (s *Maker) own(k storage.SigningKey) bool {
+func (s *Maker) own(k signing.Key) bool {
 	cluster, ok := proof.ClusterOf(k.PublicKey)
 	return k.Number > 0 && ok && cluster == s.opts.Cluster
 }
@@ -117,7 +117,7 @@ func (s *Maker) useLocked(k heldKey) error {
 }
 
 // fetchLocked asks other members for the private part of a public key, and keeps it.
-func (s *Maker) fetchLocked(ctx context.Context, public storage.SigningKey) (found heldKey, ok bool) {
+func (s *Maker) fetchLocked(ctx context.Context, public signing.Key) (found heldKey, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	s.opts.Fetch(ctx, public.Number, func(seed []byte) bool {
@@ -147,14 +147,14 @@ func (s *Maker) makeKeyLocked(number uint64, before *heldKey) error {
 	if err := s.giveLocked(k); err != nil {
 		return fmt.Errorf("signing key %d: %w", number, err)
 	}
-	public := storage.SigningKey{Number: number, PublicKey: k.signer.PublicKey()}
+	public := signing.Key{Number: number, PublicKey: k.signer.PublicKey()}
 	if before != nil {
 		st := (&proof.SigningKey{Cluster: s.opts.Cluster, Number: number, PublicKey: public.PublicKey}).Statement()
 		if public.Endorsement, err = before.signer.Sign(st); err != nil {
 			return err
 		}
 	}
-	cmd, err := storage.EncodeSigningKey(public)
+	cmd, err := signing.EncodeKey(public)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ const maxUnseen = 8
 // Keep stores a key that another member is about to propose: one with a number just ahead, or one
 // in the log.
 func (s *Maker) Keep(number uint64, seed []byte) error {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -228,11 +228,11 @@ func (s *Maker) Keep(number uint64, seed []byte) error {
 // Rotate makes a new key at the leader, endorsed by the key before. If neither this node nor a
 // reachable member has the key before, Rotate returns ErrKeyMissing. With oldIsLost it continues
 // without an endorsement. The first key of a cluster has none.
-func (s *Maker) Rotate(ctx context.Context, oldIsLost bool) (storage.SigningKey, error) {
+func (s *Maker) Rotate(ctx context.Context, oldIsLost bool) (signing.Key, error) {
 	if err := s.rotate(ctx, oldIsLost); err != nil {
-		return storage.SigningKey{}, err
+		return signing.Key{}, err
 	}
-	return s.opts.Store.LastSigningKey()
+	return signing.LastKey(s.opts.Store)
 }
 
 func (s *Maker) rotate(ctx context.Context, oldIsLost bool) error {
@@ -243,7 +243,7 @@ func (s *Maker) rotate(ctx context.Context, oldIsLost bool) error {
 	if err := s.tendLocked(ctx, false); err != nil {
 		return err
 	}
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (s *Maker) rotate(ctx context.Context, oldIsLost bool) error {
 
 // Seed returns the private part of the newest key in the log, for another member.
 func (s *Maker) Seed(number uint64) ([]byte, bool) {
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	if err != nil || last.Number != number {
 		return nil, false
 	}

@@ -9,6 +9,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // TestRefusedRotations: rotations that were refused, however many, do not cost the key that is in
@@ -134,7 +135,7 @@ func TestRotateWhileFetching(t *testing.T) {
 		if k, err := b.maker.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {
 			t.Errorf("rotated to %+v, %v", k, err)
 		}
-		if keys, err := b.opts.Store.SigningKeys(); err != nil || len(keys) != 1 {
+		if keys, err := signing.Keys(b.opts.Store); err != nil || len(keys) != 1 {
 			t.Errorf("keys %v, %v", keys, err)
 		}
 		if !lost {

@@ -11,6 +11,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 const (
@@ -127,7 +128,7 @@ type lastCheckpoint struct {
 // due reports whether something has changed since the last checkpoint, and enough time or events
 // have passed.
 func (s *Maker) due() (bool, error) {
-	stored, err := s.opts.Store.LastCheckpoint()
+	stored, err := signing.LastCheckpoint(s.opts.Store)
 	if err != nil {
 		return false, err
 	}
@@ -164,7 +165,7 @@ func (s *Maker) rotated() (bool, error) {
 	if newest == nil {
 		return false, nil
 	}
-	last, err := s.opts.Store.LastSigningKey()
+	last, err := signing.LastKey(s.opts.Store)
 	return err == nil && last.PublicKey != newest.key, err
 }
 
@@ -199,7 +200,7 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 		Cluster: s.opts.Cluster, Runs: heads.Runs, Root: root, Position: uint64(heads.Applied.Position()),
 		CompleteThrough: heads.Applied.PersistedAt, Events: heads.Applied.Events,
 	}
-	before, err := s.opts.Store.LastCheckpoint()
+	before, err := signing.LastCheckpoint(s.opts.Store)
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 	if next.note, err = signer.SignCheckpoint(&c); err != nil {
 		return err
 	}
-	cmd, err := storage.EncodeCheckpoint(storage.SignedCheckpoint{
+	cmd, err := signing.EncodeCheckpoint(signing.Checkpoint{
 		Position: heads.Applied.Position(), Follows: before.Position, Note: next.note,
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // TestRoots: whatever is appended between checkpoints, whichever node makes them, and however often
@@ -60,7 +61,7 @@ func TestRoots(t *testing.T) {
 				t.Fatalf("root %v, want %v", c.Root, want)
 			}
 		}
-		list, err := g.nodes[0].opts.Store.Checkpoints(0, 1000)
+		list, err := signing.Checkpoints(g.nodes[0].opts.Store, 0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func TestCoalesced(t *testing.T) {
 			t.Errorf("proved up to runSeq %d; fresh %t", p.Leaf.LastSeq, fresh)
 		}
 	}
-	if list, err := g.nodes[0].opts.Store.Checkpoints(0, 1000); err != nil || len(list) > 101 {
+	if list, err := signing.Checkpoints(g.nodes[0].opts.Store, 0, 1000); err != nil || len(list) > 101 {
 		t.Errorf("%d checkpoints, %v", len(list), err)
 	}
 }
@@ -172,7 +173,7 @@ func TestTwoWhoLead(t *testing.T) {
 			t.Fatalf("signed %t, %v", signed, err)
 		}
 	}
-	keys, err := a.opts.Store.SigningKeys()
+	keys, err := signing.Keys(a.opts.Store)
 	if err != nil || len(keys) != 1 {
 		t.Fatalf("keys %v, %v", keys, err)
 	}
@@ -187,7 +188,7 @@ func TestTwoWhoLead(t *testing.T) {
 		}
 		return nil
 	}
-	var refused *storage.CheckpointError
+	var refused *signing.CheckpointError
 	if _, err := a.maker.Prove(t.Context(), "run", true); !errors.As(err, &refused) {
 		t.Errorf("the later checkpoint: %v", err)
 	}
@@ -228,7 +229,7 @@ func TestLostAnswers(t *testing.T) {
 	if !sign() || n.missing.Load() {
 		t.Error("the key that was rotated to is not used")
 	}
-	keys, err := n.opts.Store.SigningKeys()
+	keys, err := signing.Keys(n.opts.Store)
 	if err != nil || len(keys) != 2 || keys[1].Endorsement == "" || n.maker.signer.Load().PublicKey() != keys[1].PublicKey {
 		t.Errorf("keys %v, %v", keys, err)
 	}
@@ -257,9 +258,9 @@ func TestRestored(t *testing.T) {
 			t.Fatal(o.Err)
 		}
 	}
-	must(storage.EncodeSigningKey(storage.SigningKey{Number: 1, PublicKey: other.PublicKey()}))
+	must(signing.EncodeKey(signing.Key{Number: 1, PublicKey: other.PublicKey()}))
 	note, err := other.SignCheckpoint(&proof.Checkpoint{Cluster: [16]byte{7}, Runs: 1, Position: 1, Events: 1, CompleteThrough: 1})
-	must(storage.EncodeCheckpoint(storage.SignedCheckpoint{Position: 1, Note: note}))
+	must(signing.EncodeCheckpoint(signing.Checkpoint{Position: 1, Note: note}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func TestRestored(t *testing.T) {
 		t.Errorf("a checkpoint of its own is due: %t, %v", due, err)
 	}
 	_, c := g.nodes[0].prove("run", true)
-	keys, err := g.nodes[1].opts.Store.SigningKeys()
+	keys, err := signing.Keys(g.nodes[1].opts.Store)
 	if err != nil || len(keys) != 2 || keys[1].Endorsement != "" {
 		t.Errorf("keys %v, %v", keys, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // Proof ties a run to a signed checkpoint.
@@ -19,7 +20,7 @@ type Proof struct {
 	// Note is the signed checkpoint.
 	Note string
 	// Keys of the cluster, oldest first.
-	Keys []storage.SigningKey
+	Keys []signing.Key
 }
 
 // Prove returns the proof of a run, at the leader. With fresh, it covers the run's state at the
@@ -51,7 +52,7 @@ func (s *Maker) proveNow(runID string, fresh bool) (*Proof, error) {
 	}
 	if fresh {
 		// A caller that receives the newest signing key has no other key.
-		if last, err := s.opts.Store.LastSigningKey(); err != nil || last.PublicKey != newest.key {
+		if last, err := signing.LastKey(s.opts.Store); err != nil || last.PublicKey != newest.key {
 			return nil, err
 		}
 	}
@@ -70,7 +71,7 @@ func (s *Maker) proveNow(runID string, fresh bool) (*Proof, error) {
 	if err := tlog.CheckRecord(p.Path, int64(newest.heads.Runs), s.newest.tree.root(), int64(p.Index), p.Leaf.Leaf()); err != nil {
 		return nil, fmt.Errorf("checkpoint: tree and store differ: %w", err)
 	}
-	p.Keys, err = s.opts.Store.SigningKeys()
+	p.Keys, err = signing.Keys(s.opts.Store)
 	return p, err
 }
 

@@ -41,8 +41,9 @@ type Options struct {
 	Expect int
 	// Join are addresses of other nodes, to found a cluster with or to join one.
 	Join []string
-	// Version of the build.
-	Version string
+	// Version of the build, and the highest feature level that it supports. Default: the core's.
+	Version      string
+	FeatureLevel uint32
 	// ServerOptions of the gRPC server for other nodes. Register adds the services that a member
 	// may call on behalf of a client.
 	ServerOptions []grpc.ServerOption
@@ -71,6 +72,9 @@ type Options struct {
 func (o *Options) EnsureDefaults() {
 	if o.Advertise == "" {
 		o.Advertise = o.Listener.Addr().String()
+	}
+	if o.FeatureLevel == 0 {
+		o.FeatureLevel = storage.CoreLevel
 	}
 	if o.Register == nil {
 		o.Register = func(*grpc.Server) {}
@@ -118,6 +122,8 @@ type Cluster struct {
 	forming   atomic.Pointer[string]   // what a node without a cluster waits for
 	leaving   atomic.Bool              // the node shuts down
 	lead      leaderships
+	// a mutex with room for one: held while the feature level rises or a member joins
+	levels    chan struct{}
 	vouched   vouched
 	invited   invited
 	closing   chan struct{} // a mutex with room for one: held while the clock is moved
@@ -146,7 +152,7 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.Identity.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1)}
+	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1), levels: make(chan struct{}, 1)}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{
@@ -242,7 +248,7 @@ func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
 		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Restore the data directory; "+
-			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join anew", me.NodeID, me.ClusterID, me.NodeID)
+			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join again", me.NodeID, me.ClusterID, me.NodeID)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@
 //
 // Invariants:
 //
-//   - A node belongs to one cluster for ever, from the moment that its identity has the cluster on
+//   - A node belongs to one cluster forever, from the moment that its identity has the cluster on
 //     stable storage.
 //   - One node founds a cluster and invites the others. None of these can found another one in the
 //     meantime, or be invited twice.

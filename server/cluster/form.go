@@ -270,7 +270,7 @@ func (c *Cluster) askJoin(ctx context.Context, id, address string, check bool) (
 	}
 	me := c.Identity()
 	resp, err := k.node.Join(ctx, &nodev1.JoinRequest{
-		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, Check: check, WasMember: me.Member,
+		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, Check: check, WasMember: me.Member, FeatureLevel: c.opts.FeatureLevel,
 	})
 	if refused := refusal(k); err != nil && refused != nil {
 		return nil, refused

@@ -56,7 +56,7 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		ctx, done := leadership.Bound(ctx)
 		defer done()
 		return leadership.Link.node.Join(ctx, &nodev1.JoinRequest{NodeId: req.NodeId, RaftId: req.RaftId, RaftAddress: req.RaftAddress,
-			Check: req.Check, WasMember: req.WasMember, Forwarded: true})
+			Check: req.Check, WasMember: req.WasMember, FeatureLevel: req.FeatureLevel, Forwarded: true})
 	}
 	resp, err := c.join(ctx, req)
 	switch {
@@ -101,6 +101,14 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		if r.node.ConfirmLeader(ctx) != nil {
 			return nil, ErrNoLeader
 		}
+		return nil, err
+	}
+	release, err := c.holdLevel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := levelFault(r, req.NodeId, req.FeatureLevel); err != nil {
 		return nil, err
 	}
 	resp.Member = known
@@ -155,6 +163,9 @@ func (c *Cluster) Add(ctx context.Context, address string) (nodeID string, err e
 	}
 	members := r.node.Members()
 	if _, err := mayJoin(members, &nodev1.JoinRequest{NodeId: s.about.NodeId, RaftId: s.about.RaftId, RaftAddress: s.about.RaftAddress}); err != nil {
+		return "", err
+	}
+	if err := levelFault(r, s.about.NodeId, s.about.FeatureLevel); err != nil {
 		return "", err
 	}
 	me := c.Identity()

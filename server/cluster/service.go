@@ -176,7 +176,7 @@ func (c *Cluster) describe() *nodev1.DescribeResponse {
 		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, GrpcAddress: c.opts.GRPC, HttpAddress: c.opts.HTTP,
 		State: nodev1.NodeState_WAITING, Version: c.opts.Version, Format: Format, LastContactNanos: -1,
 		DiskFreeBytes: free, DataBytes: data, StartedAt: c.started.UnixNano(), Expect: uint32(max(0, c.opts.Expect)),
-		Alerts: c.opts.Alerts(),
+		Alerts: c.opts.Alerts(), FeatureLevel: c.opts.FeatureLevel,
 	}
 	if me.ClusterID != "" {
 		d.ClusterId, d.State = cluster[:], nodev1.NodeState_SEEDING
@@ -202,6 +202,7 @@ func (c *Cluster) describeRaft(d *nodev1.DescribeResponse, r *running) {
 	}
 	d.Term, d.LeaderRaftId, d.FirstIndex, d.CommitIndex = s.Term, s.LeaderID, s.FirstIndex, s.CommitIndex
 	d.LastIndex, d.LastTerm, d.LastContactNanos = s.LastIndex, s.LastTerm, int64(s.LastContact)
+	d.StoreLevel = r.store.Level()
 	d.AppliedIndex, d.AppliedPosition = s.AppliedIndex, uint64(applied.Position())
 	d.AppliedPersistedAt, d.RollingHash = applied.PersistedAt, applied.RollingHash[:]
 	members := r.node.Members()

@@ -249,7 +249,8 @@ func (d *Dir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.File("identity.json"), err)
 	}
 	if d.identity.Format != Format {
-		return fmt.Errorf("data directory %s has format %d, this build knows %d", d.path, d.identity.Format, Format)
+		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose an empty --data-dir",
+			d.path, d.identity.Format, Format)
 	}
 	if err := d.identity.Validate(); err != nil {
 		return fmt.Errorf("data directory: %s: %w", d.File("identity.json"), err)

@@ -10,6 +10,7 @@ import (
 	"runlog/server/cluster"
 	"runlog/server/datadir"
 	"runlog/storage"
+	"runlog/storage/machine"
 )
 
 // Recovery is what a node had when it was made the only voter of its cluster.
@@ -40,6 +41,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, errors.Join(err, fmt.Errorf("data directory %s: node %s has not taken part in a cluster: there is nothing to recover", opts.DataDir, me.NodeID))
 	}
 	storeOpts := opts.Store
+	machine.EnsureDefaults(&storeOpts)
 	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = opts.FS, dir.File("store"), id, opts.Logger, opts.Fail
 	store, err := storage.Open(storeOpts)
 	if err != nil {

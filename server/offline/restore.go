@@ -15,6 +15,7 @@ import (
 	"runlog/server/datadir"
 	"runlog/storage"
 	"runlog/storage/backup"
+	"runlog/storage/machine"
 )
 
 // ErrNotEmpty means that a backup is to be restored where something is.
@@ -212,6 +213,7 @@ func (r *restore) fill() error {
 		return err
 	}
 	opts := r.opts.Store
+	machine.EnsureDefaults(&opts)
 	opts.Dir, opts.Cluster, opts.Logger, opts.Fail = store, id, r.opts.Logger, r.opts.Fail
 	members := raft.EncodeMembers([]raft.Member{{ID: me.RaftID(), Address: r.opts.RaftAddress, Voter: true}})
 	if err := storage.Adopt(opts, promiseOf(r.done.Backup), members); err != nil {

@@ -120,7 +120,7 @@ func (r *Replica) startRaft() (err error) {
 	}
 	r.batcher = batch.New(batch.Options{
 		Propose: r.node.Propose, Cluster: r.clusterID, Clock: o.Clock, QueueBytes: o.QueueBytes,
-		Registerer: o.Registry,
+		Registerer: o.Registry, Check: r.store.CheckLevel,
 	})
 	return nil
 }

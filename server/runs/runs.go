@@ -14,6 +14,7 @@ import (
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
+	"runlog/storage/machine/enginerun"
 )
 
 const (
@@ -202,7 +203,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case uriFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", uriFault(req.EngineRunRef))
 	}
-	cmd, err := storage.EncodeSetEngineRunRef(req.RunId, req.EngineRunRef)
+	cmd, err := enginerun.EncodeSet(req.RunId, req.EngineRunRef)
 	if err != nil {
 		return nil, err
 	}

@@ -135,8 +135,8 @@ func tooManyWatchers(err error) error {
 	return rpc.TooManyStreams()
 }
 
-// runWatch is one stream about one run. Events are sent by the goroutine of the call; watermarks and
-// snapshots, once the reader has caught up, by the dispatcher.
+// runWatch is one stream about one run. Events are sent by the goroutine of the call; watermarks
+// and snapshots, once the reader has caught up, by the dispatcher.
 type runWatch struct {
 	s       *Service
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]

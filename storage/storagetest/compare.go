@@ -1,9 +1,11 @@
 package storagetest
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -35,11 +37,27 @@ func sameOutcome(got, want *storage.Outcome) error {
 			return fmt.Errorf("result %d is %+v, want %+v", i, r, want.Results[i])
 		}
 	}
+	if len(got.Answers) != len(want.Answers) {
+		return fmt.Errorf("%d answers, want %d", len(got.Answers), len(want.Answers))
+	}
+	for i := range got.Answers {
+		if err := sameAnswer(&got.Answers[i], &want.Answers[i]); err != nil {
+			return fmt.Errorf("operation %d: %w", i, err)
+		}
+	}
 	if got.LastSeq != want.LastSeq || got.PersistedAt != want.PersistedAt || got.Position != want.Position {
 		return fmt.Errorf("lastSeq %d, stamp %d, position %d; want %d, %d, %d",
 			got.LastSeq, got.PersistedAt, got.Position, want.LastSeq, want.PersistedAt, want.Position)
 	}
 	return nil
+}
+
+func sameAnswer(got, want *storage.Answer) error {
+	if !bytes.Equal(got.Reply, want.Reply) {
+		return fmt.Errorf("reply %q, want %q", got.Reply, want.Reply)
+	}
+	return sameOutcome(&storage.Outcome{Err: got.Err, Results: got.Results, LastSeq: got.LastSeq},
+		&storage.Outcome{Err: want.Err, Results: want.Results, LastSeq: want.LastSeq})
 }
 
 func show(err error) string { return fmt.Sprintf("%T %+v", err, err) }
@@ -93,7 +111,25 @@ func sameState(got System, want *Model, positions atlas, names []string) error {
 		return fmt.Errorf("applied: index %d, stamp %d, %d events; want %d, %d, %d",
 			a.Index, a.PersistedAt, a.Events, positions.at(b.Position()), b.PersistedAt, b.Events)
 	}
-	return errors.Join(sameRuns(got, want, positions, names), sameLog(got, want, positions))
+	return errors.Join(sameRuns(got, want, positions, names), sameLog(got, want, positions), sameRows(got, want))
+}
+
+// sameRows compares the rows of the machine Writer, where a system shows them.
+func sameRows(got System, want *Model) error {
+	s, ok := got.(interface {
+		Rows() (map[string]string, error)
+	})
+	if !ok {
+		return nil
+	}
+	rows, err := s.Rows()
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(rows, want.rows) {
+		return fmt.Errorf("rows %q, want %q", rows, want.rows)
+	}
+	return nil
 }
 
 // sameRuns compares the runs of these names: those that the model has, and those that nobody may

@@ -31,6 +31,10 @@ type Workload struct {
 	Imports bool
 	// Fences adds leases: proposals that raise a run's fence.
 	Fences bool
+	// Compound adds compound commands, and operations of the machine Writer.
+	Compound bool
+	// OnlyCompound leaves out all others.
+	OnlyCompound bool
 
 	clock    int64
 	events   uint64
@@ -73,7 +77,11 @@ func (w *Workload) fence(runID string) uint64 {
 }
 
 func (w *Workload) request(t *rapid.T) Request {
-	run := rapid.IntRange(0, w.runs()-1).Draw(t, "run")
+	runs := w.runs()
+	if w.OnlyCompound || w.Compound && rapid.IntRange(0, 5).Draw(t, "compound") == 5 {
+		return w.compound(t, runs)
+	}
+	run := rapid.IntRange(0, runs-1).Draw(t, "run")
 	if w.Imports && rapid.IntRange(0, 5).Draw(t, "import") == 5 {
 		return Request{Append: w.imports(t, run)}
 	}

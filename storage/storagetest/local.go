@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage"
+	"runlog/storage/machine"
 )
 
 // Cluster is the cluster of every store in tests.
@@ -45,8 +46,11 @@ type Local struct {
 
 var _ System = (*Local)(nil)
 
-// Open opens a store with small options. opts.FS must not be nil; Dir, Cluster and Fail may be left
-// out.
+// Machines are those of a store in tests: all of the build, and one that only tests have.
+func Machines() []storage.Machine { return append(machine.All(), Writer{}) }
+
+// Open opens a store with small options. opts.FS must not be nil; Dir, Cluster, Fail and Machines
+// may be left out.
 func Open(opts storage.Options) (*Local, error) {
 	l := &Local{opts: opts}
 	o := &l.opts
@@ -64,6 +68,12 @@ func Open(opts storage.Options) (*Local, error) {
 	}
 	if o.Fail == nil {
 		o.Fail = l.fail
+	}
+	if o.FeatureLevel == 0 {
+		o.FeatureLevel = machine.FeatureLevel
+	}
+	if o.Machines == nil {
+		o.Machines = Machines()
 	}
 	return l, l.open()
 }

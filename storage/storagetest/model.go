@@ -17,6 +17,8 @@ type Model struct {
 	runs     map[string]*modelRun
 	log      []storage.Commit
 	marked   []*modelRun
+	rows     map[string]string // of the machine Writer
+	level    uint32
 
 	// readsMeaning makes it judge duplicates by what they say, as an edge does, and not by their
 	// bytes (IDM-7).
@@ -40,6 +42,7 @@ const (
 	bugPlan                 // reads every event with the run's plan
 	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
 	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
+	bugHalfCompound         // keeps what operations did before a refused one
 	lastBug
 )
 
@@ -54,7 +57,9 @@ type modelRun struct {
 var _ System = (*Model)(nil)
 
 // NewModel returns an empty model.
-func NewModel() *Model { return &Model{runs: map[string]*modelRun{}} }
+func NewModel() *Model {
+	return &Model{runs: map[string]*modelRun{}, rows: map[string]string{}, level: storage.CoreLevel}
+}
 
 // Propose is System's.
 func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
@@ -71,8 +76,10 @@ func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, err
 			m.append(r.Append, &o)
 		case r.Fence != nil:
 			m.setFence(r.Fence, &o)
+		case r.Compound != nil:
+			m.compound(r.Compound, &o)
 		default:
-			m.setRef(r.SetRef, &o)
+			m.compound([]Request{r}, &o)
 		}
 		outcomes = append(outcomes, o)
 	}
@@ -351,20 +358,24 @@ func (m *Model) inherit(run *storage.Run, e contract.Event) contract.Event {
 	return e
 }
 
-func (m *Model) setRef(s *SetRef, o *storage.Outcome) {
+func (m *Model) setRef(s *SetRef, o *storage.Answer) {
 	r := m.runs[s.RunID]
 	if r == nil {
 		o.Err = &storage.RunNotFoundError{RunID: s.RunID}
 		return
 	}
-	o.LastSeq = r.run.LastSeq
+	if m.readsMeaning {
+		o.LastSeq = r.run.LastSeq // an edge answers with the run
+	}
 	next := storage.Metadata{}
 	if r.run.Metadata != nil {
 		next = *r.run.Metadata
 	}
 	switch next.EngineRunRef {
 	case s.Ref:
-		return
+		if r.run.Metadata != nil {
+			return
+		}
 	case "":
 	default:
 		o.Err = &storage.RunExistsError{RunID: s.RunID, What: "engineRunRef"}

@@ -32,7 +32,7 @@ type RemoteFactory func(t rapid.TB) Remote
 
 // RemoteExamples tells a node the stories that Examples tells a store.
 func RemoteExamples(t *testing.T, open RemoteFactory) {
-	examples(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories), func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
 }
 
 // RemoteWorkloads holds a node to the model as Workloads holds a store.
@@ -74,6 +74,10 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 	for i := range out {
 		o := &out[i]
 		o.Position = 0
+		if o.Answers != nil && o.Err == nil {
+			o.LastSeq = o.Answers[0].LastSeq
+		}
+		o.Answers = nil
 		if !slices.ContainsFunc(o.Results, func(r storage.EventResult) bool { return !r.Duplicate }) {
 			o.PersistedAt = 0
 		}

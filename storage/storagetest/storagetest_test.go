@@ -57,6 +57,9 @@ func TestBugsAreFound(t *testing.T) {
 			m.bug = bug
 			return NewPair(m)
 		})
+		if bug == bugHalfCompound {
+			continue // no call of the API is a compound command
+		}
 		findBug(t, "from outside", bug, func() *Pair {
 			h := newHidden()
 			h.bug = bug

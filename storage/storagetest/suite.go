@@ -64,8 +64,10 @@ func (p *Pair) client() Client {
 // Propose applies requests to both, and tells how the outcomes differ.
 func (p *Pair) Propose(clock int64, requests ...Request) ([]storage.Outcome, error) {
 	for _, r := range requests {
-		if name := r.runID(); !slices.Contains(p.names, name) {
-			p.names = append(p.names, name)
+		for _, name := range r.runIDs() {
+			if !slices.Contains(p.names, name) {
+				p.names = append(p.names, name)
+			}
 		}
 	}
 	if p.remote != nil {
@@ -120,7 +122,7 @@ func leases(s System) bool {
 }
 
 func workload(t *rapid.T, p *Pair) error {
-	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Fences: leases(p.System)}
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Fences: leases(p.System), Compound: p.remote == nil}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)
@@ -223,11 +225,11 @@ func conditional(last uint64, events ...contract.Event) Request {
 
 // Examples tells the stories, one a rule.
 func Examples(t *testing.T, open Factory) {
-	examples(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories, compoundStories), func(t rapid.TB) *Pair { return NewPair(open(t)) })
 }
 
-func examples(t *testing.T, open func(t rapid.TB) *Pair) {
-	for _, e := range slices.Concat(stories, fenceStories) {
+func examples(t *testing.T, stories []example, open func(t rapid.TB) *Pair) {
+	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
 			s := &story{t: t, p: open(t)}
 			if e.leases && !leases(s.p.System) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"runlog/storage"
+	"runlog/storage/machine/enginerun"
 )
 
 // Client is what can be done with a store from anywhere. One goroutine uses it.
@@ -34,6 +35,9 @@ type System interface {
 type Request struct {
 	Append *storage.Append
 	SetRef *SetRef
+	Write  *Write
+	// Compound are the operations of one command. None of them is compound.
+	Compound []Request
 	// Fence is the only request of its proposal, which no API can carry.
 	Fence *SetFence
 }
@@ -50,14 +54,20 @@ type SetRef struct {
 	Ref   string
 }
 
-func (r Request) runID() string {
+// runIDs are the runs that the request is about.
+func (r Request) runIDs() (names []string) {
 	switch {
 	case r.Append != nil:
-		return r.Append.RunID
+		return []string{r.Append.RunID}
 	case r.Fence != nil:
-		return r.Fence.RunID
+		return []string{r.Fence.RunID}
+	case r.SetRef != nil:
+		return []string{r.SetRef.RunID}
 	}
-	return r.SetRef.RunID
+	for _, op := range r.Compound {
+		names = append(names, op.runIDs()...)
+	}
+	return names
 }
 
 var errNoRequest = errors.New("storagetest: empty request")
@@ -67,9 +77,34 @@ func (r Request) Encode() (storage.Command, error) {
 	switch {
 	case r.Append != nil:
 		return storage.EncodeAppend(r.Append)
-	case r.SetRef != nil:
-		return storage.EncodeSetEngineRunRef(r.SetRef.RunID, r.SetRef.Ref)
+	case r.Compound != nil:
+		operations := make([]storage.Operation, len(r.Compound))
+		for i, op := range r.Compound {
+			var err error
+			if operations[i], err = op.operation(); err != nil {
+				return storage.Command{}, err
+			}
+		}
+		return storage.EncodeCommand(operations...)
 	default:
-		return storage.Command{}, errNoRequest
+		op, err := r.operation()
+		if err != nil {
+			return storage.Command{}, err
+		}
+		return storage.EncodeCommand(op)
+	}
+}
+
+// operation returns the part of a compound command.
+func (r Request) operation() (storage.Operation, error) {
+	switch {
+	case r.Append != nil:
+		return storage.AppendOperation(r.Append)
+	case r.SetRef != nil:
+		return enginerun.Set(r.SetRef.RunID, r.SetRef.Ref)
+	case r.Write != nil:
+		return r.Write.operation()
+	default:
+		return storage.Operation{}, errNoRequest
 	}
 }

@@ -169,8 +169,12 @@ type DescribeResponse struct {
 	MemberRaftIds []string `protobuf:"bytes,29,rep,name=member_raft_ids,json=memberRaftIds,proto3" json:"member_raft_ids,omitempty"`
 	// The addresses of the nodes that were invited through this node and are not members yet.
 	GuestAddresses []string `protobuf:"bytes,30,rep,name=guest_addresses,json=guestAddresses,proto3" json:"guest_addresses,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The highest feature level that its build supports, and the level of its store (0: it has no
+	// store yet).
+	FeatureLevel  uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	StoreLevel    uint32 `protobuf:"varint,32,opt,name=store_level,json=storeLevel,proto3" json:"store_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
@@ -413,6 +417,20 @@ func (x *DescribeResponse) GetGuestAddresses() []string {
 	return nil
 }
 
+func (x *DescribeResponse) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetStoreLevel() uint32 {
+	if x != nil {
+		return x.StoreLevel
+	}
+	return 0
+}
+
 // NodeState is what a node is doing.
 type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -559,7 +577,9 @@ type JoinRequest struct {
 	// The node has been a member. If the cluster does not know it any more, it was removed.
 	WasMember bool `protobuf:"varint,5,opt,name=was_member,json=wasMember,proto3" json:"was_member,omitempty"`
 	// The call was forwarded by another member.
-	Forwarded     bool `protobuf:"varint,6,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	Forwarded bool `protobuf:"varint,6,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	// The highest feature level that the node's build supports.
+	FeatureLevel  uint32 `protobuf:"varint,7,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +654,13 @@ func (x *JoinRequest) GetForwarded() bool {
 		return x.Forwarded
 	}
 	return false
+}
+
+func (x *JoinRequest) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 type JoinResponse struct {
@@ -1462,7 +1489,7 @@ var File_node_v1_node_service_proto protoreflect.FileDescriptor
 const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1anode/v1/node_service.proto\x12\anode.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xfa\a\n" +
+	"\x0fDescribeRequest\"\xc0\b\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x1d\n" +
@@ -1500,7 +1527,10 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x06expect\x18\x1b \x01(\rR\x06expect\x12\x16\n" +
 	"\x06alerts\x18\x1c \x03(\tR\x06alerts\x12&\n" +
 	"\x0fmember_raft_ids\x18\x1d \x03(\tR\rmemberRaftIds\x12'\n" +
-	"\x0fguest_addresses\x18\x1e \x03(\tR\x0eguestAddresses\"`\n" +
+	"\x0fguest_addresses\x18\x1e \x03(\tR\x0eguestAddresses\x12#\n" +
+	"\rfeature_level\x18\x1f \x01(\rR\ffeatureLevel\x12\x1f\n" +
+	"\vstore_level\x18  \x01(\rR\n" +
+	"storeLevel\"`\n" +
 	"\tNodeState\"S\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
@@ -1513,7 +1543,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12!\n" +
 	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x1a\n" +
 	"\bfounding\x18\x03 \x01(\bR\bfounding\"\x10\n" +
-	"\x0eInviteResponse\"\xb5\x01\n" +
+	"\x0eInviteResponse\"\xda\x01\n" +
 	"\vJoinRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12!\n" +
@@ -1521,7 +1551,8 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x05check\x18\x04 \x01(\bR\x05check\x12\x1d\n" +
 	"\n" +
 	"was_member\x18\x05 \x01(\bR\twasMember\x12\x1c\n" +
-	"\tforwarded\x18\x06 \x01(\bR\tforwarded\"\xbc\x01\n" +
+	"\tforwarded\x18\x06 \x01(\bR\tforwarded\x12#\n" +
+	"\rfeature_level\x18\a \x01(\rR\ffeatureLevel\"\xbc\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12$\n" +

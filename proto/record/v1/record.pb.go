@@ -24,16 +24,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Command is one request to the state machine. Several make a proposal.
+// Command is one request to the state machine. Several make a proposal. It has an append and
+// nothing else, or operations, which take effect together or not at all.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Kind:
-	//
-	//	*Command_Append
-	//	*Command_SetEngineRunRef
-	//	*Command_Checkpoint
-	//	*Command_SigningKey
-	Kind          isCommand_Kind `protobuf_oneof:"kind"`
+	// The command of one append, by far the most frequent.
+	Append        *Append      `protobuf:"bytes,1,opt,name=append,proto3" json:"append,omitempty"`
+	Operations    []*Operation `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -68,76 +65,128 @@ func (*Command) Descriptor() ([]byte, []int) {
 	return file_record_v1_record_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Command) GetKind() isCommand_Kind {
+func (x *Command) GetAppend() *Append {
+	if x != nil {
+		return x.Append
+	}
+	return nil
+}
+
+func (x *Command) GetOperations() []*Operation {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+// Operation is one part of a command.
+type Operation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1: data is an Append. 2: data is a RaiseLevel. From 16 on: the machine that applies it.
+	Kind          uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operation) Reset() {
+	*x = Operation{}
+	mi := &file_record_v1_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operation) ProtoMessage() {}
+
+func (x *Operation) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operation.ProtoReflect.Descriptor instead.
+func (*Operation) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Operation) GetKind() uint32 {
 	if x != nil {
 		return x.Kind
 	}
-	return nil
+	return 0
 }
 
-func (x *Command) GetAppend() *Append {
+func (x *Operation) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Kind.(*Command_Append); ok {
-			return x.Append
-		}
+		return x.Data
 	}
 	return nil
 }
 
-func (x *Command) GetSetEngineRunRef() *SetEngineRunRef {
+// RaiseLevel raises the feature level of the cluster. It is refused unless the level is above the
+// current one and the members are still those that were asked.
+type RaiseLevel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Level uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// The log index of the entry that lists the members that were asked for their level.
+	MembersIndex  uint64 `protobuf:"fixed64,2,opt,name=members_index,json=membersIndex,proto3" json:"members_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLevel) Reset() {
+	*x = RaiseLevel{}
+	mi := &file_record_v1_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLevel) ProtoMessage() {}
+
+func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[2]
 	if x != nil {
-		if x, ok := x.Kind.(*Command_SetEngineRunRef); ok {
-			return x.SetEngineRunRef
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
 		}
+		return ms
 	}
-	return nil
+	return mi.MessageOf(x)
 }
 
-func (x *Command) GetCheckpoint() *Checkpoint {
+// Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
+func (*RaiseLevel) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RaiseLevel) GetLevel() uint32 {
 	if x != nil {
-		if x, ok := x.Kind.(*Command_Checkpoint); ok {
-			return x.Checkpoint
-		}
+		return x.Level
 	}
-	return nil
+	return 0
 }
 
-func (x *Command) GetSigningKey() *SigningKey {
+func (x *RaiseLevel) GetMembersIndex() uint64 {
 	if x != nil {
-		if x, ok := x.Kind.(*Command_SigningKey); ok {
-			return x.SigningKey
-		}
+		return x.MembersIndex
 	}
-	return nil
+	return 0
 }
-
-type isCommand_Kind interface {
-	isCommand_Kind()
-}
-
-type Command_Append struct {
-	Append *Append `protobuf:"bytes,1,opt,name=append,proto3,oneof"`
-}
-
-type Command_SetEngineRunRef struct {
-	SetEngineRunRef *SetEngineRunRef `protobuf:"bytes,2,opt,name=set_engine_run_ref,json=setEngineRunRef,proto3,oneof"`
-}
-
-type Command_Checkpoint struct {
-	Checkpoint *Checkpoint `protobuf:"bytes,3,opt,name=checkpoint,proto3,oneof"`
-}
-
-type Command_SigningKey struct {
-	SigningKey *SigningKey `protobuf:"bytes,4,opt,name=signing_key,json=signingKey,proto3,oneof"`
-}
-
-func (*Command_Append) isCommand_Kind() {}
-
-func (*Command_SetEngineRunRef) isCommand_Kind() {}
-
-func (*Command_Checkpoint) isCommand_Kind() {}
-
-func (*Command_SigningKey) isCommand_Kind() {}
 
 // Append stores events of one run, all or none. It has two parts: the fields that apply reads, and
 // the blocks, which apply copies into chunks unread.
@@ -169,7 +218,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_record_v1_record_proto_msgTypes[1]
+	mi := &file_record_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -181,7 +230,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[1]
+	mi := &file_record_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -194,7 +243,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{1}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Append) GetRunId() string {
@@ -278,7 +327,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_record_v1_record_proto_msgTypes[2]
+	mi := &file_record_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +339,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[2]
+	mi := &file_record_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +352,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Scope) GetTenantId() string {
@@ -337,7 +386,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_record_v1_record_proto_msgTypes[3]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +398,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[3]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +411,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Plan) GetPlanId() string {
@@ -394,7 +443,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +455,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +468,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Block) GetCount() uint32 {
@@ -448,196 +497,6 @@ func (x *Block) GetData() []byte {
 		return x.Data
 	}
 	return nil
-}
-
-// SetEngineRunRef records the engine's reference of a run, once.
-type SetEngineRunRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	EngineRunRef  string                 `protobuf:"bytes,2,opt,name=engine_run_ref,json=engineRunRef,proto3" json:"engine_run_ref,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SetEngineRunRef) Reset() {
-	*x = SetEngineRunRef{}
-	mi := &file_record_v1_record_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SetEngineRunRef) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SetEngineRunRef) ProtoMessage() {}
-
-func (x *SetEngineRunRef) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SetEngineRunRef.ProtoReflect.Descriptor instead.
-func (*SetEngineRunRef) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *SetEngineRunRef) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *SetEngineRunRef) GetEngineRunRef() string {
-	if x != nil {
-		return x.EngineRunRef
-	}
-	return ""
-}
-
-// Checkpoint is a signed root over the heads of all runs, as the leader made it. What it covers lies before it in the log.
-type Checkpoint struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position that it covers.
-	Position uint64 `protobuf:"fixed64,1,opt,name=position,proto3" json:"position,omitempty"`
-	// The signed note (docs/audit.md).
-	Note string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
-	// The position that the checkpoint before it covers, which the note names; 0: there is none.
-	Follows       uint64 `protobuf:"fixed64,3,opt,name=follows,proto3" json:"follows,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Checkpoint) Reset() {
-	*x = Checkpoint{}
-	mi := &file_record_v1_record_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Checkpoint) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Checkpoint) ProtoMessage() {}
-
-func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
-func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Checkpoint) GetPosition() uint64 {
-	if x != nil {
-		return x.Position
-	}
-	return 0
-}
-
-func (x *Checkpoint) GetNote() string {
-	if x != nil {
-		return x.Note
-	}
-	return ""
-}
-
-func (x *Checkpoint) GetFollows() uint64 {
-	if x != nil {
-		return x.Follows
-	}
-	return 0
-}
-
-// SigningKey is a public key with which the cluster signs from here on.
-type SigningKey struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// One more than the key before has; the first is 1.
-	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// Verifier key: name+id+key (docs/audit.md).
-	PublicKey string `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	// A note by the key before that says that this one follows; empty at the first, and where the key before was lost.
-	Endorsement string `protobuf:"bytes,3,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
-	// persistedAt of the proposal, set when it is applied, nanoseconds.
-	CreatedAt     int64 `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SigningKey) Reset() {
-	*x = SigningKey{}
-	mi := &file_record_v1_record_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SigningKey) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SigningKey) ProtoMessage() {}
-
-func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
-func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *SigningKey) GetNumber() uint64 {
-	if x != nil {
-		return x.Number
-	}
-	return 0
-}
-
-func (x *SigningKey) GetPublicKey() string {
-	if x != nil {
-		return x.PublicKey
-	}
-	return ""
-}
-
-func (x *SigningKey) GetEndorsement() string {
-	if x != nil {
-		return x.Endorsement
-	}
-	return ""
-}
-
-func (x *SigningKey) GetCreatedAt() int64 {
-	if x != nil {
-		return x.CreatedAt
-	}
-	return 0
 }
 
 // Body is an event without the fields that follow from its run, its block or its key.
@@ -677,7 +536,7 @@ type Body struct {
 
 func (x *Body) Reset() {
 	*x = Body{}
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +548,7 @@ func (x *Body) String() string {
 func (*Body) ProtoMessage() {}
 
 func (x *Body) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +561,7 @@ func (x *Body) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Body.ProtoReflect.Descriptor instead.
 func (*Body) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Body) GetEventId() []byte {
@@ -849,7 +708,7 @@ type RunIdentity struct {
 
 func (x *RunIdentity) Reset() {
 	*x = RunIdentity{}
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +720,7 @@ func (x *RunIdentity) String() string {
 func (*RunIdentity) ProtoMessage() {}
 
 func (x *RunIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +733,7 @@ func (x *RunIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunIdentity.ProtoReflect.Descriptor instead.
 func (*RunIdentity) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunIdentity) GetRunId() string {
@@ -937,7 +796,7 @@ type RunMetadata struct {
 
 func (x *RunMetadata) Reset() {
 	*x = RunMetadata{}
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +808,7 @@ func (x *RunMetadata) String() string {
 func (*RunMetadata) ProtoMessage() {}
 
 func (x *RunMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +821,7 @@ func (x *RunMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunMetadata.ProtoReflect.Descriptor instead.
 func (*RunMetadata) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunMetadata) GetPlanRef() *PlanRef {
@@ -1029,7 +888,7 @@ type PlanRef struct {
 
 func (x *PlanRef) Reset() {
 	*x = PlanRef{}
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +900,7 @@ func (x *PlanRef) String() string {
 func (*PlanRef) ProtoMessage() {}
 
 func (x *PlanRef) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +913,7 @@ func (x *PlanRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRef.ProtoReflect.Descriptor instead.
 func (*PlanRef) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanRef) GetUri() string {
@@ -1126,7 +985,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_record_v1_record_proto_msgTypes[12]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +997,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[12]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1010,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1207,16 +1066,19 @@ var File_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x16record/v1/record.proto\x12\trecord.v1\"\xfc\x01\n" +
-	"\aCommand\x12+\n" +
-	"\x06append\x18\x01 \x01(\v2\x11.record.v1.AppendH\x00R\x06append\x12I\n" +
-	"\x12set_engine_run_ref\x18\x02 \x01(\v2\x1a.record.v1.SetEngineRunRefH\x00R\x0fsetEngineRunRef\x127\n" +
+	"\x16record/v1/record.proto\x12\trecord.v1\"j\n" +
+	"\aCommand\x12)\n" +
+	"\x06append\x18\x01 \x01(\v2\x11.record.v1.AppendR\x06append\x124\n" +
 	"\n" +
-	"checkpoint\x18\x03 \x01(\v2\x15.record.v1.CheckpointH\x00R\n" +
-	"checkpoint\x128\n" +
-	"\vsigning_key\x18\x04 \x01(\v2\x15.record.v1.SigningKeyH\x00R\n" +
-	"signingKeyB\x06\n" +
-	"\x04kind\"\x8b\x03\n" +
+	"operations\x18\x02 \x03(\v2\x14.record.v1.OperationR\n" +
+	"operations\"3\n" +
+	"\tOperation\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"G\n" +
+	"\n" +
+	"RaiseLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
+	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\x8b\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1243,23 +1105,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"N\n" +
-	"\x0fSetEngineRunRef\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"V\n" +
-	"\n" +
-	"Checkpoint\x12\x1a\n" +
-	"\bposition\x18\x01 \x01(\x06R\bposition\x12\x12\n" +
-	"\x04note\x18\x02 \x01(\tR\x04note\x12\x18\n" +
-	"\afollows\x18\x03 \x01(\x06R\afollows\"\x84\x01\n" +
-	"\n" +
-	"SigningKey\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1d\n" +
-	"\n" +
-	"public_key\x18\x02 \x01(\tR\tpublicKey\x12 \n" +
-	"\vendorsement\x18\x03 \x01(\tR\vendorsement\x12\x1d\n" +
-	"\n" +
-	"created_at\x18\x04 \x01(\x10R\tcreatedAt\"\xdc\x04\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xdc\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1338,42 +1184,39 @@ func file_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_record_v1_record_proto_rawDescData
 }
 
-var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_record_v1_record_proto_goTypes = []any{
-	(*Command)(nil),         // 0: record.v1.Command
-	(*Append)(nil),          // 1: record.v1.Append
-	(*Scope)(nil),           // 2: record.v1.Scope
-	(*Plan)(nil),            // 3: record.v1.Plan
-	(*Block)(nil),           // 4: record.v1.Block
-	(*SetEngineRunRef)(nil), // 5: record.v1.SetEngineRunRef
-	(*Checkpoint)(nil),      // 6: record.v1.Checkpoint
-	(*SigningKey)(nil),      // 7: record.v1.SigningKey
-	(*Body)(nil),            // 8: record.v1.Body
-	(*RunIdentity)(nil),     // 9: record.v1.RunIdentity
-	(*RunMetadata)(nil),     // 10: record.v1.RunMetadata
-	(*PlanRef)(nil),         // 11: record.v1.PlanRef
-	(*Applied)(nil),         // 12: record.v1.Applied
-	nil,                     // 13: record.v1.RunMetadata.LabelsEntry
+	(*Command)(nil),     // 0: record.v1.Command
+	(*Operation)(nil),   // 1: record.v1.Operation
+	(*RaiseLevel)(nil),  // 2: record.v1.RaiseLevel
+	(*Append)(nil),      // 3: record.v1.Append
+	(*Scope)(nil),       // 4: record.v1.Scope
+	(*Plan)(nil),        // 5: record.v1.Plan
+	(*Block)(nil),       // 6: record.v1.Block
+	(*Body)(nil),        // 7: record.v1.Body
+	(*RunIdentity)(nil), // 8: record.v1.RunIdentity
+	(*RunMetadata)(nil), // 9: record.v1.RunMetadata
+	(*PlanRef)(nil),     // 10: record.v1.PlanRef
+	(*Applied)(nil),     // 11: record.v1.Applied
+	nil,                 // 12: record.v1.RunMetadata.LabelsEntry
 }
 var file_record_v1_record_proto_depIdxs = []int32{
-	1,  // 0: record.v1.Command.append:type_name -> record.v1.Append
-	5,  // 1: record.v1.Command.set_engine_run_ref:type_name -> record.v1.SetEngineRunRef
-	6,  // 2: record.v1.Command.checkpoint:type_name -> record.v1.Checkpoint
-	7,  // 3: record.v1.Command.signing_key:type_name -> record.v1.SigningKey
-	2,  // 4: record.v1.Append.scope:type_name -> record.v1.Scope
-	3,  // 5: record.v1.Append.plan:type_name -> record.v1.Plan
-	10, // 6: record.v1.Append.create:type_name -> record.v1.RunMetadata
-	4,  // 7: record.v1.Append.blocks:type_name -> record.v1.Block
-	3,  // 8: record.v1.Body.plan:type_name -> record.v1.Plan
-	2,  // 9: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
-	3,  // 10: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
-	11, // 11: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
-	13, // 12: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	3,  // 0: record.v1.Command.append:type_name -> record.v1.Append
+	1,  // 1: record.v1.Command.operations:type_name -> record.v1.Operation
+	4,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
+	5,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
+	9,  // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
+	6,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
+	5,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
+	4,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
+	5,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
+	10, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
+	12, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_record_proto_init() }
@@ -1381,21 +1224,15 @@ func file_record_v1_record_proto_init() {
 	if File_record_v1_record_proto != nil {
 		return
 	}
-	file_record_v1_record_proto_msgTypes[0].OneofWrappers = []any{
-		(*Command_Append)(nil),
-		(*Command_SetEngineRunRef)(nil),
-		(*Command_Checkpoint)(nil),
-		(*Command_SigningKey)(nil),
-	}
-	file_record_v1_record_proto_msgTypes[1].OneofWrappers = []any{}
-	file_record_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_record_proto_rawDesc), len(file_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

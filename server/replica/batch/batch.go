@@ -27,6 +27,8 @@ type Options struct {
 	// Propose hands a log entry to the group. Unless it returns an error, done is called once,
 	// later, with the outcomes of the commands, in order, or an error; it does not block. Required.
 	Propose func(entry []byte, done func([]storage.Outcome, error)) error
+	// Check returns why a command must not be proposed. Default: all may be.
+	Check func(storage.Command) error
 	// Cluster goes into every proposal. Required.
 	Cluster storage.ClusterID
 	// Clock is the leader's, for persistedAt. Default: time.Now.
@@ -44,6 +46,9 @@ type Options struct {
 
 // EnsureDefaults fills in what is left out.
 func (o *Options) EnsureDefaults() {
+	if o.Check == nil {
+		o.Check = func(storage.Command) error { return nil }
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -105,10 +110,14 @@ func New(opts Options) *Batcher {
 type Ticket struct{ c *call }
 
 // Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one
-// after the other are applied in that order. ErrOverloaded and ErrClosed: not stored.
+// after the other are applied in that order. ErrOverloaded, ErrClosed and what Options.Check
+// returns: not stored.
 //
 // The caller waits with Ticket.Wait, or not at all.
 func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
+	if err := b.opts.Check(cmd); err != nil {
+		return Ticket{}, err
+	}
 	c := &call{cmd: cmd, answer: make(chan answer, 1)}
 	idle, due, err := b.admit(c)
 	if err != nil {

@@ -17,13 +17,14 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/machine/enginerun"
 )
 
 var cluster = storage.ClusterID{7}
 
 // command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
 func command(n, size int) storage.Command {
-	c, err := storage.EncodeSetEngineRunRef(strconv.Itoa(n), strings.Repeat("x", size))
+	c, err := enginerun.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size))
 	if err != nil {
 		panic(err)
 	}
@@ -109,7 +110,11 @@ func decode(data []byte) []int {
 		if err := proto.Unmarshal(rest[4:4+n], &m); err != nil {
 			panic(err)
 		}
-		number, err := strconv.Atoi(m.GetSetEngineRunRef().GetRunId())
+		var set recordv1.SetEngineRunRef
+		if err := proto.Unmarshal(m.Operations[0].Data, &set); err != nil {
+			panic(err)
+		}
+		number, err := strconv.Atoi(set.RunId)
 		if err != nil {
 			panic(err)
 		}

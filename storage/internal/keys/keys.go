@@ -9,6 +9,7 @@
 //	h bucket:2 runNo:8              run head                storage/head.go
 //	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/head.go
 //	k bucket:2 runNo:8 sha256:32    receipt                 storage/head.go
+//	l                               feature level           storage/level.go
 //	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
 //	n bucket:2 runNo:8              run identity            record.v1.RunIdentity
 //	p number:8                      public signing key      record.v1.SigningKey
@@ -16,6 +17,8 @@
 //	s position:8                    signed checkpoint       record.v1.Checkpoint
 //	t persistedAt:8                 proposal at that time   position:8
 //	u tenant:8 position:8           a tenant's blocks       storage/tenants.go
+//
+// The other prefixes are those of machines (storage.Machine).
 package keys
 
 import "encoding/binary"
@@ -31,9 +34,7 @@ const (
 	receipt  = 'k'
 	metadata = 'm'
 	identity = 'n'
-	signing  = 'p'
 	runID    = 'r'
-	signed   = 's'
 	stamp    = 't'
 	tenant   = 'u'
 )
@@ -151,22 +152,6 @@ func ReceiptPrefix(run Run) []byte { return appendRun(nil, receipt, run) }
 
 // ReceiptsEnd is the exclusive upper bound of a run's receipts.
 func ReceiptsEnd(run Run) []byte { return appendRun(nil, receipt, run.next()) }
-
-// AppendSigningKey appends the key of the public signing key with a number.
-func AppendSigningKey(dst []byte, number uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, signing), number)
-}
-
-// SigningKeysEnd is the exclusive upper bound of all signing keys.
-var SigningKeysEnd = []byte{signing + 1}
-
-// AppendSigned appends the key of the signed checkpoint that covers a position.
-func AppendSigned(dst []byte, position uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, signed), position)
-}
-
-// SignedEnd is the exclusive upper bound of all signed checkpoints.
-var SignedEnd = []byte{signed + 1}
 
 // AppendStamp appends the key of the proposal stamped persistedAt. Stamps are after 1970, so that
 // their unsigned order is their order.

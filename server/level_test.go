@@ -1,0 +1,109 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/storage"
+	"runlog/storage/machine"
+	"runlog/storage/storagetest"
+)
+
+// build makes a node one of an older build, or of a newer one with one more machine.
+func build(newer bool) func(int, *Options) {
+	return func(_ int, o *Options) {
+		o.Store.Machines, o.Store.FeatureLevel = machine.All(), 1
+		if newer {
+			o.Store.Machines, o.Store.FeatureLevel = storagetest.Machines(), 2
+		}
+	}
+}
+
+// newOperation is one that level 1 does not know.
+func newOperation(t *testing.T) storage.Command {
+	t.Helper()
+	value := "x"
+	c, err := storagetest.Request{Write: &storagetest.Write{Rows: []storagetest.WriteRow{{Key: "T1", Value: &value}}, Needs: 2}}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestRollingUpgradeRaisesLevel: nodes are upgraded one after the other under load. Until the last
+// one is, operations of the new build are refused where they are proposed, and no node meets one
+// that it cannot apply; a node may go back to the older build. Then the level rises by itself, they
+// are taken, and the older build is refused with one line.
+func TestRollingUpgradeRaisesLevel(t *testing.T) {
+	ns := startNodes(t, 3, build(false))
+	ns.leader().mustAppend("run", steps(fmt.Sprint("s", 0), 1)...)
+	upgrade := func(n *node, newer bool) {
+		n.close()
+		build(newer)(0, &n.opts)
+		n.start()
+		ns.leader()
+	}
+	refused := func() {
+		t.Helper()
+		leader := ns.leader()
+		_, err := leader.server.replica.Submit(t.Context(), newOperation(t))
+		var level *storage.LevelError
+		if !errors.As(err, &level) && !errors.Is(err, storage.ErrUnknownOperation) {
+			t.Fatalf("a new operation at level 1: %v", err)
+		}
+	}
+	for i, n := range ns {
+		refused()
+		upgrade(n, true)
+		ns.leader().mustAppend("run", steps(fmt.Sprint("s", i+1), 1)...)
+		if i == 1 { // it can be taken back
+			upgrade(n, false)
+			refused()
+			upgrade(n, true)
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		o, err := ns.leader().server.replica.Submit(t.Context(), newOperation(t))
+		if err == nil {
+			if o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" ` {
+				t.Fatalf("outcome %+v", o)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the level did not rise: %v", err)
+		}
+	}
+	for _, n := range ns {
+		for deadline := time.Now().Add(patience); n.server.replica.Store().Level() != 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.replica.Store().Level())
+			}
+		}
+	}
+	n := ns.followers()[0]
+	if err := n.server.replica.Store().MakeDurable(n.server.replica.Store().Applied().Index); err != nil {
+		t.Fatal(err)
+	}
+	n.close()
+	build(false)(0, &n.opts)
+	err := n.tryStart(t.Context())
+	var old *storage.BuildTooOldError
+	if !errors.As(err, &old) || old.Level != 2 || old.Supports != 1 || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("an older build starts: %v", err)
+	}
+	upgrade(n, true)
+	ns.leader().mustAppend("run", steps("last", 1)...)
+
+	late := &node{t: t, opts: testOptions(t)}
+	late.opts.NodeID, late.opts.Join = "late", []string{ns.leader().opts.RaftListen}
+	build(false)(0, &late.opts)
+	err = late.tryStart(t.Context())
+	t.Cleanup(late.close)
+	if err == nil || !strings.Contains(err.Error(), "upgrade the node's binary") || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("an older build joins at level 2: %v", err)
+	}
+}

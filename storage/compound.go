@@ -1,0 +1,196 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/overlay"
+)
+
+// Answer is what one operation of a compound command gave.
+type Answer struct {
+	// Err is why the operation has no effect: an error of its owner, or a *NotAppliedError
+	// where another operation of the command was refused.
+	Err error
+	// Results and LastSeq are those of an append, as in Outcome.
+	Results []EventResult
+	LastSeq uint64
+	// Reply is a machine's.
+	Reply []byte
+}
+
+// NotAppliedError says that an operation has no effect because another one of its command was
+// refused.
+type NotAppliedError struct {
+	Operation int // the one that was refused, from 0
+}
+
+func (e *NotAppliedError) Error() string {
+	return fmt.Sprintf("not applied because of operation %d of the command", e.Operation)
+}
+
+// compound applies the operations of a command, all or none. They change memory at once, so that
+// each sees those before it, and their rows wait until all are applied:
+//
+//	run heads, run numbers, receipts in memory   undo has what they were
+//	receipts, identities, metadata               in a batch of the command's own
+//	blocks of events                             in undo.blocks
+//	rows of machines, effects                    in the overlay, which rolls back
+func (a *applyTx) compound(ops []operation, o *Outcome) error {
+	o.Answers = make([]Answer, len(ops))
+	a.undo.begin(a)
+	for i := range ops {
+		if err := a.operation(&ops[i], &o.Answers[i]); err != nil {
+			return fmt.Errorf("operation %d of the command: %w", i, err)
+		}
+		why := o.Answers[i].Err
+		if why == nil {
+			continue
+		}
+		a.undo.rollback(a)
+		for j := range o.Answers {
+			o.Answers[j] = Answer{Err: &NotAppliedError{Operation: i}}
+		}
+		o.Answers[i].Err, o.Err = why, why
+		return nil
+	}
+	return a.undo.keep(a)
+}
+
+// operation applies one operation of a compound command.
+func (a *applyTx) operation(op *operation, answer *Answer) error {
+	switch op.kind {
+	case kindAppend:
+		if err := a.cmd.parse(op.data); err != nil {
+			return fmt.Errorf("%w: %w", errCommand, err)
+		}
+		var o Outcome
+		err := a.append(&a.cmd, &o)
+		answer.Err, answer.Results, answer.LastSeq = o.Err, o.Results, o.LastSeq
+		return err
+	case kindRaiseLevel:
+		return a.raiseLevel(op.data, answer)
+	}
+	m := a.s.machines[op.kind]
+	if m == nil {
+		return a.unknown(op.kind)
+	}
+	if needs := m.Level(op.data); needs > a.level {
+		answer.Err = &LevelError{Kind: op.kind, Needs: needs, Level: a.level}
+		return nil
+	}
+	return a.operate(m, op.data, answer)
+}
+
+// undo is what a compound command has changed. Invariant: without one under way, it is empty.
+type undo struct {
+	on bool
+
+	nextRun, events uint64
+	level           uint32
+	touched         int // lengths
+	pending         int
+	writes          overlay.Mark
+
+	runs   []savedRun
+	blocks []waitingBlock
+	// batch is the proposal's, while applyTx.batch is scratch, the command's own.
+	batch, scratch *pebble.Batch
+}
+
+// savedRun is a run as it was before the command.
+type savedRun struct {
+	run             *run
+	made            bool // by the command
+	head            head
+	metadata        *recordv1.RunMetadata
+	touched, marked bool
+}
+
+// waitingBlock is a block that goes into the chunks once the command is applied.
+type waitingBlock struct {
+	block
+	tenant tenantHash
+}
+
+// begin remembers how everything was.
+func (u *undo) begin(a *applyTx) {
+	if u.scratch == nil {
+		u.scratch = a.s.db().NewBatch()
+	}
+	u.on = true
+	u.nextRun, u.events, u.level = a.nextRun, a.events, a.level
+	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
+	u.batch, a.batch = a.batch, u.scratch
+}
+
+// save remembers a run that is about to change, or was just made.
+func (u *undo) save(r *run, made bool) {
+	if !u.on || slices.ContainsFunc(u.runs, func(s savedRun) bool { return s.run == r }) {
+		return
+	}
+	u.runs = append(u.runs, savedRun{r, made, r.head, r.metadata, r.touched, r.marked})
+}
+
+// rollback leaves nothing of the command.
+func (u *undo) rollback(a *applyTx) {
+	for _, s := range slices.Backward(u.runs) {
+		r := s.run
+		if s.made {
+			a.s.active.remove(r)
+			continue
+		}
+		r.head, r.metadata, r.touched, r.marked = s.head, s.metadata, s.touched, s.marked
+		if a.pending.has(u.pending, r.ref.No) {
+			// Memory may hold some of the command's receipts, and cannot tell which.
+			a.s.active.unindex(r)
+		}
+		a.s.active.resize(r)
+	}
+	clear(a.touched[u.touched:])
+	a.touched = a.touched[:u.touched]
+	a.pending.truncate(u.pending)
+	a.nextRun, a.events, a.level = u.nextRun, u.events, u.level
+	a.writes.Rollback(u.writes)
+	u.end(a)
+}
+
+// keep hands everything on to the proposal.
+func (u *undo) keep(a *applyTx) error {
+	if !u.scratch.Empty() {
+		if err := u.batch.Apply(u.scratch, nil); err != nil {
+			return err
+		}
+	}
+	blocks := u.blocks
+	u.end(a)
+	for i := range blocks {
+		a.tenants.add(blocks[i].tenant, a.chunkNo, a.chunkBlocks)
+		if err := a.appendBlock(&blocks[i].block); err != nil {
+			return err
+		}
+	}
+	clear(blocks)
+	return nil
+}
+
+func (u *undo) end(a *applyTx) {
+	a.batch = u.batch
+	u.scratch.Reset()
+	clear(u.runs)
+	*u = undo{runs: u.runs[:0], blocks: u.blocks[:0], scratch: u.scratch}
+}
+
+// close drops a command that an error, after which the node stops, has left half applied.
+func (u *undo) close(a *applyTx) {
+	if u.on {
+		u.end(a)
+	}
+	if u.scratch != nil {
+		_ = u.scratch.Close()
+		u.scratch = nil
+	}
+}

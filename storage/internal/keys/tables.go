@@ -1,0 +1,36 @@
+package keys
+
+// level is the table of the feature level.
+const level = 'l'
+
+// Level is the key of the feature level.
+var Level = []byte{level}
+
+// Core names the core's tables by their prefix. No other owner of a table may use them.
+var Core = map[string]string{
+	string(rune(applied)):  "applied state",
+	string(rune(chunk)):    "chunks",
+	string(rune(group)):    "members of the group",
+	string(rune(head)):     "run heads",
+	string(rune(place)):    "places of blocks",
+	string(rune(receipt)):  "receipts",
+	string(rune(level)):    "feature level",
+	string(rune(metadata)): "run metadata",
+	string(rune(identity)): "run identities",
+	string(rune(runID)):    "runs by name",
+	string(rune(bucket)):   "buckets of runs",
+	string(rune(stamp)):    "stamps",
+	string(rune(tenant)):   "blocks of tenants",
+}
+
+// After returns the lowest key above every key that begins with a prefix; nil: there is none.
+func After(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for n := len(end); n > 0; n-- {
+		if end[n-1] < 0xff {
+			end[n-1]++
+			return end[:n]
+		}
+	}
+	return nil
+}

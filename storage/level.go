@@ -1,0 +1,157 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// The feature level says which operations every member of the cluster can apply. It is a row of the
+// core (docs/formats.md): level:4 position:8. It is 1 until a command raises it, and never falls.
+//
+//	build of a member    supports levels up to Options.FeatureLevel
+//	leader               raises the level once every member supports the next one
+//	Store.CheckLevel     keeps what the level does not know out of the log
+//	Apply                refuses it too, and stops the node at what the build does not know
+//
+// So a log never has an operation that a member cannot apply, whatever the order in which members
+// are upgraded.
+
+// CoreLevel is the feature level of the core's operations, and of a store whose level was never
+// raised.
+const CoreLevel = 1
+
+const levelRow = 12
+
+// LevelError says that an operation was not proposed, or has no effect, because a member may not
+// know it.
+type LevelError struct {
+	Kind  uint32
+	Needs uint32
+	Level uint32 // of the cluster
+}
+
+func (e *LevelError) Error() string {
+	return fmt.Sprintf("operation of kind %d needs feature level %d, the cluster is at level %d; upgrade the members that run an older build "+
+		"(runlog cluster status lists them)", e.Kind, e.Needs, e.Level)
+}
+
+// BuildTooOldError says that the build does not support the feature level of a store. The node
+// cannot go on.
+type BuildTooOldError struct {
+	Level    uint32 // of the store
+	Supports uint32 // the highest of the build
+}
+
+func (e *BuildTooOldError) Error() string {
+	return fmt.Sprintf("storage: the store is at feature level %d, this build supports levels up to %d: upgrade this node's binary to the build of the other members",
+		e.Level, e.Supports)
+}
+
+// RaiseError says that the feature level was not raised: it is there already, or the members are
+// not those any more that were asked.
+type RaiseError struct {
+	Level, Given          uint32
+	Members, GivenMembers uint64 // log indexes
+}
+
+func (e *RaiseError) Error() string {
+	if e.Given <= e.Level {
+		return fmt.Sprintf("the feature level was not raised to %d: it is %d already", e.Given, e.Level)
+	}
+	return fmt.Sprintf("the feature level was not raised to %d: the members have changed in entry %d, and were asked as of entry %d; ask them again",
+		e.Given, e.Members, e.GivenMembers)
+}
+
+// RaiseLevel is the operation that raises the feature level. members is Membership.Index of the
+// members that support it. It is refused with a *RaiseError.
+func RaiseLevel(level uint32, members uint64) (Operation, error) {
+	data, err := marshal(&recordv1.RaiseLevel{Level: level, MembersIndex: members})
+	return Operation{Kind: kindRaiseLevel, Data: data}, err
+}
+
+// Level is the feature level of the store.
+func (s *Store) Level() uint32 { return s.level.Load() }
+
+// FeatureLevel is the highest feature level that the store's build supports.
+func (s *Store) FeatureLevel() uint32 { return s.opts.FeatureLevel }
+
+// CheckLevel returns why a command must not be proposed: a *LevelError, or an
+// *UnknownOperationError where this build itself does not know an operation. The proposer calls
+// it. What it allows stays allowed, because the level never falls.
+func (s *Store) CheckLevel(c Command) error {
+	if c.isAppend() {
+		return nil
+	}
+	var a appendCommand
+	ops, err := parseCommand(c.data, &a, nil)
+	if err != nil {
+		return err
+	}
+	level := s.Level()
+	for _, op := range ops {
+		if op.kind < FirstMachineKind {
+			continue
+		}
+		m := s.machines[op.kind]
+		if m == nil {
+			return &UnknownOperationError{Kind: op.kind, Level: level, Supports: s.opts.FeatureLevel}
+		}
+		if needs := m.Level(op.data); needs > level {
+			return &LevelError{Kind: op.kind, Needs: needs, Level: level}
+		}
+	}
+	return nil
+}
+
+// raiseLevel applies a RaiseLevel.
+func (a *applyTx) raiseLevel(data []byte, answer *Answer) (fatal error) {
+	var m recordv1.RaiseLevel
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return fmt.Errorf("%w: %w", errCommand, err)
+	}
+	members, err := readMembership(a.s.db())
+	if err != nil {
+		return err
+	}
+	if m.Level <= a.level || m.MembersIndex != members.Index {
+		answer.Err = &RaiseError{Level: a.level, Given: m.Level, Members: members.Index, GivenMembers: m.MembersIndex}
+		return nil
+	}
+	if m.Level > a.s.opts.FeatureLevel {
+		return &BuildTooOldError{Level: m.Level, Supports: a.s.opts.FeatureLevel}
+	}
+	a.level = m.Level
+	row := binary.BigEndian.AppendUint32(make([]byte, 0, levelRow), m.Level)
+	a.writes.Set(keys.Level, binary.BigEndian.AppendUint64(row, uint64(a.position)))
+	return nil
+}
+
+// unknown is the end of a node whose build does not know an operation.
+func (a *applyTx) unknown(kind uint32) error {
+	return &UnknownOperationError{Kind: kind, Level: a.level, Supports: a.s.opts.FeatureLevel}
+}
+
+// readLevel reads the feature level, and refuses one that the build does not support.
+func readLevel(r pebble.Reader, supports uint32) (uint32, error) {
+	row, err := getRow(r, keys.Level)
+	if err != nil {
+		return 0, err
+	}
+	if row == nil {
+		return CoreLevel, nil
+	}
+	if len(row) != levelRow {
+		return 0, fmt.Errorf("%w: feature level of %d bytes", errRow, len(row))
+	}
+	level := binary.BigEndian.Uint32(row)
+	if level > supports {
+		return 0, &BuildTooOldError{Level: level, Supports: supports}
+	}
+	return level, nil
+}

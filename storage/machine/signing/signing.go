@@ -1,0 +1,183 @@
+// Package signing is the machine of what the cluster signs with and has signed: its public keys,
+// and signed checkpoints of the log.
+//
+//	p number:8     public key           record.v1.SigningKey
+//	s position:8   signed checkpoint    record.v1.Checkpoint
+//
+// Invariants: keys are numbered from 1 without gaps. Each checkpoint names the one before it and
+// covers more. The machine does not know what a note says: the proposer has signed it.
+package signing
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Kind of the machine.
+const Kind = 16
+
+const (
+	keyTable        = "p"
+	checkpointTable = "s"
+)
+
+// Machine is the storage.Machine of this package.
+type Machine struct{}
+
+var _ storage.Machine = Machine{}
+
+// Kind is storage.Machine's.
+func (Machine) Kind() uint32 { return Kind }
+
+// Tables is storage.Machine's.
+func (Machine) Tables() []storage.Table {
+	return []storage.Table{
+		{Prefix: []byte(keyTable), Name: "public signing keys"},
+		{Prefix: []byte(checkpointTable), Name: "signed checkpoints"},
+	}
+}
+
+// Level is storage.Machine's.
+func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
+
+// Checkpoint is a signed root over the heads of all runs.
+type Checkpoint struct {
+	// Position that it covers.
+	Position storage.Position
+	// Follows is the position that the checkpoint before it covers; 0: it is the first.
+	Follows storage.Position
+	Note    string
+}
+
+// Key is a public key with which the cluster signs.
+type Key struct {
+	Number      uint64 // from 1
+	PublicKey   string
+	Endorsement string // by the key before; empty: by none
+	CreatedAt   int64  // persistedAt of the proposal, nanoseconds; set by apply
+}
+
+// CheckpointError says that a checkpoint was not stored, because another one was meanwhile, or
+// because it covers what it cannot.
+type CheckpointError struct {
+	Given Checkpoint
+	// Last position that is covered; 0: there is no checkpoint.
+	Last storage.Position
+}
+
+func (e *CheckpointError) Error() string {
+	return fmt.Sprintf("a checkpoint of position %d that follows %d was not stored: the last one is of %d", e.Given.Position, e.Given.Follows, e.Last)
+}
+
+// KeyError says that a public key was not stored, because another one has its number.
+type KeyError struct{ Number, Last uint64 }
+
+func (e *KeyError) Error() string {
+	return fmt.Sprintf("signing key %d was not stored: the last one is %d", e.Number, e.Last)
+}
+
+// StoreCheckpoint is the operation that stores a signed checkpoint. It is refused with a
+// *CheckpointError unless the checkpoint covers more than the one that it follows, less than its
+// own position, and follows the last one that is stored.
+func StoreCheckpoint(c Checkpoint) (storage.Operation, error) {
+	return encode(&recordv1.SigningOperation{Kind: &recordv1.SigningOperation_Checkpoint{
+		Checkpoint: &recordv1.Checkpoint{Position: uint64(c.Position), Note: c.Note, Follows: uint64(c.Follows)},
+	}})
+}
+
+// StoreKey is the operation that stores a public key. It is refused with a *KeyError unless the
+// number of the key is the next.
+func StoreKey(k Key) (storage.Operation, error) {
+	return encode(&recordv1.SigningOperation{Kind: &recordv1.SigningOperation_SigningKey{
+		SigningKey: &recordv1.SigningKey{Number: k.Number, PublicKey: k.PublicKey, Endorsement: k.Endorsement},
+	}})
+}
+
+func encode(m *recordv1.SigningOperation) (storage.Operation, error) {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		return storage.Operation{}, fmt.Errorf("signing: encode operation: %w", err)
+	}
+	return storage.Operation{Kind: Kind, Data: data}, nil
+}
+
+// EncodeCheckpoint is the command of one StoreCheckpoint.
+func EncodeCheckpoint(c Checkpoint) (storage.Command, error) { return command(StoreCheckpoint(c)) }
+
+// EncodeKey is the command of one StoreKey.
+func EncodeKey(k Key) (storage.Command, error) { return command(StoreKey(k)) }
+
+func command(op storage.Operation, err error) (storage.Command, error) {
+	if err != nil {
+		return storage.Command{}, err
+	}
+	return storage.EncodeCommand(op)
+}
+
+// Apply is storage.Machine's.
+func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
+	var m recordv1.SigningOperation
+	if err := proto.Unmarshal(op, &m); err != nil {
+		return nil, nil, fmt.Errorf("signing: undecodable operation: %w", err)
+	}
+	switch kind := m.Kind.(type) {
+	case *recordv1.SigningOperation_SigningKey:
+		refused, fatal = storeKey(tx, kind.SigningKey)
+	case *recordv1.SigningOperation_Checkpoint:
+		refused, fatal = storeCheckpoint(tx, kind.Checkpoint)
+	default:
+		fatal = storage.ErrUnknownOperation
+	}
+	return nil, refused, fatal
+}
+
+func storeKey(tx *storage.Tx, m *recordv1.SigningKey) (refused, fatal error) {
+	last, err := lastKey(tx)
+	if err != nil {
+		return nil, err
+	}
+	if m.GetNumber() != last.Number+1 {
+		return &KeyError{Number: m.GetNumber(), Last: last.Number}, nil
+	}
+	m.CreatedAt = tx.Stamp()
+	return nil, set(tx, rowKey(keyTable, m.Number), m)
+}
+
+func storeCheckpoint(tx *storage.Tx, m *recordv1.Checkpoint) (refused, fatal error) {
+	last, err := lastCheckpoint(tx)
+	if err != nil {
+		return nil, err
+	}
+	c := decodeCheckpoint(m)
+	if c.Position <= last.Position || c.Position >= tx.Position() || c.Follows != last.Position {
+		return &CheckpointError{Given: c, Last: last.Position}, nil
+	}
+	return nil, set(tx, rowKey(checkpointTable, m.Position), m)
+}
+
+func set(tx *storage.Tx, key []byte, m proto.Message) error {
+	row, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err == nil {
+		tx.Set(key, row)
+	}
+	return err
+}
+
+func rowKey(table string, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte(table), n) }
+
+func decodeCheckpoint(m *recordv1.Checkpoint) Checkpoint {
+	return Checkpoint{Position: storage.Position(m.GetPosition()), Follows: storage.Position(m.GetFollows()), Note: m.GetNote()}
+}
+
+func decodeKey(m *recordv1.SigningKey) Key {
+	return Key{Number: m.Number, PublicKey: m.PublicKey, Endorsement: m.Endorsement, CreatedAt: m.CreatedAt}
+}
+
+// errRow means that a row is not what the machine writes.
+var errRow = errors.New("signing: undecodable row")

@@ -1,0 +1,152 @@
+package storagetest
+
+import (
+	"errors"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+)
+
+// set is an operation that sets a row.
+func set(key, value string) Request {
+	return Request{Write: &Write{Rows: []WriteRow{{Key: key, Value: new(value)}}}}
+}
+
+// refuse is an operation that is refused after it has written.
+func refuse() Request {
+	return Request{Write: &Write{Rows: []WriteRow{{Key: "T-refused", Value: new("x")}}, Want: &WriteRow{Key: "T-refused"}}}
+}
+
+// together proposes one compound command.
+func (s *story) together(operations ...Request) storage.Outcome {
+	s.t.Helper()
+	return s.propose(Request{Compound: operations})[0]
+}
+
+// none wants a command to have no effect because of one operation.
+func (s *story) none(o storage.Outcome, operation int) {
+	s.t.Helper()
+	if o.Err == nil || o.Answers[operation].Err != o.Err {
+		s.t.Fatalf("%v, answers %+v: want operation %d to be refused", o.Err, o.Answers, operation)
+	}
+	for i, a := range o.Answers {
+		var not *storage.NotAppliedError
+		if i != operation && (!errors.As(a.Err, &not) || not.Operation != operation || a.Results != nil || a.Reply != nil) {
+			s.t.Fatalf("answer %d is %+v, because of operation %d", i, a, operation)
+		}
+	}
+}
+
+// compoundStories are those that no call of the API can tell.
+var compoundStories = []example{
+	{name: "APP-3 one refused operation, in each place, refuses all", tell: func(s *story) {
+		create := &storage.Creation{Scope: storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"}}
+		good := []Request{
+			appendOf(Events("a", 0, 3)...), set("T1", "x"), appendOf(Events("b", 0, 2)...),
+			{Append: &storage.Append{RunID: "c", Create: create}}, {SetRef: &SetRef{"c", "ref"}}, appendOf(Events("a", 2, 3)...),
+		}
+		s.append(Event("b", 0))
+		for place := range len(good) + 1 {
+			var ops []Request
+			ops = append(ops, good[:place]...)
+			ops = append(ops, refuse())
+			ops = append(ops, good[place:]...)
+			o := s.propose(appendOf(Event("b", 10+place)), Request{Compound: ops}, appendOf(Event("b", 20+place)), set("T2", "y"))
+			s.none(o[1], place)
+			s.expect(o[0], "n")
+			s.expect(o[2], "n")
+		}
+		o := s.together(good...)
+		if o.Err != nil {
+			s.t.Fatal(o.Err)
+		}
+		if a := o.Answers[5]; a.LastSeq != 5 || !a.Results[0].Duplicate || a.Results[1].Duplicate {
+			s.t.Fatalf("answer %+v", a)
+		}
+	}},
+	{name: "APP-3 an append that is refused takes the others along", tell: func(s *story) {
+		s.append(Events("a", 0, 2)...)
+		var sequence *storage.SequenceError
+		o := s.together(set("T1", "x"), appendOf(Event("b", 0)), conditional(7, Event("a", 2)))
+		s.none(o, 2)
+		if !errors.As(o.Err, &sequence) || sequence.Last != 2 {
+			s.t.Fatalf("%v", o.Err)
+		}
+		o = s.together(appendOf(Event("a", 2)), conditional(2, Event("a", 3)))
+		s.none(o, 1)
+		if !errors.As(o.Err, &sequence) || sequence.Last != 3 { // after the first operation
+			s.t.Fatalf("%v", o.Err)
+		}
+		var scope *storage.ScopeError
+		o = s.together(appendOf(Event("c", 0)), appendOf(with(Event("c", 1), func(e *contract.Event) { e.TenantID = "other" })))
+		if s.none(o, 1); !errors.As(o.Err, &scope) {
+			s.t.Fatalf("%v", o.Err)
+		}
+		s.expect(s.append(Event("a", 2), Event("a", 3)), "nn")
+	}},
+	{name: "APP-4 an expectation sees the operation before it", tell: func(s *story) {
+		o := s.together(conditional(0, Event("a", 0)), conditional(1, Event("a", 1)))
+		if o.Err != nil || o.Answers[1].LastSeq != 2 {
+			s.t.Fatalf("%+v", o)
+		}
+	}},
+	{name: "IDM-8 duplicates in two operations of a command", tell: func(s *story) {
+		for range 2 {
+			o := s.together(appendOf(Event("a", 0), Event("a", 1)), appendOf(with(Event("a", 1), otherID), Event("a", 2)), appendOf(with(Event("a", 0), payload(`{}`))))
+			if o.Err != nil {
+				s.t.Fatal(o.Err)
+			}
+			second, third := o.Answers[1].Results, o.Answers[2].Results
+			if !second[0].Duplicate || !second[0].SameContent || second[0].RunSeq != 2 || !third[0].Duplicate || third[0].SameContent {
+				s.t.Fatalf("%+v, %+v", second, third)
+			}
+			s.reopen()
+		}
+	}},
+	{name: "IDM-6 what a refused command had stored is new", tell: func(s *story) {
+		for range 3 { // its receipts may be in memory, on disk, or not looked for
+			s.none(s.together(appendOf(Events("a", 0, 40)...), refuse()), 1)
+			s.reopen()
+			s.append(Event("a", 100))
+		}
+		o := s.propose(Request{Compound: []Request{appendOf(Events("a", 0, 3)...), appendOf(Events("a", 0, 30)...), refuse()}}, appendOf(Events("a", 0, 2)...))
+		s.none(o[0], 2)
+		s.expect(o[1], "nn")
+		s.expect(s.append(Events("a", 0, 3)...), "ddn")
+	}},
+	{name: "APP-12 an operation sees the run that one before it has made", tell: func(s *story) {
+		at := func(last uint64) Request { return Request{Write: &Write{RunID: "a", LastSeq: last}} }
+		o := s.together(at(0), appendOf(Events("a", 0, 2)...), at(2), Request{SetRef: &SetRef{"a", "ref"}}, appendOf(Event("a", 2)), at(3))
+		if o.Err != nil {
+			s.t.Fatal(o.Err)
+		}
+		var exists *storage.RunExistsError
+		o = s.together(appendOf(Event("a", 3)), Request{SetRef: &SetRef{"a", "other"}})
+		if s.none(o, 1); !errors.As(o.Err, &exists) {
+			s.t.Fatal(o.Err)
+		}
+		s.none(s.together(appendOf(Event("b", 0)), Request{SetRef: &SetRef{"b", "ref"}}, refuse()), 2)
+		var missing *storage.RunNotFoundError
+		s.refused(s.propose(Request{SetRef: &SetRef{"b", "ref"}})[0], &missing)
+	}},
+	{name: "D11 a machine reads what it wrote", tell: func(s *story) {
+		del := Request{Write: &Write{Rows: []WriteRow{{Key: "T1"}, {Key: "T9"}}}}
+		o := s.propose(set("T1", "a"), Request{Compound: []Request{set("Vx1", ""), del, set("T2", "b")}}, set("T1", "c"), del)
+		for i, want := range []string{`"T1"="a" `, ``, `"T1"="c" "T2"="b" "Vx1"="" `, `"T2"="b" "Vx1"="" `} {
+			if i != 1 && string(o[i].Answers[0].Reply) != want {
+				s.t.Fatalf("%d: %s", i, o[i].Answers[0].Reply)
+			}
+		}
+		s.reopen()
+		var refused *RefusedError
+		s.refused(s.propose(Request{Write: &Write{Want: &WriteRow{Key: "T2"}}})[0], &refused)
+	}},
+	{name: "D6 compound commands of many blocks and chunks", tell: func(s *story) {
+		var events []contract.Event
+		for n := range 40 {
+			events = append(events, with(Event("a", n), payload(`{"noise":"`+noise(uint64(n), 3000)+`"}`)))
+		}
+		s.propose(appendOf(events[:5]...), Request{Compound: []Request{appendOf(events[5:20]...), appendOf(Event("b", 0)), refuse()}},
+			Request{Compound: []Request{appendOf(events[10:30]...), appendOf(Event("b", 1)), appendOf(events...)}}, appendOf(Event("b", 2)))
+	}},
+}

@@ -1,0 +1,183 @@
+package storagetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"runlog/storage"
+)
+
+// WriterKind is the kind of the machine Writer.
+const WriterKind = 900
+
+// The tables of Writer: its rows lie in two, so that scans have a bound to keep to.
+var writerTables = []string{"T", "Vx"}
+
+// Writer is a machine for tests: it writes rows, refuses on conditions, and answers with all rows
+// that it sees then.
+type Writer struct{}
+
+var _ storage.Machine = Writer{}
+
+// Write is an operation of Writer.
+type Write struct {
+	// Rows are set, or deleted where the value is nil, in their order.
+	Rows []WriteRow
+	// Want refuses the operation, after the writes, unless the row has this value; nil: is none.
+	Want *WriteRow
+	// RunID refuses it unless the run is at LastSeq; a run that does not exist is at 0.
+	RunID   string
+	LastSeq uint64
+	// Needs is the feature level of the operation; 0 is the core's.
+	Needs uint32
+}
+
+// WriteRow is a row of Writer. Its key begins with T or Vx.
+type WriteRow struct {
+	Key   string
+	Value *string
+}
+
+// RefusedError says why Writer has refused an operation.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return "refused: " + e.Why }
+
+func (w *Write) operation() (storage.Operation, error) {
+	data, err := json.Marshal(w)
+	return storage.Operation{Kind: WriterKind, Data: data}, err
+}
+
+// Kind is storage.Machine's.
+func (Writer) Kind() uint32 { return WriterKind }
+
+// Tables is storage.Machine's.
+func (Writer) Tables() (tables []storage.Table) {
+	for _, prefix := range writerTables {
+		tables = append(tables, storage.Table{Prefix: []byte(prefix), Name: "rows of tests"})
+	}
+	return tables
+}
+
+// Level is storage.Machine's.
+func (Writer) Level(op []byte) uint32 {
+	var w Write
+	_ = json.Unmarshal(op, &w) // Apply looks
+	return max(w.Needs, storage.CoreLevel)
+}
+
+// Apply is storage.Machine's.
+func (Writer) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
+	var w Write
+	if err := json.Unmarshal(op, &w); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range w.Rows {
+		if r.Value == nil {
+			tx.Delete([]byte(r.Key))
+		} else {
+			tx.Set([]byte(r.Key), []byte(*r.Value))
+		}
+	}
+	rows, err := readRows(tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	last := uint64(0)
+	if w.RunID != "" {
+		run, err := tx.Run(w.RunID)
+		if err != nil {
+			return nil, nil, err
+		}
+		if run != nil {
+			last = run.LastSeq
+		}
+	}
+	if err := w.refuse(rows, last); err != nil {
+		return nil, err, nil
+	}
+	return showRows(rows), nil, nil
+}
+
+// refuse is the judgement of Writer, and of the model.
+func (w *Write) refuse(rows map[string]string, last uint64) error {
+	if w.Want != nil {
+		have, ok := rows[w.Want.Key]
+		if ok != (w.Want.Value != nil) || ok && have != *w.Want.Value {
+			return &RefusedError{fmt.Sprintf("row %q is %q, %t", w.Want.Key, have, ok)}
+		}
+	}
+	if w.RunID != "" && last != w.LastSeq {
+		return &RefusedError{fmt.Sprintf("run %q is at %d", w.RunID, last)}
+	}
+	return nil
+}
+
+func showRows(rows map[string]string) []byte {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(rows)) {
+		fmt.Fprintf(&b, "%q=%q ", k, rows[k])
+	}
+	return []byte(b.String())
+}
+
+// readRows reads all rows of Writer in every way that there is, which must agree.
+func readRows(r storage.TableReader) (map[string]string, error) {
+	all := map[string]string{}
+	for _, table := range writerTables {
+		var up, down []storage.Row
+		for row, err := range r.Scan([]byte(table), nil) {
+			if err != nil {
+				return nil, err
+			}
+			up = append(up, row)
+		}
+		for row, err := range r.ScanDown([]byte(table), nil) {
+			if err != nil {
+				return nil, err
+			}
+			down = append(down, row)
+		}
+		slices.Reverse(down)
+		same := func(a, b storage.Row) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) }
+		if !slices.EqualFunc(up, down, same) {
+			return nil, fmt.Errorf("storagetest: %q in one direction, %q in the other", up, down)
+		}
+		for i, row := range up {
+			if i > 0 && bytes.Compare(up[i-1].Key, row.Key) >= 0 {
+				return nil, fmt.Errorf("storagetest: row %q comes after %q", row.Key, up[i-1].Key)
+			}
+			value, err := r.Get(row.Key)
+			if err != nil || value == nil || !bytes.Equal(value, row.Value) {
+				return nil, errors.Join(fmt.Errorf("storagetest: row %q is %q in a scan and %q alone", row.Key, row.Value, value), err)
+			}
+			all[string(row.Key)] = string(value)
+			n := 0
+			for middle, err := range r.Scan(row.Key, append(bytes.Clone(row.Key), 0)) {
+				if err != nil || !same(middle, row) {
+					return nil, errors.Join(fmt.Errorf("storagetest: row %q is %q between its bounds", row.Key, middle.Key), err)
+				}
+				n++
+			}
+			if n != 1 {
+				return nil, fmt.Errorf("storagetest: %d rows between the bounds of %q", n, row.Key)
+			}
+		}
+	}
+	return all, nil
+}
+
+// Rows returns the rows of the machine Writer.
+func (l *Local) Rows() (map[string]string, error) {
+	v, err := l.Store.Tables(WriterKind)
+	if err != nil {
+		return nil, nil // a store without it
+	}
+	rows, err := readRows(v)
+	return rows, errors.Join(err, v.Close())
+}

@@ -1,0 +1,176 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/storage/internal/keys"
+	"runlog/storage/internal/overlay"
+)
+
+// Row is a row of a machine's table.
+type Row struct{ Key, Value []byte }
+
+// TableReader reads the rows of a machine's tables. A *Tx is one while an operation is applied, a
+// *TableView at any other time, so that a machine reads its rows in one way.
+type TableReader interface {
+	// Get returns the value of a row, nil when there is none. The value of a row is never nil.
+	Get(key []byte) ([]byte, error)
+	// Scan yields the rows from a key up to another, exclusive, in the order of their keys. from
+	// lies in a table, where the scan ends at the latest; nil as to is its end. Rows are those at
+	// the beginning of the scan, and the caller's to keep. After an error nothing more comes.
+	Scan(from, to []byte) iter.Seq2[Row, error]
+	// ScanDown is Scan in the opposite order.
+	ScanDown(from, to []byte) iter.Seq2[Row, error]
+}
+
+var (
+	_ TableReader = (*Tx)(nil)
+	_ TableReader = (*TableView)(nil)
+)
+
+// errOutside means that a machine used a key that is in none of its tables.
+var errOutside = errors.New("storage: key outside of the machine's tables")
+
+// TableView is one consistent state of a machine's tables. It must be closed.
+type TableView struct {
+	// Applied is what it is as of.
+	Applied Applied
+
+	s    *Store
+	m    *registered
+	h    *handle
+	snap *pebble.Snapshot
+}
+
+// Tables opens the tables of the machine of a kind for reading.
+func (s *Store) Tables(kind uint32) (*TableView, error) {
+	m := s.machines[kind]
+	if m == nil {
+		return nil, fmt.Errorf("storage: read tables: no machine of kind %d: list it in Options.Machines", kind)
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	v := &TableView{s: s, m: m, h: h, snap: h.db.NewSnapshot()}
+	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
+	if err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	v.Applied = *applied
+	return v, nil
+}
+
+// Close releases the view.
+func (v *TableView) Close() error {
+	err := v.snap.Close()
+	v.s.release(v.h)
+	return err
+}
+
+// Get is TableReader's.
+func (v *TableView) Get(key []byte) ([]byte, error) {
+	if _, ok := v.m.table(key); !ok {
+		return nil, fmt.Errorf("%w: %q, %v", errOutside, key, v.m)
+	}
+	return getRow(v.snap, key)
+}
+
+// Scan is TableReader's.
+func (v *TableView) Scan(from, to []byte) iter.Seq2[Row, error] { return v.scan(from, to, false) }
+
+// ScanDown is TableReader's.
+func (v *TableView) ScanDown(from, to []byte) iter.Seq2[Row, error] { return v.scan(from, to, true) }
+
+func (v *TableView) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
+	return sequence(func(yield func(Row, error) bool) error {
+		to, err := v.m.bound(from, to)
+		if err != nil {
+			return err
+		}
+		return scanRows(v.snap, from, to, nil, down, yield)
+	})
+}
+
+// bound returns the end of a scan, which lies in the table of its first key.
+func (r *registered) bound(from, to []byte) ([]byte, error) {
+	t, ok := r.table(from)
+	if !ok {
+		return nil, fmt.Errorf("%w: scan from %q, %v", errOutside, from, r)
+	}
+	end := keys.After(t.Prefix)
+	if to == nil || end != nil && bytes.Compare(to, end) > 0 {
+		return end, nil
+	}
+	return to, nil
+}
+
+// getRow returns a copy of a value; nil: there is no row.
+func getRow(r pebble.Reader, key []byte) ([]byte, error) {
+	row, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("storage: read row %q: %w", key, err)
+	}
+	value := cloneValue(row)
+	return value, closer.Close()
+}
+
+// scanRows yields the rows of the database with pending rows over them.
+func scanRows(r pebble.Reader, from, to []byte, pending []overlay.Row, down bool, yield func(Row, error) bool) (err error) {
+	if to != nil && bytes.Compare(from, to) >= 0 {
+		return nil
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return fmt.Errorf("storage: scan rows: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	first, next := it.First, it.Next
+	if down {
+		first, next = it.Last, it.Prev
+		slices.Reverse(pending)
+	}
+	for valid := first(); valid || len(pending) > 0; {
+		order := -1 // the pending row comes first
+		switch {
+		case len(pending) == 0:
+			order = 1
+		case valid:
+			if order = bytes.Compare(pending[0].Key, it.Key()); down {
+				order = -order
+			}
+		}
+		if order > 0 {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return fmt.Errorf("storage: scan rows: %w", err)
+			}
+			if !yield(Row{bytes.Clone(it.Key()), cloneValue(value)}, nil) {
+				return nil
+			}
+			valid = next()
+			continue
+		}
+		row := pending[0]
+		pending = pending[1:]
+		if order == 0 {
+			valid = next()
+		}
+		if !row.Deleted && !yield(Row{bytes.Clone(row.Key), cloneValue(row.Value)}, nil) {
+			return nil
+		}
+	}
+	return it.Error()
+}
+
+// cloneValue copies the value of a row, which is never nil.
+func cloneValue(v []byte) []byte { return append(make([]byte, 0, len(v)), v...) }

@@ -1,0 +1,162 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// Tx is what a machine sees of the store while it applies an operation: the machine's own tables,
+// as earlier operations of the command and of the proposal left them, and the runs. Every write
+// enters the rolling hash. The Tx is good until Machine.Apply returns.
+//
+// An error of a Tx is final: the node stops, whatever the machine returns.
+type Tx struct {
+	a   *applyTx
+	m   *registered
+	err error // the first
+}
+
+// Stamp is persistedAt of the proposal, in nanoseconds since 1970: the only clock of a machine. It
+// strictly increases from proposal to proposal (APP-5).
+func (tx *Tx) Stamp() int64 { return tx.a.stamp }
+
+// Position of the proposal.
+func (tx *Tx) Position() Position { return tx.a.position }
+
+// fail notes an error after which the node cannot go on.
+func (tx *Tx) fail(err error) error {
+	if tx.err == nil {
+		tx.err = err
+	}
+	return err
+}
+
+// owns notes the use of a key that is in none of the machine's tables.
+func (tx *Tx) owns(key []byte) bool {
+	if _, ok := tx.m.table(key); !ok {
+		_ = tx.fail(fmt.Errorf("%w: %q, %v", errOutside, key, tx.m))
+		return false
+	}
+	return true
+}
+
+// Get is TableReader's.
+func (tx *Tx) Get(key []byte) ([]byte, error) {
+	if !tx.owns(key) {
+		return nil, tx.err
+	}
+	if row, ok := tx.a.writes.Get(key); ok {
+		if row.Deleted {
+			return nil, nil
+		}
+		return cloneValue(row.Value), nil
+	}
+	row, err := tx.a.rows.find(key)
+	if err != nil {
+		return nil, tx.fail(fmt.Errorf("storage: read row %q: %w", key, err))
+	}
+	if row == nil {
+		return nil, nil
+	}
+	return cloneValue(row), nil
+}
+
+// Set writes a row. Key and value remain the caller's.
+func (tx *Tx) Set(key, value []byte) {
+	if tx.owns(key) {
+		tx.a.writes.Set(key, value)
+	}
+}
+
+// Delete deletes a row, whether it exists or not.
+func (tx *Tx) Delete(key []byte) {
+	if tx.owns(key) {
+		tx.a.writes.Delete(key)
+	}
+}
+
+// Scan is TableReader's. What is written meanwhile is not seen.
+func (tx *Tx) Scan(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, false) }
+
+// ScanDown is TableReader's.
+func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, true) }
+
+func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
+	return sequence(func(yield func(Row, error) bool) error {
+		to, err := tx.m.bound(from, to)
+		if err != nil {
+			return tx.fail(err)
+		}
+		if err := scanRows(tx.a.s.db(), from, to, tx.a.writes.Range(from, to), down, yield); err != nil {
+			return tx.fail(err)
+		}
+		return nil
+	})
+}
+
+// Run returns a run as earlier operations of the command and of the proposal left it; nil: there is
+// none by that name. What it returns is the caller's, but for its metadata, which must not be
+// changed.
+func (tx *Tx) Run(runID string) (*Run, error) {
+	r, err := tx.a.activeRun([]byte(runID))
+	if err != nil {
+		return nil, tx.fail(err)
+	}
+	if r == nil {
+		return nil, nil
+	}
+	run := named(r.identity)
+	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.lastSeq, r.head.persistedAt, r.head.chain, r.head.position
+	run.Fence = r.head.fence
+	if r.metadata != nil {
+		run.Metadata = decodeMetadata(r.metadata)
+	}
+	return run, nil
+}
+
+// SetMetadata replaces the metadata of a run that exists. Readers of the log are told of it
+// (Commit). What CreateRun said remains the measure of its repetitions (APP-12).
+func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
+	a := tx.a
+	r, err := a.activeRun([]byte(runID))
+	if err == nil && r == nil {
+		err = &RunNotFoundError{RunID: runID}
+	}
+	if err != nil {
+		return tx.fail(err)
+	}
+	next := encodeMetadata(md)
+	next.CreateDigest = r.metadata.GetCreateDigest()
+	a.undo.save(r, false)
+	a.touch(r)
+	r.marked = true
+	if err := a.setMetadata(r, next); err != nil {
+		return tx.fail(err)
+	}
+	return nil
+}
+
+// SetFence makes fence the run's current one: from here on, appends with another fence are refused
+// (QUE-8). A fence only rises. refused is *RunNotFoundError, or *LeaseLostError where fence is not
+// above the current one.
+func (tx *Tx) SetFence(runID string, fence uint64) (refused, err error) {
+	refused, err = tx.a.setFence([]byte(runID), fence)
+	if err != nil {
+		return nil, tx.fail(err)
+	}
+	return refused, nil
+}
+
+// operate has a machine apply an operation.
+func (a *applyTx) operate(m *registered, op []byte, answer *Answer) (fatal error) {
+	tx := &Tx{a: a, m: m}
+	answer.Reply, answer.Err, fatal = m.Apply(tx, op)
+	if tx.err != nil {
+		fatal = tx.err
+	}
+	if errors.Is(fatal, ErrUnknownOperation) {
+		return a.unknown(m.Kind())
+	}
+	return fatal
+}
