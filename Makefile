@@ -126,7 +126,7 @@ bin/sim:
 	go test -c -o bin/sim ./server/servertest/sim
 
 .PHONY: mutants
-mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes five to nine minutes
+mutants: ## break the product in each of some thirty ways, and see that the simulator finds it; takes about ten minutes of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
