@@ -155,8 +155,8 @@ func TestScenarios(t *testing.T) {
 		if !r.OK() {
 			t.Errorf("%s with seed %d: %v\n%s", k, opts.Seed, r.Invariants(), r)
 		}
-		if r.Happened[k] == 0 {
-			t.Errorf("%s with seed %d: %v", k, opts.Seed, r.Happened)
+		if r.Happened[k] == 0 || r.Seen[Leaders] < 2 {
+			t.Errorf("%s with seed %d: %v, %v", k, opts.Seed, r.Happened, r.Seen)
 		}
 	}
 }
