@@ -130,7 +130,7 @@ bin/sim:
 	go test -c -o bin/sim ./server/servertest/sim
 
 .PHONY: mutants
-mutants: ## build in some thirty bugs, one at a time, and check that the simulator finds each; takes five to nine minutes
+mutants: ## build in some thirty bugs, one at a time, and check that the simulator finds each; takes about ten minutes of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs

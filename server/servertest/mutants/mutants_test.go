@@ -174,6 +174,9 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
 	r := &trial{Seed: seed - 1}
 	for line := range strings.Lines(stdout.String()) {
 		if _, text, ok := strings.Cut(line, trialPrefix); ok {

@@ -70,7 +70,7 @@ func (w *world) crash(f Fault, rng *rand.Rand) {
 	}
 	p.fire = func() {
 		if n.powerOff(l, unsynced, int(f.Size)) {
-			w.note(n.host, "lost its power in the middle of a step", "before", p.where)
+			w.note(n.host, "crash point reached", "before", p.where)
 			w.count(CrashPoint)
 		}
 		close(fired)

@@ -195,7 +195,7 @@ func (w *world) rot(f Fault, rng *rand.Rand) {
 	spot, found := n.disk.rot(rng)
 	n.mu.Unlock()
 	if found {
-		w.note(n.host, "a bit is flipped", "file", spot.path, "at", spot.at)
+		w.note(n.host, "bit flipped", "file", spot.path, "at", spot.at)
 		w.count(BitRot)
 	}
 	n.powerOn()

@@ -140,7 +140,7 @@ func (l *life) run(opts server.Options, disk *disk) {
 func (l *life) close() {
 	if l.first.CompareAndSwap(false, true) {
 		if err := l.server.Close(); err != nil {
-			l.node.world.note(l.node.host, "not closed well", "err", err)
+			l.node.world.note(l.node.host, "cannot close the server", "err", err)
 		}
 		close(l.closed)
 	}
@@ -191,7 +191,7 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	before := n.disk
 	n.disk = before.losePower(rng, unsynced)
 	if lost := before.hit.lost.Load(); lost > 0 {
-		n.world.note(n.host, "what a failed sync left is lost", "pages", lost)
+		n.world.note(n.host, lostPages, "pages", lost)
 	}
 	n.world.net.drop(n.host)
 	l.end()

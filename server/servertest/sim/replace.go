@@ -35,7 +35,7 @@ func (w *world) replace(f Fault) {
 		// an earlier call may have removed it and got no answer
 		return err == nil || status.Code(err) == codes.NotFound, err
 	}); err != nil {
-		w.fault("%s, whose disk is lost, cannot be removed: %v", n.host, err)
+		w.fault("cannot remove %s after its disk was lost: %v", n.host, err)
 	}
 	n.mu.Lock()
 	n.lost, n.joins = false, true
@@ -46,7 +46,7 @@ func (w *world) replace(f Fault) {
 		m, err := memberOf(ctx, via, n.host)
 		return err == nil && m.GetRaftId() != was.GetRaftId() && m.GetRole() == runlogv1.MemberRole_VOTER, err
 	}); err != nil {
-		w.fault("%s, which has a new disk, does not count: %v", n.host, err)
+		w.fault("%s is no voter with its new disk: %v", n.host, err)
 	}
 }
 
@@ -59,5 +59,5 @@ func (n *node) lose() {
 	n.mu.Lock()
 	n.disk = newDisk()
 	n.mu.Unlock()
-	n.world.note(n.host, "its disk is lost")
+	n.world.note(n.host, "disk lost")
 }

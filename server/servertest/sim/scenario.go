@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -124,9 +125,8 @@ func (s *scenario) joinAll() {
 	}
 }
 
-// deposed runs Deposed. The old leader hands the leadership over, so that its vote elects the
-// successor and the follower's term stays. In the end the follower is restarted before another node
-// reaches it: the start checks its log against its term.
+// deposed runs Deposed. In the end the follower is restarted before another node than the old
+// leader reaches it: the start checks its log against its term.
 func (s *scenario) deposed() bool {
 	if len(s.others) < 2 {
 		return false
@@ -134,8 +134,7 @@ func (s *scenario) deposed() bool {
 	successor, follower := s.others[0], s.others[1]
 	s.part(follower, s.world.nodes...)
 	s.pause(300*time.Millisecond, time.Second)
-	s.world.operator.transfer(Fault{Kind: Transfer, Nodes: []int{s.leader.index}}, successor.host)
-	if s.awaitSuccessor() == nil {
+	if !s.depose(successor, follower) {
 		return false
 	}
 	// After a retry that fails now, the next one reads the log again.
@@ -144,6 +143,25 @@ func (s *scenario) deposed() bool {
 	s.pause(400*time.Millisecond, time.Second)
 	s.kill(follower)
 	s.pause(200*time.Millisecond, 800*time.Millisecond)
+	return true
+}
+
+// depose replaces the leader without the follower, so that the follower's term stays. With three
+// nodes that needs the old leader's vote, and a transfer. With more nodes the others can be a
+// majority: they may elect a leader while the old one is cut off with entries of its own, which its
+// successor then replaces.
+func (s *scenario) depose(successor, follower *node) bool {
+	rest := slices.DeleteFunc(slices.Clone(s.others), func(n *node) bool { return n == follower })
+	if len(rest) <= len(s.world.nodes)/2 || s.rng.IntN(2) == 0 {
+		s.world.operator.transfer(Fault{Kind: Transfer, Nodes: []int{s.leader.index}}, successor.host)
+		return s.awaitSuccessor() != nil
+	}
+	s.part(s.leader, rest...)
+	elected := s.awaitSuccessor()
+	if elected == nil {
+		return false
+	}
+	s.join(s.leader, elected)
 	return true
 }
 

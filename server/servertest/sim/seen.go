@@ -15,11 +15,15 @@ const (
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
 )
 
-// seenIn maps messages of the nodes' logs to these events. A node logs "leadership" when it starts
-// and when it stops leading.
+const (
+	enteringLeader = "entering leader state"
+	lostPages      = "lost pages of a failed sync"
+)
+
+// seenIn maps messages of the nodes' logs to these events. Most of them are hashicorp/raft's.
 var seenIn = map[string]string{
-	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, "leadership": Leaders,
-	"what a failed sync left is lost": LostAfter,
+	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, enteringLeader: Leaders,
+	lostPages: LostAfter,
 }
 
 // seen reads the nodes' logs: it counts their events, and knows which node leads.
@@ -41,12 +45,12 @@ func (s *seen) note(host string, r slog.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case r.Message == "entering leader state":
+	case r.Message == enteringLeader:
 		s.leads = host
 	case s.leads == host && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
 		s.leads = ""
 	}
-	if what := seenIn[r.Message]; what != "" && begins(r) {
+	if what := seenIn[r.Message]; what != "" {
 		s.counts[what]++
 	}
 }
@@ -81,16 +85,4 @@ func (h watching) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
-}
-
-// begins is false for a record of a node that stops leading.
-func begins(r slog.Record) bool {
-	yes := true
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "leading" {
-			yes = a.Value.Bool()
-		}
-		return yes
-	})
-	return yes
 }

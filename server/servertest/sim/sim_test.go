@@ -143,17 +143,20 @@ func TestShapesHaveScenarios(t *testing.T) {
 // TestScenarios plays each scenario in a world without other faults: it must come to its end, and
 // the product must survive it.
 func TestScenarios(t *testing.T) {
-	for _, k := range Scenarios() {
+	for i, k := range slices.Concat(Scenarios(), Scenarios()) {
 		opts := Options{
 			Seed: uint64(time.Now().UnixNano()), Length: 20 * time.Second, Every: -1,
 			Scenarios: map[Kind]int{k: 1}, Gap: time.Second,
+		}
+		if i >= len(Scenarios()) {
+			opts.Nodes = 5
 		}
 		r, _ := inBubble(t, opts)
 		if !r.OK() {
 			t.Errorf("%s with seed %d: %v\n%s", k, opts.Seed, r.Invariants(), r)
 		}
-		if r.Happened[k] == 0 {
-			t.Errorf("%s with seed %d: %v", k, opts.Seed, r.Happened)
+		if r.Happened[k] == 0 || r.Seen[Leaders] < 2 {
+			t.Errorf("%s with seed %d: %v, %v", k, opts.Seed, r.Happened, r.Seen)
 		}
 	}
 }
