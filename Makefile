@@ -77,17 +77,18 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 	$(BUF) breaking --against "$$base"
 
 # The tests of real processes run alone and without the race detector. With it, processes take three
-# times as long, and other packages test the same code with it.
+# times as long, and other packages test the same code with it. They wait more than they compute, so
+# more of them run at a time than there are cores.
 PROCESS_TESTS := runlog/cmd/runlog runlog/server/servertest/procs
 
 .PHONY: test
 test: ## run all tests; the race detector is on, except for tests of real processes
 	@packages=$$(go list ./... | grep -vx $(PROCESS_TESTS:%=-e %)); set -x; go test -race -timeout 10m $$packages
-	go test -timeout 10m -p 1 $(PROCESS_TESTS)
+	go test -timeout 10m -p 1 -parallel 4 $(PROCESS_TESTS)
 
 .PHONY: race
 race: ## run the tests of real processes with the race detector too
-	go test -race -timeout 20m -p 1 $(PROCESS_TESTS)
+	go test -race -timeout 20m -p 1 -parallel 4 $(PROCESS_TESTS)
 
 # Not part of test, because it needs a browser, which is large.
 .PHONY: check-browser

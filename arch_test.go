@@ -52,7 +52,7 @@ var ranks = map[string]int{
 	"server/offline":           6,
 	"server":                   7,
 	"server/servertest":        8,
-	"cmd/runlog":               8,
+	"cmd/runlog":               9,
 	"proto/contract/jsontext":  0,
 	"bench/report":             2,
 	"bench/target":             3,
@@ -63,6 +63,11 @@ var ranks = map[string]int{
 	"storage/internal/overlay": 2,
 	"storage/machine":          3,
 	"docs/examples":            8,
+
+	// What the commands share, and the packages of commands, which never import each other.
+	"cmd/runlog/internal/output":  3,
+	"cmd/runlog/internal/session": 4,
+	"cmd/runlog/internal":         8,
 }
 
 // soleImporters lists packages that exactly one other package may import.

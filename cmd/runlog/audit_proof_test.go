@@ -10,21 +10,24 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/cmd/runlog/internal/output"
+
 	"runlog/audit/proof"
 	"runlog/server"
 )
 
 // cli is a command line against one server.
-func cli(t *testing.T, address, stdin string, args ...string) (code exitCode, stdout, stderr string) {
+func cli(t *testing.T, address, stdin string, args ...string) (code output.ExitCode, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code = a.run(context.Background(), append([]string{"--server", address}, args...))
+	s := testSession(&out, &errs)
+	s.Stdin = strings.NewReader(stdin)
+	code = run(context.Background(), s, append([]string{"--server", address}, args...))
 	return code, out.String(), errs.String()
 }
 
 // verifyKept keeps the checkpoints of a cluster, as notes and as lines, and verifies them.
-func verifyKept(t *testing.T, do func(want exitCode, says string, args ...string) string, dir, old, key string) {
+func verifyKept(t *testing.T, do func(want output.ExitCode, says string, args ...string) string, dir, old, key string) {
 	t.Helper()
 	file := func(name, text string) string {
 		t.Helper()
@@ -34,7 +37,7 @@ func verifyKept(t *testing.T, do func(want exitCode, says string, args ...string
 		}
 		return path
 	}
-	lines := do(exitOK, "note", "audit", "checkpoints", "--limit", "0", "-o", "json")
+	lines := do(output.ExitOK, "note", "audit", "checkpoints", "--limit", "0", "-o", "json")
 	var notes []string // newest first
 	for line := range strings.Lines(lines) {
 		var c struct{ Note string }
@@ -45,18 +48,18 @@ func verifyKept(t *testing.T, do func(want exitCode, says string, args ...string
 	}
 	all, newest := file("all.jsonl", lines), file("newest.txt", notes[0]+"\n") // as jq -r prints it
 	oldest := file("oldest.txt", notes[len(notes)-1])
-	do(exitOK, "verified, by "+key, "audit", "verify", newest, "--key", key)
-	do(exitOK, "each names the one before", "audit", "verify", all, "--key", key, "--key", old)
-	do(exitOK, `"checkpoints":`+strconv.Itoa(len(notes)), "audit", "verify", oldest, file("notes.txt", strings.Join(notes, "\n")), newest, "--key", key, "--key", old, "-o", "json")
-	do(exitRefused, "but by "+key[:48]+"; that alone is no forgery", "audit", "verify", newest, "--key", old)
-	do(exitUsage, "--key", "audit", "verify", newest)
-	do(exitUsage, "one file, or some that have checkpoints", "audit", "verify", newest, filepath.Join(dir, "two"), "--key", key)
-	do(exitRefused, "audit checkpoints --limit 0", "audit", "verify", oldest, newest, "--key", key, "--key", old)
-	do(exitRefused, "the signature does not fit", "audit", "verify", file("x.txt", strings.Replace(notes[0], "\nevents ", "\nevents 1", 1)), "--key", key)
-	do(exitRefused, "has no signature", "audit", "verify", file("x.txt", notes[0]+"more"), "--key", key)
+	do(output.ExitOK, "verified, by "+key, "audit", "verify", newest, "--key", key)
+	do(output.ExitOK, "each names the one before", "audit", "verify", all, "--key", key, "--key", old)
+	do(output.ExitOK, `"checkpoints":`+strconv.Itoa(len(notes)), "audit", "verify", oldest, file("notes.txt", strings.Join(notes, "\n")), newest, "--key", key, "--key", old, "-o", "json")
+	do(output.ExitRefused, "but by "+key[:48]+"; this alone is no sign of a forgery", "audit", "verify", newest, "--key", old)
+	do(output.ExitUsage, "--key", "audit", "verify", newest)
+	do(output.ExitUsage, "one file, or several that all have checkpoints", "audit", "verify", newest, filepath.Join(dir, "two"), "--key", key)
+	do(output.ExitRefused, "audit checkpoints --limit 0", "audit", "verify", oldest, newest, "--key", key, "--key", old)
+	do(output.ExitRefused, "the signature does not fit", "audit", "verify", file("x.txt", strings.Replace(notes[0], "\nevents ", "\nevents 1", 1)), "--key", key)
+	do(output.ExitRefused, "has no signature", "audit", "verify", file("x.txt", notes[0]+"more"), "--key", key)
 	for _, change := range [][2]string{{`"runs":"`, `"runs":"1`}, {`"root":"`, `"root":"0`}, {`"events":"`, `"events":"1`}, {`,"keyId"`, `, "keyId"`}, {`"completeThrough":"2`, `"completeThrough":"1`}, {"\n", ",\n"}} {
 		changed := strings.Replace(lines, change[0], change[1], 1)
-		do(exitRefused, "line 1: ", "audit", "verify", file("x.jsonl", changed), "--key", key, "--key", old)
+		do(output.ExitRefused, "line 1: ", "audit", "verify", file("x.jsonl", changed), "--key", key, "--key", old)
 	}
 }
 
@@ -75,7 +78,7 @@ func TestAuditProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, dir := s.Addresses().GRPC, t.TempDir()
-	do := func(want exitCode, says string, args ...string) string {
+	do := func(want output.ExitCode, says string, args ...string) string {
 		t.Helper()
 		code, out, errs := cli(t, at, "", args...)
 		if code != want || !strings.Contains(out+errs, says) {
@@ -83,56 +86,56 @@ func TestAuditProof(t *testing.T) {
 		}
 		return out
 	}
-	if code, out, errs := cli(t, at, readTestdata(t, "run-1.jsonl"), "append", "-f", "-"); code != exitOK {
+	if code, out, errs := cli(t, at, readTestdata(t, "run-1.jsonl"), "append", "-f", "-"); code != output.ExitOK {
 		t.Fatal(out, errs)
 	}
 	newestKey := func() (key struct{ PublicKey, Endorsement string }) {
-		lines := strings.Split(strings.TrimSpace(do(exitOK, "publicKey", "audit", "keys", "-o", "json")), "\n")
+		lines := strings.Split(strings.TrimSpace(do(output.ExitOK, "publicKey", "audit", "keys", "-o", "json")), "\n")
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &key); err != nil {
 			t.Fatal(err)
 		}
 		return key
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	said := do(exitOK, "which this server names", "audit", "proof", "run-1", "-f", file("one"))
+	said := do(output.ExitOK, "as this server says", "audit", "proof", "run-1", "-f", file("one"))
 	first := newestKey()
 	if strings.Contains(said, "verified") || !strings.Contains(said, first.PublicKey) {
-		t.Errorf("of a key that nobody named it is said:\n%s", said)
+		t.Errorf("a proof without a given key says:\n%s", said)
 	}
-	do(exitOK, "verified, by "+first.PublicKey, "audit", "proof", "run-1", "-f", file("one again"), "--key", first.PublicKey)
-	do(exitOK, `"verifiedKey":"","serverKey":"`+first.PublicKey, "audit", "proof", "run-1", "-f", file("one in JSON"), "-o", "json")
-	do(exitOK, "Endorsed    yes", "audit", "rotate-key")
-	do(exitOK, "Checkpoint", "audit", "proof", "run-1", "-f", file("still"), "--newest", "--key", first.PublicKey)
+	do(output.ExitOK, "verified, by "+first.PublicKey, "audit", "proof", "run-1", "-f", file("one again"), "--key", first.PublicKey)
+	do(output.ExitOK, `"verifiedKey":"","serverKey":"`+first.PublicKey, "audit", "proof", "run-1", "-f", file("one in JSON"), "-o", "json")
+	do(output.ExitOK, "Endorsed    yes", "audit", "rotate-key")
+	do(output.ExitOK, "Checkpoint", "audit", "proof", "run-1", "-f", file("still"), "--newest", "--key", first.PublicKey)
 	attempt := func(n string) {
 		t.Helper()
 		text := strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, `"logicalAttemptId":`+n+`,`)
-		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != exitOK {
+		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != output.ExitOK {
 			t.Fatal(out, errs)
 		}
 	}
 	attempt("2")
-	do(exitOK, "up to runSeq 6", "audit", "proof", "run-1", "-f", file("two"))
-	text := do(exitOK, "runlog run proof 1", "audit", "proof", "run-1")
+	do(output.ExitOK, "up to runSeq 6", "audit", "proof", "run-1", "-f", file("two"))
+	text := do(output.ExitOK, "runlog run proof 1", "audit", "proof", "run-1")
 	if two, err := os.ReadFile(file("two")); err != nil || string(two) != text {
 		t.Errorf("the proof on the standard output is another than that in the file: %v\n%s", err, text)
 	}
 	for _, name := range []string{"one", "two", "still"} {
-		do(exitOK, "verified, by", "audit", "verify", file(name), "--key", first.PublicKey)
+		do(output.ExitOK, "verified, by", "audit", "verify", file(name), "--key", first.PublicKey)
 	}
-	do(exitOK, `"runId":"run-1"`, "audit", "verify", file("two"), "--key", newestKey().PublicKey, "-o", "json")
-	do(exitRefused, "but by "+first.PublicKey[:48], "audit", "verify", file("one"), "--key", newestKey().PublicKey)
-	do(exitOK, "events", "audit", "export", "--from", "beginning", "-f", file("x.jsonl"))
-	do(exitOK, "verified, by "+newestKey().PublicKey, "audit", "verify", file("x.jsonl"), "--key", newestKey().PublicKey)
-	do(exitRefused, "but by "+newestKey().PublicKey[:48]+"; that alone is no forgery", "audit", "verify", file("x.jsonl"), "--key", first.PublicKey)
-	do(exitUsage, "--key", "audit", "verify", file("one"))
-	do(exitUsage, "no public key", "audit", "proof", "run-1", "--key", "x")
-	do(exitUsage, "exists", "audit", "proof", "run-1", "-f", file("one"))
-	do(exitNotFound, "RUN_NOT_FOUND", "audit", "proof", "nobody", "-f", file("none"))
+	do(output.ExitOK, `"runId":"run-1"`, "audit", "verify", file("two"), "--key", newestKey().PublicKey, "-o", "json")
+	do(output.ExitRefused, "but by "+first.PublicKey[:48], "audit", "verify", file("one"), "--key", newestKey().PublicKey)
+	do(output.ExitOK, "events", "audit", "export", "--from", "beginning", "-f", file("x.jsonl"))
+	do(output.ExitOK, "verified, by "+newestKey().PublicKey, "audit", "verify", file("x.jsonl"), "--key", newestKey().PublicKey)
+	do(output.ExitRefused, "but by "+newestKey().PublicKey[:48]+"; this alone is no sign of a forgery", "audit", "verify", file("x.jsonl"), "--key", first.PublicKey)
+	do(output.ExitUsage, "--key", "audit", "verify", file("one"))
+	do(output.ExitUsage, "no public key", "audit", "proof", "run-1", "--key", "x")
+	do(output.ExitUsage, "exists", "audit", "proof", "run-1", "-f", file("one"))
+	do(output.ExitNotFound, "RUN_NOT_FOUND", "audit", "proof", "nobody", "-f", file("none"))
 	stranger, err := proof.NewSigner([16]byte{1}, [32]byte{1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(exitFailed, "proves nothing", "audit", "proof", "run-1", "-f", file("none"), "--key", stranger.PublicKey())
+	do(output.ExitFailed, "proves nothing", "audit", "proof", "run-1", "-f", file("none"), "--key", stranger.PublicKey())
 	if _, err := os.Stat(file("none")); err == nil {
 		t.Error("a proof that failed left a file")
 	}
@@ -140,12 +143,12 @@ func TestAuditProof(t *testing.T) {
 	if err := os.WriteFile(file("changed"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	do(exitRefused, "line 2: runSeq 1", "audit", "verify", file("changed"), "--key", first.PublicKey)
-	if lines := strings.Count(do(exitOK, "runlog/", "audit", "checkpoints", "-o", "json"), "\n"); lines < 2 {
+	do(output.ExitRefused, "line 2: runSeq 1", "audit", "verify", file("changed"), "--key", first.PublicKey)
+	if lines := strings.Count(do(output.ExitOK, "runlog/", "audit", "checkpoints", "-o", "json"), "\n"); lines < 2 {
 		t.Errorf("%d checkpoints", lines)
 	}
-	do(exitOK, "COMPLETE THROUGH", "audit", "checkpoints", "--limit", "1")
+	do(output.ExitOK, "COMPLETE THROUGH", "audit", "checkpoints", "--limit", "1")
 	attempt("3")
-	do(exitOK, "up to runSeq 9", "audit", "proof", "run-1", "-f", file("three"))
+	do(output.ExitOK, "up to runSeq 9", "audit", "proof", "run-1", "-f", file("three"))
 	verifyKept(t, do, dir, first.PublicKey, newestKey().PublicKey)
 }

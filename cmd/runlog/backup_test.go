@@ -66,7 +66,7 @@ func TestGoldenBackup(t *testing.T) {
 	var text strings.Builder
 	do := func(args ...string) {
 		t.Helper()
-		s := session{args: args}
+		s := invocation{args: args}
 		s.do(t.Context(), t, fake)
 		text.WriteString(strings.ReplaceAll(backupTook.ReplaceAllString(s.text(), "<time>"), dir, "DIR"))
 	}

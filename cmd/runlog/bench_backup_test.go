@@ -6,17 +6,19 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"runlog/cmd/runlog/internal/output"
 )
 
 func TestBenchBackupUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--bytes is 1MiB at least": {"--bytes", "1KiB"},
-		"--rounds 1 to":            {"--rounds", "0"},
-		"takes no argument":        {"now"},
+		"--bytes must be at least 1MiB": {"--bytes", "1KiB"},
+		"--rounds from 1 to":            {"--rounds", "0"},
+		"takes no argument":             {"now"},
 	} {
-		s := session{args: append([]string{"bench", "backup"}, args...)}
+		s := invocation{args: append([]string{"bench", "backup"}, args...)}
 		s.do(t.Context(), t, &fakeServer{})
-		if s.code != exitUsage || !strings.Contains(s.stderr.String(), want) {
+		if s.code != output.ExitUsage || !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("%q: %s", want, s.text())
 		}
 	}
@@ -24,11 +26,10 @@ func TestBenchBackupUsage(t *testing.T) {
 
 // TestBenchBackup: everything is measured, and nothing of it is left.
 func TestBenchBackup(t *testing.T) {
-	t.Setenv(asRunlog, "1")
+	t.Parallel()
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	if code := a.run(t.Context(), []string{"bench", "backup", "--dir", dir, "--rounds", "2", "--bytes", "2MiB", "-o", "json"}); code != exitOK {
+	if code := run(t.Context(), testSession(&out, &errs), []string{"bench", "backup", "--dir", dir, "--rounds", "2", "--bytes", "2MiB", "-o", "json"}); code != output.ExitOK {
 		t.Fatalf("exit %d: %s", code, errs.String())
 	}
 	var report struct {

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"runlog/bench"
-	benchload "runlog/bench/load"
-	benchreport "runlog/bench/report"
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/cmd/runlog/internal/output"
+
 	"runlog/client"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -28,7 +28,7 @@ type benchLine struct {
 	Acknowledged uint64
 	Errors       map[string]uint64
 	Restarts     []struct{ FirstAppendMs float64 }
-	Machine      *benchreport.Machine
+	Machine      *report.Machine
 }
 
 // runBench runs the command for a moment, with the directory that it may use, which must be empty
@@ -37,10 +37,11 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 	t.Helper()
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, stderrWidth: 80, getenv: func(string) string { return "" }}
+	s := testSession(&out, &errs)
+	s.StderrWidth = 80
 	args = append([]string{"bench", "--dir", dir, "--workloads", workloads,
 		"--duration", "150ms", "--callers", "32", "--batch", "25", "--in-flight", "2", "--json"}, args...)
-	if code := a.run(t.Context(), args); code != exitOK {
+	if code := run(t.Context(), s, args); code != output.ExitOK {
 		t.Fatalf("exit %d: %s", code, errs.String())
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -72,7 +73,7 @@ func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 
 // TestBenchServer compares what a run says was acknowledged with what the server has stored.
 func TestBenchServer(t *testing.T) {
-	t.Setenv(asRunlog, "1") // for the echo
+	t.Parallel()
 	s, err := server.Start(t.Context(), server.Options{
 		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Error(err) },
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
@@ -123,7 +124,7 @@ func benchMarker() *runlogv1.AppendEventsRequest {
 // TestBenchOwnNode: without --server, nodes are started, killed and started again where that is
 // what is measured, ended and removed.
 func TestBenchOwnNode(t *testing.T) {
-	t.Setenv(asRunlog, "1")
+	t.Parallel()
 	lines := runBench(t, "duplicates,recovery", "--rounds", "1")
 	last := lines[len(lines)-1]
 	if len(last.Restarts) != 3 {
@@ -134,12 +135,11 @@ func TestBenchOwnNode(t *testing.T) {
 // TestBenchProjection: what the workloads about the projection measure is there, from a node as it
 // is.
 func TestBenchProjection(t *testing.T) {
-	t.Setenv(asRunlog, "1")
+	t.Parallel()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), []string{"bench", "--dir", t.TempDir(), "--duration", "150ms", "--workloads",
+	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "--dir", t.TempDir(), "--duration", "150ms", "--workloads",
 		"snapshot:callers=4:runs=5,watch:callers=4:runs=10:watchers=40,watch:callers=4:runs=10:watchers=40:rate=200,lag:callers=4,rebuild:callers=2:stored=3000", "--json"})
-	if code != exitOK {
+	if code != output.ExitOK {
 		t.Fatalf("exit %d: %s", code, errs.String())
 	}
 	lines := 0
@@ -149,24 +149,24 @@ func TestBenchProjection(t *testing.T) {
 			Calls uint64
 			Watch *struct {
 				Delivered, Behind uint64
-				Turns             []benchreport.WatchTurn
+				Turns             []report.WatchTurn
 			}
-			Memory  *benchreport.StreamMemory `json:"memoryOfAStream"`
-			Lag     *benchreport.LagResult
-			Rebuild *benchreport.RebuildResult
+			Memory  *report.StreamMemory `json:"memoryOfAStream"`
+			Lag     *report.LagResult
+			Rebuild *report.RebuildResult
 		}
 		if err := dec.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
 		good := true
 		switch r.Name {
-		case benchreport.Snapshots:
+		case report.Snapshots:
 			good = r.Calls > 0
-		case benchreport.Watch:
+		case report.Watch:
 			good = r.Watch.Delivered > 0 && r.Watch.Behind == 0 && len(r.Watch.Turns) == 2 && r.Memory.LiveBytes > 0
-		case benchreport.Lag:
+		case report.Lag:
 			good = r.Lag.Events > 0 && r.Lag.P50Ms > 0 && r.Lag.P99Ms >= r.Lag.P50Ms
-		case benchreport.Rebuild:
+		case report.Rebuild:
 			good = r.Rebuild.Events == 3000 && r.Rebuild.Runs == 30 && r.Rebuild.FoldSeconds > 0 && r.Rebuild.FoldSeconds <= r.Rebuild.Seconds
 		}
 		if !good {
@@ -181,14 +181,13 @@ func TestBenchProjection(t *testing.T) {
 // TestBenchFiles: the report goes into files too, and progress into lines where there is no
 // terminal.
 func TestBenchFiles(t *testing.T) {
-	t.Setenv(asRunlog, "1") // for the echo
+	t.Parallel()
 	dir := t.TempDir()
 	svg, doc := filepath.Join(dir, "a.svg"), filepath.Join(dir, "a.json")
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), []string{"bench", "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
+	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
 		"--svg", svg, "--json=" + doc, "--progress", "--payload-bytes", "100"})
-	if code != exitOK || !strings.Contains(out.String(), benchreport.SeqWrite) {
+	if code != output.ExitOK || !strings.Contains(out.String(), report.SeqWrite) {
 		t.Fatalf("exit %d: %s%s", code, out.String(), errs.String())
 	}
 	if lines := strings.Count(errs.String(), "\n"); lines != 4 || !strings.Contains(errs.String(), "fsync  1.") {
@@ -206,28 +205,14 @@ func TestBenchFiles(t *testing.T) {
 // TestBenchNodeThatFails: a node that does not start, or that ends on its own, is told with its
 // last words.
 func TestBenchNodeThatFails(t *testing.T) {
-	t.Setenv(asRunlog, "1")
 	t.Setenv("RUNLOG_LOG_LEVEL", "loud")
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), []string{"bench", "--dir", t.TempDir(), "--duration", "10ms"})
-	if text := errs.String(); code != exitFailed || !strings.Contains(text, `"loud"`) || !strings.Contains(text, "ended by itself") {
+	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "--dir", t.TempDir(), "--duration", "10ms"})
+	if text := errs.String(); code != output.ExitFailed || !strings.Contains(text, `"loud"`) || !strings.Contains(text, "ended by itself") {
 		t.Errorf("exit %d: %s", code, text)
 	}
-	if !strings.Contains(out.String(), benchreport.GRPCEcho) {
+	if !strings.Contains(out.String(), report.GRPCEcho) {
 		t.Errorf("the limits that were measured are not shown: %s", out.String())
-	}
-}
-
-// TestBenchProgress: the line on a terminal says what is measured, and is taken away.
-func TestBenchProgress(t *testing.T) {
-	var errs bytes.Buffer
-	a := &app{stderr: &errs, stderrWidth: 40}
-	r := newBenchReport(a, &benchFlags{}, bench.Options{})
-	r.opts.Progress(bench.Progress{Name: "append-unary", Elapsed: 1500 * time.Millisecond, Total: 6 * time.Second, Events: 30_000})
-	r.opts.Measured(benchreport.Result{})
-	if got, want := errs.String(), "\rappend-unary  1.5s of 6s  20,000/s\x1b[K\r\x1b[K"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -250,72 +235,35 @@ func TestBenchUsage(t *testing.T) {
 		"/nowhere/a.svg":             {"--svg", "/nowhere/a.svg"},
 		"bench cluster --workloads":  {"--workloads", "failover"},
 		"runlog bench cluster --nod": {"--workloads", "cluster"},
-		`"bench.json"; a value foll`: {"--json", "bench.json"},
+		`"bench.json"; the value of`: {"--json", "bench.json"},
 	} {
-		s := session{args: append([]string{"bench"}, args...)}
+		s := invocation{args: append([]string{"bench"}, args...)}
 		s.do(t.Context(), t, &fakeServer{})
-		if s.code != exitUsage || !strings.Contains(s.stderr.String(), want) {
+		if s.code != output.ExitUsage || !strings.Contains(s.stderr.String(), want) {
 			t.Errorf("%q: %s", want, s.text())
 		}
 	}
-}
-
-// TestBenchReport shows the report of fixed figures.
-func TestBenchReport(t *testing.T) {
-	latency := func(ms float64) benchreport.Latency {
-		d := time.Duration(ms * float64(time.Millisecond))
-		return benchreport.Latency{P50: d, P90: 2 * d, P99: 3 * d, P999: 40 * d, Max: 500 * d}
-	}
-	limit := func(name string, callers int, rate float64, l benchreport.Latency) benchreport.Result {
-		return benchreport.Result{Round: 1, Limit: true, Workload: benchreport.Workload{Name: name, Callers: callers, Batch: 1}, CallsPerSecond: rate, EventsPerSecond: rate, Latency: l}
-	}
-	report := &benchreport.Report{
-		Machine:  benchreport.Machine{CPU: "Analytical Engine", Cores: 2, FileSystem: "cards", Platform: "linux/amd64", Go: "go1.26.8"},
-		Settings: benchreport.Settings{Seconds: 5, WarmUpSeconds: 1, PayloadBytes: 400, Connections: 1, Rounds: 1},
-		Results: []benchreport.Result{
-			limit(benchreport.Fsync, 1, 3210.9, latency(0.12345)),
-			limit(benchreport.GRPCEcho, 256, 33000, latency(5)),
-			{System: "runlog", Round: 1, Workload: benchreport.Workload{Name: "append-batch", Callers: 16, Batch: 100}, RequestBytes: 70_000,
-				CallsPerSecond: 412, EventsPerSecond: 41200, Latency: latency(28.2), Acknowledged: 1_000_000, LongestPause: 90 * time.Millisecond,
-				Errors: map[string]uint64{"OVERLOADED": 1200, "NO_LEADER": 1}, Usage: &benchreport.Usage{PeakBytes: 300 << 20, WrittenBytes: 1 << 30, CPUSeconds: 12},
-				Ratios: &benchreport.Ratios{EchoCalls: 0.0125, EchoEvents: 1.25, EchoP50: 5.6, EchoP99: 5.6, FsyncEvents: 12.8, FsyncP50: 228, FsyncP99: 1228, WriteBytes: 0.1}},
-		},
-	}
-	var text bytes.Buffer
-	for _, format := range []outputFormat{formatTable, formatJSON} {
-		a := &app{stdout: &text, stderr: &text, format: format}
-		r := newBenchReport(a, &benchFlags{}, bench.Options{})
-		for _, result := range report.Results {
-			r.measured(result)
-		}
-		if code, why := a.explain(r.end(report)); code != exitFailed {
-			t.Errorf("exit %d: %s", code, why)
-		}
-		text.WriteString("---\n")
-	}
-	golden(t, "bench", text.String())
 }
 
 // TestBenchBigStore: a node opens the store that was filled past its log as any other; what is in
 // it reads back with digests that verify, and is recognised when it comes again (IDM-6). The
 // directory is used again.
 func TestBenchBigStore(t *testing.T) {
-	t.Setenv(asRunlog, "1")
+	t.Parallel()
 	dir := t.TempDir()
 	store := filepath.Join(dir, "filled")
-	run := func(receipts string) (exitCode, string) {
+	run := func(receipts string) (output.ExitCode, string) {
 		var out, errs bytes.Buffer
-		a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-		code := a.run(t.Context(), []string{"bench", "big-store", "--receipts", receipts, "--run-events", "7", "--store", store, "--dir", dir,
+		code := run(t.Context(), testSession(&out, &errs), []string{"bench", "big-store", "--receipts", receipts, "--run-events", "7", "--store", store, "--dir", dir,
 			"--duration", "400ms", "--calls", "50", "--workloads", "many-runs:callers=4,stored-runs:callers=4"})
 		return code, out.String() + errs.String()
 	}
 	for range 2 {
-		if code, text := run("40000"); code != exitOK || !strings.Contains(text, "big ÷ OTHER") || !strings.Contains(text, "big stored-runs, 5,715 runs") {
+		if code, text := run("40000"); code != output.ExitOK || !strings.Contains(text, "big ÷ OTHER") || !strings.Contains(text, "big stored-runs, 5,715 runs") {
 			t.Fatalf("exit %d: %s", code, text)
 		}
 	}
-	if code, text := run("39000"); code != exitFailed || !strings.Contains(text, "was filled with 40000 receipts") {
+	if code, text := run("39000"); code != output.ExitFailed || !strings.Contains(text, "was filled with 40000 receipts") {
 		t.Errorf("exit %d: %s", code, text)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -323,7 +271,7 @@ func TestBenchBigStore(t *testing.T) {
 	}
 
 	conn := dialNode(t, spawnNode(t, store).ready(t).GRPC)
-	id := benchload.StoredRun(5714)
+	id := load.StoredRun(5714)
 	res, err := runlogv1.NewEventServiceClient(conn).ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: id})
 	if err != nil || len(res.Events) < 7 {
 		t.Fatal(res, err)

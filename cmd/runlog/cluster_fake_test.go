@@ -18,7 +18,7 @@ type fakeCluster struct {
 	runlogv1.UnimplementedClusterServiceServer
 
 	statuses []*runlogv1.GetStatusResponse // one after the other, and then the last one again
-	leader   string                        // who leads after a transfer without a name
+	leader   string                        // the leader after a transfer without a name
 	refuse   error                         // the answer to every change, when set
 
 	backups [][]*runlogv1.BackupResponse // one after the other
@@ -79,7 +79,7 @@ func sampleMember(n string) *runlogv1.Member {
 	return m
 }
 
-// illCluster has everything that can be wrong while somebody leads.
+// illCluster has every fault that a cluster with a leader can have.
 func illCluster() *runlogv1.GetStatusResponse {
 	s := sampleCluster()
 	n1, n3 := s.Members[0], s.Members[2]

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"runlog/cmd/runlog/internal/output"
+
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
@@ -69,7 +71,7 @@ func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 	return nodes, raft
 }
 
-// freeRaftAddresses are loopback addresses on which nobody listened a moment ago.
+// freeRaftAddresses returns loopback addresses that were free a moment ago.
 func freeRaftAddresses(t *testing.T, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
@@ -85,22 +87,21 @@ func freeRaftAddresses(t *testing.T, n int) []string {
 }
 
 // runlogAt runs a command line against servers.
-func runlogAt(t *testing.T, servers string, args ...string) (exitCode, string, string) {
+func runlogAt(t *testing.T, servers string, args ...string) (output.ExitCode, string, string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), append([]string{"--server", servers}, args...))
+	code := run(t.Context(), testSession(&out, &errs), append([]string{"--server", servers}, args...))
 	return code, out.String(), errs.String()
 }
 
 // clusterLine returns a function that runs a command line against all nodes, and checks its exit
 // code and what it says.
-func clusterLine(t *testing.T, nodes []*server.Server) func(want exitCode, says string, args ...string) {
+func clusterLine(t *testing.T, nodes []*server.Server) func(want output.ExitCode, says string, args ...string) {
 	var list []string
 	for _, s := range nodes {
 		list = append(list, s.Addresses().GRPC)
 	}
-	return func(want exitCode, says string, args ...string) {
+	return func(want output.ExitCode, says string, args ...string) {
 		t.Helper()
 		code, out, errs := runlogAt(t, strings.Join(list, ","), args...)
 		t.Logf("$ runlog %s\n%s%s", strings.Join(args, " "), out, errs)
@@ -112,27 +113,29 @@ func clusterLine(t *testing.T, nodes []*server.Server) func(want exitCode, says 
 
 // TestClusterCommands drives a real cluster: another leader, one node lost, that one removed.
 func TestClusterCommands(t *testing.T) {
+	t.Parallel()
 	nodes, raft := startCluster(t, 3)
 	do := clusterLine(t, nodes)
-	do(exitOK, "Voters   3, 1 may fail", "cluster", "status")
-	do(exitOK, "share the host 127.0.0.1", "cluster", "doctor")
-	do(exitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
-	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeRaftAddresses(t, 1)[0])
-	do(exitOK, "n2 leads", "cluster", "transfer", "n2")
-	do(exitOK, "n2 leads, as before", "cluster", "transfer", "n2")
+	do(output.ExitOK, "Voters   3, 1 may fail", "cluster", "status")
+	do(output.ExitOK, "share the host 127.0.0.1", "cluster", "doctor")
+	do(output.ExitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
+	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeRaftAddresses(t, 1)[0])
+	do(output.ExitOK, "n2 leads", "cluster", "transfer", "n2")
+	do(output.ExitOK, "n2 leads, as before", "cluster", "transfer", "n2")
 	_ = nodes[2].Close()
 	// The reason is the one that the leader was told last: the connection is refused, or the node
 	// was about to stop.
-	do(exitFailed, "n3 does not answer at "+raft[2]+": ", "cluster", "doctor")
-	do(exitOK, "Voters   3, none may fail", "cluster", "status")
-	do(exitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
-	do(exitOK, "n3 is removed: 2 voters, none may fail", "cluster", "remove", "n3")
-	do(exitOK, "n1 leads", "cluster", "transfer", "n1")
-	do(exitFailed, "2 voters tolerate no more failures than 1 would", "cluster", "doctor")
+	do(output.ExitFailed, "n3 does not answer at "+raft[2]+": ", "cluster", "doctor")
+	do(output.ExitOK, "Voters   3, none may fail", "cluster", "status")
+	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "remove", "n1")
+	do(output.ExitOK, "n3 is removed: 2 voters, none may fail", "cluster", "remove", "n3")
+	do(output.ExitOK, "n1 leads", "cluster", "transfer", "n1")
+	do(output.ExitFailed, "2 voters tolerate no more failures than 1 would", "cluster", "doctor")
 }
 
 // TestClusterAdd: a node that waits is invited, is given the cluster's state, and becomes a voter.
 func TestClusterAdd(t *testing.T) {
+	t.Parallel()
 	nodes, raft := startCluster(t, 3)
 	do := clusterLine(t, nodes)
 	o := clusterOptions(t, 3, 2, raft)
@@ -146,7 +149,7 @@ func TestClusterAdd(t *testing.T) {
 		s, err := server.Start(t.Context(), o)
 		fourth <- started{s, err}
 	}()
-	var code exitCode
+	var code output.ExitCode
 	var out, errs string
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		code, out, errs = runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
@@ -160,17 +163,18 @@ func TestClusterAdd(t *testing.T) {
 		t.Fatal(s.err)
 	}
 	t.Cleanup(func() { _ = s.server.Close() })
-	if code != exitOK || !strings.Contains(out, "n4 is a voter: 4 voters, 1 may fail") {
+	if code != output.ExitOK || !strings.Contains(out, "n4 is a voter: 4 voters, 1 may fail") {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
-	do(exitRefused, "MEMBER_EXISTS", "cluster", "add", raft[3])
-	do(exitOK, "n4 leads", "cluster", "transfer", "n4")
-	do(exitOK, "n4 is removed: 3 voters, 1 may fail", "cluster", "remove", "n4")
+	do(output.ExitRefused, "MEMBER_EXISTS", "cluster", "add", raft[3])
+	do(output.ExitOK, "n4 leads", "cluster", "transfer", "n4")
+	do(output.ExitOK, "n4 is removed: 3 voters, 1 may fail", "cluster", "remove", "n4")
 }
 
 // TestClientGoesOnWhereNodesStop: appends go to the leader, and on to the next one when that is
 // stopped; what was acknowledged is there once.
 func TestClientGoesOnWhereNodesStop(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCluster(t, 3)
 	var list []string
 	for _, s := range nodes {
@@ -197,7 +201,7 @@ func TestClientGoesOnWhereNodesStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range nodes {
-		if s.Addresses().GRPC == leaderOf(status).GetGrpcAddress() {
+		if s.NodeID() == status.GetLeaderId() {
 			stopped := make(chan error, 1)
 			go func() { stopped <- s.Close() }()
 			append10("during")

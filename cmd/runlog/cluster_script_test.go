@@ -12,6 +12,7 @@ import (
 
 // TestClusterScript has `make cluster` start nodes, watch them for a moment and end them again.
 func TestClusterScript(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}

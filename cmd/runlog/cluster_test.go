@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"runlog/cmd/runlog/internal/output"
+
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
@@ -17,6 +19,7 @@ import (
 
 // TestGoldenCluster shows what operators see.
 func TestGoldenCluster(t *testing.T) {
+	t.Parallel()
 	exists := clusterServer(sampleCluster())
 	exists.refuse = refusedMember(contract.ReasonMemberExists, "node n4: taken: it is a member already")
 	unknown := clusterServer(sampleCluster())
@@ -56,7 +59,7 @@ func TestGoldenCluster(t *testing.T) {
 		"cluster-transfer-same":    {clusterServer(sampleCluster()), "cluster transfer n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := session{args: strings.Fields(test.args)}
+			s := invocation{args: strings.Fields(test.args)}
 			if name == "cluster-status-narrow" {
 				s.width = 100
 			}
@@ -78,9 +81,9 @@ func alone() *runlogv1.GetStatusResponse {
 func TestRemovedByALostTry(t *testing.T) {
 	fake := clusterServer(sampleCluster())
 	fake.refuse = refusedMember(contract.ReasonMemberNotFound, `no such member: "n3"; the members are n1, n2`)
-	s := session{args: []string{"cluster", "remove", "n3"}}
+	s := invocation{args: []string{"cluster", "remove", "n3"}}
 	s.do(t.Context(), t, fake)
-	if s.code != exitOK || !strings.Contains(s.stdout.String(), "n3 is removed: 2 voters, none may fail") {
+	if s.code != output.ExitOK || !strings.Contains(s.stdout.String(), "n3 is removed: 2 voters, none may fail") {
 		t.Error(s.text())
 	}
 }
@@ -88,6 +91,7 @@ func TestRemovedByALostTry(t *testing.T) {
 // TestWatchedStatus: a terminal is drawn over, elsewhere and in JSON it is printed again, and
 // Ctrl-C is the good end.
 func TestWatchedStatus(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		width int
 		args  string
@@ -99,11 +103,12 @@ func TestWatchedStatus(t *testing.T) {
 		"json":     {args: " -o json", want: `{"clusterId"`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			defer cancel()
-			s := session{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width}
+			s := invocation{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width}
 			s.do(ctx, t, clusterServer(sampleCluster()))
-			if s.code != exitOK || s.stderr.Len() > 0 || strings.Count(s.stdout.String(), test.want) < 2 {
+			if s.code != output.ExitOK || s.stderr.Len() > 0 || strings.Count(s.stdout.String(), test.want) < 2 {
 				t.Errorf("%q", s.text())
 			}
 			for line := range strings.Lines(s.stdout.String()) {
@@ -116,44 +121,15 @@ func TestWatchedStatus(t *testing.T) {
 	}
 }
 
-// TestDoctorComparesServers: what one node says that the others do not know of is found, and the
-// one that leads is believed.
-func TestDoctorComparesServers(t *testing.T) {
-	cutOff, other := leaderless(), sampleCluster()
-	other.ClusterId, other.LeaderId, other.NodeId = "0000000000000000000000000000000f", "", "x"
-	leads := sampleCluster()
-	leads.NodeId = "n2"
-	named := []answer{{server: "a", status: cutOff}, {server: "b", status: leads}, {server: "c", status: other}, {server: "d", err: context.Canceled}}
-	best := bestOf(named)
-	if best != &named[1] {
-		t.Fatalf("%s is believed", best.server)
-	}
-	var got []string
-	for _, f := range findServers(best, named, "%s is silent", "") {
-		got = append(got, f.severity.String()+" "+f.what)
-	}
-	want := []string{
-		"ERROR n1 does not see that n2 leads",
-		"ERROR b belongs to cluster 6f1c2a9d0b7e4c53a1f08d2e9b64c715, and c to 0000000000000000000000000000000f",
-		"WARNING d is silent",
-	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got %q", got)
-	}
-	if bestOf(named[3:]) != nil {
-		t.Error("nobody answered, and one is believed")
-	}
-}
-
 // TestDoctorsJSONIsLines: each finding is one object.
 func TestDoctorsJSONIsLines(t *testing.T) {
-	s := session{args: []string{"cluster", "doctor", "-o", "json"}}
+	s := invocation{args: []string{"cluster", "doctor", "-o", "json"}}
 	s.do(t.Context(), t, clusterServer(illCluster()))
-	if s.code != exitFailed {
+	if s.code != output.ExitFailed {
 		t.Errorf("exit %d", s.code)
 	}
 	for line := range bytes.Lines(s.stdout.Bytes()) {
-		var f findingLine
+		var f struct{ Severity, Check, What, Do string }
 		if err := json.Unmarshal(line, &f); err != nil || f.Severity == "" || f.Check == "" || f.What == "" || (f.Severity != "OK") != (f.Do != "") {
 			t.Errorf("%s: %v", line, err)
 		}
@@ -168,8 +144,8 @@ func TestJudge(t *testing.T) {
 	}{
 		"two voters":                {func(s *runlogv1.GetStatusResponse) { s.Members = s.Members[:2] }, "2 voters tolerate no more failures than 1 would"},
 		"all on one host":           {func(s *runlogv1.GetStatusResponse) { onHost(s, "127.0.0.1") }, "n1 and n2 and n3 share the host 127.0.0.1"},
-		"a follower without leader": {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_CANDIDATE }, "n1 follows nobody, though n2 leads"},
-		"nobody leads, most are up": {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, "nobody leads, though 3 of 3 voters answer"},
+		"a follower without leader": {func(s *runlogv1.GetStatusResponse) { s.Members[0].State = runlogv1.MemberState_CANDIDATE }, "n1 follows no leader, though n2 leads"},
+		"no leader, most are up":    {func(s *runlogv1.GetStatusResponse) { s.LeaderId = "" }, "no leader, though 3 of 3 voters answer"},
 		"a non-voter does not answer": {func(s *runlogv1.GetStatusResponse) {
 			m := sampleMember("4")
 			m.Role, m.State, m.Error = runlogv1.MemberRole_NON_VOTER, runlogv1.MemberState_UNREACHABLE, "gone"
@@ -179,12 +155,10 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := proto.CloneOf(sampleCluster())
 			test.change(s)
-			var all []string
-			for _, f := range judge(&view{s, time.Now()}) {
-				all = append(all, f.what)
-			}
-			if !strings.Contains(strings.Join(all, "\n"), test.want) {
-				t.Errorf("found are %q", all)
+			doctor := invocation{args: []string{"cluster", "doctor"}}
+			doctor.do(t.Context(), t, clusterServer(s))
+			if !strings.Contains(doctor.stdout.String(), test.want) {
+				t.Error(doctor.text())
 			}
 		})
 	}
@@ -200,7 +174,7 @@ func TestServerThatSaysNothing(t *testing.T) {
 	}
 	defer l.Close()
 	code, _, errs := runlogAt(t, l.Addr().String(), "cluster", "doctor")
-	if code != exitUnavailable || !strings.Contains(errs, "takes connections and does not answer") {
+	if code != output.ExitUnavailable || !strings.Contains(errs, "accepts connections but does not answer") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

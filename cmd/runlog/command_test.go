@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -22,29 +25,27 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // session is one command line and what it printed.
-type session struct {
+type invocation struct {
 	args   []string
 	stdin  string
 	width  int // of a terminal on stdout
 	stdout bytes.Buffer
 	stderr bytes.Buffer
-	code   exitCode
+	code   output.ExitCode
 }
 
 // do runs the command line against the fake.
-func (s *session) do(ctx context.Context, t *testing.T, fake *fakeServer) {
+func (s *invocation) do(ctx context.Context, t *testing.T, fake *fakeServer) {
 	t.Helper()
-	a := &app{
-		stdin: strings.NewReader(s.stdin), stdout: &s.stdout, stderr: &s.stderr, stdoutWidth: s.width,
-		getenv: func(string) string { return "" }, dialOptions: fake.serve(t),
-	}
-	s.code = a.run(ctx, append([]string{"--server", "passthrough:///fake"}, s.args...))
+	one := testSession(&s.stdout, &s.stderr)
+	one.Stdin, one.StdoutWidth, one.DialOptions = strings.NewReader(s.stdin), s.width, fake.serve(t)
+	s.code = run(ctx, one, append([]string{"--server", "passthrough:///fake"}, s.args...))
 }
 
 var took = regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)|"seconds":[^,]+,"eventsPerSecond":[0-9]+`)
 
 // text is the session as a golden file tells it.
-func (s *session) text() string {
+func (s *invocation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "$ runlog %s\n", strings.Join(s.args, " "))
 	b.WriteString(took.ReplaceAllString(s.stdout.String(), "<time>"))
@@ -53,6 +54,13 @@ func (s *session) text() string {
 	}
 	fmt.Fprintf(&b, "--- exit %d\n", s.code)
 	return b.String()
+}
+
+// testSession is the session of a command line in this process, without an environment.
+func testSession(out, errs *bytes.Buffer) *session.Session {
+	return &session.Session{
+		Output: output.Output{Stdout: out, Stderr: errs}, Getenv: func(string) string { return "" }, Version: version,
+	}
 }
 
 func golden(t *testing.T, name, got string) {
@@ -76,8 +84,9 @@ func golden(t *testing.T, name, got string) {
 // TestGolden shows what users see: for each command its output in both formats, its errors, its
 // exit code.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	seed := readTestdata(t, "run-1.jsonl")
-	for name, s := range map[string]*session{
+	for name, s := range map[string]*invocation{
 		"help-exit-codes":     {args: []string{"help", "exit-codes"}},
 		"help-append":         {args: []string{"append", "--help"}},
 		"unknown-command":     {args: []string{"apend"}},
@@ -149,6 +158,7 @@ func TestGolden(t *testing.T) {
 		"audit-verify-key":    {args: []string{"audit", "verify", "testdata/run-1.jsonl", "--key", "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s.do(t.Context(), t, sampleServer())
 			golden(t, name, s.text())
 		})
@@ -178,9 +188,9 @@ func readTestdata(t *testing.T, name string) string {
 
 func TestVersion(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
-		s := session{args: []string{"version", "-o", format}}
+		s := invocation{args: []string{"version", "-o", format}}
 		s.do(t.Context(), t, &fakeServer{})
-		if s.code != exitOK || !strings.Contains(s.stdout.String(), version) {
+		if s.code != output.ExitOK || !strings.Contains(s.stdout.String(), version) {
 			t.Errorf("%s: %s", format, s.text())
 		}
 	}
@@ -188,10 +198,9 @@ func TestVersion(t *testing.T) {
 
 func TestServerOutOfReach(t *testing.T) {
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), []string{"runs", "--server", "127.0.0.1:1"})
+	code := run(t.Context(), testSession(&out, &errs), []string{"runs", "--server", "127.0.0.1:1"})
 	const want = "runlog: server 127.0.0.1:1 cannot be reached (connection refused); start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER\n"
-	if code != exitUnavailable || out.Len() > 0 || errs.String() != want {
+	if code != output.ExitUnavailable || out.Len() > 0 || errs.String() != want {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, out.String(), errs.String())
 	}
 }
@@ -201,18 +210,18 @@ func TestServerOutOfReach(t *testing.T) {
 func TestFailuresOfTheServer(t *testing.T) {
 	for _, test := range []struct {
 		err  error
-		code exitCode
+		code output.ExitCode
 	}{
-		{status.Error(codes.Internal, "broken"), exitFailed},
-		{status.Error(codes.Unimplemented, "unknown method"), exitFailed},
-		{status.Error(codes.Unauthenticated, "who are you"), exitForbidden},
-		{status.Error(codes.PermissionDenied, "not you"), exitForbidden},
-		{status.Error(codes.DeadlineExceeded, "too late"), exitTimeout},
-		{status.Error(codes.Unavailable, "closing"), exitUnavailable},
-		{status.Error(codes.InvalidArgument, "no reason given"), exitRefused},
+		{status.Error(codes.Internal, "broken"), output.ExitFailed},
+		{status.Error(codes.Unimplemented, "unknown method"), output.ExitFailed},
+		{status.Error(codes.Unauthenticated, "who are you"), output.ExitForbidden},
+		{status.Error(codes.PermissionDenied, "not you"), output.ExitForbidden},
+		{status.Error(codes.DeadlineExceeded, "too late"), output.ExitTimeout},
+		{status.Error(codes.Unavailable, "closing"), output.ExitUnavailable},
+		{status.Error(codes.InvalidArgument, "no reason given"), output.ExitRefused},
 	} {
 		t.Run(status.Code(test.err).String(), func(t *testing.T) {
-			s := session{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "300ms"}}
+			s := invocation{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "300ms"}}
 			s.do(t.Context(), t, &fakeServer{down: test.err})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
@@ -226,18 +235,19 @@ func TestFailuresOfTheServer(t *testing.T) {
 }
 
 func TestCtrlC(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		args []string
-		code exitCode
+		code output.ExitCode
 	}{
-		"append":             {[]string{"append", "testdata/run-1.jsonl", "--timeout", "0"}, exitInterrupted},
-		"watch":              {[]string{"watch", "running"}, exitOK},
-		"watch --until-done": {[]string{"watch", "running", "--until-done"}, exitInterrupted},
+		"append":             {[]string{"append", "testdata/run-1.jsonl", "--timeout", "0"}, output.ExitInterrupted},
+		"watch":              {[]string{"watch", "running"}, output.ExitOK},
+		"watch --until-done": {[]string{"watch", "running", "--until-done"}, output.ExitInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(200*time.Millisecond, cancel)
-			s := session{args: test.args}
+			s := invocation{args: test.args}
 			s.do(ctx, t, &fakeServer{down: asStatus(unknownLeader())})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
@@ -255,14 +265,14 @@ func TestWatchUntilDone(t *testing.T) {
 		CaughtUp: &runlogv1.CaughtUp{Watermark: mark(runlogv1.RunStatus_CANCELLED)}}}
 	for name, test := range map[string]struct {
 		marks []*runlogv1.WatchRunResponse
-		code  exitCode
+		code  output.ExitCode
 	}{
-		"completed":        {[]*runlogv1.WatchRunResponse{live}, exitOK},
-		"had ended before": {[]*runlogv1.WatchRunResponse{caughtUp}, exitRunNotOK},
-		"not within --for": {nil, exitTimeout},
+		"completed":        {[]*runlogv1.WatchRunResponse{live}, output.ExitOK},
+		"had ended before": {[]*runlogv1.WatchRunResponse{caughtUp}, output.ExitRunNotOK},
+		"not within --for": {nil, output.ExitTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := session{args: []string{"watch", "r", "--until-done", "--for", "300ms"}}
+			s := invocation{args: []string{"watch", "r", "--until-done", "--for", "300ms"}}
 			s.do(t.Context(), t, &fakeServer{marks: test.marks})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
@@ -277,9 +287,9 @@ func TestQuickstart(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no histories found", err)
 	}
-	s := session{args: append([]string{"append"}, append(files, files...)...)}
+	s := invocation{args: append([]string{"append"}, append(files, files...)...)}
 	s.do(t.Context(), t, &fakeServer{})
-	if s.code != exitOK || s.stderr.Len() > 0 || !strings.Contains(s.stdout.String(), "(0 diverged), 0 refused") {
+	if s.code != output.ExitOK || s.stderr.Len() > 0 || !strings.Contains(s.stdout.String(), "(0 diverged), 0 refused") {
 		t.Errorf("%s", s.text())
 	}
 }

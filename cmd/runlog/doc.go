@@ -1,20 +1,16 @@
 // Command runlog is the server and its command line in one binary.
 //
-//	main.go, root.go      signals, streams, the command tree, the flags that every command has
-//	exit.go, refusal.go   exit codes, and one line for every error
-//	append*.go            the way of JSON lines to the server, below
-//	events.go, snapshot.go, watch*.go, runs.go  one read command each
-//	cluster*.go           the nodes of a cluster: what is wrong with them, and who belongs to it
-//	record.go, table.go, text.go                how answers become text
-//	serve.go              the server
+//	main.go, root.go    signals, streams, the command tree
+//	errors.go           the reasons of the server's errors
+//	internal/session    the flags of every command, the connection, the text of an error
+//	internal/output     tables, JSON lines, progress, exit codes
+//	internal/serve      serve
+//	internal/intake     append, import
+//	internal/runs       events, snapshot, runs, watch
+//	internal/audit      audit
+//	internal/cluster    cluster, projector
+//	internal/backup     backup, restore
+//	internal/bench      bench
 //
-// An append is a pipeline of bounded memory. Reading stops while enough events wait; a run has one
-// request under way at most, which keeps its order; refused events are taken out and named:
-//
-//	intake ──chunks──▶ grouper ──batches of one run──▶ sender (8 at a time)
-//	                      │                              │
-//	                      └────────▶ report ◀──outcomes──┘
-//
-// Commands write answers to stdout, and everything meant for people alone (refused lines, progress,
-// errors) to stderr.
+// The packages of commands import session and output, and never each other.
 package main

@@ -6,35 +6,38 @@ import (
 	"strconv"
 	"strings"
 
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/genproto/googleapis/rpc/code"
 
 	"runlog/proto/contract"
 )
 
-// errorsCommand explains what the server's reasons mean: the same table that docs/errors.md shows.
-func (a *app) errorsCommand() *cobra.Command {
+// errorsCommand explains the reasons of the server's errors, with the table of docs/errors.md.
+func errorsCommand(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "errors",
-		Short: "List the reasons that errors have",
+		Short: "List the reasons of errors",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return a.printReasons(contract.Reasons())
+			return printReasons(&s.Output, contract.Reasons())
 		},
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:               "lookup REASON",
-		Short:             "Tell what a reason means and what to do",
+		Short:             "Explain a reason and what to do",
 		Example:           "  runlog errors lookup SEQUENCE_CONFLICT",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(reasonNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, r := range contract.Reasons() {
 				if strings.EqualFold(string(r.Reason), args[0]) {
-					return a.printReason(r)
+					return printReason(&s.Output, r)
 				}
 			}
-			return usageError("no reason is called %q; \"runlog errors\" lists them", args[0])
+			return output.UsageError("unknown reason %q; \"runlog errors\" lists them", args[0])
 		},
 	})
 	return cmd
@@ -56,7 +59,7 @@ type reasonRow struct {
 	Stored string `json:"stored"`
 	Retry  string `json:"retry"`
 	Help   string `json:"help"`
-	// Reserved says that no call of this version ends with the reason.
+	// Reserved is true if no call of this version fails with the reason.
 	Reserved bool `json:"reserved"`
 }
 
@@ -64,15 +67,8 @@ func rowOf(r contract.ReasonInfo) reasonRow {
 	return reasonRow{string(r.Reason), grpcName(r), r.HTTP, string(r.Stored), r.Retry, r.Help, r.Reason.Reserved()}
 }
 
-func (a *app) printReasons(rows []contract.ReasonInfo) error {
-	each := func(yield func(contract.ReasonInfo, error) bool) {
-		for _, r := range rows {
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-	return list(a, each, 0,
+func printReasons(o *output.Output, rows []contract.ReasonInfo) error {
+	return output.List(o, output.All(rows), 0,
 		func(r contract.ReasonInfo) ([]byte, error) { return json.Marshal(rowOf(r)) },
 		func(r contract.ReasonInfo) []string {
 			return []string{string(r.Reason), grpcName(r), strconv.Itoa(r.HTTP), string(r.Stored), r.Retry}
@@ -80,15 +76,15 @@ func (a *app) printReasons(rows []contract.ReasonInfo) error {
 		"REASON", "GRPC", "HTTP", "STORED", "RETRY AS IT IS")
 }
 
-func (a *app) printReason(r contract.ReasonInfo) error {
-	if a.format == formatJSON {
-		return json.NewEncoder(a.stdout).Encode(rowOf(r))
+func printReason(o *output.Output, r contract.ReasonInfo) error {
+	if o.Format == output.JSON {
+		return json.NewEncoder(o.Stdout).Encode(rowOf(r))
 	}
 	note := ""
 	if r.Reason.Reserved() {
-		note = "\nNo call of this version ends with it.\n"
+		note = "\nNo call of this version fails with it.\n"
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s\n  gRPC    %s\n  HTTP    %d\n  stored  %s\n  retry   %s\n\n%s\n%s",
+	_, err := fmt.Fprintf(o.Stdout, "%s\n  gRPC    %s\n  HTTP    %d\n  stored  %s\n  retry   %s\n\n%s\n%s",
 		r.Reason, grpcName(r), r.HTTP, r.Stored, r.Retry, r.Help, note)
 	return err
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/cmd/runlog/internal/output"
+
 	"runlog/proto/contract"
 )
 
@@ -73,15 +75,13 @@ func TestErrorsDocument(t *testing.T) {
 func TestErrorsLookup(t *testing.T) {
 	for _, r := range contract.Reasons() {
 		var out, errs bytes.Buffer
-		a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-		code := a.run(t.Context(), []string{"errors", "lookup", strings.ToLower(string(r.Reason))})
-		if code != exitOK || !strings.HasPrefix(out.String(), string(r.Reason)+"\n") || !strings.Contains(out.String(), r.Help) {
+		code := run(t.Context(), testSession(&out, &errs), []string{"errors", "lookup", strings.ToLower(string(r.Reason))})
+		if code != output.ExitOK || !strings.HasPrefix(out.String(), string(r.Reason)+"\n") || !strings.Contains(out.String(), r.Help) {
 			t.Errorf("%s: exit %d, %s%s", r.Reason, code, out.String(), errs.String())
 		}
 	}
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	if code := a.run(t.Context(), []string{"errors", "lookup", "NOPE"}); code != exitUsage || !strings.Contains(errs.String(), `"NOPE"`) {
+	if code := run(t.Context(), testSession(&out, &errs), []string{"errors", "lookup", "NOPE"}); code != output.ExitUsage || !strings.Contains(errs.String(), `"NOPE"`) {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"runlog/cmd/runlog/internal/output"
 )
 
 // closedRecord is a run of one record.
@@ -56,8 +55,8 @@ func TestInterruptedImport(t *testing.T) {
 	hung := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait()
 	hung.Stop()
-	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
-		t.Errorf("exit code %d, want %d", code, exitInterrupted)
+	if code := cmd.ProcessState.ExitCode(); code != int(output.ExitInterrupted) {
+		t.Errorf("exit code %d, want %d", code, output.ExitInterrupted)
 	}
 	empty(t, temp)
 }
@@ -75,60 +74,5 @@ func empty(t *testing.T, dir string) {
 	t.Helper()
 	if left := entries(t, dir); len(left) > 0 {
 		t.Errorf("%s is left behind", left[0].Name())
-	}
-}
-
-// TestChangedInput: what was not checked is not imported, whether a file was changed before it is
-// read again or meanwhile.
-func TestChangedInput(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "records.jsonl")
-	read := func(change func(*source)) (items int, err error) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(closedRecord("run")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		a := app{stdin: &bytes.Buffer{}}
-		from, err := a.source(t.Context(), path, path+".spool")
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(&from)
-		chunks := make(chan chunk)
-		in := intake{paths: []string{path}, records: true, checked: true, sources: map[string]source{path: from}, out: chunks}
-		go in.read(t.Context())
-		for c := range chunks {
-			items += len(c.items)
-			err = errors.Join(err, c.err)
-			if c.err != nil {
-				break
-			}
-		}
-		return items, err
-	}
-	if items, err := read(func(*source) {}); items != 1 || err != nil {
-		t.Errorf("as it was: %d records, %v", items, err)
-	}
-	more := func(*source) {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-		if err == nil {
-			_, err = f.WriteString(closedRecord("other"))
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if items, err := read(more); items != 0 || !errors.Is(err, errInputChanged) {
-		t.Errorf("grown: %d records, %v", items, err)
-	}
-	scrambled := func(s *source) {
-		if err := os.WriteFile(path, []byte(strings.Repeat("x", int(s.size))), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, time.Time{}, s.modified); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if items, err := read(scrambled); items != 0 || !errors.Is(err, errInputChanged) {
-		t.Errorf("scrambled: %d records, %v", items, err)
 	}
 }

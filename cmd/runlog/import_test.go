@@ -1,24 +1,21 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/cmd/runlog/internal/output"
 )
 
 // TestImportOfARun: what one node's "events -o json" prints, another node imports as it is: the
 // same runSeq, persistedAt and chain (APP-11), of both contract lines; a second time it changes
 // nothing; and a file of which any line cannot be taken is refused as a whole.
 func TestImportOfARun(t *testing.T) {
+	t.Parallel()
 	from, to := spawnNode(t, t.TempDir()), spawnNode(t, t.TempDir())
 	source, target := processes{t: t, server: from.ready(t).GRPC}, processes{t: t, server: to.ready(t).GRPC}
 	admin := "--admin=" + to.ready(t).Admin
@@ -78,7 +75,7 @@ func TestImportOfARun(t *testing.T) {
 		"a line that is none":   {lines[0] + "{\n" + lines[4], ":2: "},
 		"a wrong order":         {lines[4] + lines[0], "comes after 5"},
 		"a time that goes back": {lines[0] + stampedAt.ReplaceAllString(lines[4], `"persistedAt":"2020-01-01T00:00:00Z"`), ":2: persistedAt of runSeq 5 of run \"run\" is before that of runSeq 1"},
-		"a time to come":        {lines[0] + stampedAt.ReplaceAllString(lines[4], `"persistedAt":"2260-01-01T00:00:00Z"`), ":2: persistedAt of runSeq 5 of run \"run\" is not past"},
+		"a time to come":        {lines[0] + stampedAt.ReplaceAllString(lines[4], `"persistedAt":"2260-01-01T00:00:00Z"`), ":2: persistedAt of runSeq 5 of run \"run\" is not in the past"},
 		"a bad event id":        {strings.Replace(lines[0], `"eventId":"`, `"eventId":"x`, 1) + lines[4], ":1: INVALID_ARGUMENT_FIELD: eventId"},
 		"a changed record":      {lines[0] + strings.Replace(lines[2], `"stepId":"a"`, `"stepId":"c"`, 1) + lines[4], ":2: "},
 		"a changed digest":      {strings.Replace(lines[0], `"recordDigest":"`, `"recordDigest":"0`, 1) + lines[4], ":1: INVALID_ARGUMENT_FIELD: recordDigest"},
@@ -87,11 +84,11 @@ func TestImportOfARun(t *testing.T) {
 		"another record":        {strings.Replace(lines[0], `"runSeq":"1"`, `"runSeq":"6"`, 1) + strings.Replace(lines[4], `"runSeq":"5"`, `"runSeq":"8"`, 1), "RUN_ALREADY_EXISTS"},
 	} {
 		code, out, errs := target.run(test.input, "import", admin, "-")
-		if code != int(exitRefused) || !strings.Contains(errs, test.says) || name != "another record" && out != "" {
+		if code != int(output.ExitRefused) || !strings.Contains(errs, test.says) || name != "another record" && out != "" {
 			t.Errorf("%s: %d %s %s", name, code, out, errs)
 		}
 	}
-	if code, _, errs := target.run(gappy, "import", "--admin", to.ready(t).HTTP, "-"); code != int(exitFailed) || !strings.Contains(errs, "admin listener") {
+	if code, _, errs := target.run(gappy, "import", "--admin", to.ready(t).HTTP, "-"); code != int(output.ExitFailed) || !strings.Contains(errs, "admin listener") {
 		t.Errorf("the wrong listener: %d %s", code, errs)
 	}
 }
@@ -116,30 +113,4 @@ func write(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// TestImportWaitsForTheNode: what a node cannot take now is sent again, and what it refuses is not.
-func TestImportWaitsForTheNode(t *testing.T) {
-	calls := 0
-	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		switch calls++; calls {
-		case 1:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, `{"code":14,"message":"no leader","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","domain":"runlog","reason":"NO_LEADER"}]}`)
-		case 2:
-			_, _ = io.WriteString(w, `{"results":[{"runSeq":"1","persisted":true}],"lastSeq":"1"}`)
-		default:
-			w.WriteHeader(http.StatusConflict)
-			_, _ = io.WriteString(w, `{"code":6,"message":"there is one","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","domain":"runlog","reason":"RUN_ALREADY_EXISTS"}]}`)
-		}
-	}))
-	defer node.Close()
-	i := importer{url: node.URL}
-	batch := []item{{event: &runlogv1.EventWrite{RunId: "r"}, record: []byte("{}")}}
-	if o := i.send(t.Context(), batch); o.err != nil || len(o.results) != 1 || calls != 2 {
-		t.Errorf("%+v after %d calls", o, calls)
-	}
-	if o := i.send(t.Context(), batch); !errors.Is(o.err, errImportRefused) || len(o.refused) != 1 || calls != 3 {
-		t.Errorf("%+v after %d calls", o, calls)
-	}
 }

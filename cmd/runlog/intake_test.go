@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"runlog/cmd/runlog/internal/output"
 )
 
 // processes runs command lines of real processes against one node.
@@ -41,6 +43,7 @@ func line(eventType, run, more string) string { return fmt.Sprintf(goodLine, eve
 // TestBadInputOnARealNode: whatever is wrong with a line, it is named with what to do, the rest
 // goes in, nothing of it is stored, and the exit code says so (ENV-1, ENV-2, ENV-3, ENV-4, IDM-5).
 func TestBadInputOnARealNode(t *testing.T) {
+	t.Parallel()
 	n := spawnNode(t, t.TempDir())
 	p := processes{t: t, server: n.ready(t).GRPC}
 	for i, test := range []struct{ name, bad, says string }{
@@ -72,8 +75,8 @@ func TestBadInputOnARealNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, _, stderr := p.run("", "append", "-f", file)
-			if code != int(exitRefused) {
-				t.Errorf("exit %d, want %d", code, exitRefused)
+			if code != int(output.ExitRefused) {
+				t.Errorf("exit %d, want %d", code, output.ExitRefused)
 			}
 			if !strings.HasPrefix(stderr, file+":2: ") || !strings.Contains(stderr, says) || strings.Count(stderr, file) != 1 {
 				t.Errorf("stderr does not name %s:2 and %q:\n%s", file, says, stderr)
@@ -88,7 +91,7 @@ func TestBadInputOnARealNode(t *testing.T) {
 		p := processes{t: t, server: p.server}
 		for _, args := range [][]string{{"snapshot", "nowhere"}, {"events", "nowhere"}, {"watch", "nowhere"}} {
 			code, stdout, stderr := p.run("", args...)
-			if code != int(exitNotFound) || stdout != "" || !strings.HasPrefix(stderr, "runlog: RUN_NOT_FOUND: ") || strings.Count(stderr, "\n") != 1 {
+			if code != int(output.ExitNotFound) || stdout != "" || !strings.HasPrefix(stderr, "runlog: RUN_NOT_FOUND: ") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("runlog %v: exit %d, %q, %q", args, code, stdout, stderr)
 			}
 		}
@@ -96,14 +99,14 @@ func TestBadInputOnARealNode(t *testing.T) {
 	t.Run("standard input", func(t *testing.T) {
 		p := processes{t: t, server: p.server}
 		code, _, stderr := p.run("nonsense\n"+line("RunStarted", "piped", "")+"\n", "append", "-f", "-")
-		if code != int(exitRefused) || !strings.Contains(stderr, ":1: ") {
+		if code != int(output.ExitRefused) || !strings.Contains(stderr, ":1: ") {
 			t.Errorf("exit %d, %q", code, stderr)
 		}
 	})
 	t.Run("no server", func(t *testing.T) {
 		p := processes{t: t, server: "127.0.0.1:1"}
 		code, _, stderr := p.run("", "snapshot", "r")
-		if code != int(exitUnavailable) || !strings.Contains(stderr, "127.0.0.1:1") || !strings.Contains(stderr, "runlog serve") {
+		if code != int(output.ExitUnavailable) || !strings.Contains(stderr, "127.0.0.1:1") || !strings.Contains(stderr, "runlog serve") {
 			t.Errorf("exit %d, %q", code, stderr)
 		}
 	})
@@ -120,6 +123,7 @@ func contractKey(eventType, run string) string {
 // TestDemo runs the demonstration of the README as make demo does: what goes in the second time is
 // recognised and nothing is inserted (IDM-6).
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command("./tools/demo.sh")
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), asRunlog+"=1", "RUNLOG="+filepath.Join(binDir(t), "runlog"), "TMPDIR="+t.TempDir())

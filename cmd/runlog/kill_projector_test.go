@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector/run"
+	prun "runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 )
@@ -93,7 +93,7 @@ type killBed struct {
 	// tried has the runs that something was sent to; dirty those since they were verified.
 	tried, dirty map[string]bool
 	// folds of the runs, as far as they were verified.
-	folds map[string]*run.Snapshot
+	folds map[string]*prun.Snapshot
 	// told has what watchers were told, by run and runSeq, and was not verified yet.
 	told map[string]map[uint64]*sighting
 }
@@ -110,7 +110,7 @@ const (
 func newKillBed(t *testing.T) *killBed {
 	b := &killBed{
 		t: t, dir: t.TempDir(), heads: map[string]uint64{}, tried: map[string]bool{}, dirty: map[string]bool{},
-		folds: map[string]*run.Snapshot{}, told: map[string]map[uint64]*sighting{},
+		folds: map[string]*prun.Snapshot{}, told: map[string]map[uint64]*sighting{},
 	}
 	for i := range 5 {
 		b.writers = append(b.writers, &runWriter{bed: b, number: i})

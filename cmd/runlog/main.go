@@ -7,27 +7,33 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
 )
 
-// version is set when the binary is linked: -ldflags "-X main.version=…".
+// version is set by the linker: -ldflags "-X main.version=…".
 var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks to end in good order; from then on a second one ends at once.
+	// The first signal asks for an orderly end. A second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	a := &app{
-		stdin:       os.Stdin,
-		stdout:      os.Stdout,
-		stderr:      os.Stderr,
-		stdoutWidth: terminalWidth(os.Stdout),
-		stderrWidth: terminalWidth(os.Stderr),
-		getenv:      os.Getenv,
+	s := &session.Session{
+		Output: output.Output{
+			Stdout:      os.Stdout,
+			Stderr:      os.Stderr,
+			StdoutWidth: terminalWidth(os.Stdout),
+			StderrWidth: terminalWidth(os.Stderr),
+		},
+		Stdin:   os.Stdin,
+		Getenv:  os.Getenv,
+		Version: version,
 	}
-	os.Exit(int(a.run(ctx, os.Args[1:])))
+	os.Exit(int(run(ctx, s, os.Args[1:])))
 }
 
-// terminalWidth returns the columns of the terminal that f is, or 0 when f is none.
+// terminalWidth returns the columns of the terminal f; 0 if f is no terminal.
 func terminalWidth(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {

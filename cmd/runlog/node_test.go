@@ -16,6 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/serve"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -34,6 +39,10 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asRunlog) == "" {
+		// What a test starts is this binary, as the command.
+		if err := os.Setenv(asRunlog, "1"); err != nil {
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	// A limit of file sizes is then an error of the write, as a broken disk's would be.
@@ -48,11 +57,11 @@ func TestMain(m *testing.M) {
 func serveSmall(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	log, err := newLogger(os.Stderr, "info", "text")
+	log, err := output.NewLogger(os.Stderr, "info", "text")
 	if err != nil {
 		return 1
 	}
-	opts := server.Options{Logger: log, Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10}}
+	opts := server.Options{Logger: log, MinFreeBytes: -1, Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10}}
 	opts.Raft.TruncateBytes, opts.Raft.TrailingEntries, opts.Raft.TrailingBytes, opts.Raft.SegmentBytes = 128<<10, 8, 32<<10, 1<<20
 	opts.Raft.Autopilot.StableAfter, opts.Raft.Autopilot.Every = 500*time.Millisecond, 250*time.Millisecond
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -65,9 +74,10 @@ func serveSmall(args []string) int {
 	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "")
 	f.StringSliceVar(&opts.Join, "join", nil, "")
 	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "")
+	_ = f.String("min-free-disk", "", "")
 	err = f.Parse(args)
 	if err == nil {
-		err = serve(ctx, opts)
+		err = serve.Run(ctx, opts)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -198,4 +208,27 @@ func (b *lockedBuffer) String() string {
 func hexSHA256(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
+}
+
+// verifyDigests recomputes the digests of a record from its fields (APP-11), and returns its chain
+// digest.
+func verifyDigests(t *testing.T, chain contract.Digest, e *runlogv1.EventRecord) contract.Digest {
+	t.Helper()
+	event, bad := contract.Validate(&runlogv1.EventWrite{
+		EventId: e.EventId, EventType: e.EventType, RunId: e.RunId, TenantId: e.TenantId, ProjectId: e.ProjectId,
+		EnvironmentId: e.EnvironmentId, PlanId: e.PlanId, PlanVersion: e.PlanVersion, StepId: e.GetStepId(),
+		LogicalAttemptId: e.LogicalAttemptId, EngineAttemptId: e.EngineAttemptId, IdempotencyKey: e.IdempotencyKey,
+		EmittedAt: e.EmittedAt, EmittedBy: e.GetEmittedBy(), ContractVersion: e.ContractVersion,
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.GetPayloadJson()},
+	}, contract.Options{})
+	if len(bad) > 0 {
+		t.Fatalf("stored event is not valid: %v", bad)
+	}
+	payload := sha256.Sum256(e.GetPayloadJson())
+	record := sha256.Sum256(append(event.AppendCanonical(nil), payload[:]...))
+	chain = contract.ChainDigest(chain, record, e.RunSeq, e.PersistedAt.AsTime().UnixNano())
+	if hex.EncodeToString(payload[:]) != e.PayloadDigest || hex.EncodeToString(record[:]) != e.RecordDigest || chain.String() != e.ChainDigest {
+		t.Fatalf("%s: digests of runSeq %d do not verify (APP-11)", e.RunId, e.RunSeq)
+	}
+	return chain
 }

@@ -10,6 +10,7 @@ import (
 // TestOperations runs the console blocks of docs/operations.md as they are written, against a
 // cluster of three nodes.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCluster(t, 3)
 	servers := make([]string, len(nodes))
 	for i, n := range nodes {

@@ -15,8 +15,10 @@ import (
 // TestReadme runs the console blocks of the documents as they are written, in order, against one
 // node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/running.md", "docs/audit.md", "docs/benchmarks.md"} {
 		t.Run(doc, func(t *testing.T) {
+			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
 			n := spawnNode(t, t.TempDir())
 			a := n.ready(t)

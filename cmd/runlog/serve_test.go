@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"runlog/cmd/runlog/internal/output"
 )
 
 // serveFailure runs a node that must not start, and returns its exit code and what it said.
@@ -34,12 +36,13 @@ func serveFailure(t *testing.T, env []string, args ...string) (int, string) {
 // TestServeRefusals: a node that cannot start says why and what to do, in one line, and touches
 // nothing.
 func TestServeRefusals(t *testing.T) {
+	t.Parallel()
 	t.Run("data directory in use", func(t *testing.T) {
 		dir := t.TempDir()
 		n := spawnNode(t, dir)
 		n.ready(t)
 		code, text := serveFailure(t, nil, "--data-dir", dir)
-		if want := fmt.Sprintf("data directory %s is in use by process %d", dir, n.cmd.Process.Pid); code != int(exitFailed) || !strings.Contains(text, want) {
+		if want := fmt.Sprintf("data directory %s is in use by process %d", dir, n.cmd.Process.Pid); code != int(output.ExitFailed) || !strings.Contains(text, want) {
 			t.Errorf("exit %d, %q; want %q", code, text, want)
 		}
 		if code := n.stop(t); code != 0 {
@@ -55,7 +58,7 @@ func TestServeRefusals(t *testing.T) {
 		dir := t.TempDir()
 		for _, flag := range []string{"--grpc-listen", "--http-listen", "--admin-listen", "--raft-listen"} {
 			code, text := serveFailure(t, nil, "--data-dir", dir, flag, l.Addr().String())
-			if code != int(exitFailed) || !strings.Contains(text, flag+" "+l.Addr().String()) || !strings.Contains(text, "port is in use") {
+			if code != int(output.ExitFailed) || !strings.Contains(text, flag+" "+l.Addr().String()) || !strings.Contains(text, "port is in use") {
 				t.Errorf("%s: exit %d, %q", flag, code, text)
 			}
 		}
@@ -66,7 +69,7 @@ func TestServeRefusals(t *testing.T) {
 	t.Run("read-only directory", func(t *testing.T) {
 		// The kernel's own file systems take no new directories, not even from root.
 		code, text := serveFailure(t, nil, "--data-dir", "/sys/runlog-data")
-		if code != int(exitFailed) || !strings.Contains(text, "/sys/runlog-data") || !strings.Contains(text, "--data-dir") {
+		if code != int(output.ExitFailed) || !strings.Contains(text, "/sys/runlog-data") || !strings.Contains(text, "--data-dir") {
 			t.Errorf("exit %d, %q", code, text)
 		}
 	})
@@ -75,7 +78,7 @@ func TestServeRefusals(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if code, text := serveFailure(t, nil, "--data-dir", file); code != int(exitFailed) || !strings.Contains(text, file) {
+		if code, text := serveFailure(t, nil, "--data-dir", file); code != int(output.ExitFailed) || !strings.Contains(text, file) {
 			t.Errorf("exit %d, %q", code, text)
 		}
 	})
@@ -84,51 +87,24 @@ func TestServeRefusals(t *testing.T) {
 		if err := os.WriteFile(config, []byte("grpc-listn: 127.0.0.1:0\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if code, text := serveFailure(t, nil, "--config", config); code != int(exitUsage) || !strings.Contains(text, `unknown key "grpc-listn"`) {
+		if code, text := serveFailure(t, nil, "--config", config); code != int(output.ExitUsage) || !strings.Contains(text, `unknown key "grpc-listn"`) {
 			t.Errorf("exit %d, %q", code, text)
 		}
 		env := []string{"RUNLOG_MAX_PAYLOAD_BYTES=many"}
-		if code, text := serveFailure(t, env); code != int(exitUsage) || !strings.Contains(text, "RUNLOG_MAX_PAYLOAD_BYTES") {
+		if code, text := serveFailure(t, env); code != int(output.ExitUsage) || !strings.Contains(text, "RUNLOG_MAX_PAYLOAD_BYTES") {
 			t.Errorf("exit %d, %q", code, text)
 		}
 	})
 }
 
-// TestServeConfiguration: a flag wins over the environment, which wins over the file.
-func TestServeConfiguration(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "runlog.yaml")
-	if err := os.WriteFile(config, []byte("grpc-listen: file:1\nhttp-listen: file:2\nmax-payload-bytes: 1000\njoin: [\"a:1\", \"b:2\"]\nbootstrap-expect: 2\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	a := &app{stderr: &bytes.Buffer{}, getenv: func(name string) string {
-		return map[string]string{"RUNLOG_HTTP_LISTEN": "env:2", "RUNLOG_ADMIN_LISTEN": "env:3"}[name]
-	}}
-	flags := a.serveCommand().Flags()
-	if err := flags.Parse([]string{"--admin-listen", "flag:3"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.configure(flags, config); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{
-		"grpc-listen": "file:1", "http-listen": "env:2", "admin-listen": "flag:3",
-		"raft-listen": "127.0.0.1:7413", "max-payload-bytes": "1000",
-		"join": "[a:1,b:2]", "bootstrap-expect": "2",
-	} {
-		if got := flags.Lookup(name).Value.String(); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-}
-
 // TestServerThatSpeaksHTTP: the usual mix-up of ports is named.
 func TestServerThatSpeaksHTTP(t *testing.T) {
+	t.Parallel()
 	n := spawnNode(t, t.TempDir())
 	addresses := n.ready(t)
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	code := a.run(t.Context(), []string{"runs", "--server", addresses.HTTP, "--timeout", "30s"})
-	if code != exitUnavailable || !strings.Contains(errs.String(), "does not speak gRPC") || !strings.Contains(errs.String(), "--grpc-listen") {
+	code := run(t.Context(), testSession(&out, &errs), []string{"runs", "--server", addresses.HTTP, "--timeout", "30s"})
+	if code != output.ExitUnavailable || !strings.Contains(errs.String(), "does not speak gRPC") || !strings.Contains(errs.String(), "--grpc-listen") {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 	if code := n.stop(t); code != 0 {

@@ -42,9 +42,11 @@ type Options struct {
 	// Before is an earlier history of the cluster. The caller puts the nodes' data in place before
 	// it starts them.
 	Before *history.History
-	// Flags are given to every node.
-	Flags []string
-	// Keep keeps the data of a failed test's cluster, beside its logs and its history.
+	// OldKeys is how many signing keys the cluster has from the one that it was restored from.
+	OldKeys int
+	// Flags and Env (as NAME=VALUE) are given to every node.
+	Flags, Env []string
+	// Keep the data of a cluster whose test has failed, beside logs and history.
 	Keep bool
 }
 
@@ -90,7 +92,7 @@ func New(t testing.TB, opts Options) *Cluster {
 	}
 	c.clients = workload.New(workload.Options{
 		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: opts.RunLives, Pad: opts.Pad, Broken: t.Errorf,
-		Dial: c.dial, Before: opts.Before,
+		Dial: c.dial, Before: opts.Before, OldKeys: opts.OldKeys,
 	})
 	return c
 }
@@ -98,7 +100,7 @@ func New(t testing.TB, opts Options) *Cluster {
 // newNode gives a node its addresses. They stay over restarts.
 func (c *Cluster) newNode(i int) *Node {
 	c.t.Helper()
-	n := &Node{c: c, Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), Binary: c.opts.Binary}
+	n := &Node{c: c, Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), Binary: c.opts.Binary, Env: c.opts.Env}
 	if net := c.opts.Network; net != nil {
 		at := net.clientIP(i)
 		n.space = net.space(i)

@@ -33,10 +33,14 @@
 //	            the fault. The others go on, and the node comes back on a mended disk.
 //	damage      A bit is flipped in a file of each kind, or the file is removed, while the
 //	            node is down. The node does not start, or stops itself when it reads the
-//	            damage, or has everything all the same. A node of three is replaced as
+//	            damage, or has everything nevertheless. A node of three is replaced as
 //	            docs/operations.md describes.
 //	upgrades    From the version of the last tag to this one, node by node, and back as far
 //	            as the formats allow.
+//	start       Mistakes of an operator: a name or a cluster that is not the node's, too many
+//	            founders, wrong certificates, too few nodes.
+//	backup      Nodes are backed up under load. A node is restored, two nodes join it, and the
+//	            cluster goes on.
 //	golden      This version opens data directories of earlier ones (testdata/golden),
 //	            compares them and writes to them.
 //

@@ -25,12 +25,15 @@ type Node struct {
 	c *Cluster
 	// Name is the node's id, which stays.
 	Name string
-	// Dir is its data directory, and Binary the command for its next start.
+	// Dir is its data directory, and Binary what is started next, with Env (as NAME=VALUE) added to
+	// the environment.
 	Dir, Binary string
+	Env         []string
 
 	grpc, http, admin, raft string
 	flags                   []string // beside those that name addresses
 	space                   string   // network namespace; empty: that of the test
+	log                     string   // log file; empty: in the cluster's directory
 
 	// busy is held by the fault that hits the node.
 	busy sync.Mutex
@@ -39,7 +42,13 @@ type Node struct {
 	life *process // the last one
 }
 
-func (n *Node) logFile() string { return filepath.Join(n.c.dir, n.Name+".log") }
+// logFile returns the file that all processes of the node write to.
+func (n *Node) logFile() string {
+	if n.log != "" {
+		return n.log
+	}
+	return filepath.Join(n.c.dir, n.Name+".log")
+}
 
 // Start starts the node. It must not run.
 func (n *Node) Start() {
@@ -50,6 +59,7 @@ func (n *Node) Start() {
 	if n.space != "" { // ip becomes the process, with its id
 		cmd = exec.Command("ip", append([]string{"netns", "exec", n.space, n.Binary}, args...)...)
 	}
+	cmd.Env = append(os.Environ(), n.Env...)
 	p, err := spawn(cmd, n.logFile(), func(p *process) {
 		n.c.t.Errorf("%s has ended by itself: %v: %s", n.Name, p.cmd.ProcessState, p.lastLine())
 	})
@@ -93,6 +103,12 @@ func (n *Node) Stop() {
 
 // ExpectEnd marks that the test expects the process to end by itself.
 func (n *Node) ExpectEnd() { n.last().meant.Store(true) }
+
+// PID returns the id of the last process.
+func (n *Node) PID() int { return n.last().cmd.Process.Pid }
+
+// Said returns what the last process has written.
+func (n *Node) Said() string { return n.last().said() }
 
 // Ended waits until the process has ended, and returns its exit code and its last line.
 func (n *Node) Ended() (code int, lastLine string) {
@@ -193,20 +209,37 @@ func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
 // docs/operations.md describes.
 func (n *Node) Replace() {
 	n.c.t.Helper()
-	var servers, join []string
+	n.Remove()
+	n.Rejoin()
+}
+
+// Remove has another node remove the node from the cluster.
+func (n *Node) Remove() {
+	n.c.t.Helper()
+	servers, _ := n.others()
+	if err := output(exec.Command(n.Binary, "--server", strings.Join(servers, ","), "cluster", "remove", n.Name)); err != nil {
+		n.c.t.Fatal(err)
+	}
+}
+
+// Rejoin starts the node with an empty data directory, and waits until it serves.
+func (n *Node) Rejoin() {
+	n.c.t.Helper()
+	if err := os.RemoveAll(n.Dir); err != nil {
+		n.c.t.Fatal(err)
+	}
+	_, join := n.others()
+	n.flags = append([]string{"--join", strings.Join(join, ",")}, n.c.opts.Flags...)
+	n.Start()
+	n.Ready()
+}
+
+// others returns where clients and nodes reach the other nodes.
+func (n *Node) others() (servers, join []string) {
 	for _, m := range n.c.nodes {
 		if m != n {
 			servers, join = append(servers, m.grpc), append(join, m.raft)
 		}
 	}
-	remove := exec.Command(n.Binary, "--server", strings.Join(servers, ","), "cluster", "remove", n.Name)
-	if err := output(remove); err != nil {
-		n.c.t.Fatal(err)
-	}
-	if err := os.RemoveAll(n.Dir); err != nil {
-		n.c.t.Fatal(err)
-	}
-	n.flags = append([]string{"--join", strings.Join(join, ",")}, n.c.opts.Flags...)
-	n.Start()
-	n.Ready()
+	return servers, join
 }

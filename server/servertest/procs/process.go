@@ -4,6 +4,7 @@ package procs
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,19 +33,21 @@ func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("procs: %w", err)
 	}
-	defer f.Close()
-	at, err := f.Seek(0, 2)
-	if err != nil {
-		return nil, fmt.Errorf("procs: %w", err)
+	at, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		// A pipe: what limits the files of the process must not cut its log.
+		cmd.Stderr = struct{ io.Writer }{f}
+		cmd.SysProcAttr = attributes()
+		err = cmd.Start()
 	}
-	cmd.Stderr = f
-	cmd.SysProcAttr = attributes()
-	if err := cmd.Start(); err != nil {
+	if err != nil {
+		_ = f.Close()
 		return nil, fmt.Errorf("procs: %w", err)
 	}
 	p := &process{cmd: cmd, log: log, from: at, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
+		_ = f.Close()
 		if !p.meant.Load() {
 			ended(p)
 		}

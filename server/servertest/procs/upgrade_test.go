@@ -11,13 +11,17 @@ import (
 
 // previous returns the command runlog of the last tag before this source, and its version. Without
 // such a tag it builds this source under another version.
-func previous(t *testing.T) (binary, version string) {
+func previous(t *testing.T) (path, version string) {
 	t.Helper()
 	out, err := exec.Command("git", "-C", source, "describe", "--tags", "--abbrev=0", "HEAD^").Output()
 	tag := strings.TrimSpace(string(out))
 	if err != nil || tag == "" {
 		t.Log("there is no tag before this one: the previous version is this source under another name")
-		return binaryOf(t, source, "previous"), "previous"
+		older := filepath.Join(t.TempDir(), "runlog-previous")
+		if err := output(exec.Command("cp", binary(t), older)); err != nil {
+			t.Fatal(err)
+		}
+		return older, "previous"
 	}
 	tree := t.TempDir()
 	archive := filepath.Join(t.TempDir(), "archive")

@@ -36,7 +36,10 @@ type Options struct {
 	RunLives time.Duration
 	// Before is an earlier history of the same cluster, or nil. Finals and Check include it.
 	Before *history.History
-	// Pad is the longest padding of an event's payload, in bytes. Default: 200.
+	// OldKeys is how many signing keys a restored cluster has from the one that was backed up: they
+	// do not endorse its own.
+	OldKeys int
+	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
 	Pad int
 }
 

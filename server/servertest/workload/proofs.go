@@ -22,14 +22,15 @@ func (w *worker) proofs(ctx context.Context, node int, statement string, ends ma
 	for _, k := range told.GetKeys() {
 		keys = append(keys, proof.Key{PublicKey: k.GetPublicKey(), Endorsement: k.GetEndorsement()})
 	}
-	if len(keys) == 0 {
-		w.clients.opts.Broken("proof: %s lists no signing key", name)
+	first := w.clients.opts.OldKeys
+	if len(keys) <= first {
+		w.clients.opts.Broken("proof: %s knows no signing key of its cluster", name)
 		return nil
 	}
 	if w.clients.firstKey == "" {
-		w.clients.firstKey = keys[0].PublicKey
+		w.clients.firstKey = keys[first].PublicKey
 	}
-	trusted, err := proof.Trusted(keys, w.clients.firstKey)
+	trusted, err := proof.Trusted(keys[first:], w.clients.firstKey)
 	if err == nil {
 		_, _, err = proof.Open(statement, trusted...)
 	}

@@ -1,0 +1,131 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func (a *app) auditCheckpointsCommand() *cobra.Command {
+	var most uint64
+	cmd := &cobra.Command{
+		Use:   "checkpoints",
+		Short: "List the signed checkpoints of all runs, newest first",
+		Long: `List the signed checkpoints, newest first. Each has the root of a Merkle tree over the heads of all runs. Keep one where
+the operators of the cluster cannot reach it: then no change of anything before it stays unnoticed. With -o json each line has
+the signed note.`,
+		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
+			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
+				return output.List(&a.Output, seq, most, func(c *runlogv1.Checkpoint) ([]byte, error) { return output.JSONLine(c) }, checkpointCells,
+					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
+			})
+		},
+	}
+	session.LimitFlag(cmd.Flags(), &most, 20, "limit of the number of checkpoints")
+	return cmd
+}
+
+func checkpointCells(c *runlogv1.Checkpoint) []string {
+	return []string{output.Stamp(c.GetCompleteThrough()), output.Number(c.GetRuns()), output.Number(c.GetEvents()), c.GetKeyId(), c.GetRoot()}
+}
+
+func (a *app) auditKeysCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "keys",
+		Short: "List the public keys of the cluster's signatures",
+		Long: `List the public keys of the cluster's signatures, oldest first. An auditor needs one of them to verify what the cluster
+signed, and must get it from a trusted person: a server that lies would list another key here. The previous key vouches for
+an endorsed key.`,
+		Example: "  runlog audit keys -o json | jq -r .publicKey",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				return output.List(&a.Output, signingKeys(cmd.Context(), c), 0, func(k *runlogv1.SigningKey) ([]byte, error) { return output.JSONLine(k) }, keyCells,
+					"NUMBER", "CREATED", "ENDORSED", "PUBLIC KEY")
+			})
+		},
+	}
+}
+
+func signingKeys(ctx context.Context, c *client.Client) iter.Seq2[*runlogv1.SigningKey, error] {
+	return func(yield func(*runlogv1.SigningKey, error) bool) {
+		keys, err := c.ListSigningKeys(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, k := range keys {
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
+
+func keyCells(k *runlogv1.SigningKey) []string {
+	return []string{strconv.FormatUint(k.GetNumber(), 10), output.Stamp(k.GetCreatedAt()), endorsed(k), k.GetPublicKey()}
+}
+
+func endorsed(k *runlogv1.SigningKey) string {
+	if k.GetEndorsement() == "" {
+		return "no"
+	}
+	return "yes"
+}
+
+func (a *app) auditRotateKeyCommand() *cobra.Command {
+	req := &runlogv1.RotateSigningKeyRequest{}
+	cmd := &cobra.Command{
+		Use:   "rotate-key",
+		Short: "Replace the key that the cluster signs with",
+		Long: `Make a new key, which the cluster signs with from now on. The old key vouches for the new one and is then deleted: the
+old public key still verifies what the new key signs. If no node that answers has the old key (AUDIT_KEY_MISSING), the command
+fails: bring back a node that has it. If the old key is lost for good, use --old-key-is-lost. Then no key vouches for the new
+one: give its public part to all auditors.`,
+		Example: "  runlog audit rotate-key",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				k, err := c.RotateSigningKey(cmd.Context(), req)
+				if err != nil {
+					return err
+				}
+				return a.showKey(k)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&req.OldKeyIsLost, "old-key-is-lost", false, "make a key that no other key vouches for, because no node has the old one")
+	return cmd
+}
+
+func (a *app) showKey(k *runlogv1.SigningKey) error {
+	if a.Format == output.JSON {
+		line, err := output.JSONLine(k)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.Stdout, "%s\n", line)
+		return err
+	}
+	out := bufio.NewWriter(a.Stdout)
+	output.Facts(out,
+		[2]string{"Number", strconv.FormatUint(k.GetNumber(), 10)},
+		[2]string{"Public key", k.GetPublicKey()},
+		[2]string{"Endorsed", endorsed(k)},
+	)
+	return out.Flush()
+}

@@ -1,0 +1,106 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+
+	"github.com/spf13/cobra"
+
+	"runlog/audit/proof"
+	"runlog/server/cluster"
+	"runlog/server/offline"
+	"runlog/storage"
+	"runlog/storage/backup"
+)
+
+func (a *app) restoreCommand() *cobra.Command {
+	opts := offline.RestoreOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore DIR[/NAME]",
+		Short: "Make the data directory of a node from a backup",
+		Long: `Make a data directory from the backup NAME in DIR, or from the one in DIR with the newest state. The backup is
+verified before anything is written. A data directory that is not empty is refused. So are the working directory
+and a mount point: name a directory below it.
+
+"runlog serve --data-dir" starts the node. It is the only member of a new cluster, which continues where the
+backup ends: runSeq, duplicates, persistedAt and chains. New nodes join it as usual. The nodes of the old cluster
+do not connect to it: stop them, or the clusters diverge and neither has all events. The new cluster has its own
+id and signing key: back it up into a new directory, and give its public key to all auditors.
+
+With --key the backup must be signed with that key.`,
+		Example: "  runlog restore /backups/main --data-dir /var/lib/runlog\n  runlog restore /backups/main/20260212T0600 --data-dir ./copy --node-id copy",
+		Args:    session.OneArgument("the directory of the backups, or a backup in it"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.Repository, opts.Backup = repositoryOf(args[0])
+			return a.restore(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.DataDir, "data-dir", "./runlog-data", "data directory to make")
+	f.StringVar(&opts.NodeID, "node-id", "", "name of the node; default: generated")
+	session.KeyFlag(cmd, &opts.PublicKeys)
+	return cmd
+}
+
+// repositoryOf splits a path into the directory of backups and the name of one in it, if any.
+func repositoryOf(path string) (repo *backup.Repository, name string) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return backup.Open(nil, path), ""
+	}
+	return backup.Open(nil, filepath.Dir(path)), filepath.Base(path)
+}
+
+func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
+	if err := session.CheckKeys(opts.PublicKeys); err != nil {
+		return err
+	}
+	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
+		return output.UsageError("--node-id %q %s", opts.NodeID, fault)
+	}
+	log, err := output.NewLogger(a.Stderr, "warn", "text")
+	if err != nil {
+		return err
+	}
+	opts.Logger, opts.RaftAddress = log, "127.0.0.1:7413"
+	opts.Fail = func(err error) {
+		log.Error("restore failed", "err", err)
+		os.Exit(int(output.ExitFailed))
+	}
+	bar, advance := a.copying()
+	opts.Progress = advance
+	r, err := offline.Restore(ctx, opts)
+	bar.Clear()
+	switch {
+	case errors.Is(err, offline.ErrNotEmpty), errors.Is(err, offline.ErrNotReplaceable):
+		return output.Errorf(output.ExitUsage, "%s", err.Error())
+	case errors.Is(err, storage.ErrPromise):
+		return output.Errorf(output.ExitRefused, "%s", err.Error())
+	case err != nil:
+		return backupError(err)
+	}
+	return a.printRestored(r, opts.DataDir)
+}
+
+func (a *app) printRestored(r *offline.Restored, dir string) error {
+	m := r.Backup
+	if a.Format == output.JSON {
+		return json.NewEncoder(a.Stdout).Encode(struct {
+			NodeID    string     `json:"nodeId"`
+			ClusterID string     `json:"clusterId"`
+			DataDir   string     `json:"dataDir"`
+			Key       string     `json:"key,omitempty"`
+			Backup    backupLine `json:"backup"`
+		}{r.NodeID, r.ClusterID, dir, r.PublicKey, lineOf(m)})
+	}
+	_, err := fmt.Fprintf(a.Stdout, "node %s of the new cluster %s has %s of %s, complete through %s, as cluster %x had them at entry %s\n%s\nstart it with: runlog serve --data-dir %s\n",
+		r.NodeID, r.ClusterID, output.Plural(m.Events, "event"), output.Plural(m.Runs, "run"), proof.FormatTime(m.CompleteThrough), m.Cluster, output.Number(m.Position),
+		signature(m, r.PublicKey), dir)
+	return err
+}

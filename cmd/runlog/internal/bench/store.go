@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"runlog/bench/load"
+	"runlog/bench/report"
+	"runlog/bench/target"
+	"runlog/cmd/runlog/internal/output"
+
+	"github.com/spf13/cobra"
+
+	"runlog/bench"
+)
+
+// The systems of big-store.
+const (
+	emptyStore = "empty"
+	bigStore   = "big"
+)
+
+func (a *app) benchStoreCommand() *cobra.Command {
+	var f benchFlags
+	var fill load.Fill
+	var store string
+	cmd := &cobra.Command{
+		Use:   report.BigStore,
+		Short: "Measure appends to a large store",
+		Long: `Fill a data directory with many small events, whose receipts are kept for ever. Measure appends of
+a node that opens it, next to a node with an empty store in the same run.
+
+The events are written directly into the files of the store, without the log: a hundred million
+take minutes. An event takes about 110 bytes of disk. The projection does not have these runs:
+they can be read, but are not listed. If you delete "projection" in the directory, the node folds
+all of them.`,
+		Example: `  runlog bench big-store --receipts 1000000
+  runlog bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
+		Args: benchArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := f.options()
+			if err == nil {
+				err = fill.Validate()
+			}
+			if err != nil {
+				return output.UsageError("%v", err)
+			}
+			return a.benchStore(cmd.Context(), &f, opts, fill, store)
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", report.StoredRuns}, "workloads to measure on both")
+	flags.IntVar(&fill.Receipts, "receipts", 1_000_000, "events in the store")
+	flags.IntVar(&fill.RunEvents, "run-events", 50, "events of each run")
+	flags.StringVar(&store, "store", "", "place of the filled data directory, which is kept and used again (default: removed afterwards)")
+	f.batch, f.inFlight = 100, 64
+	return cmd
+}
+
+func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill load.Fill, data string) error {
+	if name := wantsOwn(&opts); name != "" {
+		return output.UsageError("%s needs its own, empty node; leave it out of %s", name, report.BigStore)
+	}
+	for i := range opts.Workloads {
+		if w := &opts.Workloads[i]; w.Name == report.StoredRuns {
+			w.Runs = fill.Runs()
+		}
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts.Systems = []target.System{
+		{Name: emptyStore, Open: openChild(opts.Connections)},
+		{Name: bigStore, Open: func(ctx context.Context, dir string) (target.Target, error) {
+			return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
+		}},
+	}
+	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
+		r.versus = bigStore
+		if data == "" {
+			data = filepath.Join(dir, "filled")
+		}
+		return a.fill(ctx, r, &fill, binary, data)
+	})
+}
+
+// filling shows the progress of filling the data directory.
+func (r *benchReport) filling(done, total int) {
+	text := fmt.Sprintf("filling  %s of %s events", output.Number(done), output.Number(total))
+	switch {
+	case r.bar != nil:
+		r.bar.Say(text)
+	case r.f.progress:
+		fmt.Fprintln(r.a.Stderr, text)
+	}
+}
+
+// startNode is target.StartNode with a Target as result.
+func startNode(ctx context.Context, o target.NodeOptions) (target.Target, error) {
+	n, err := target.StartNode(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// noWorkload explains a name that is a command and no workload.
+func noWorkload(err error, name string) error {
+	switch name, _, _ := strings.Cut(name, ":"); name {
+	case report.BigStore:
+		return errors.New("big-store is a command of its own: runlog bench big-store --receipts 1000000")
+	case clusterSystem:
+		return errors.New("cluster is a command of its own: runlog bench cluster --nodes 3")
+	}
+	return err
+}

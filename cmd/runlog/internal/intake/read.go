@@ -1,0 +1,242 @@
+package intake
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	// maxLineBytes holds the largest payload that can be configured (1 MiB, ENV-7) with every
+	// character escaped, and the envelope around it.
+	maxLineBytes = 2 << 20
+	// chunkBytes is the size of a chunk, so that events of a run share a request.
+	chunkBytes = 256 << 10
+	// maxOddTypes bounds the warnings of unknown types.
+	maxOddTypes = 100
+)
+
+// origin is the line that an event came from.
+type origin struct {
+	file string
+	line int
+}
+
+func (o origin) String() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
+
+// item is one event of the input.
+type item struct {
+	origin
+	event *runlogv1.EventWrite
+	bytes int // of its line, which is longer than its encoding on the wire
+
+	// Of a record that is imported.
+	record []byte
+}
+
+// refusal is a line that was not stored. runID is empty if the line names no run.
+type refusal struct {
+	origin
+	runID string
+	why   string
+}
+
+// chunk is a part of the input. err ends the input.
+type chunk struct {
+	items    []item
+	refused  []refusal
+	warnings []string
+	bytes    int
+	err      error
+}
+
+// intake reads the input and delivers it in chunks.
+type intake struct {
+	paths   []string
+	stdin   io.Reader
+	records bool              // the lines are records to import
+	sources map[string]source // of records, by path
+	checked bool              // an earlier reading found a record in every line
+	out     chan<- chunk
+	next    chunk // that is not delivered yet
+	// odd has the unknown event types with a warning, at most maxOddTypes.
+	odd map[string]bool
+}
+
+// read reads every path in turn and closes out at the end. If the context ends, read ends early,
+// but not before a blocked read of stdin returns.
+func (in *intake) read(ctx context.Context) {
+	defer close(in.out)
+	for _, path := range in.paths {
+		if err := in.readPath(ctx, path); err != nil {
+			in.next.err = err
+		}
+		if !in.hand(ctx) {
+			return
+		}
+	}
+}
+
+func (in *intake) readPath(ctx context.Context, path string) error {
+	if path == "-" {
+		return in.readLines(ctx, "stdin", in.stdin)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if !in.records {
+		return in.readLines(ctx, path, file)
+	}
+	from := in.sources[path]
+	if err := from.same(file); err != nil {
+		return err
+	}
+	// Bytes that were appended since were not checked.
+	return in.readLines(ctx, from.name, io.LimitReader(file, from.size))
+}
+
+func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error {
+	lines := lineReader{r: bufio.NewReaderSize(r, chunkBytes)}
+	for {
+		text, size, err := lines.next()
+		in.next.bytes += size
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			in.take(origin{name, lines.number}, text)
+		}
+		switch {
+		case errors.Is(err, errLineTooLong):
+			in.refuse(origin{name, lines.number}, "", "the line is longer than 2 MiB; store the data elsewhere and send a reference to it as an artifact")
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		// Lines must not wait for a full chunk while their producer pauses (tail -f).
+		if in.next.bytes >= chunkBytes || !lines.ready() {
+			if !in.hand(ctx) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// take parses one line. The server validates the event, because it knows its policy.
+func (in *intake) take(at origin, text []byte) {
+	it := item{origin: at, bytes: len(text)}
+	var err error
+	if in.records {
+		var r contract.Record
+		r, err = contract.ParseRecord(text)
+		it.event, it.record = r.Event, text
+	} else {
+		it.event, err = contract.ParseEvent(text)
+	}
+	switch {
+	case err != nil:
+		in.refuse(at, "", whyNoEvent(text, err))
+	case it.event.GetRunId() == "":
+		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required; name the run of the event")
+	default:
+		in.next.items = append(in.next.items, it)
+		in.warnOfType(at, it.event.GetEventType())
+	}
+}
+
+// warnOfType warns once of a type that is probably a misspelled known one: the server stores such
+// events, but they change no snapshot (ENV-6).
+func (in *intake) warnOfType(at origin, name string) {
+	likely, ok := contract.LikelyType(name)
+	if !ok || in.odd[name] || len(in.odd) == maxOddTypes {
+		return
+	}
+	if in.odd == nil {
+		in.odd = make(map[string]bool)
+	}
+	in.odd[name] = true
+	in.next.warnings = append(in.next.warnings,
+		fmt.Sprintf("%s: warning: unknown event type %q changes no snapshot; did you mean %s?", at, name, likely))
+}
+
+// whyNoEvent explains why a line is no event, also if the whole file has another shape.
+func whyNoEvent(text []byte, err error) string {
+	why := err.Error()
+	if e, ok := errors.AsType[*contract.Error](err); ok {
+		why = explainLine(e)
+	}
+	switch {
+	case text[0] == '[':
+		why += "; a JSON array is no input: write one object a line (jq -c '.[]' does this)"
+	case text[len(text)-1] == '{' || text[len(text)-1] == '[' || text[len(text)-1] == ',':
+		why += "; an event is one line: write each object without line breaks (jq -c . does this)"
+	}
+	return why
+}
+
+func (in *intake) refuse(at origin, run, why string) {
+	in.next.refused = append(in.next.refused, refusal{at, run, why})
+	if in.checked {
+		in.next.err = errInputChanged
+	}
+}
+
+// hand delivers the chunk and reports whether to go on.
+func (in *intake) hand(ctx context.Context) bool {
+	select {
+	case in.out <- in.next:
+		failed := in.next.err != nil
+		in.next = chunk{}
+		return !failed
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var errLineTooLong = errors.New("line too long")
+
+// lineReader cuts a stream into lines.
+type lineReader struct {
+	r      *bufio.Reader
+	number int // of the line returned last, from 1
+}
+
+// next returns a line in memory of its own, because events keep parts of it, and the bytes that it
+// took from the stream. With errLineTooLong the line was skipped. With another error, also io.EOF,
+// the line may have the bytes before the error.
+func (l *lineReader) next() (line []byte, size int, err error) {
+	l.number++
+	tooLong := false
+	for {
+		part, err := l.r.ReadSlice('\n')
+		size += len(part)
+		if tooLong = tooLong || len(line)+len(part) > maxLineBytes+1; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if tooLong && (err == nil || errors.Is(err, io.EOF)) {
+			return nil, size, errLineTooLong
+		}
+		if l.number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		}
+		return line, size, err
+	}
+}
+
+// ready reports whether another line is buffered.
+func (l *lineReader) ready() bool {
+	buffered, _ := l.r.Peek(l.r.Buffered())
+	return bytes.IndexByte(buffered, '\n') >= 0
+}

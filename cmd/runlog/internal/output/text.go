@@ -1,0 +1,128 @@
+package output
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// OneLine makes text safe to show: it replaces line breaks by blanks and control characters by
+// U+FFFD.
+func OneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return unicode.ReplacementChar
+		default:
+			return r
+		}
+	}, text)
+}
+
+// Cut shortens text to width characters; 0 leaves it whole.
+func Cut(text string, width int) string {
+	if width <= 0 || len(text) <= width {
+		return text
+	}
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+// Stamp formats a time in UTC to the millisecond, always with the same width; empty for nil.
+func Stamp(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// Elapsed formats the time between two stamps; empty while one is missing.
+func Elapsed(from, to *timestamppb.Timestamp) string {
+	if from == nil || to == nil {
+		return ""
+	}
+	return to.AsTime().Sub(from.AsTime()).Round(time.Millisecond).String()
+}
+
+// Number formats n with a comma every three digits.
+func Number[T int | int64 | uint32 | uint64](n T) string {
+	digits := strconv.FormatUint(uint64(n), 10)
+	var b strings.Builder
+	for i := range len(digits) {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte(digits[i])
+	}
+	return b.String()
+}
+
+// Plural formats a count of a noun: "1 event", "2 events".
+func Plural[T int | int64 | uint32 | uint64](n T, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return Number(n) + " " + noun + "s"
+}
+
+// Brief rounds a duration to the millisecond, a longer one to a tenth of a second or to a second.
+func Brief(d time.Duration) string {
+	switch {
+	case d < time.Second && d > -time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute && d > -time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+// Signed is Brief with a plus in front of positive durations.
+func Signed(d time.Duration) string {
+	if d.Round(time.Millisecond) > 0 {
+		return "+" + Brief(d)
+	}
+	return Brief(d)
+}
+
+// Size formats bytes with one decimal, in the largest unit that they reach.
+func Size(bytes uint64) string {
+	for _, u := range byteUnits {
+		if bytes >= uint64(u.size) {
+			return strconv.FormatFloat(float64(bytes)/float64(u.size), 'f', 1, 64) + " " + u.name
+		}
+	}
+	return strconv.FormatUint(bytes, 10) + " B"
+}
+
+// Dash returns text on one line; a dash if it is empty.
+func Dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return OneLine(text)
+}
+
+// Attempt formats the logical attempt and, if the platform has retried it, the engine's: "1" or
+// "1 (3)".
+func Attempt(logical, engine uint32) string {
+	text := strconv.FormatUint(uint64(logical), 10)
+	if engine > 1 {
+		text += " (" + strconv.FormatUint(uint64(engine), 10) + ")"
+	}
+	return text
+}
+
+// Words joins the parts that are not empty by two blanks.
+func Words(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "  ")
+}

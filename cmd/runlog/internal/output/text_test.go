@@ -1,0 +1,111 @@
+package output
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"strings"
+	"testing"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+func TestText(t *testing.T) {
+	for _, test := range []struct{ got, want string }{
+		{Number(0), "0"},
+		{Number(999), "999"},
+		{Number(1000), "1,000"},
+		{Number(uint64(18446744073709551615)), "18,446,744,073,709,551,615"},
+		{Plural(1, "event"), "1 event"},
+		{Plural(1200, "event"), "1,200 events"},
+		{Cut("straße", 6), "straße"},
+		{Cut("straße", 5), "stra…"},
+		{Cut("anything", 0), "anything"},
+		{OneLine("a\nb\tc\x1b[31m\u202e\u0085é"), "a b c\ufffd[31m\ufffd\ufffdé"},
+		{Stamp(nil), ""},
+		{Stamp(at(0.0004)), "2026-02-11T10:30:00.000Z"},
+		{Elapsed(at(1), at(2.5)), "1.5s"},
+		{Elapsed(at(1), nil), ""},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
+		}
+	}
+}
+
+func TestTableStreams(t *testing.T) {
+	var text bytes.Buffer
+	out := bufio.NewWriter(&text)
+	rows := NewTable(out, 0, "A", "B")
+	for range tableBlock {
+		rows.Row("x", "y")
+	}
+	out.Flush()
+	if lines := strings.Count(text.String(), "\n"); lines != tableBlock+1 {
+		t.Errorf("%d lines before the end, want the head and one block", lines)
+	}
+	rows.Row("wider", "z")
+	rows.End()
+	out.Flush()
+	if !strings.HasSuffix(text.String(), "x  y\nwider  z\n") {
+		t.Errorf("ends with %q", text.String()[text.Len()-20:])
+	}
+}
+
+func TestRecordLineTakesEitherPayload(t *testing.T) {
+	for _, record := range []*runlogv1.EventRecord{
+		{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(`{ "b" : 1.0 }`)}},
+		{},
+	} {
+		before := record.GetPayloadForm()
+		line, err := RecordLine(record)
+		if err != nil || strings.Contains(string(line), `"payload":{ "b" : 1.0 }`) != (before != nil) || record.GetPayloadForm() != before {
+			t.Errorf("%s, %v", line, err)
+		}
+	}
+	for _, payload := range []string{"{\n\"b\" : 1.0 }", "{\r}", " {}", "{} "} {
+		broad := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(payload)}}
+		want := `"payloadJson":"` + base64.StdEncoding.EncodeToString([]byte(payload)) + `"}`
+		if line, err := RecordLine(broad); err != nil || !strings.HasSuffix(string(line), want) || strings.Contains(string(line), "\n") {
+			t.Errorf("the payload %q: %s, %v", payload, line, err)
+		}
+	}
+	broken := &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(`{`)}}
+	if line, err := RecordLine(broken); err == nil {
+		t.Errorf("a broken payload became %s", line)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var screen bytes.Buffer
+	start := at(0).AsTime()
+	bar := &Progress{w: &screen, width: 80, total: 1000, started: start}
+	bar.Draw(start.Add(ProgressDelay-1), 100, 10)
+	bar.Clear()
+	if screen.Len() > 0 {
+		t.Errorf("short work drew %q", screen.String())
+	}
+	bar.Draw(start.Add(2*time.Second), 500, 3000)
+	bar.Clear()
+	bar.Clear()
+	if want := "\r 50% [============            ] 3,000 events  1,500/s\x1b[K\r\x1b[K"; screen.String() != want {
+		t.Errorf("drew %q, want %q", screen.String(), want)
+	}
+	screen.Reset()
+	unknown := &Progress{w: &screen, width: 12, started: start}
+	unknown.Draw(start.Add(2*time.Second), 500, 3000)
+	if want := "\r3,000 even…\x1b[K"; screen.String() != want {
+		t.Errorf("drew %q, want %q", screen.String(), want)
+	}
+	var none *Progress
+	none.Draw(start.Add(time.Hour), 1, 1)
+	none.Clear()
+}
+
+func at(seconds float64) *timestamppb.Timestamp {
+	began := time.Date(2026, 2, 11, 10, 30, 0, 0, time.UTC)
+	return timestamppb.New(began.Add(time.Duration(seconds * float64(time.Second))))
+}

@@ -1,0 +1,17 @@
+// Package runs reads runs: the commands events, snapshot, runs and watch.
+package runs
+
+import (
+	"github.com/spf13/cobra"
+
+	"runlog/cmd/runlog/internal/session"
+)
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the commands that read runs.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	return []*cobra.Command{a.eventsCommand(), a.snapshotCommand(), a.watchCommand(), a.runsCommand()}
+}

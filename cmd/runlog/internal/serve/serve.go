@@ -1,0 +1,307 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"runlog/proto/contract"
+	"runlog/server"
+)
+
+// serveCommand starts a node. Every flag is also an environment variable and a key of the
+// configuration file. A flag overrides the environment, which overrides the file.
+func (a *app) serveCommand() *cobra.Command {
+	var (
+		opts                        server.Options
+		config, logLevel, logFormat string
+		unknownTypes, keyPolicy     string
+		memory                      = output.ByteSize(server.DefaultMemoryBytes)
+		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Start a node",
+		Long: `Start a node. Without flags it stores its data in ./runlog-data and listens on loopback.
+
+Every flag is also an environment variable (--grpc-listen is RUNLOG_GRPC_LISTEN) and a key of the
+configuration file (grpc-listen: 127.0.0.1:7410). Port 0 takes a free port. Once the node serves, it
+logs its addresses and writes them to addresses.json in the data directory. SIGTERM drains calls and
+stops the node.`,
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.configure(cmd.LocalNonPersistentFlags(), config); err != nil {
+				return err
+			}
+			switch {
+			case opts.DataDir == "":
+				return output.UsageError("--data-dir is empty; name a directory, or leave the flag out for ./runlog-data")
+			case opts.MaxPayloadBytes < 1 || opts.MaxPayloadBytes > contract.LargestMaxPayloadBytes:
+				return output.UsageError("--max-payload-bytes %d is not between 1 and %d", opts.MaxPayloadBytes, contract.LargestMaxPayloadBytes)
+			case memory < server.MinMemoryBytes:
+				least := output.ByteSize(server.MinMemoryBytes)
+				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
+			case opts.ClockSkewLimit <= 0:
+				return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
+			}
+			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts)); err != nil {
+				return err
+			}
+			var err error
+			if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
+				return err
+			}
+			opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque")
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := output.NewLogger(a.Stderr, logLevel, logFormat)
+			if err != nil {
+				return err
+			}
+			opts.Logger, opts.Version = log, a.Version
+			opts.MemoryBytes, opts.MinFreeBytes = int64(memory), int64(minFree)
+			if minFree == 0 {
+				opts.MinFreeBytes = -1
+			}
+			return Run(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.DataDir, "data-dir", "./runlog-data", "directory of all data of the node")
+	f.StringVar(&opts.GRPCListen, "grpc-listen", "127.0.0.1:7410", "address of gRPC for clients")
+	f.StringVar(&opts.HTTPListen, "http-listen", "127.0.0.1:7411", "address of HTTP for clients: JSON and Server-Sent Events")
+	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "address of metrics, pprof and health")
+	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "address for other nodes")
+	registerClusterFlags(f, &opts)
+	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
+	f.Var(&memory, "memory", "total memory that the node may use, at least 256MiB")
+	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
+	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
+	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
+	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	registerCheckpointFlags(f, &opts)
+	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
+	session.Complete(cmd, "unknown-types", "accept", "refuse")
+	session.Complete(cmd, "key-policy", "derived", "opaque")
+	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
+	session.Complete(cmd, "log-format", "text", "json")
+	return cmd
+}
+
+// registerClusterFlags registers the flags that make a node one of several.
+func registerClusterFlags(f *pflag.FlagSet, opts *server.Options) {
+	f.StringVar(&opts.NodeID, "node-id", "", "name of a new node, stored in the data directory; default: generated")
+	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "how many new nodes form a cluster, each started with this number and with --join; a node without --join waits for an invitation")
+	f.StringSliceVar(&opts.Join, "join", nil, "--raft-listen addresses of other nodes: those to form a cluster with, or any members of a cluster to join")
+	f.StringVar(&opts.RaftAdvertise, "raft-advertise", "", "address at which other nodes reach --raft-listen, if different")
+	f.StringVar(&opts.GRPCAdvertise, "grpc-advertise", "", "address at which clients reach --grpc-listen, if different")
+	f.StringVar(&opts.HTTPAdvertise, "http-advertise", "", "address at which clients reach --http-listen, if different")
+	f.StringVar(&opts.TLS.CA, "node-ca", "", "PEM file of the certificate authority; with it nodes use TLS between each other (runlog cluster certs)")
+	f.StringVar(&opts.TLS.Cert, "node-cert", "", "PEM file of this node's certificate")
+	f.StringVar(&opts.TLS.Key, "node-key", "", "PEM file of this node's key")
+	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "how long a node waits for its leader before it starts an election")
+	f.DurationVar(&opts.Raft.Autopilot.DeadAfter, "remove-dead-after", 10*time.Minute, "time without an answer after which a member is removed, once another has taken its place; 0: never")
+}
+
+// clusterFlags checks the flags that make a node one of several.
+func clusterFlags(opts *server.Options) error {
+	switch t := opts.TLS; {
+	case opts.BootstrapExpect < 0:
+		return output.UsageError("--bootstrap-expect %d is negative", opts.BootstrapExpect)
+	case (t.CA == "") != (t.Cert == "") || (t.CA == "") != (t.Key == ""):
+		return output.UsageError("--node-ca, --node-cert and --node-key need each other; runlog cluster certs makes the files")
+	case opts.Raft.ElectionTimeout < minElectionTimeout:
+		return output.UsageError("--election-timeout %s is less than %s", opts.Raft.ElectionTimeout, minElectionTimeout)
+	}
+	for _, address := range opts.Join {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return output.UsageError("--join %s is no address; give host and port, as in host1:7413", address)
+		}
+	}
+	for _, a := range []struct{ flag, listen, advertise string }{
+		{"raft", opts.RaftListen, opts.RaftAdvertise}, {"grpc", opts.GRPCListen, opts.GRPCAdvertise}, {"http", opts.HTTPListen, opts.HTTPAdvertise},
+	} {
+		if len(opts.Join) > 0 && a.advertise == "" && everywhere(a.listen) {
+			return output.UsageError("--%s-listen %s is no address that others can reach; name one with --%s-advertise", a.flag, a.listen, a.flag)
+		}
+	}
+	if opts.Raft.Autopilot.DeadAfter <= 0 {
+		opts.Raft.Autopilot.DeadAfter = -1
+	}
+	return nil
+}
+
+// registerCheckpointFlags registers the flags of the schedule of signed checkpoints.
+func registerCheckpointFlags(f *pflag.FlagSet, opts *server.Options) {
+	f.DurationVar(&opts.CheckpointInterval, "checkpoint-interval", server.DefaultCheckpointInterval, "time between signed checkpoints, if anything has changed")
+	f.Uint64Var(&opts.CheckpointEvents, "checkpoint-events", server.DefaultCheckpointEvents, "events between signed checkpoints, if these come first")
+}
+
+// checkpointFlags checks the flags of the schedule of signed checkpoints.
+func checkpointFlags(opts *server.Options) error {
+	switch {
+	case opts.CheckpointInterval <= 0:
+		return output.UsageError("--checkpoint-interval %s is not positive", opts.CheckpointInterval)
+	case opts.CheckpointEvents == 0:
+		return output.UsageError("--checkpoint-events 0 is not positive")
+	}
+	return nil
+}
+
+// minElectionTimeout is the time that a loaded machine needs to answer.
+const minElectionTimeout = 50 * time.Millisecond
+
+// everywhere reports whether an address listens on all interfaces.
+func everywhere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "" || net.ParseIP(host).IsUnspecified())
+}
+
+// choice parses a flag with two values and reports whether it has the second.
+func choice(flag, value, first, second string) (bool, error) {
+	if value != first && value != second {
+		return false, output.UsageError("--%s %q is not %s or %s", flag, value, first, second)
+	}
+	return value == second, nil
+}
+
+// configure sets the flags that the command line left out.
+func (a *app) configure(flags *pflag.FlagSet, config string) error {
+	file, err := readConfig(config)
+	if err != nil {
+		return err
+	}
+	for key := range file {
+		if f := flags.Lookup(key); f == nil || key == "config" {
+			return output.UsageError("%s: unknown key %q; runlog serve --help lists the keys", config, key)
+		}
+	}
+	var faults []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "config" || f.Name == "help" {
+			return
+		}
+		env := "RUNLOG_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, from := a.Getenv(env), env
+		if value == "" {
+			v, ok := file[f.Name]
+			if !ok {
+				return
+			}
+			value, from = flagText(v), config+": "+f.Name
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			faults = append(faults, output.UsageError("%s: %v", from, err))
+		}
+	})
+	return errors.Join(faults...)
+}
+
+// flagText formats a value of the file as on a command line: a list with commas.
+func flagText(v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = fmt.Sprint(list[i])
+	}
+	return strings.Join(texts, ",")
+}
+
+func readConfig(path string) (map[string]any, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, output.UsageError("--config: %v", err)
+	}
+	var file map[string]any
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, output.UsageError("--config %s: %v", path, err)
+	}
+	return file, nil
+}
+
+// Run runs a node until the context ends.
+func Run(ctx context.Context, opts server.Options) error {
+	log := opts.Logger
+	opts.Registry = prometheus.NewRegistry()
+	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Fail-stop: nothing may be written, answered or flushed by a node whose data is in doubt
+	// (D10).
+	opts.Fail = func(err error) {
+		log.Error("the node stops itself", "err", err)
+		os.Exit(int(output.ExitFailed))
+	}
+	tuneCollector(opts.MemoryBytes)
+	var governor sync.WaitGroup
+	defer governor.Wait()
+	governing, stop := context.WithCancel(ctx)
+	defer stop()
+	governor.Go(func() { governProcs(governing) })
+	s, err := server.Start(ctx, opts)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		log.Info("stopping before the node belongs to a cluster")
+		return nil
+	}
+	if err != nil {
+		return output.DataDirError(err)
+	}
+	addresses := s.Addresses()
+	if err := s.WaitReady(ctx); err != nil {
+		log.Info("stopping before the node is ready")
+		return s.Close()
+	}
+	log.Info("ready", "version", opts.Version, "node", s.NodeID(), "data", opts.DataDir,
+		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
+	<-ctx.Done()
+	log.Info("stopping")
+	// A disk that hangs would block the shutdown for ever. All acknowledged events are in the log.
+	limit := time.AfterFunc(stopLimit, func() {
+		log.Error("shutdown takes too long; exiting", "limit", stopLimit)
+		os.Exit(int(output.ExitFailed))
+	})
+	err = s.Close()
+	limit.Stop()
+	log.Info("stopped")
+	return err
+}
+
+// stopLimit bounds the shutdown.
+const stopLimit = 10 * time.Second
+
+// gcPercent lets the heap grow to five times its live objects, within the memory limit. Go's
+// default of twice takes a fifth of the time of an append.
+const gcPercent = 400
+
+// tuneCollector keeps the process within its memory. A tenth is for what the Go runtime does not
+// count: the binary and the kernel's buffers. GOGC and GOMEMLIMIT override it.
+func tuneCollector(memory int64) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory / 10 * 9)
+	}
+}

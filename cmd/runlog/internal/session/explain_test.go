@@ -1,0 +1,26 @@
+package session
+
+import (
+	"errors"
+	"testing"
+
+	"runlog/cmd/runlog/internal/output"
+)
+
+func TestExplainNamesEveryFault(t *testing.T) {
+	code, text := new(Session).Explain(output.WithHint(errors.Join(output.UsageError("one"), output.UsageError("two")), "mend them"))
+	if code != output.ExitUsage || text != "one; two; mend them" {
+		t.Errorf("%d, %q", code, text)
+	}
+}
+
+func TestInnermost(t *testing.T) {
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: dial tcp 1.2.3.4:5: connect: connection refused"`: "connection refused",
+		"plain": "plain",
+	} {
+		if got := Innermost(message); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+// Package session is one invocation of the command line: its streams and flags, its connection to
+// the cluster, and its last error.
+package session
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+)
+
+// Defaults of the flags that every command has.
+const (
+	DefaultServer  = "127.0.0.1:7410"
+	DefaultTimeout = 30 * time.Second
+	DefaultAdmin   = "127.0.0.1:7412"
+)
+
+// Session is what all commands share.
+type Session struct {
+	output.Output
+	Stdin  io.Reader
+	Getenv func(string) string
+	// Version of this binary.
+	Version string
+
+	// Server has the addresses of nodes, with commas between them.
+	Server string
+	// Timeout bounds one call, retries included; 0 is no bound.
+	Timeout time.Duration
+	// DialOptions of every connection.
+	DialOptions []grpc.DialOption
+}
+
+// Register registers the flags that every command has.
+func (s *Session) Register(cmd *cobra.Command) {
+	server := s.Getenv("RUNLOG_SERVER")
+	if server == "" {
+		server = DefaultServer
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&s.Server, "server", server, "addresses of one or more nodes of the cluster, separated by commas; also RUNLOG_SERVER")
+	flags.VarP(&s.Format, "output", "o", "table, or json: one object a line")
+	flags.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "longest wait for one answer, retries included; 0 waits without limit")
+	Complete(cmd, "output", "table", "json")
+}
+
+// Dial returns a client of the cluster. The client makes a few attempts to reach a server that has
+// never answered. If a server has answered before, it may restart or elect a leader: the client
+// then retries until Timeout.
+func (s *Session) Dial() (*client.Client, error) {
+	return s.dial(client.Options{MaxAttempts: 30, FirstAttempts: 3})
+}
+
+// DialAttempts returns a client that makes at most so many attempts of each call.
+func (s *Session) DialAttempts(attempts int) (*client.Client, error) {
+	return s.dial(client.Options{MaxAttempts: attempts})
+}
+
+func (s *Session) dial(opts client.Options) (*client.Client, error) {
+	opts.Timeout, opts.DialOptions = s.Timeout, s.DialOptions
+	c, err := client.Dial(s.Server, opts)
+	if err != nil {
+		return nil, output.UsageError("%v", err)
+	}
+	return c, nil
+}
+
+// WithClient calls f with a client of the cluster.
+func (s *Session) WithClient(f func(*client.Client) error) error {
+	c, err := s.Dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// Servers returns the addresses in Server, each once.
+func (s *Session) Servers() []string {
+	var list []string
+	for address := range strings.SplitSeq(s.Server, ",") {
+		if address = strings.TrimSpace(address); address != "" && !slices.Contains(list, address) {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
+// OneRun checks the arguments of a command that takes the id of one run.
+func OneRun(cmd *cobra.Command, args []string) error {
+	return OneArgument("the id of one run")(cmd, args)
+}
+
+// OneArgument checks the arguments of a command that takes one.
+func OneArgument(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes %s, not %s", cmd.Name(), what, output.Plural(len(args), "argument"))
+		}
+		return nil
+	}
+}
+
+// Complete offers fixed values of a flag to the shell.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // The flag does not exist.
+	}
+}
+
+// AdminFlag adds the flag --admin to a command.
+func AdminFlag(cmd *cobra.Command, admin *string) {
+	cmd.Flags().StringVar(admin, "admin", DefaultAdmin, "address of the node's admin listener")
+}
