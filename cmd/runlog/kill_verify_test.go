@@ -253,7 +253,7 @@ func (b *killBed) list(ctx context.Context, conn *grpc.ClientConn, req *runlogv1
 			}
 			runs[run.RunId] = run
 			fold := b.folds[run.RunId]
-			if fold == nil || run.Status(prun.Status) != fold.Status || run.LastSeq != fold.LastEventSeq {
+			if fold == nil || prun.Status(run.Status) != fold.Status || run.LastSeq != fold.LastEventSeq {
 				b.t.Errorf("listed: %v; the fold of its events: %+v", run, fold)
 			}
 		}
