@@ -85,15 +85,36 @@ func Open(opts Options) (*Projector, error) {
 	p := &Projector{opts: opts, closing: ctx, stop: stop, projections: projections, runs: projections[0], list: projections[1]}
 	p.live.stale, p.more = map[string]struct{}{}, map[string]uint64{}
 	p.advanced.ch = make(chan struct{})
-	if err := p.use(db); err != nil {
+	if err := p.useOrRemake(db); err != nil {
 		stop()
-		return nil, errors.Join(err, db.db.Close())
+		return nil, err
 	}
 	p.watch = watch.NewHub(opts.MaxSubscriptions, opts.Store, source{p})
 	p.watch.Reset(p.Position())
 	p.metrics = newMetrics(opts.Registerer, p)
 	p.done.Go(func() { p.run(ctx) })
 	return p, nil
+}
+
+// useOrRemake makes a database the one that is served, or replaces it where it is damaged: the log
+// has everything (PRJ-13).
+func (p *Projector) useOrRemake(db *database) error {
+	err := p.use(db)
+	if err == nil {
+		return nil
+	}
+	err = errors.Join(err, db.db.Close())
+	if !errors.Is(err, errProjection) {
+		return err
+	}
+	p.opts.Logger.Warn("cannot read projection database; rebuilding it from the log", "dir", p.opts.Dir, "err", err)
+	if db, err = remakeDatabase(&p.opts); err != nil {
+		return err
+	}
+	if err = p.use(db); err != nil {
+		return errors.Join(err, db.db.Close())
+	}
+	return nil
 }
 
 // use makes a database the one that is served, with nothing in memory. The caller holds disk, or is

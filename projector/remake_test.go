@@ -2,8 +2,15 @@ package projector
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage"
 )
 
 // TestRemadeDatabaseIsStoredPRJ13: a database that replaces a damaged one gets every run, also
@@ -31,5 +38,41 @@ func TestRemadeDatabaseIsStoredPRJ13(t *testing.T) {
 			}
 		}
 		b.check("opened again")
+	}
+}
+
+// TestDamagedTableAtOpenPRJ13: wherever a table of the database is damaged while the projector is
+// closed, Open succeeds, and everything is served.
+func TestDamagedTableAtOpenPRJ13(t *testing.T) {
+	b := newBed(t)
+	b.load(rand.New(rand.NewPCG(21, 21)), 60, 8)
+	b.settle()
+	for i := range 24 {
+		b.reopen(func() { flipByte(t, b.opts.FS, b.opts.Dir, i, 24) })
+		b.settle()
+		b.check(fmt.Sprintf("damage %d", i))
+	}
+}
+
+// flipByte damages the last table of a database at part i of n of its bytes.
+func flipByte(t *testing.T, fs vfs.FS, dir string, i, n int) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
+	if len(names) == 0 {
+		t.Fatal("the database has no table")
+	}
+	path := fs.PathJoin(dir, names[len(names)-1])
+	text, err := storage.ReadFile(fs, path, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)*i/n] ^= 0x10
+	if err := storage.ReplaceFile(fs, path, text, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
