@@ -218,7 +218,7 @@ func TestBenchNodeThatFails(t *testing.T) {
 
 func TestBenchUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"is not a directory":            {"--dir", "testdata/run-1.jsonl"},
+		"is not a directory":         {"--dir", "testdata/run-1.jsonl"},
 		`workload "read"`:            {"--workloads", "append-unary,read"},
 		"names none":                 {"--workloads", ""},
 		"batch is 1001":              {"--batch", "1001"},
