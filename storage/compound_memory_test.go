@@ -44,8 +44,8 @@ var leaser = stub{kind: 60, tables: []string{"A"}, apply: func(tx *storage.Tx, o
 }}
 
 // TestCompoundMemoryD11: what a command with several operations gives and leaves depends neither on
-// what is in memory nor on restarts: fences, imports, levels and the runs that a refused command had
-// made included.
+// what is in memory nor on restarts: fences, imports, levels and the runs that a refused command
+// had made included.
 func TestCompoundMemoryD11(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		machines := []storage.Machine{leaser, enginerun.Machine{}}

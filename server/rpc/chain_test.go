@@ -11,9 +11,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestServiceOpensUnderACallAPP10: APP-10. A node leads, and members forward calls to it, before its
+// TestServiceOpensUnderACallAPP10: a node may lead, and members forward calls to it, before its
 // services are open. A call whose message comes while they open is refused or answered: it neither
-// ends the node nor races with the opening (run with -race).
+// ends the node nor races with the opening.
 func TestServiceOpensUnderACallAPP10(t *testing.T) {
 	for i := range runlogv1.EventService_ServiceDesc.Methods {
 		s := &Service{Desc: &runlogv1.EventService_ServiceDesc}

@@ -216,8 +216,8 @@ func EncodeWithin(e *contract.Error, budget int) error {
 	return full.Err()
 }
 
-// Within is EncodeWithin for any error of a part of a call, also for one that the leader has encoded
-// with the budget of a whole call.
+// Within is EncodeWithin for any error of a part of a call, also for one that the leader has
+// encoded with the budget of a whole call.
 func Within(err error, budget int) *status.Status {
 	if own := AsContract(err); own != nil {
 		return status.Convert(EncodeWithin(own, budget))

@@ -84,8 +84,8 @@ func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (an
 
 type toldKey struct{}
 
-// InParts returns the context of a call of which the leader answers many parts: the answer names the
-// leader once. Clients take a few KiB of headers.
+// InParts returns the context of a call of which the leader answers many parts: the answer names
+// the leader once. Clients take a few KiB of headers.
 func InParts(ctx context.Context) context.Context {
 	return context.WithValue(ctx, toldKey{}, new(atomic.Bool))
 }
