@@ -123,14 +123,14 @@ type Cluster struct {
 	leaving   atomic.Bool              // the node shuts down
 	lead      leaderships
 	// a mutex with room for one: held while the feature level rises or a member joins
-	levels    chan struct{}
-	vouched   vouched
-	invited   invited
-	closing   chan struct{} // a mutex with room for one: held while the clock is moved
-	stopping  context.Context
-	stop      context.CancelFunc
-	loops     sync.WaitGroup
-	serving   chan struct{} // closed when the gRPC server has ended
+	levels   chan struct{}
+	vouched  vouched
+	invited  invited
+	closing  chan struct{} // a mutex with room for one: held while the clock is moved
+	stopping context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+	serving  chan struct{} // closed when the gRPC server has ended
 }
 
 // drainTimeout is how long answers to other nodes are waited for.
