@@ -256,7 +256,7 @@ func TestOutcomeUnknownAPP10(t *testing.T) {
 	// The client's own deadline ends its call; the server's answer is asked for directly.
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	_, err := n.server.services[1].Impl.(runlogv1.EventServiceServer).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("x", 1)})
+	_, err := n.server.services[1].Impl().(runlogv1.EventServiceServer).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("x", 1)})
 	r := refusalOf(t, rpc.Status(err))
 	wantEqual(t, "reason", r.reason, contract.ReasonOutcomeUnknown)
 	wantEqual(t, "code", r.code, codes.DeadlineExceeded)

@@ -17,7 +17,7 @@ func TestAppendedBySEC8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	as := func(name string) context.Context { return rpc.WithIdentity(n.context(), name) }
-	runs, events := n.server.services[0].Impl.(runlogv1.RunServiceServer), n.server.services[1].Impl.(runlogv1.EventServiceServer)
+	runs, events := n.server.services[0].Impl().(runlogv1.RunServiceServer), n.server.services[1].Impl().(runlogv1.EventServiceServer)
 
 	_, err := runs.CreateRun(as("creator"), &runlogv1.CreateRunRequest{
 		Run:    newRun("run"),

@@ -58,7 +58,7 @@ func (s *Server) openServices() {
 		atLeader: s.chain(rpc.CallerClient).AtLeader,
 	}
 	for i, x := range services {
-		s.services[i].Impl = x.open(s, shared)
+		s.services[i].Open(x.open(s, shared))
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *Store) CheckLevel(c Command) error {
 	}
 	level := s.Level()
 	for _, op := range ops {
-		if op.kind < FirstMachineKind {
+		if op.kind == kindAppend || op.kind == kindRaiseLevel {
 			continue
 		}
 		m := s.machines[op.kind]

@@ -170,3 +170,22 @@ func TestOlderBuild(t *testing.T) {
 	oneLine(t, err, "feature level 2", "upgrade this node's binary")
 	_ = older.Close()
 }
+
+// TestLevelOfCoreKinds: a kind of the core that this build does not know is not proposed: it would
+// stop every member.
+func TestLevelOfCoreKinds(t *testing.T) {
+	l := open(t, storage.Options{})
+	for kind := uint32(1); kind < storage.FirstMachineKind; kind++ {
+		c, err := storage.EncodeCommand(storage.Operation{Kind: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var unknown *storage.UnknownOperationError
+		if err := l.Store.CheckLevel(c); errors.As(err, &unknown) != (kind > 2) {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"google.golang.org/grpc/status"
-
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -51,6 +49,7 @@ func (s *Service) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequ
 		}
 		byRun[r.GetRunId()] = append(byRun[r.GetRunId()], i)
 	}
+	ctx = rpc.InParts(ctx)
 	budget := min(rpc.TrailerBudget, rpc.BatchBudget/len(req.Requests))
 	slots := make(chan struct{}, batchParallel)
 	var done sync.WaitGroup
@@ -71,10 +70,7 @@ func (s *Service) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequ
 func (s *Service) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest, budget int) *runlogv1.BatchAppendOutcome {
 	answer, err := s.opts.AtLeader(ctx, runlogv1.EventService_AppendEvents_FullMethodName, req, s.appendOne)
 	if err != nil {
-		if own := rpc.AsContract(err); own != nil {
-			err = rpc.EncodeWithin(own, budget)
-		}
-		return &runlogv1.BatchAppendOutcome{Status: status.Convert(rpc.Status(err)).Proto()}
+		return &runlogv1.BatchAppendOutcome{Status: rpc.Within(err, budget).Proto()}
 	}
 	resp := answer.(*runlogv1.AppendEventsResponse)
 	return &runlogv1.BatchAppendOutcome{Results: resp.Results, LastSeq: resp.LastSeq, Position: resp.Position}

@@ -3,11 +3,13 @@ package rpc
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"runlog/raft"
 	"runlog/server/cluster"
 	"runlog/server/rpc/decode"
 )
@@ -20,9 +22,21 @@ type Service struct {
 	Desc *grpc.ServiceDesc
 	// Gateway registers the HTTP routes of the service; nil: it has none.
 	Gateway GatewayFunc
-	// Impl answers the calls. It is set after the service was registered and before a listener lets
-	// a call through: the listener for members serves while the node is still joining its cluster.
-	Impl any
+
+	impl atomic.Pointer[any]
+}
+
+// Open sets what answers the calls. It is called after the service was registered and before a
+// listener lets a call through: the listener for members serves while the node is still joining its
+// cluster.
+func (s *Service) Open(impl any) { s.impl.Store(&impl) }
+
+// Impl returns what answers the calls; nil: the service is not open yet.
+func (s *Service) Impl() any {
+	if impl := s.impl.Load(); impl != nil {
+		return *impl
+	}
+	return nil
 }
 
 // Leaders is what forwarding needs of the replica.
@@ -79,23 +93,35 @@ func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
 	}
 }
 
-// late returns the description of the service with handlers that look up Impl at each call.
+// late returns the description of the service with handlers that look up Impl at each call. gRPC
+// takes it before the message of a call comes and the call is let through: a service that opened in
+// between refuses the call.
 func (s *Service) late() *grpc.ServiceDesc {
 	d := *s.Desc
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		handler := d.Methods[i].Handler
 		d.Methods[i].Handler = func(_ any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return handler(s.Impl, ctx, receive, interceptor)
+			impl := s.Impl()
+			if impl == nil {
+				through := interceptor
+				interceptor = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+					return through(ctx, req, info, notOpen)
+				}
+			}
+			return handler(impl, ctx, receive, interceptor)
 		}
 	}
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Streams {
 		handler := d.Streams[i].Handler
-		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl, stream) }
+		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl(), stream) }
 	}
 	return &d
 }
+
+// notOpen refuses a call that came before its service was open: nothing was stored.
+func notOpen(context.Context, any) (any, error) { return nil, raft.ErrNotLeader }
 
 // Inflight counts the calls that are being answered.
 func (c *Chain) Inflight() *Inflight { return &c.inflight }

@@ -216,6 +216,47 @@ func EncodeWithin(e *contract.Error, budget int) error {
 	return full.Err()
 }
 
+// Within is EncodeWithin for any error of a part of a call, also for one that the leader has
+// encoded with the budget of a whole call.
+func Within(err error, budget int) *status.Status {
+	if own := AsContract(err); own != nil {
+		return status.Convert(EncodeWithin(own, budget))
+	}
+	st := status.Convert(Status(err))
+	var details []protoadapt.MessageV1
+	var info *errdetails.ErrorInfo
+	cut := false
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			info = d
+		case *errdetails.BadRequest:
+			for i, row := range d.FieldViolations {
+				if budget -= proto.Size(row); budget < 0 && i > 0 {
+					d.FieldViolations, cut = d.FieldViolations[:i], true
+					break
+				}
+			}
+		}
+		m, ok := d.(protoadapt.MessageV1)
+		if !ok {
+			return st // of another build
+		}
+		details = append(details, m)
+	}
+	if !cut || info == nil {
+		return st
+	}
+	if info.Metadata == nil {
+		info.Metadata = map[string]string{}
+	}
+	info.Metadata["truncated"] = "true"
+	if short, err := status.New(st.Code(), st.Message()).WithDetails(details...); err == nil {
+		return short
+	}
+	return st
+}
+
 // shortened cuts a text of an error; all of them are UTF-8.
 func shortened(text string) string {
 	if len(text) <= maxShortened {

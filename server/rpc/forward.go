@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -74,11 +75,25 @@ func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (an
 	if err := l.Link.Conn.Invoke(bound, m.name, req, resp, grpc.Peer(&reached)); err != nil {
 		return nil, ForwardingError(ctx, reached.Addr != nil, err)
 	}
-	if leader := l.Link.GRPCAddress(); leader != "" {
+	if leader := l.Link.GRPCAddress(); leader != "" && untold(ctx) {
 		// Fails only once the answer has begun.
 		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader))
 	}
 	return resp, nil
+}
+
+type toldKey struct{}
+
+// InParts returns the context of a call of which the leader answers many parts: the answer names
+// the leader once. Clients take a few KiB of headers.
+func InParts(ctx context.Context) context.Context {
+	return context.WithValue(ctx, toldKey{}, new(atomic.Bool))
+}
+
+// untold says whether the answer does not name the leader yet.
+func untold(ctx context.Context) bool {
+	told, parts := ctx.Value(toldKey{}).(*atomic.Bool)
+	return !parts || told.CompareAndSwap(false, true)
 }
 
 // PassOn returns the context of a forwarded call.
