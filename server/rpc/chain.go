@@ -3,9 +3,12 @@ package rpc
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"runlog/server/cluster"
@@ -59,6 +62,7 @@ type Chain struct {
 	opts     ChainOptions
 	guard    *decode.Guard
 	inflight Inflight
+	ok       sync.Map // *Method to prometheus.Observer, for calls answered with OK
 }
 
 // NewChain makes the chain of one listener.
@@ -118,11 +122,23 @@ func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		resp, err = next(ctx, req)
 	}
 	err = Status(err)
-	c.opts.Metrics.observe(m, c.opts.Caller, status.Code(err), time.Since(begun))
+	c.observer(m, status.Code(err)).Observe(time.Since(begun).Seconds())
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// observer resolves the labels of OK answers once per method.
+func (c *Chain) observer(m *Method, code codes.Code) prometheus.Observer {
+	if code != codes.OK {
+		return c.opts.Metrics.observer(m, c.opts.Caller, code)
+	}
+	o, ok := c.ok.Load(m)
+	if !ok {
+		o, _ = c.ok.LoadOrStore(m, c.opts.Metrics.observer(m, c.opts.Caller, code))
+	}
+	return o.(prometheus.Observer)
 }
 
 func (c *Chain) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

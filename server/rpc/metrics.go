@@ -1,8 +1,6 @@
 package rpc
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 )
@@ -42,6 +40,7 @@ const (
 	CallerMember = "member"
 )
 
-func (m *Metrics) observe(method *Method, caller string, code codes.Code, took time.Duration) {
-	m.calls.WithLabelValues(method.name, code.String(), caller).Observe(took.Seconds())
+// observer resolves the labels of a call.
+func (m *Metrics) observer(method *Method, caller string, code codes.Code) prometheus.Observer {
+	return m.calls.WithLabelValues(method.name, code.String(), caller)
 }
