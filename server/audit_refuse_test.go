@@ -15,7 +15,7 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// TestWindowsAreRefused: each with the field and the reason.
+// TestWindowsAreRefused: every refusal has the field and the reason.
 func TestWindowsAreRefused(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -41,7 +41,7 @@ func TestWindowsAreRefused(t *testing.T) {
 	}{
 		{"empty", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-time.Hour)}},
 		{"backward", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-2 * time.Hour)}},
-		{"ahead", "from", "lies ahead", &runlogv1.QueryEventsRequest{From: at(time.Hour), To: at(2 * time.Hour)}},
+		{"ahead", "from", "in the future", &runlogv1.QueryEventsRequest{From: at(time.Hour), To: at(2 * time.Hour)}},
 		{"no time", "from", "between 1970 and 2262", &runlogv1.QueryEventsRequest{From: &timestamppb.Timestamp{Seconds: -1}}},
 		{"no time either", "to", "between 1970 and 2262", &runlogv1.QueryEventsRequest{To: &timestamppb.Timestamp{Nanos: -1}}},
 		{"tenant", "tenantId", "", &runlogv1.QueryEventsRequest{TenantId: strings.Repeat("x", 300)}},
@@ -52,8 +52,8 @@ func TestWindowsAreRefused(t *testing.T) {
 		{"page size", "pageSize", "at most 1000", &runlogv1.QueryEventsRequest{PageSize: 1001}},
 		{"no token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: "what?"}},
 		{"list token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: n.watchToken("run", 1)}},
-		{"token of another query", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
-		{"token of another window", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
+		{"token another query", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
+		{"token of another window", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
 		{"changed token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: changed, TenantId: "tenant"}},
 		{"cut token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: token[:len(token)-4], TenantId: "tenant"}},
 	} {
@@ -62,15 +62,15 @@ func TestWindowsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q of %s", c.name, r.fields, c.says, c.field)
 		}
 	}
-	// Over HTTP a filter that does not exist is one that was mistyped.
+	// Over HTTP an unknown filter is a typing error.
 	r := n.http(http.MethodGet, "/v1/audit/events?tenant=x", "").refused(t, contract.ReasonInvalidArgumentField)
 	if _, ok := r.fields["tenant"]; !ok {
 		t.Errorf("unknown filter: %v", r.fields)
 	}
 }
 
-// TestAheadByTheLeaderREAD3: whether a window lies ahead is a matter of the leader's clock, which
-// stamps, and not of that of the node that is asked.
+// TestAheadByTheLeaderREAD3: the clock of the leader, which makes the stamps, decides whether a
+// window is in the future, not the clock of the answering node.
 func TestAheadByTheLeaderREAD3(t *testing.T) {
 	t.Parallel()
 	offsets := make([]atomic.Int64, 3)
@@ -91,7 +91,7 @@ func TestAheadByTheLeaderREAD3(t *testing.T) {
 		}
 		later := timestamppb.New(time.Now().Add(3 * time.Hour))
 		_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: later})
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "lies ahead") {
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "in the future") {
 			t.Errorf("node %s: %v", n.opts.NodeID, r.fields)
 		}
 	}

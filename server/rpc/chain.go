@@ -15,7 +15,7 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// MaxConcurrentStreams of one gRPC connection.
+// MaxConcurrentStreams limits the streams of one gRPC connection.
 const MaxConcurrentStreams = 10_000
 
 // Service is a gRPC service that is registered at every listener.
@@ -23,41 +23,41 @@ type Service struct {
 	Desc *grpc.ServiceDesc
 	// Gateway registers the HTTP routes of the service; nil: it has none.
 	Gateway GatewayFunc
-	// Impl answers the calls. It is set after the service was registered and before a listener lets
-	// a call through: the listener for members serves while the node is still joining its cluster.
+	// Impl answers the calls. It is set after registration and before a listener accepts a call:
+	// the listener for members serves while the node is still joining its cluster.
 	Impl any
 }
 
 // Leaders is what forwarding needs of the replica.
 type Leaders interface {
-	// Leading says whether this node leads.
+	// Leading reports whether this node leads.
 	Leading() bool
-	// AtLeader calls do with the leader, again where do returns an error that wraps
+	// AtLeader calls do with the leader. It calls do again after an error that wraps
 	// raft.ErrNotLeader.
 	AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error
 	// NotLeader returns the error of a call that only the leader can answer.
 	NotLeader() error
 }
 
-// ChainOptions of a Chain. All are required.
+// ChainOptions configure a Chain. All are required.
 type ChainOptions struct {
 	Limits decode.Limits
-	// Caller is who calls at the listener: CallerClient, or CallerMember for a member that forwards
-	// a client's call.
+	// Caller is the kind of caller at the listener: CallerClient, or CallerMember for a member that
+	// forwards a client's call.
 	Caller  string
 	Metrics *Metrics
 	Methods Methods
-	// Leaders is asked for at each call: a listener may serve before the replica is open.
+	// Leaders is called for each call: a listener may serve before the replica is open.
 	Leaders func() Leaders
 }
 
-// Chain is what every call passes between the wire and its service, on the listener for clients and
-// on the one for other members alike:
+// Chain is the sequence of interceptors that every call passes between the wire and its service, on
+// the listener for clients and on the one for members alike:
 //
 //	decode ─► in flight ─► metrics ─► errors to statuses ─► forward to the leader ─► service
 //
-// Identity, policy and limits of tenants have their place between metrics and forwarding, so that a
-// call that a member forwards is held to them as well. There is one chain per listener.
+// Identity, policy and tenant limits belong between metrics and forwarding, so that they also apply
+// to a call that a member forwards. Each listener has one chain.
 type Chain struct {
 	opts     ChainOptions
 	guard    *decode.Guard
@@ -70,7 +70,7 @@ func NewChain(opts ChainOptions) *Chain {
 	return &Chain{opts: opts, guard: decode.NewGuard(opts.Limits, Status)}
 }
 
-// ServerOptions set a gRPC server up for the chain.
+// ServerOptions returns the options of a gRPC server for the chain.
 func (c *Chain) ServerOptions() []grpc.ServerOption {
 	return append(c.guard.ServerOptions(), grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream))
 }
@@ -83,7 +83,7 @@ func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
 	}
 }
 
-// late returns the description of the service with handlers that look up Impl at each call.
+// late returns the description of the service with handlers that read Impl at each call.
 func (s *Service) late() *grpc.ServiceDesc {
 	d := *s.Desc
 	d.Methods = slices.Clone(d.Methods)
@@ -101,11 +101,11 @@ func (s *Service) late() *grpc.ServiceDesc {
 	return &d
 }
 
-// Inflight counts the calls that are being answered.
+// Inflight returns the counter of calls in flight.
 func (c *Chain) Inflight() *Inflight { return &c.inflight }
 
-// unary takes one call through the chain. What is not in the table of methods belongs to another
-// service of the server, such as health, and goes straight to it.
+// unary passes one call through the chain. A method that is not in the table belongs to another
+// service of the server, such as health, and is called directly.
 func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	m := c.opts.Methods[info.FullMethod]
 	if m == nil {

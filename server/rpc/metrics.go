@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Metrics of calls, of all listeners of a node.
+// Metrics counts and times the calls of all listeners of a node.
 type Metrics struct {
 	calls   *prometheus.HistogramVec
 	streams *prometheus.GaugeVec
@@ -28,13 +28,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Unregister takes the metrics back.
+// Unregister removes the metrics from a registry.
 func (m *Metrics) Unregister(reg prometheus.Registerer) {
 	reg.Unregister(m.calls)
 	reg.Unregister(m.streams)
 }
 
-// Callers, as metrics tell them apart.
+// Values of the label caller.
 const (
 	CallerClient = "client"
 	CallerMember = "member"

@@ -74,7 +74,7 @@ events[0].runSeq: is assigned by the server: remove it
 events[0].note: is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event
 events[0]."a\x00b": is not an envelope field: put it inside payload, or set contractVersion to "1.1" for a flat 1.1 event
 events[0].event-type: is not a field: did you mean "eventType" (or "event_type")?
-zzz: is not a field: the fields are runId, events, expectedLastSeq, requestId (lowerCamel or, as in the .proto files, snake_case)`},
+zzz: is not a field: the fields are runId, events, expectedLastSeq, requestId, fence (lowerCamel or, as in the .proto files, snake_case)`},
 	{"duplicates", `{"runId":"a","run_id":"a","events":[{"payload":{"a":1,"b":{"c":1,"c":2},"a":2},"payloadJson":"e30=","stepId":"x","stepId":"x"}],"events":null}`, appendRequest, `
 runId: appears twice: keep one
 events[0].payload/b/c: appears twice: keep one
