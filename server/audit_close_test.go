@@ -74,8 +74,8 @@ func TestClosedWindowsStayREAD4(t *testing.T) {
 	check("restarted all at once")
 }
 
-// TestIdleClusterClosesREAD4: a window that ends in the past is closed on demand though nobody
-// appends, through any node, and one proposal does for all who ask for the same.
+// TestIdleClusterClosesREAD4: the leader closes a window in the past on demand, although no client
+// appends. The request may go to any node, and one proposal serves all concurrent requests.
 func TestIdleClusterClosesREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -112,8 +112,8 @@ func TestIdleClusterClosesREAD4(t *testing.T) {
 	}
 }
 
-// TestOpenWindowsREAD4: one that ends ahead has what there is, says that it is open, and is closed
-// later.
+// TestOpenWindowsREAD4: a window that ends in the future contains the events so far and is open; it
+// is closed later.
 func TestOpenWindowsREAD4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -132,8 +132,8 @@ func TestOpenWindowsREAD4(t *testing.T) {
 	}
 }
 
-// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows as
-// any other: "until now" has everything that was acknowledged.
+// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows too:
+// "until now" includes every acknowledged event.
 func TestWindowsBehindTheClockREAD4(t *testing.T) {
 	t.Parallel()
 	var behind atomic.Int64

@@ -26,7 +26,7 @@ type exported struct {
 	tokens  []string // of the messages
 }
 
-// bytes of all that was answered, but for the statement, whose signature may be another key's.
+// bytes returns the whole answer without the statement, whose signature may be by another key.
 func (e *exported) bytes(t testing.TB) []byte {
 	t.Helper()
 	summary := proto.CloneOf(e.summary)
@@ -100,7 +100,7 @@ func (ns nodes) query(req *runlogv1.QueryEventsRequest) (events []*runlogv1.Even
 	}
 }
 
-// windowDigest works out the digest of records as an auditor would, from what docs/audit.md says.
+// windowDigest computes the digest of records as an auditor would, from docs/audit.md.
 func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 	t.Helper()
 	digest := func(text string) (d contract.Digest) {
@@ -142,9 +142,8 @@ func auditLoad(n *node, round int) {
 	}
 }
 
-// TestWindowsREAD3READ4: a window has the events that were persisted in it, in commit order,
-// through any node, page by page; its digest is that of the records; and the same comes of an
-// export.
+// TestWindowsREAD3READ4: a window contains the events persisted in it, in commit order, through any
+// node and page by page. Its digest is that of the records. An export gives the same.
 func TestWindowsREAD3READ4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -190,9 +189,8 @@ func TestWindowsREAD3READ4(t *testing.T) {
 	}
 }
 
-// TestWindowTokensREAD3: a token goes on at any node, after restarts and under another leader; what
-// comes of it is the rest, with the same digest in the end. An export goes on from a message's
-// token.
+// TestWindowTokensREAD3: a token continues at any node, after restarts and under another leader.
+// The rest follows, with the same digest at the end. An export continues from a message's token.
 func TestWindowTokensREAD3(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -221,7 +219,7 @@ func TestWindowTokensREAD3(t *testing.T) {
 	}
 }
 
-// queryFrom is query from a page on, before which there were so many events.
+// queryFrom is query from a later page on; before is the number of events on the pages before it.
 func (ns nodes) queryFrom(req *runlogv1.QueryEventsRequest, before int) (events []*runlogv1.EventRecord, last *runlogv1.QueryEventsResponse) {
 	ns[0].t.Helper()
 	req = proto.CloneOf(req)
