@@ -19,7 +19,6 @@ const (
 // largerThanAllowed lists the files and packages that are still over a limit, with the lines that
 // they have at most. The list only shrinks: an entry that is not needed any more fails the test.
 var largerThanAllowed = map[string]int{
-	"server/audit_test.go": 502,
 	"storage/":             7954,
 	"storage/seed_test.go": 506,
 }

@@ -15,8 +15,8 @@ import (
 	"runlog/server/rpc"
 )
 
-// TestAppendStreamAPP8: many requests in flight, answers in their order, each with the rules of a
-// single append; a refusal concerns its request alone.
+// TestAppendStreamAPP8: with many requests in flight, answers come in their order, each with the
+// rules of a single append. A refusal concerns its request only.
 func TestAppendStreamAPP8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -79,8 +79,8 @@ func TestAppendStreamAPP8(t *testing.T) {
 	wantEqual(t, "lastSeq of a run", n.snapshot("run-0").LastEventSeq, last["run-0"])
 }
 
-// TestAppendStreamOfASilentReader: a producer that does not read its answers is held back, slows
-// nobody down, and what it sent is stored once it reads.
+// TestAppendStreamOfASilentReader: flow control stops a producer that does not read its answers. It
+// slows no other producer down, and its events are stored once it reads.
 func TestAppendStreamOfASilentReader(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -102,7 +102,7 @@ func TestAppendStreamOfASilentReader(t *testing.T) {
 			t.Fatalf("answer %d: %v, %v", i, resp, err)
 		}
 	}
-	// A stream that breaks leaves whole requests behind (APP-3).
+	// A broken stream leaves complete requests behind (APP-3).
 	for i := range 50 {
 		if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "broken", Events: steps(fmt.Sprint(i, "-"), 5)}); err != nil {
 			t.Fatal(err)
@@ -116,8 +116,8 @@ func TestAppendStreamOfASilentReader(t *testing.T) {
 	}
 }
 
-// TestAppendStreamAtTheEndOfTheNode: what was sent is answered, or the stream says that it was not
-// taken.
+// TestAppendStreamAtTheEndOfTheNode: every request is answered, or the stream's error says that it
+// was not stored.
 func TestAppendStreamAtTheEndOfTheNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -18,7 +18,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// wantResults compares what became of the events: n new, d duplicate, x diverged duplicate.
+// wantResults compares the results of the events: n new, d duplicate, x diverged duplicate.
 func wantResults(t *testing.T, what string, results []*runlogv1.AppendResult, want string) {
 	t.Helper()
 	var got strings.Builder
@@ -138,7 +138,7 @@ func TestAppendDuplicates(t *testing.T) {
 		sameStored(t, "fourth", resp.Results[3], resp.Results[0])
 		wantEqual(t, "lastSeq", resp.LastSeq, 2)
 		wantEqual(t, "stored", len(n.list("inner")), 2)
-		// Compared with what is stored, not with what the request said first.
+		// The duplicate is compared with the stored event, not with the first request.
 		wantResults(t, "again, other content", n.append("inner", other, other, a, other).Results, "xxdx")
 	})
 
@@ -326,7 +326,7 @@ func TestAppendConditions(t *testing.T) {
 			wantEqual(t, "attempts", fmt.Sprint(r.LogicalAttemptId, r.EngineAttemptId), "1 1")
 			wantEqual(t, "contract", r.ContractVersion, "1.1")
 		}
-		// Naming what was inherited is no divergence (IDM-7).
+		// A duplicate that names an inherited field does not diverge (IDM-7).
 		resp = n.append("sparse", newEvent("StepStarted", sparse, step("s"), key("k1"), func(e *runlogv1.EventWrite) {
 			e.TenantId, e.PlanId, e.PlanVersion = "T", "PL", "7"
 		}))
@@ -336,7 +336,7 @@ func TestAppendConditions(t *testing.T) {
 	})
 }
 
-// TestBatchAppendAPP3 is atomic per run and answers per run.
+// TestBatchAppendAPP3: a batch is atomic per run and has an answer per run.
 func TestBatchAppendAPP3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -398,8 +398,8 @@ func httpEvent(stepID string) string {
 	return string(text)
 }
 
-// TestSchemasENV5: a payload that does not fit its type's schema is refused with the place of each
-// fault, and nothing of the request is stored; members that the schema does not know are kept.
+// TestSchemasENV5: a payload that does not match its type's schema is refused with the path of each
+// fault, and nothing of the request is stored. Unknown members are stored.
 func TestSchemasENV5(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -419,8 +419,8 @@ func TestSchemasENV5(t *testing.T) {
 	wantEqual(t, "stored", string(n.list("run")[0].GetPayloadJson()), `{"outcome":"SUCCESS","extra":[1,2]}`)
 }
 
-// TestPayloadsENV7ENV8 are kept byte for byte over gRPC and in meaning over HTTP, up to their
-// limit.
+// TestPayloadsENV7ENV8: payloads up to the limit are stored byte for byte over gRPC, and with the
+// same meaning over HTTP.
 func TestPayloadsENV7ENV8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 2000 })
@@ -461,8 +461,8 @@ func TestPayloadsENV7ENV8(t *testing.T) {
 	}
 }
 
-// TestOddPayloadsAreReadableENV8: JSON that a Struct cannot hold is stored all the same, and must
-// not keep anyone from reading its run in natural form.
+// TestOddPayloadsAreReadableENV8: JSON that a Struct cannot hold is still stored, and its run stays
+// readable in natural form.
 func TestOddPayloadsAreReadableENV8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

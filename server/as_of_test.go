@@ -31,7 +31,7 @@ func TestSnapshotAsOfPRJ1(t *testing.T) {
 			for i, e := range records {
 				want := n.foldTo(runID, e.RunSeq)
 				n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfSeq: proto.Uint64(e.RunSeq)}, want)
-				// A batch has one persistedAt: the state at that moment has all of it.
+				// A batch has one persistedAt: the state at that time includes the whole batch.
 				if i+1 < len(records) && records[i+1].PersistedAt.AsTime().Equal(e.PersistedAt.AsTime()) {
 					continue
 				}
@@ -57,8 +57,8 @@ func (n *node) wantAsOf(req *runlogv1.GetSnapshotRequest, want fold) {
 	}
 }
 
-// TestAsOfRefusals: a moment that is none gets an error that names the field and what to do;
-// nothing waits.
+// TestAsOfRefusals: an invalid moment gets an error that names the field and the remedy. No call
+// waits.
 func TestAsOfRefusals(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -98,8 +98,8 @@ func TestAsOfRefusals(t *testing.T) {
 	n.http(http.MethodGet, "/v1/runs/run/snapshot?asOfSeq=9", "").refused(t, contract.ReasonInvalidArgumentField)
 }
 
-// TestProjectRunPRJ1: a run folded from its first event equals what is served, over gRPC and HTTP,
-// while events come.
+// TestProjectRunPRJ1: a run folded from its first event equals the served snapshot, over gRPC and
+// HTTP, during appends.
 func TestProjectRunPRJ1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -19,7 +19,7 @@ import (
 
 func (n *node) audits() runlogv1.AuditServiceClient { return runlogv1.NewAuditServiceClient(n.conn) }
 
-// haveKey sees to it that the cluster has a key, which it would make when it first signs something.
+// haveKey makes the cluster create its signing key, which it otherwise does at the first signature.
 func (n *node) haveKey() {
 	n.t.Helper()
 	if _, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || !signed {
@@ -27,13 +27,13 @@ func (n *node) haveKey() {
 	}
 }
 
-// often makes checkpoints as soon as something has changed.
+// often makes a checkpoint after every change.
 func often(_ int, o *Options) { o.CheckpointInterval = time.Millisecond }
 
-// seldom makes checkpoints on demand alone, after the first.
+// seldom makes checkpoints on demand only, after the first.
 func seldom(_ int, o *Options) { o.CheckpointInterval = time.Hour }
 
-// prove asks for the proof of a run, verifies it as an auditor would, and returns the leaf and the
+// prove gets the proof of a run, verifies it as an auditor would, and returns the leaf and the
 // checkpoint.
 func (n *node) prove(runID string, fresh bool) (*runlogv1.RunLeaf, *proof.Checkpoint) {
 	n.t.Helper()
@@ -113,7 +113,7 @@ func (n *node) signingKeys() []*runlogv1.SigningKey {
 	return resp.Keys
 }
 
-// chained wants the checkpoints to follow each other without a gap.
+// chained requires checkpoints that follow each other without a gap.
 func chained(t *testing.T, list []*runlogv1.Checkpoint) {
 	t.Helper()
 	for i, c := range list {
@@ -133,8 +133,8 @@ func chained(t *testing.T, list []*runlogv1.Checkpoint) {
 	}
 }
 
-// TestProveRun: a run is proved as it is now if that is asked for, however it came to be; several
-// who ask are answered by one checkpoint.
+// TestProveRun: on request a run is proved in its current state, whatever its history. One
+// checkpoint answers several concurrent callers.
 func TestProveRun(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -220,8 +220,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 	if keys := all[1].signingKeys(); len(keys) != 1 {
 		t.Errorf("keys %v", keys)
 	}
-	// The root is a function of what is applied: every node has it, and every node that leads signs
-	// it.
+	// The root is a function of the applied state: every node has it, and every leader signs it.
 	_, newest := all[0].prove("run-1", true)
 	for _, n := range all {
 		if l, c := n.prove("run-1", true); l.Head.LastSeq != 1 || c.Root != newest.Root {
@@ -239,8 +238,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 	}
 }
 
-// rootOfStore works out the root over what a node has applied of runs, which were made in this
-// order.
+// rootOfStore computes the root over the applied state of runs, in the order of their creation.
 func (n *node) rootOfStore(runs ...string) tlog.Hash {
 	n.t.Helper()
 	var level []tlog.Hash
@@ -269,8 +267,9 @@ func (n *node) rootOfStore(runs ...string) tlog.Hash {
 	return level[0]
 }
 
-// TestSigningKeyReachesAll: a majority has the key when it is made, every node soon after, a node
-// that joins too, and after the cluster has lost all but one of the nodes that had it.
+// TestSigningKeyReachesAll: a majority has the key when it is made, and every node soon after. So
+// does a node that joins, and so do all after the cluster has lost all but one of the nodes that
+// had the key.
 func TestSigningKeyReachesAll(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom)
@@ -317,7 +316,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 			t.Errorf("node %s keeps %d keys", n.opts.NodeID, strings.Count(text, "number"))
 		}
 	}
-	// Two lose it; they get it back.
+	// Two nodes lose the key and get it back.
 	for _, n := range all[:2] {
 		n.restart(func() {
 			if err := os.Remove(filepath.Join(n.opts.DataDir, keyFile)); err != nil {
@@ -346,8 +345,8 @@ func readKey(t *testing.T, n *node) []byte {
 	return text
 }
 
-// TestSigningKeyMissing: where nobody has the key, an alert stands and nothing is signed until
-// there is a new one, which nobody vouches for.
+// TestSigningKeyMissing: while no node has the key, the alert is raised and nothing is signed. Then
+// an operator makes a new key, which no old key vouches for.
 func TestSigningKeyMissing(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -385,8 +384,8 @@ func TestSigningKeyMissing(t *testing.T) {
 	chained(t, n.signedCheckpoints())
 }
 
-// TestRestoredSigns: a cluster that was made out of a backup signs with a key of its own, and its
-// checkpoints go on from those of the old one, whose key it does not have.
+// TestRestoredSigns: a cluster restored from a backup signs with a key of its own. Its checkpoints
+// continue those of the old cluster, whose key it lacks.
 func TestRestoredSigns(t *testing.T) {
 	t.Parallel()
 	old := startNode(t, func(o *Options) { seldom(0, o) })
@@ -410,8 +409,8 @@ func TestRestoredSigns(t *testing.T) {
 	}
 }
 
-// TestProofAfterRotation: who has only the key that signs from now on can verify a proof that is
-// made from now on.
+// TestProofAfterRotation: the new key alone is enough to verify a proof that is made after a
+// rotation.
 func TestProofAfterRotation(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -432,8 +431,8 @@ func TestProofAfterRotation(t *testing.T) {
 	}
 }
 
-// TestProofOfADeposedLeaderREAD2: a node that leads as far as it knows, and has lost touch with the
-// others, proves nothing: one of them may have been elected and have acknowledged more.
+// TestProofOfADeposedLeaderREAD2: a leader that has lost contact to the other voters proves
+// nothing. They may have elected another leader, which may have acknowledged more events.
 func TestProofOfADeposedLeaderREAD2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom, func(_ int, o *Options) {

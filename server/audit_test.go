@@ -9,18 +9,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc/wire"
 )
 
 // exported is an export, read to its end.
@@ -30,7 +26,7 @@ type exported struct {
 	tokens  []string // of the messages
 }
 
-// bytes of all that was answered, but for the statement, whose signature may be another key's.
+// bytes returns the whole answer without the statement, whose signature may be by another key.
 func (e *exported) bytes(t testing.TB) []byte {
 	t.Helper()
 	summary := proto.CloneOf(e.summary)
@@ -104,7 +100,7 @@ func (ns nodes) query(req *runlogv1.QueryEventsRequest) (events []*runlogv1.Even
 	}
 }
 
-// windowDigest works out the digest of records as an auditor would, from what docs/audit.md says.
+// windowDigest computes the digest of records as an auditor would, from docs/audit.md.
 func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 	t.Helper()
 	digest := func(text string) (d contract.Digest) {
@@ -146,9 +142,8 @@ func auditLoad(n *node, round int) {
 	}
 }
 
-// TestWindowsREAD3READ4: a window has the events that were persisted in it, in commit order,
-// through any node, page by page; its digest is that of the records; and the same comes of an
-// export.
+// TestWindowsREAD3READ4: a window contains the events persisted in it, in commit order, through any
+// node and page by page. Its digest is that of the records. An export gives the same.
 func TestWindowsREAD3READ4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -194,70 +189,8 @@ func TestWindowsREAD3READ4(t *testing.T) {
 	}
 }
 
-// TestClosedWindowsStayREAD4 asks for the same closed windows through every node, before and after
-// appends, restarts, changes of the leader, flushes and compactions, and compares the answers byte
-// for byte.
-func TestClosedWindowsStayREAD4(t *testing.T) {
-	t.Parallel()
-	all := startNodes(t, 3)
-	auditLoad(all[0], 0)
-	_, first := all.query(&runlogv1.QueryEventsRequest{})
-	auditLoad(all[1], 1)
-	ahead := &runlogv1.ExportEventsRequest{From: timestamppb.New(first.To.AsTime().Add(time.Hour - time.Minute)), To: timestamppb.New(first.To.AsTime().Add(time.Hour))}
-	if _, err := all[0].tryExport(ahead); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a window that lies ahead: %v", err)
-	}
-	windows := []*runlogv1.ExportEventsRequest{
-		{To: first.To},
-		{To: first.To, TenantId: "tenant", Types: []string{"StepCompleted"}},
-		{From: timestamppb.New(first.To.AsTime().Add(-time.Hour)), To: first.To, RunId: "run-1"},
-		{To: timestamppb.New(time.Unix(1_000_000_000, 0))}, // before everything
-	}
-	want := make([][]byte, len(windows))
-	for i, w := range windows {
-		x := all[0].export(w)
-		if !x.summary.Closed {
-			t.Fatalf("window %d is open", i)
-		}
-		want[i] = x.bytes(t)
-	}
-	check := func(when string) {
-		t.Helper()
-		for i, w := range windows {
-			for _, n := range all {
-				if got := n.export(w).bytes(t); !bytes.Equal(got, want[i]) {
-					t.Errorf("%s: node %s answers window %d with other bytes:\n%s\nwant\n%s", when, n.opts.NodeID, i, got, want[i])
-				}
-			}
-		}
-	}
-	check("at once")
-	moveLeader(t, all)
-	check("another leader")
-	for round := range 4 {
-		auditLoad(all[round%3], 2+round)
-		for _, n := range all {
-			if err := n.server.replica.Store().MakeDurable(0); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	check("flushed, and compacted in the background")
-	for _, n := range all {
-		n.restart()
-	}
-	check("restarted one by one")
-	all.close()
-	for _, n := range all {
-		n.opts.Registry = nil
-	}
-	all.start()
-	check("restarted all at once")
-}
-
-// TestWindowTokensREAD3: a token goes on at any node, after restarts and under another leader; what
-// comes of it is the rest, with the same digest in the end. An export goes on from a message's
-// token.
+// TestWindowTokensREAD3: a token continues at any node, after restarts and under another leader.
+// The rest follows, with the same digest at the end. An export continues from a message's token.
 func TestWindowTokensREAD3(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -286,7 +219,7 @@ func TestWindowTokensREAD3(t *testing.T) {
 	}
 }
 
-// queryFrom is query from a page on, before which there were so many events.
+// queryFrom is query from a later page on; before is the number of events on the pages before it.
 func (ns nodes) queryFrom(req *runlogv1.QueryEventsRequest, before int) (events []*runlogv1.EventRecord, last *runlogv1.QueryEventsResponse) {
 	ns[0].t.Helper()
 	req = proto.CloneOf(req)
@@ -303,139 +236,6 @@ func (ns nodes) queryFrom(req *runlogv1.QueryEventsRequest, before int) (events 
 			return events, resp
 		}
 		req.PageToken = resp.NextPageToken
-	}
-}
-
-// TestIdleClusterClosesREAD4: a window that ends in the past is closed on demand though nobody
-// appends, through any node, and one proposal does for all who ask for the same.
-func TestIdleClusterClosesREAD4(t *testing.T) {
-	t.Parallel()
-	all := startNodes(t, 3)
-	all[0].append("run", newEvent("RunStarted"))
-	for range 3 {
-		for _, n := range all {
-			before := n.server.replica.Store().Applied().PersistedAt
-			to := timestamppb.New(time.Unix(0, before+1))
-			for range 2 {
-				resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: to})
-				if err != nil || !resp.Closed || len(resp.Events) != 1 || !resp.CompleteThrough.AsTime().Equal(to.AsTime()) {
-					t.Fatalf("%v, %v", resp, err)
-				}
-			}
-			resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{})
-			if err != nil || !resp.Closed {
-				t.Fatalf("until now: %v, %v", resp, err)
-			}
-		}
-	}
-	// A closed window needs no leader: this node has all of it.
-	leader := all.leader()
-	follower := all.followers()[0]
-	_, last := nodes{follower}.query(&runlogv1.QueryEventsRequest{})
-	for _, n := range all {
-		if n != follower {
-			n.close()
-		}
-	}
-	_ = leader
-	events, again := nodes{follower}.query(&runlogv1.QueryEventsRequest{To: last.To})
-	if len(events) != 1 || !again.Closed || again.Digest != last.Digest {
-		t.Errorf("without a majority: %d events, %v", len(events), again)
-	}
-}
-
-// TestOpenWindowsREAD4: one that ends ahead has what there is, says that it is open, and is closed
-// later.
-func TestOpenWindowsREAD4(t *testing.T) {
-	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	to := timestamppb.New(time.Now().Add(time.Hour))
-	events, last := nodes{n}.query(&runlogv1.QueryEventsRequest{To: to})
-	if len(events) != 1 || last.Closed || !last.CompleteThrough.AsTime().Before(to.AsTime()) {
-		t.Errorf("%d events, %v", len(events), last)
-	}
-	n.append("run", newEvent("RunPaused"))
-	if events, _ := (nodes{n}).query(&runlogv1.QueryEventsRequest{To: to}); len(events) != 2 {
-		t.Errorf("%d events, want 2", len(events))
-	}
-	if x := n.export(&runlogv1.ExportEventsRequest{To: to}); x.summary.Closed || x.summary.Count != 2 {
-		t.Errorf("%v", x.summary)
-	}
-}
-
-// TestWindowsBehindTheClockREAD4: a leader whose clock is behind the last stamp closes windows as
-// any other: "until now" has everything that was acknowledged.
-func TestWindowsBehindTheClockREAD4(t *testing.T) {
-	t.Parallel()
-	var behind atomic.Int64
-	n := startNode(t, func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) } })
-	for i := range 3 {
-		n.append("run", newEvent("SignalAccepted", func(e *runlogv1.EventWrite) { e.LogicalAttemptId = uint32(i + 1) }))
-		last := n.server.replica.Store().Applied().PersistedAt
-		events, now := nodes{n}.query(&runlogv1.QueryEventsRequest{})
-		if len(events) != i+1 || !now.Closed {
-			t.Errorf("until now: %d events, closed %v, want %d", len(events), now.Closed, i+1)
-		}
-		at := timestamppb.New(time.Unix(0, last))
-		if events, now := (nodes{n}).query(&runlogv1.QueryEventsRequest{From: at}); len(events) != 1 || !now.Closed {
-			t.Errorf("from the last stamp on: %d events, %v", len(events), now)
-		}
-		behind.Store(int64(time.Hour))
-	}
-}
-
-// TestWindowsAreRefused: each with the field and the reason.
-func TestWindowsAreRefused(t *testing.T) {
-	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	now := time.Now()
-	at := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(d)) }
-	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 5, TenantId: "tenant"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := page.NextPageToken
-	types := make([]string, wire.MaxTypes+1)
-	for i := range types {
-		types[i] = fmt.Sprint("T", i)
-	}
-	changed := "A" + token[1:]
-	if token[0] == 'A' {
-		changed = "B" + token[1:]
-	}
-	for _, c := range []struct {
-		name, field, says string
-		req               *runlogv1.QueryEventsRequest
-	}{
-		{"empty", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-time.Hour)}},
-		{"backward", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-2 * time.Hour)}},
-		{"ahead", "from", "lies ahead", &runlogv1.QueryEventsRequest{From: at(time.Hour), To: at(2 * time.Hour)}},
-		{"no time", "from", "between 1970 and 2262", &runlogv1.QueryEventsRequest{From: &timestamppb.Timestamp{Seconds: -1}}},
-		{"no time either", "to", "between 1970 and 2262", &runlogv1.QueryEventsRequest{To: &timestamppb.Timestamp{Nanos: -1}}},
-		{"tenant", "tenantId", "", &runlogv1.QueryEventsRequest{TenantId: strings.Repeat("x", 300)}},
-		{"run", "runId", "", &runlogv1.QueryEventsRequest{RunId: "a|b"}},
-		{"step", "stepId", "", &runlogv1.QueryEventsRequest{StepId: "a\nb"}},
-		{"type", "types", "", &runlogv1.QueryEventsRequest{Types: []string{"a|b"}}},
-		{"types", "types", "at most 100", &runlogv1.QueryEventsRequest{Types: types}},
-		{"page size", "pageSize", "at most 1000", &runlogv1.QueryEventsRequest{PageSize: 1001}},
-		{"no token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: "what?"}},
-		{"list token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: n.watchToken("run", 1)}},
-		{"token of another query", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
-		{"token of another window", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
-		{"changed token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: changed, TenantId: "tenant"}},
-		{"cut token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: token[:len(token)-4], TenantId: "tenant"}},
-	} {
-		_, err := n.audit.QueryEvents(n.context(), c.req)
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields[c.field], c.says) || r.fields[c.field] == "" {
-			t.Errorf("%s: %v, want %q of %s", c.name, r.fields, c.says, c.field)
-		}
-	}
-	// Over HTTP a filter that does not exist is one that was mistyped.
-	r := n.http(http.MethodGet, "/v1/audit/events?tenant=x", "").refused(t, contract.ReasonInvalidArgumentField)
-	if _, ok := r.fields["tenant"]; !ok {
-		t.Errorf("unknown filter: %v", r.fields)
 	}
 }
 
@@ -471,32 +271,4 @@ func TestWindowsOverHTTP(t *testing.T) {
 		t.Errorf("%d %s", a.code, a.body)
 	}
 	n.http(http.MethodGet, "/v1/audit/runs/nope:verify", "").refused(t, contract.ReasonRunNotFound)
-}
-
-// TestAheadByTheLeaderREAD3: whether a window lies ahead is a matter of the leader's clock, which
-// stamps, and not of that of the node that is asked.
-func TestAheadByTheLeaderREAD3(t *testing.T) {
-	t.Parallel()
-	offsets := make([]atomic.Int64, 3)
-	all := startNodes(t, 3, func(i int, o *Options) {
-		o.Clock = func() time.Time { return time.Now().Add(time.Duration(offsets[i].Load())) }
-	})
-	all[0].mustAppend("run", numbered(0))
-	leader := all.leader()
-	for i, n := range all {
-		if n == leader {
-			offsets[i].Store(int64(time.Hour))
-		}
-	}
-	for _, n := range all {
-		soon := timestamppb.New(time.Now().Add(30 * time.Minute))
-		if got, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: soon}); err != nil || len(got.Events) > 0 {
-			t.Errorf("node %s, which does not lead: %t: %v, %v", n.opts.NodeID, n != leader, got, err)
-		}
-		later := timestamppb.New(time.Now().Add(3 * time.Hour))
-		_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: later})
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "lies ahead") {
-			t.Errorf("node %s: %v", n.opts.NodeID, r.fields)
-		}
-	}
 }

@@ -63,7 +63,7 @@ func (n *node) checkpoints() []string {
 	return list
 }
 
-// acked is what was acknowledged of an event.
+// acked is the acknowledged answer for an event.
 type acked struct {
 	run      string
 	number   int
@@ -71,7 +71,7 @@ type acked struct {
 	position uint64
 }
 
-// appending appends to all nodes until it is stopped, and returns what was acknowledged.
+// appending appends to all nodes until it is stopped, and returns the acknowledged events.
 func (ns nodes) appending() (stop func() []acked) {
 	var all []acked
 	var mu sync.Mutex
@@ -99,9 +99,9 @@ func (ns nodes) appending() (stop func() []acked) {
 	}
 }
 
-// TestBackupUnderLoad: backups of every node, one after the other, while events are appended. Each
-// has everything that was acknowledged before its position, and nothing twice; the next of a node
-// is sent less than all.
+// TestBackupUnderLoad makes backups of every node, one after the other, during appends. Each
+// contains every event acknowledged before its position, exactly once. The next backup of a node
+// transfers only a part.
 func TestBackupUnderLoadIDM6(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -132,8 +132,8 @@ func TestBackupUnderLoadIDM6(t *testing.T) {
 	}
 }
 
-// wantAcked wants a restored node to have what was acknowledged up to a position, once, with a
-// chain that fits, to answer duplicates as before (IDM-6), and to store what came later as new.
+// wantAcked requires that a restored node has the events acknowledged up to a position, once, with
+// a valid chain. It must answer duplicates as before (IDM-6), and store later events as new.
 func (n *node) wantAcked(events []acked, position uint64) {
 	n.t.Helper()
 	count, later := 0, 0
@@ -187,7 +187,7 @@ func (n *node) readAll(runID string) (all []*runlogv1.EventRecord) {
 	}
 }
 
-// unread asks for a backup and takes the first message of it, and no more.
+// unread starts a backup and reads its first message only.
 func (n *node) unread(ctx context.Context) grpc.ServerStreamingClient[runlogv1.BackupResponse] {
 	n.t.Helper()
 	stream, err := runlogv1.NewClusterServiceClient(n.conn).Backup(ctx, &runlogv1.BackupRequest{})
@@ -200,7 +200,7 @@ func (n *node) unread(ctx context.Context) grpc.ServerStreamingClient[runlogv1.B
 	return stream
 }
 
-// startLargeNode starts a node whose store does not fit into what is on the way to a client.
+// startLargeNode starts a node whose store exceeds the buffers between server and client.
 func startLargeNode(t *testing.T, change ...func(*Options)) *node {
 	n := startNode(t, change...)
 	n.dialWith()
@@ -224,8 +224,8 @@ func noise(seed, size int) string {
 	return b.String()[:size]
 }
 
-// TestBackupBounds proves D12: few at a time, and one that nobody reads, or whose reader goes, ends
-// and leaves nothing.
+// TestBackupBounds proves D12: the number of backups is limited. A backup without a reader, or
+// whose reader disconnects, ends and leaves no files.
 func TestBackupBounds(t *testing.T) {
 	t.Parallel()
 	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = time.Hour })
@@ -246,7 +246,7 @@ func TestBackupBounds(t *testing.T) {
 	wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
 }
 
-// TestBackupSlowReader: a reader that reads nothing for too long is told so.
+// TestBackupSlowReader: a reader that takes nothing for too long gets an error.
 func TestBackupSlowReader(t *testing.T) {
 	t.Parallel()
 	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
@@ -260,8 +260,8 @@ func TestBackupSlowReader(t *testing.T) {
 	refused(t, err, contract.ReasonSlowConsumer)
 }
 
-// TestBackupKnown: a file that the caller has is not sent, and one that is another now is told;
-// what cannot be is refused.
+// TestBackupKnown: a file that the caller has is not sent, a file that differs is reported, and an
+// impossible list is refused.
 func TestBackupKnown(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -297,7 +297,7 @@ func TestBackupKnown(t *testing.T) {
 	if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin + "1", Files: []*runlogv1.BackupFile{table}}}}); err != nil {
 		t.Error(err)
 	}
-	// What is no table may become another under its name.
+	// A file that is not a table may change under its name.
 	for _, f := range first.Files {
 		if strings.HasPrefix(f.Name, "OPTIONS") {
 			options := &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: make([]byte, 32)}
@@ -316,7 +316,7 @@ func TestBackupKnown(t *testing.T) {
 	}
 }
 
-// TestBackupStatement: what the manifest says is how it is.
+// TestBackupStatement: the statements of the manifest are true.
 func TestBackupStatement(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

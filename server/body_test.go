@@ -14,8 +14,8 @@ import (
 	"runlog/server/rpc"
 )
 
-// TestLargeBodyIsAnswered: a client that writes all of its request before it reads finds the
-// answer, not a broken connection.
+// TestLargeBodyIsAnswered: a client that writes its whole request before it reads gets the answer,
+// not a broken connection.
 func TestLargeBodyIsAnswered(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
@@ -56,8 +56,7 @@ func TestLargeBodyIsAnswered(t *testing.T) {
 	}
 }
 
-// TestRunIDInTheBody: a body that names another run than its path is refused, whichever of the two
-// was meant.
+// TestRunIDInTheBody: a body with another runId than its path is refused.
 func TestRunIDInTheBody(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -79,7 +78,7 @@ func TestRunIDInTheBody(t *testing.T) {
 	n.http(http.MethodPost, runPath("a/b", ":setEngineRunRef"), `{"runId":"a/b","engineRunRef":"x"}`, "Content-Type", "application/json").ok(t)
 }
 
-// TestMinSeqNotReachedREAD2: a read that waited in vain says how far the run is.
+// TestMinSeqNotReachedREAD2: a read that times out returns the last runSeq of the run.
 func TestMinSeqNotReachedREAD2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxWait = 20 * time.Millisecond })

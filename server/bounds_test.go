@@ -38,9 +38,9 @@ func faulty(count int) []*runlogv1.EventWrite {
 	return bad
 }
 
-// TestRefusalsFitTheirCallers: however much is wrong with a request, the refusal reaches a client
-// with gRPC's own limits, with its reason, and what else goes on over the connection is not
-// disturbed (APP-3, APP-9).
+// TestRefusalsFitTheirCallers: however many faults a request has, the error reaches a client with
+// gRPC's default limits, with its reason. Other calls on the connection are not disturbed (APP-3,
+// APP-9).
 func TestRefusalsFitTheirCallers(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -107,8 +107,8 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 	})
 }
 
-// TestUnreadAnswersD12: a producer that does not read its answers is held back, and what is stored
-// is let go of; once it reads, everything is answered in order (APP-8).
+// TestUnreadAnswersD12: flow control stops a producer that does not read its answers, and the
+// memory of stored events is released. Once it reads, every request is answered in order (APP-8).
 func TestUnreadAnswersD12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

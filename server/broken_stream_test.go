@@ -18,9 +18,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestBrokenStreamsAPP3APP8: a stream of appends that breaks, wherever that is, leaves whole
-// requests behind: the first ones of those that were sent, among them all that were answered; and
-// sending all of them again stores the rest (APP-3, APP-8, APP-10).
+// TestBrokenStreamsAPP3APP8: an append stream that breaks anywhere leaves complete requests behind:
+// a prefix of those sent, with all that were answered. Sending all of them again stores the rest
+// (APP-3, APP-8, APP-10).
 func TestBrokenStreamsAPP3APP8(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -145,7 +145,8 @@ func (s *breakingStream) dial(ctx context.Context, address string) (net.Conn, er
 	return &cutConn{Conn: conn, left: left}, err
 }
 
-// cutConn loses what is written after so many bytes, and is dead soon after. One goroutine writes.
+// cutConn drops what is written after a number of bytes, and closes soon after. One goroutine
+// writes.
 type cutConn struct {
 	net.Conn
 	left int
@@ -199,10 +200,10 @@ func (s *breakingStream) check(n *node) error {
 	return err
 }
 
-// look returns how many requests are stored, from the first on. It wants nothing else in the run,
-// nothing half, nothing twice and all in order.
+// look returns how many requests are stored, from the first on. The run must contain nothing else:
+// no partial requests, no duplicates, and all in order.
 func (s *breakingStream) look(n *node) (whole int, err error) {
-	records, err := (&crew{node: n}).readRun(s.run)
+	records, err := (&clients{node: n}).readRun(s.run)
 	if err == nil {
 		err = auditRun(records)
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// browserPage watches a run and all runs, and says what it is told. A browser allows a page no
-// other origin than its own, so the page comes from where the node seems to be.
+// browserPage watches a run and all runs and reports what it receives. A browser lets a page call
+// its own origin only, so the page comes from the address of the node.
 const browserPage = `<!doctype html><meta charset="utf-8"><script>
 const follow = (name, address) => {
   const source = new EventSource(address);
@@ -29,8 +29,8 @@ follow("one", "/v1/runs/run:watch");
 follow("many", "/v1/runs:watch?tenantId=tenant&includeExisting=true");
 </script>`
 
-// TestBrowserWATCH4 has a real browser follow a run, and all runs, across a restart of the node: it
-// resumes by itself and is told nothing again. make check-browser runs it.
+// TestBrowserWATCH4 lets a real browser watch a run, and all runs, across a restart of the node.
+// The browser resumes by itself and receives nothing twice. make check-browser runs it.
 func TestBrowserWATCH4(t *testing.T) {
 	tool := os.Getenv("RUNLOG_BROWSER")
 	if tool == "" {

@@ -19,8 +19,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// This file is what an auditor would write who has docs/formats.md and the API: it shares no code
-// with the server.
+// This file is the code of an auditor with docs/formats.md and the API only: it shares no code with
+// the server.
 
 // auditRun verifies the records of a run from the first one on, payloads as bytes: rising runSeq,
 // digests and chain (APP-11).

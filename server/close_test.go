@@ -24,8 +24,8 @@ import (
 	"runlog/server/rpc"
 )
 
-// TestFailedStartCleansUp: whatever a start stumbles over, it leaves no goroutine, lock or port
-// behind.
+// TestFailedStartCleansUp: a failed start leaves no goroutine, lock or port behind, whatever the
+// cause.
 func TestFailedStartCleansUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts goroutines, and so runs alone")
@@ -40,7 +40,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 	in := func(name string) string { return filepath.Join(opts.DataDir, name) }
 	hidden := in("hidden")
 	for _, room := range []string{"store", "raft"} {
-		// A file where a directory should be stops the room that wants it.
+		// A file in the place of a directory fails the package that needs it.
 		if err := errors.Join(os.Rename(in(room), hidden), os.WriteFile(in(room), nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +107,8 @@ func waitForGoroutines(t *testing.T, most int) {
 	}
 }
 
-// TestCloseAnswersWhatIsUnderWay is a SIGTERM under load: every append is answered, or refused in a
-// way that says what became of it, and nothing that was acknowledged is lost (APP-2).
+// TestCloseAnswersWhatIsUnderWay sends SIGTERM under load. Every append is answered, or refused
+// with its outcome, and no acknowledged event is lost (APP-2).
 func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -214,8 +214,8 @@ func (n *node) largeRun() {
 	}
 }
 
-// TestCloseEndsExports: exports end at once when a node stops. Who reads is told where to go on;
-// who does not holds the stop up for no longer than what is made needs to leave.
+// TestCloseEndsExports: exports end at once when a node stops. A reader gets the token for another
+// node. A client that does not read delays the stop only until finished messages are sent.
 func TestCloseEndsExports(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		t.Run(fmt.Sprint("reads: ", reads), func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestCloseEndsExports(t *testing.T) {
 	}
 }
 
-// TestCloseIsBounded: clients that neither read nor speak hold a stop up for less than 10 s.
+// TestCloseIsBounded: clients that neither read nor send delay a stop by less than 10 s.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -269,7 +269,7 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	// 30 MB that nobody reads, over gRPC and over HTTP.
+	// 30 MB without a reader, over gRPC and over HTTP.
 	stream, err := n.events.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: "large"})
 	if err != nil {
 		t.Fatal(err)

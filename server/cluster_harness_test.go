@@ -47,8 +47,8 @@ func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	}
 }
 
-// freeAddresses returns loopback addresses that nobody listened on a moment ago, with ports below
-// those that systems give out by themselves, to connections too.
+// freeAddresses returns loopback addresses that were free a moment ago. Their ports are below the
+// range from which systems choose ports, also for outgoing connections.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string
@@ -100,7 +100,7 @@ func (ns nodes) close() {
 	closed.Wait()
 }
 
-// leader waits until one of those that run leads.
+// leader waits until one of the running nodes leads.
 func (ns nodes) leader() *node {
 	ns[0].t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -114,7 +114,7 @@ func (ns nodes) leader() *node {
 	return nil
 }
 
-// followers are those that run and do not lead.
+// followers returns the running nodes that do not lead.
 func (ns nodes) followers() nodes {
 	leader := ns.leader()
 	var others nodes
@@ -126,7 +126,7 @@ func (ns nodes) followers() nodes {
 	return others
 }
 
-// mustAppend appends through a node, again as long as the answer says that this is safe.
+// mustAppend appends through a node, and retries while the answer permits it.
 func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv1.AppendEventsResponse {
 	n.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -140,8 +140,8 @@ func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv
 	}
 }
 
-// TestNodesThatDoNotStart: one of several that does not start ends the wait of the others, with its
-// reason.
+// TestNodesThatDoNotStart: if one of several nodes fails to start, the others stop waiting and get
+// its error.
 func TestNodesThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

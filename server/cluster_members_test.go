@@ -43,8 +43,8 @@ func says(t *testing.T, err error, reason contract.Reason, words ...string) {
 	}
 }
 
-// TestMembershipIsRefused: changes of the members that would harm the cluster, or cannot be made,
-// are refused with the reason, by every node.
+// TestMembershipIsRefused: every node refuses membership changes that are impossible or would harm
+// the cluster, with the reason.
 func TestMembershipIsRefused(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -78,8 +78,8 @@ func TestMembershipIsRefused(t *testing.T) {
 	}
 }
 
-// TestJoin: a node joins while events are appended, gets all there is, and votes; another directory
-// cannot have its name until it was removed.
+// TestJoin: a node joins during appends, gets the whole state, and votes. Another data directory
+// cannot take its name before it is removed.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 1, func(_ int, o *Options) { o.Join, o.BootstrapExpect = nil, 0 })
@@ -133,8 +133,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRemovedAtOnce: a node that is removed as soon as it has joined knows that it was a member,
-// and does not join again.
+// TestRemovedAtOnce: a node that is removed right after it joined knows that it was a member, and
+// does not join again.
 func TestRemovedAtOnce(t *testing.T) {
 	t.Parallel()
 	first := startNode(t)
@@ -155,8 +155,8 @@ func TestRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyToJoin: a node that is to join others does not found a cluster of its own because they
-// are down, also where it expects one node. One that was told its own address alone does.
+// TestNobodyToJoin: a node that must join others does not found a cluster while they are down, even
+// if it expects one node. A node that names only its own address founds one.
 func TestNobodyToJoin(t *testing.T) {
 	t.Parallel()
 	for expect := range 2 {
@@ -173,7 +173,7 @@ func TestNobodyToJoin(t *testing.T) {
 	startNode(t, func(o *Options) { o.RaftListen, o.BootstrapExpect, o.Join = own[0], 1, own })
 }
 
-// TestInvitedNode: a node that waits to be one of several is invited to a cluster that is there.
+// TestInvitedNode: an existing cluster invites a node that waits for others.
 func TestInvitedNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -196,8 +196,8 @@ func TestInvitedNode(t *testing.T) {
 	})
 }
 
-// TestStrangerAPP2: nobody who is no member of the cluster gets a word in: Raft believes whoever it
-// listens to.
+// TestStrangerAPP2: the listener refuses every connection of a process that is not a member,
+// because Raft trusts its peers.
 func TestStrangerAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -226,8 +226,8 @@ func TestStrangerAPP2(t *testing.T) {
 	n.append("run", numbered(1))
 }
 
-// TestLeaderUnderAnotherAddress: a node that leads, and serves at another address than the members'
-// list says, corrects it.
+// TestLeaderUnderAnotherAddress: a leader that serves at another address than the list of members
+// has corrects the list.
 func TestLeaderUnderAnotherAddress(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -56,8 +56,8 @@ func (ns nodes) wantSame(runID string, last uint64) {
 	}
 }
 
-// TestAnyNodeTakesAnyCallREAD2: an append is taken by every node, and a linearizable read at any
-// other sees it at once.
+// TestAnyNodeTakesAnyCallREAD2: every node accepts an append, and a linearizable read at any other
+// node includes it at once.
 func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -75,7 +75,7 @@ func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 		}
 	}
 	all.wantSame("run", 60)
-	// A duplicate is one at every node, with the same answer (IDM-6).
+	// Every node recognises a duplicate and gives the same answer (IDM-6).
 	first := all[0].mustAppend("run", numbered(7))
 	for _, n := range all[1:] {
 		again := n.mustAppend("run", numbered(7))
@@ -90,8 +90,8 @@ func TestAnyNodeTakesAnyCallREAD2(t *testing.T) {
 	refused(t, err, contract.ReasonRunNotFound)
 }
 
-// TestFollowersTellTheLeader: an answer that came from the leader says where clients reach it, and
-// the leader's own answer need not (D8).
+// TestFollowersTellTheLeader: a forwarded answer contains the leader's address for clients; the
+// leader's own answer does not need it (D8).
 func TestFollowersTellTheLeader(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -119,8 +119,8 @@ func TestFollowersTellTheLeader(t *testing.T) {
 	}
 }
 
-// TestStreamsOverLeaderChangesAPP8: requests of a stream at a follower are answered in order and
-// applied in order, whoever leads meanwhile; what is answered as stored is stored once.
+// TestStreamsOverLeaderChangesAPP8: a follower answers and applies the requests of a stream in
+// order across changes of the leader. A request answered as stored is stored once.
 func TestStreamsOverLeaderChangesAPP8(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -178,7 +178,7 @@ func TestStreamsOverLeaderChangesAPP8(t *testing.T) {
 	all.wantSame("run", requests)
 }
 
-// moveLeader hands the leadership to another node.
+// moveLeader transfers the leadership to another node.
 func moveLeader(t testing.TB, all nodes) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -194,8 +194,8 @@ func moveLeader(t testing.TB, all nodes) {
 	}
 }
 
-// TestSkewedClocksAPP5: whatever the clocks of successive leaders say, persistedAt rises from
-// proposal to proposal, and a leader whose clock is behind says so.
+// TestSkewedClocksAPP5: persistedAt rises from proposal to proposal, whatever the clocks of
+// successive leaders are. A leader whose clock is behind raises the alert.
 func TestSkewedClocksAPP5(t *testing.T) {
 	t.Parallel()
 	skews := []time.Duration{-time.Hour, 0, time.Hour}
@@ -258,8 +258,8 @@ func TestSkewedClocksAPP5(t *testing.T) {
 	}
 }
 
-// TestLossOfAMinorityAPP2: two of three go on, without the events that were acknowledged being
-// lost; one of three takes nothing, and says so; the third finds out what it missed.
+// TestLossOfAMinorityAPP2: two of three nodes continue and keep every acknowledged event. One of
+// three refuses appends with a reason. The third node catches up when it is back.
 func TestLossOfAMinorityAPP2(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 500 * time.Millisecond })
@@ -301,7 +301,7 @@ func (ns nodes) other(closed *node) *node {
 	return nil
 }
 
-// TestFiveNodesAPP2: five nodes go on without two of them, the leader among those, and lose
+// TestFiveNodesAPP2: five nodes continue without two of them, one of them the leader, and lose
 // nothing.
 func TestFiveNodesAPP2(t *testing.T) {
 	t.Parallel()
@@ -332,9 +332,9 @@ func TestFiveNodesAPP2(t *testing.T) {
 	all.wantSame("run", 20)
 }
 
-// TestNoLeaderInTimeREAD4: a call whose deadline is shorter than the wait for a leader is told that
-// there is none, and not that time ran out. A window that this node knows to be closed needs no
-// leader.
+// TestNoLeaderInTimeREAD4: if a call's deadline is shorter than the wait for a leader, its error
+// says that there is no leader, not that the deadline passed. A window that this node knows to be
+// closed needs no leader.
 func TestNoLeaderInTimeREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = time.Hour })

@@ -64,7 +64,8 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 	if !errors.As(err, &inUse) || inUse.PID != holder.Process.Pid {
 		t.Fatalf("start beside process %d: %v", holder.Process.Pid, err)
 	}
-	// A holder that dies gives up the lock and leaves its number behind, which means nothing then.
+	// A holder that dies releases the lock. Its process id stays in the file and means nothing
+	// then.
 	if err := holder.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 	n.close()
 }
 
-// TestDataDirModes: nobody but the node's user gets into its directory, and nobody else writes to
-// its files; LOCK tells who holds the directory now, whoever did before.
+// TestDataDirModes: only the node's user can enter its directory and write to its files. LOCK names
+// the current holder, whatever it contained before.
 func TestDataDirModes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) {
@@ -102,8 +103,7 @@ func TestDataDirModes(t *testing.T) {
 	}
 }
 
-// TestDataDirSynced: a directory that could not be put on stable storage is not there when the next
-// start looks for it.
+// TestDataDirSynced: a directory that could not be synced does not exist for the next start.
 func TestDataDirSynced(t *testing.T) {
 	t.Parallel()
 	for failing := range 3 {
@@ -145,7 +145,8 @@ func TestHoldLock(t *testing.T) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// TestPortInUse: one line that names the flag, nothing left open, and a start right after it works.
+// TestPortInUse: the error is one line with the flag, nothing stays open, and a start right after
+// it works.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -259,9 +260,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestLogIsGoneAPP2: a node whose log is gone, as when it lies on a disk of its own that is not
-// there, does not start with what its store happened to have flushed: it would have forgotten its
-// votes and what it acknowledged.
+// TestLogIsGoneAPP2: a node whose log is missing, such as on a disk that is not mounted, does not
+// start with its flushed store: it would have forgotten its votes and what it acknowledged.
 func TestLogIsGoneAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -284,9 +284,8 @@ func TestLogIsGoneAPP2(t *testing.T) {
 	}
 }
 
-// TestDataDirKilled: a process that was killed after it had made its directory, and those above,
-// leaves them in the machine's memory; the next one puts them on stable storage before it
-// acknowledges anything (APP-2).
+// TestDataDirKilled: a killed process leaves the directories that it made unsynced. The next
+// process syncs them before it acknowledges anything (APP-2).
 func TestDataDirKilled(t *testing.T) {
 	t.Parallel()
 	disk := vfs.NewCrashableMem()

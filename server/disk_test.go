@@ -11,8 +11,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestDiskLowAPP9: with little room on the disk, every way to append is refused early, nothing is
-// stored, and reads go on; with room, the node goes on by itself.
+// TestDiskLowAPP9: while the disk is nearly full, every kind of append is refused early, nothing is
+// stored, and reads continue. With free space the node resumes by itself.
 func TestDiskLowAPP9(t *testing.T) {
 	t.Parallel()
 	var free atomic.Uint64

@@ -116,14 +116,14 @@ func TestServerSentEventsWATCH4(t *testing.T) {
 	live := s.until("watermark")
 	wantEqual(t, "live", fmt.Sprint(parseObject(t, []byte(live.data))["watermark"].(map[string]any)["lastEventSeq"]), "3")
 
-	// A browser that comes back sends the last id, and wins over what the address says.
+	// A reconnecting browser sends the last id, which takes precedence over the address.
 	s = n.openEvents(target+"?afterSeq=0&resumeToken="+live.id, "Last-Event-ID", mark.id)
 	again := s.until("watermark")
 	wantEqual(t, "resumed", fmt.Sprint(parseObject(t, []byte(again.data))["watermark"].(map[string]any)["lastEventSeq"]), "3")
 	s = n.openEvents(target, "Last-Event-ID", live.id)
 	wantEqual(t, "nothing new", (<-s.received).name, "caughtUp")
 
-	// What is refused before the stream begins is an answer like any other.
+	// A refusal before the stream begins is answered like any other call.
 	n.http("GET", "/v1/runs/nobody:watch", "", "Accept", "text/event-stream").refused(t, contract.ReasonRunNotFound)
 	n.http("GET", target, "", "Accept", "text/event-stream", "Last-Event-ID", "nonsense").refused(t, contract.ReasonResumeTokenInvalid)
 	n.http("GET", target+"?view=NOTHING", "", "Accept", "text/event-stream").refused(t, contract.ReasonInvalidArgumentField)
@@ -132,7 +132,7 @@ func TestServerSentEventsWATCH4(t *testing.T) {
 	s = n.openEvents(runPath("run:1/é", "/events:read"))
 	batch := parseObject(t, []byte(s.until("events").data))
 	wantEqual(t, "events", len(batch["events"].([]any)), 3)
-	// A call that is no stream answers with JSON, also to a browser that would take events.
+	// A unary call answers with JSON, also to a browser that accepts events.
 	n.http("GET", runPath("run:1/é", "/snapshot"), "", "Accept", "text/event-stream, */*").ok(t)
 	n.append("x:watch", newEvent("RunStarted"))
 	n.http("GET", "/v1/runs/x%3Awatch", "", "Accept", "text/event-stream").ok(t)

@@ -11,8 +11,8 @@ import (
 	"runlog/server/cluster"
 )
 
-// TestForwardingEndsAPP10: a follower whose leader refuses every call asks it again for LeaderWait
-// and no longer, and not at all for a caller that has gone.
+// TestForwardingEndsAPP10: a follower retries a call that the leader refuses for LeaderWait and no
+// longer. It does not retry for a caller that has disconnected.
 func TestForwardingEndsAPP10(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, func(_ int, o *Options) { o.LeaderWait = 300 * time.Millisecond })

@@ -22,8 +22,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// FuzzGateJSON posts any body. It is answered with the results of all events or with a reason, and
-// stored whole or not at all (APP-3).
+// FuzzGateJSON posts any body. The answer has the results of all events or a reason. The request is
+// stored completely or not at all (APP-3).
 func FuzzGateJSON(f *testing.F) {
 	event := "{" + envelopeJSON + `,"payload":{"a":[1,null,"x"]}}`
 	for _, body := range []string{
@@ -60,8 +60,8 @@ func FuzzGateJSON(f *testing.F) {
 	})
 }
 
-// FuzzGateFlat posts one event of line 1.1, whose members may lie beside the envelope, and says the
-// same as the command line, which parses events by itself.
+// FuzzGateFlat posts one event of line 1.1, whose members may lie beside the envelope. The result
+// must equal that of the command line, which parses events by itself.
 func FuzzGateFlat(f *testing.F) {
 	f.Add([]byte(`{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:30:00Z","note":1}`))
 	g := openGates(f)
@@ -162,7 +162,7 @@ func withoutMinusZero(v any) any {
 	return v
 }
 
-// FuzzGatePath sends any request line. It is answered with JSON: what was asked for, or a reason.
+// FuzzGatePath sends any request line. The answer is JSON: the result or a reason.
 func FuzzGatePath(f *testing.F) {
 	f.Add("GET", "/v1/runs/run/events?afterSeq=1", "Accept: text/event-stream", "")
 	g := openGates(f)
@@ -195,8 +195,8 @@ func FuzzGatePath(f *testing.F) {
 	})
 }
 
-// FuzzGateTime sends any text as a time over HTTP, and any seconds and nanoseconds over gRPC. What
-// is taken is read back as the same time.
+// FuzzGateTime sends any text as a time over HTTP, and any seconds and nanoseconds over gRPC. An
+// accepted time is read back unchanged.
 func FuzzGateTime(f *testing.F) {
 	f.Add("2026-02-11T10:30:00.123456789+01:00", int64(1770805800), int32(5))
 	g := openGates(f)
@@ -238,8 +238,8 @@ func FuzzGateTime(f *testing.F) {
 	})
 }
 
-// FuzzGateAttempt sends any text as an attempt over HTTP, and any number over gRPC. What is taken
-// is a whole number from 1, and is read back as the same.
+// FuzzGateAttempt sends any text as an attempt over HTTP, and any number over gRPC. An accepted
+// attempt is a whole number from 1 and is read back unchanged.
 func FuzzGateAttempt(f *testing.F) {
 	f.Add(`1`, uint64(1))
 	g := openGates(f)

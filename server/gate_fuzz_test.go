@@ -26,8 +26,8 @@ import (
 	"runlog/server/rpc"
 )
 
-// gates are the ways into one node, without a network: the HTTP handler, and the gRPC server behind
-// the in-memory connection of the gateway.
+// gates are the entries of one node, without a network: the HTTP handler, and the gRPC server
+// behind the gateway's in-memory connection.
 type gates struct {
 	server *Server
 	http   http.Handler
@@ -88,7 +88,7 @@ func (g *gates) lastSeq(runID string) uint64 {
 	return r.LastSeq
 }
 
-// requireReason wants a reason of the table with its code: never a failure of the server's own.
+// requireReason requires a reason of the table with its code: never an internal error.
 func requireReason(t *testing.T, err error) contract.Reason {
 	t.Helper()
 	st := status.Convert(err)
@@ -149,8 +149,8 @@ func answered(t *testing.T, w *httptest.ResponseRecorder) (map[string]any, contr
 	return nil, reason
 }
 
-// FuzzGateWire sends any bytes as a message of an append. Whatever is in them, the answer is the
-// results of all events or a reason, and a run has all of a request's events or none (APP-3).
+// FuzzGateWire sends any bytes as a message of an append. The answer has the results of all events
+// or a reason. A run has all of a request's events or none (APP-3).
 func FuzzGateWire(f *testing.F) {
 	for _, m := range []proto.Message{
 		&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 2)},

@@ -63,8 +63,8 @@ func large(runID string, size int) *runlogv1.AppendEventsRequest {
 	return r
 }
 
-// TestLargeMessagesOverGRPC: a message over the limit is the caller's fault, with the limit in it,
-// and nothing of it is stored.
+// TestLargeMessagesOverGRPC: a message over the limit is refused with the limit in the error, and
+// nothing of it is stored.
 func TestLargeMessagesOverGRPC(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
@@ -81,15 +81,15 @@ func TestLargeMessagesOverGRPC(t *testing.T) {
 	refused(t, err, contract.ReasonPayloadTooLarge)
 	n.append("run", large("run", limit/2).Events...)
 	wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
-	// What is far too large gRPC does not read. Its answer has no reason, by which the client
-	// library knows it.
+	// gRPC does not read a message far above the limit. Its answer has no reason, which the client
+	// library recognises.
 	_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
 	if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
 		t.Errorf("a message of 17 MiB: %v", err)
 	}
 }
 
-// TestLargeMessageEndsStreamAPP8: what came before it is answered.
+// TestLargeMessageEndsStreamAPP8: earlier requests of the stream are answered.
 func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
@@ -132,8 +132,8 @@ func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 	}
 }
 
-// TestBombsOverGRPCAPP3: what would grow when it is decoded is refused in the words of the
-// validator, and on a stream in its place.
+// TestBombsOverGRPCAPP3: a message that would grow in decoding is refused with the validator's
+// errors, on a stream in its order.
 func TestBombsOverGRPCAPP3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -197,7 +197,7 @@ func TestBatchLimits(t *testing.T) {
 	refused(t, batch(0, 0), contract.ReasonInvalidArgumentField)
 }
 
-// TestUndecodableOverGRPCENV3: bytes that are no message of the call are its caller's fault.
+// TestUndecodableOverGRPCENV3: bytes that do not decode are an invalid argument.
 func TestUndecodableOverGRPCENV3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -222,7 +222,7 @@ func TestUndecodableOverGRPCENV3(t *testing.T) {
 	}
 }
 
-// TestOverlongRunIDs: an error does not carry back what made it.
+// TestOverlongRunIDs: an error does not repeat the long value that caused it.
 func TestOverlongRunIDs(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

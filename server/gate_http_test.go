@@ -25,8 +25,8 @@ const appendRoute = "/v1/runs/run/events:append"
 const envelopeJSON = `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
 	"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`
 
-// TestHTTPBodyFaults: every fault of a body is named by its field, and nothing is stored. The words
-// are those of gate's own tests.
+// TestHTTPBodyFaults: the error lists every fault of a body by its field, and nothing is stored.
+// The texts are those of the tests of server/rpc/decode.
 func TestHTTPBodyFaults(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -69,8 +69,7 @@ func TestHTTPBodyFaults(t *testing.T) {
 	wantEqual(t, "stored, with space around", len(n.list("run")), 2)
 }
 
-// TestHTTPBombs: a body that would grow when it is decoded is refused in the words of the
-// validator.
+// TestHTTPBombs: a body that would grow in decoding is refused with the validator's errors.
 func TestHTTPBombs(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -102,7 +101,7 @@ func TestHTTPBombs(t *testing.T) {
 	n.post(appendRoute, `{"events":[{`+envelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
 }
 
-// TestHTTPContentTypes: only JSON is taken, so that no page of another site can make a browser
+// TestHTTPContentTypes: only JSON is accepted, so that no foreign web page can make a browser
 // append.
 func TestHTTPContentTypes(t *testing.T) {
 	t.Parallel()
@@ -143,7 +142,7 @@ func TestHTTPContentTypes(t *testing.T) {
 	n.http("GET", "/healthz", "{}").refused(t, contract.ReasonInvalidArgumentField)
 }
 
-// TestHTTPRoutes: what has no route, and methods that a route does not have.
+// TestHTTPRoutes covers paths without a route, and methods that a route does not have.
 func TestHTTPRoutes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -169,8 +168,8 @@ func TestHTTPRoutes(t *testing.T) {
 	}
 }
 
-// TestHTTPPaths: a runId is one segment, whatever is in it; a path that cannot be a runId's is
-// refused.
+// TestHTTPPaths: a runId is one segment, whatever it contains. A path that cannot contain a runId
+// is refused.
 func TestHTTPPaths(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -249,8 +248,8 @@ func TestHTTPQueryFaults(t *testing.T) {
 	n.http("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").refused(t, contract.ReasonInvalidArgumentField)
 }
 
-// TestHTTPLargeBodies: a body over the limit is refused with the limit, also when its length is not
-// told.
+// TestHTTPLargeBodies: a body over the limit is refused with the limit in the error, also if its
+// length is unknown.
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
@@ -274,8 +273,8 @@ func TestHTTPLargeBodies(t *testing.T) {
 	n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
 }
 
-// TestHTTPNumbersGrowInProto: numbers take more room in proto than in JSON; a body within the limit
-// is taken all the same.
+// TestHTTPNumbersGrowInProto: numbers need more space in proto than in JSON. A body within the
+// limit is still accepted.
 func TestHTTPNumbersGrowInProto(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
@@ -293,7 +292,8 @@ func TestHTTPNumbersGrowInProto(t *testing.T) {
 	wantEqual(t, "stored", n.snapshot("run").LastEventSeq, 16)
 }
 
-// TestHTTPSlowBodies: a body that does not come is not waited for, nor is one that nobody wants.
+// TestHTTPSlowBodies: the server does not wait forever for a body, and does not wait for one that
+// it refuses.
 func TestHTTPSlowBodies(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -357,8 +357,8 @@ func testSlow(t *testing.T, what, address, request string, reason contract.Reaso
 	}
 }
 
-// testDeadlineEnds: the deadline of a body ends with it, so that a connection takes another call,
-// and a stream lasts.
+// testDeadlineEnds: the deadline of a body ends with the body, so that a connection can make
+// another call, and a stream can last.
 func testDeadlineEnds(t *testing.T, url, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}

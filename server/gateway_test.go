@@ -54,7 +54,7 @@ func TestRunIDsInPaths(t *testing.T) {
 	if !slices.Equal(listed, ids) {
 		t.Errorf("listed %q", listed)
 	}
-	// As they come when nobody escapes more than must be.
+	// Only characters that must be escaped are escaped.
 	wantEqual(t, "colon as it is", n.get("/v1/runs/a:b")["run"].(map[string]any)["runId"], any("a:b"))
 	wantEqual(t, "lower-case escapes", n.get("/v1/runs/a%2fb")["run"].(map[string]any)["runId"], any("a/b"))
 	wantEqual(t, "UTF-8 as it is", n.get("/v1/runs/e\u0301")["run"].(map[string]any)["runId"], any("e\u0301"))
@@ -195,7 +195,7 @@ func TestPagesAboutTheNode(t *testing.T) {
 	}
 }
 
-// TestOverloadedAPP9 stops the batcher's clock, so that what is queued stays queued.
+// TestOverloadedAPP9 stops the batcher's clock, so that queued appends stay queued.
 func TestOverloadedAPP9(t *testing.T) {
 	t.Parallel()
 	clock := newHaltingClock()
@@ -239,8 +239,8 @@ func TestOverloadedAPP9(t *testing.T) {
 	}
 }
 
-// TestOutcomeUnknownAPP10: an append whose caller ran out of time may be stored; a retry as it is
-// finds out.
+// TestOutcomeUnknownAPP10: an append whose deadline passed may be stored. A retry of the same
+// request finds out.
 func TestOutcomeUnknownAPP10(t *testing.T) {
 	t.Parallel()
 	clock := newHaltingClock()
@@ -266,8 +266,8 @@ func TestOutcomeUnknownAPP10(t *testing.T) {
 	wantEqual(t, "lastSeq", resp.LastSeq, 3)
 }
 
-// TestNoBlanksInJSON: what is answered over HTTP is the same text from build to build, in answers,
-// errors and streams.
+// TestNoBlanksInJSON: the text of answers over HTTP is equal across builds, in answers, errors and
+// streams.
 func TestNoBlanksInJSON(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

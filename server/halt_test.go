@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// haltingLog is a logger that stops its caller at a message, which is how a test holds a room
-// still.
+// haltingLog is a logger that blocks its caller at a message, so that a test can stop one package.
 type haltingLog struct {
 	slog.Handler
 	message string
@@ -36,7 +35,7 @@ func (h *haltingLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// haltingClock is a clock at which everyone waits who asks while it is halted.
+// haltingClock is a clock that blocks its callers while it is halted.
 type haltingClock struct {
 	reached chan struct{} // someone waits
 	mu      sync.Mutex

@@ -30,8 +30,8 @@ import (
 	"runlog/storage"
 )
 
-// patience is how long a test waits for something that must happen. It is long enough for a machine
-// that does much else; no test waits for it to pass.
+// patience is how long a test waits for something that must happen. It is long enough for a busy
+// machine. No test waits until it has passed.
 const patience = 30 * time.Second
 
 // node is a running server and its clients. It ends with the test.
@@ -152,7 +152,7 @@ func (n *node) restart(between ...func()) {
 	n.start()
 }
 
-// context of one call.
+// context returns the context of one call.
 func (n *node) context() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	n.t.Cleanup(cancel)

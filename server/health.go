@@ -5,12 +5,12 @@ import (
 	"net/http"
 )
 
-// healthz: the process lives.
+// healthz answers 200 while the process lives.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeState(w, http.StatusOK, "ok")
 }
 
-// readyz: the node can take appends.
+// readyz answers 200 while the node can take appends.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !s.Ready() {
 		writeNotReady(w, s.notReady())
@@ -19,11 +19,11 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeState(w, http.StatusOK, "ready")
 }
 
-// notReady says why the node cannot take appends.
+// notReady returns the reason why the node cannot take appends.
 func (s *Server) notReady() string {
 	switch low, c := s.disk.Refusal(), s.joining.Load(); {
 	case s.stopping.Err() != nil:
-		return "the node is going down"
+		return "the node is stopping"
 	case c == nil:
 		return "the node is starting"
 	case low != nil:

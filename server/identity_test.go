@@ -11,8 +11,9 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// TestAppendedBySEC8: a record keeps the identity of the caller that appended it, on every way in;
-// a duplicate changes nothing, and an import keeps what the other authority had recorded.
+// TestAppendedBySEC8: a record contains the identity of the caller that appended it, through every
+// kind of append. A duplicate changes nothing, and an import keeps the identity from the other
+// authority.
 func TestAppendedBySEC8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -71,8 +71,8 @@ func TestReadsAcrossGapsREAD1(t *testing.T) {
 	}
 }
 
-// TestImportBehindThePlanENV1: of a run whose begin is missing, the plan that its first record has
-// inherited is kept, and stays inherited: the digests of the record do not change (APP-11).
+// TestImportBehindThePlanENV1: if the begin of a run is missing, the inherited plan of its first
+// record is stored and stays inherited, so the digests of the record do not change (APP-11).
 func TestImportBehindThePlanENV1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

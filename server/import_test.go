@@ -43,7 +43,7 @@ func foreign(runID string, seq, s int, eventType, rest string) string {
 		seq, eventType, runID, s, seq, s, rest)
 }
 
-// withGaps is a run whose events 3, 4 and 6 are nowhere.
+// withGaps is a run without the events 3, 4 and 6.
 func withGaps(runID string) []string {
 	return []string{
 		foreign(runID, 1, 1, "RunStarted", ""),
@@ -53,9 +53,9 @@ func withGaps(runID string) []string {
 	}
 }
 
-// TestImportKeepsWhatWasAssigned: a closed foreign run keeps its runSeq and persistedAt, gaps and
-// all; reads, snapshots and lists have it where it belongs, the commit order where it came; the
-// same request again changes nothing (IDM-6); and what is appended goes on behind it (APP-1).
+// TestImportKeepsWhatWasAssigned: a closed foreign run keeps its runSeq and persistedAt, with its
+// gaps. Reads, snapshots and lists order it by these, the commit order by its arrival. A retry
+// changes nothing (IDM-6). Later appends follow behind it (APP-1).
 func TestImportKeepsWhatWasAssigned(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -112,8 +112,8 @@ func TestImportKeepsWhatWasAssigned(t *testing.T) {
 	imports(false)
 }
 
-// TestStaleWatchPRJ12: while the projector is in a hole, snapshots and watches of the run say
-// STALE; then the run comes back.
+// TestStaleWatchPRJ12: while the projector reads a run again after a gap, snapshots and watches of
+// the run are STALE. Then they recover.
 func TestStaleWatchPRJ12(t *testing.T) {
 	t.Parallel()
 	inHole, goOn := make(chan struct{}), make(chan struct{})
@@ -151,8 +151,7 @@ func TestStaleWatchPRJ12(t *testing.T) {
 	}
 }
 
-// TestLagOfImportsPRJ11: the lag of what was persisted long ago and is imported now is counted from
-// now.
+// TestLagOfImportsPRJ11: the lag of an old event that is imported now counts from the import.
 func TestLagOfImportsPRJ11(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -192,7 +191,8 @@ func (a alertHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestImportRefusals: each has its reason and names the line, and nothing of the request is stored.
+// TestImportRefusals: each refusal has its reason and the line, and nothing of the request is
+// stored.
 func TestImportRefusals(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// alertLagHigh is the alert of PRJ-11, in logs and documents.
+	// alertLagHigh is the name of the alert of PRJ-11, in logs and documents.
 	alertLagHigh = "PROJECTOR_LAG_HIGH"
-	// lagInterval is how often the projector is looked at.
+	// lagInterval is the time between two checks of the lag.
 	lagInterval = time.Second
 )
 
@@ -22,33 +22,34 @@ func newLagAlerts() prometheus.Counter {
 	})
 }
 
-// lagWatch tells whether the projector is too far behind.
+// lagWatch decides whether the projector is too far behind.
 type lagWatch struct {
-	// starting: since the node was started snapshots have not been up to date yet. Of a store that
-	// was restored or fetched, or without a projection database, all of them are folded anew, which
-	// may take minutes: that is no fault as long as it goes on.
+	// starting is true until snapshots are up to date for the first time since the start of the
+	// node. In a store that was restored or installed, or without a projection database, the
+	// projector folds all snapshots from scratch. This may take minutes and is no fault while it
+	// makes progress.
 	starting bool
-	at       storage.Position // of the projector, and
-	moved    time.Time        // since when it is there
+	at       storage.Position // of the projector
+	moved    time.Time        // when at last changed
 	raised   bool
 }
 
-// look takes how far behind the projector is, and where, and whether the node is up to date with
-// its cluster; it returns whether the alert is to stand.
+// look takes the lag and the position of the projector, and whether the node is up to date with its
+// cluster. It reports whether the alert must be raised.
 func (w *lagWatch) look(lag, limit time.Duration, at storage.Position, upToDate bool, now time.Time) bool {
 	if at != w.at || w.moved.IsZero() {
 		w.at, w.moved = at, now
 	}
 	high := lag > limit
 	if w.starting && (high && now.Sub(w.moved) > limit || !high && upToDate) {
-		w.starting = false // it does not go on, or it has caught up
+		w.starting = false // It makes no progress, or it has caught up.
 	}
 	return high && !w.starting
 }
 
-// watchLag raises PROJECTOR_LAG_HIGH while snapshots lack events that were persisted long ago
-// (PRJ-11). Reads of one run are right all the same, because they fold what is missing; lists and
-// watchers wait.
+// watchLag raises PROJECTOR_LAG_HIGH while snapshots lack events that are older than the limit
+// (PRJ-11). Reads of one run stay correct, because they fold the missing events. Lists and watchers
+// wait.
 func (s *Server) watchLag() {
 	ticker := time.NewTicker(lagInterval)
 	defer ticker.Stop()
@@ -68,7 +69,7 @@ func (s *Server) watchLag() {
 	}
 }
 
-// checkLag sets the alert, and logs when it begins and when it ends.
+// checkLag sets the alert, and logs when it is raised and when it is cleared.
 func (s *Server) checkLag(w *lagWatch, lag time.Duration, at storage.Position, now time.Time) {
 	high := w.look(lag, s.opts.LagLimit, at, s.upToDate.Load(), now)
 	s.alerts.Set(alertLagHigh, high)

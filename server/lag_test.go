@@ -29,8 +29,8 @@ func TestLagAlertPRJ11(t *testing.T) {
 	}
 }
 
-// TestLagAtStartPRJ11: what is folded anew after a start is no fault while it goes on: until it has
-// caught up for the first time, or stands still for longer than the limit.
+// TestLagAtStartPRJ11: folding from scratch after a start raises no alert while it makes progress.
+// The alert becomes possible after the first catch-up, or after a standstill longer than the limit.
 func TestLagAtStartPRJ11(t *testing.T) {
 	const limit = 5 * time.Second
 	type look struct {
@@ -55,8 +55,8 @@ func TestLagAtStartPRJ11(t *testing.T) {
 	}
 }
 
-// TestLagAfterRestorePRJ11: neither a node that was restored, nor one whose projection database was
-// deleted, begins with an alert, however old its events are.
+// TestLagAfterRestorePRJ11: a restored node, and a node whose projection database was deleted,
+// start without an alert, however old their events are.
 func TestLagAfterRestorePRJ11(t *testing.T) {
 	t.Parallel()
 	later := func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(time.Hour) } }

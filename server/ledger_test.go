@@ -18,11 +18,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// ledger is what the producers of a scenario were told, and what is wrong with that.
+// ledger records the answers that the producers of a scenario got, and the faults in them.
 type ledger struct {
 	mu struct {
 		sync.Mutex
-		known  map[string]uint64 // by run: the highest lastSeq that someone was told
+		known  map[string]uint64 // by run: the highest lastSeq in any answer
 		first  map[place]*told
 		faults []error
 	}
@@ -31,12 +31,12 @@ type ledger struct {
 // place names an event: a key is unique inside its run.
 type place struct{ run, key string }
 
-// told is what was said of an event.
+// told is the sum of the answers about one event.
 type told struct {
-	answer    string               // without its flags, to whoever was first told
-	duplicate map[string]string    // the whole answer to duplicates, by what they said
-	writer    *runlogv1.EventWrite // whose event was stored; nil as long as nobody was told
-	lost      bool                 // someone who sent it got no answer
+	answer    string               // the first answer, without its flags
+	duplicate map[string]string    // answers to duplicates, by their content
+	writer    *runlogv1.EventWrite // the stored event; nil: no answer says so yet
+	lost      bool                 // a producer that sent it got no answer
 }
 
 func (l *ledger) init() {
@@ -96,7 +96,7 @@ func (s *send) place(e *runlogv1.EventWrite) place {
 	return place{s.run, derivedKey(r)}
 }
 
-// settle takes an answer down.
+// settle records an answer.
 func (l *ledger) settle(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +130,8 @@ func (l *ledger) settleLocked(c *call) error {
 	return checkFresh(c, fresh)
 }
 
-// checkFresh wants the new events of a request in one piece, after all that was acknowledged before
-// it was sent, and where it expected them.
+// checkFresh requires that the new events of a request are contiguous, after everything
+// acknowledged before the request, and at the expected place.
 func checkFresh(c *call, fresh []*runlogv1.AppendResult) error {
 	for i, r := range fresh {
 		if r.RunSeq != fresh[0].RunSeq+uint64(i) || !proto.Equal(r.PersistedAt, fresh[0].PersistedAt) {
@@ -154,7 +154,7 @@ func checkFresh(c *call, fresh []*runlogv1.AppendResult) error {
 	return nil
 }
 
-// resultLocked compares what was said of one event with what others were told of it.
+// resultLocked compares the answer about one event with the answers that other producers got.
 func (l *ledger) resultLocked(c *call, i int) error {
 	r, e := c.results[i], c.send.events[i]
 	if r.Persisted == r.Idempotent || r.Diverged && !r.Idempotent {
@@ -197,7 +197,7 @@ func withoutFlags(r *runlogv1.AppendResult) string {
 	return marshal(&runlogv1.AppendResult{EventId: r.EventId, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt})
 }
 
-// checkRefusal wants the two refusals that a scenario can bring about, and no other.
+// checkRefusal accepts the two refusals that a scenario can cause, and no other.
 func checkRefusal(c *call) error {
 	var info *errdetails.ErrorInfo
 	for _, d := range status.Convert(c.err).Details() {
@@ -208,7 +208,7 @@ func checkRefusal(c *call) error {
 	s := c.send
 	switch {
 	case s.invalid >= 0:
-		// The first event that differs from those before it is at fault, which may be a later one.
+		// The first event that differs from those before it is at fault. It may be a later one.
 		index := info.GetMetadata()["index"]
 		if info.GetReason() != string(s.reason) || index != strconv.Itoa(s.invalid) && s.reason != contract.ReasonRunScopeMismatch {
 			return fmt.Errorf("want %s of event %d (APP-3): %w", s.reason, s.invalid, c.err)
@@ -226,8 +226,8 @@ func checkRefusal(c *call) error {
 	return nil
 }
 
-// audit reads all runs, compares them with what was told, and with what they had before.
-func (c *crew) audit(s scenario) error {
+// audit reads all runs and compares them with the answers, and with the records of the last audit.
+func (c *clients) audit(s scenario) error {
 	var errs []error
 	for i := range s.runs {
 		run := fmt.Sprint("run/", i)
@@ -244,7 +244,7 @@ func (c *crew) audit(s scenario) error {
 }
 
 // readRun returns the records of a run; none when it does not exist.
-func (c *crew) readRun(run string) ([]*runlogv1.EventRecord, error) {
+func (c *clients) readRun(run string) ([]*runlogv1.EventRecord, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	records, err := (&grpcWire{node: c.node}).read(ctx, &runlogv1.ReadEventsRequest{RunId: run})
@@ -263,7 +263,7 @@ func refusalReason(err error) string {
 	return ""
 }
 
-// sameBegin wants records to be what they were (APP-7).
+// sameBegin requires that existing records have not changed (APP-7).
 func sameBegin(before, now []*runlogv1.EventRecord) error {
 	for i := range before {
 		if i >= len(now) || marshal(before[i]) != marshal(now[i]) {
@@ -322,18 +322,18 @@ func (l *ledger) audit(run string, records []*runlogv1.EventRecord, sends []*sen
 	return nil
 }
 
-// recordLocked compares a record with what was told of it, and with the event whose it is.
+// recordLocked compares a record with the answers about it, and with the event that was stored.
 func (l *ledger) recordLocked(run string, r *runlogv1.EventRecord) error {
 	known := l.mu.first[place{run, r.IdempotencyKey}]
 	if known == nil {
-		return errors.New("nobody was told of it")
+		return errors.New("no answer named it")
 	}
 	if withoutFlags(&runlogv1.AppendResult{EventId: r.EventId, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt}) != known.answer {
 		return fmt.Errorf("the answers said %q (IDM-6)", known.answer)
 	}
 	switch e := known.writer; {
 	case e == nil && !known.lost:
-		return errors.New("nobody was told that it is theirs")
+		return errors.New("no answer says that it was inserted")
 	case e != nil && !isOf(r, e):
 		return fmt.Errorf("is not the event that was stored, %v", e)
 	}
@@ -369,8 +369,8 @@ func isOf(r *runlogv1.EventRecord, e *runlogv1.EventWrite) bool {
 		r.GetCausedBySignalId() == e.CausedBySignalId && r.GetParentEventId() == e.ParentEventId
 }
 
-// checkWhole wants the events that only this request has all stored, next to each other but for its
-// others, or none (APP-3).
+// checkWhole requires that the events that only this request has are all stored or none. Only other
+// events of the request may lie between them (APP-3).
 func (s *send) checkWhole(records []*runlogv1.EventRecord, stored map[string]int) error {
 	var at []int
 	for _, m := range s.markers {
@@ -397,8 +397,8 @@ func (s *send) checkWhole(records []*runlogv1.EventRecord, stored map[string]int
 	return nil
 }
 
-// sendAllAgain makes every request again that was taken or was invalid, and returns the answers.
-func (c *crew) sendAllAgain(s scenario) []string {
+// sendAllAgain repeats every request that was accepted or invalid, and returns the answers.
+func (c *clients) sendAllAgain(s scenario) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	var answers []string

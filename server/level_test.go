@@ -12,7 +12,7 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// build makes a node one of an older build, or of a newer one with one more machine.
+// build gives a node the machines of an older build, or of a newer build with one more machine.
 func build(newer bool) func(int, *Options) {
 	return func(_ int, o *Options) {
 		o.Store.Machines, o.Store.FeatureLevel = machine.All(), 1
@@ -22,7 +22,7 @@ func build(newer bool) func(int, *Options) {
 	}
 }
 
-// newOperation is one that level 1 does not know.
+// newOperation is an operation that level 1 does not know.
 func newOperation(t *testing.T) storage.Command {
 	t.Helper()
 	value := "x"
@@ -33,10 +33,10 @@ func newOperation(t *testing.T) storage.Command {
 	return c
 }
 
-// TestRollingUpgradeRaisesLevel: nodes are upgraded one after the other under load. Until the last
-// one is, operations of the new build are refused where they are proposed, and no node meets one
-// that it cannot apply; a node may go back to the older build. Then the level rises by itself, they
-// are taken, and the older build is refused with one line.
+// TestRollingUpgradeRaisesLevel upgrades nodes one after the other under load. Until the last
+// upgrade, the leader refuses operations of the new build, no node gets one that it cannot apply,
+// and a node may return to the older build. Then the level rises by itself, the operations are
+// accepted, and the older build is refused with one line.
 func TestRollingUpgradeRaisesLevel(t *testing.T) {
 	ns := startNodes(t, 3, build(false))
 	ns.leader().mustAppend("run", steps(fmt.Sprint("s", 0), 1)...)

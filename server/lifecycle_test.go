@@ -108,8 +108,8 @@ func TestStampsRiseWhateverTheClockAPP5(t *testing.T) {
 	}
 }
 
-// TestProjectionIsRebuiltPRJ13: whatever happened to the projection while the node was down, the
-// log has everything.
+// TestProjectionIsRebuiltPRJ13: the projection is restored from the log, whatever happened to it
+// while the node was down.
 func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -188,8 +188,8 @@ func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 	}
 }
 
-// TestBeforeItLeads: a node without leadership refuses what it may not answer, and says so; what it
-// holds can be read LOCAL (READ-2).
+// TestBeforeItLeads: a node without leadership refuses linearizable calls with a reason. Its own
+// data can be read with LOCAL (READ-2).
 func TestBeforeItLeads(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 2)
@@ -243,8 +243,8 @@ func TestBeforeItLeads(t *testing.T) {
 	n.append("run", newEvent("RunCompleted"))
 }
 
-// TestWatchBeforeItLeadsWATCH1: a browser gives an EventSource up for good when it is refused, so a
-// watch that comes before a node leads waits for it.
+// TestWatchBeforeItLeadsWATCH1: a browser closes an EventSource permanently when it is refused. So
+// a watch that comes before an election waits for it.
 func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -263,7 +263,7 @@ func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	})
 }
 
-// TestProjectionDeletedUnderTheNodePRJ13: the node goes on, stops in time, and rebuilds.
+// TestProjectionDeletedUnderTheNodePRJ13: the node continues, stops in time, and rebuilds.
 func TestProjectionDeletedUnderTheNodePRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -24,21 +24,22 @@ import (
 )
 
 const (
-	// streamWorkers take calls; those beyond get goroutines of their own.
+	// streamWorkers is the number of goroutines that take calls. Calls beyond them get goroutines
+	// of their own.
 	streamWorkers = 512
-	// Flow control of gRPC connections, in bytes: of one call, and of a connection.
+	// Flow control windows of gRPC, in bytes, of one call and of a connection.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
 	connBuffer   = 64 << 10
-	// idleTimeout of a connection that waits for its next HTTP request.
+	// idleTimeout ends a connection that waits for its next HTTP request.
 	idleTimeout = 2 * time.Minute
-	// maxHeaderBytes has room for what browsers and proxies add to a request.
+	// maxHeaderBytes has room for the headers that browsers and proxies add to a request.
 	maxHeaderBytes = 64 << 10
 )
 
 type listeners struct{ grpc, http, admin, raft net.Listener }
 
-// listen takes all ports before anything is opened, so that a port in use stops a node early.
+// listen opens all ports before anything else is opened, so that a port in use stops a node early.
 func (s *Server) listen() (l listeners, err error) {
 	for _, a := range []struct {
 		flag, address string
@@ -63,7 +64,7 @@ func (s *Server) listen() (l listeners, err error) {
 	return l, nil
 }
 
-// ignoreClosed forgives a listener that its server has closed already.
+// ignoreClosed drops the error of a listener that its server has already closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -83,8 +84,8 @@ func (s *Server) chain(caller string) *rpc.Chain {
 
 func (s *Server) limits() decode.Limits { return decode.Limits{Bytes: s.opts.MaxRequestBytes} }
 
-// openCluster begins to talk to other nodes. Their listener serves the same services as that of
-// clients; the cluster lets no client's call through before Attach.
+// openCluster opens the connections to other nodes. Their listener serves the same services as that
+// of clients. The cluster rejects clients' calls before Attach.
 func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 	chain := s.chain(rpc.CallerMember)
 	s.cluster, err = cluster.New(cluster.Options{
@@ -103,7 +104,7 @@ func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 	return err
 }
 
-// advertised is where clients reach a listener.
+// advertised returns the address at which clients reach a listener.
 func advertised(asked, bound string) string {
 	if asked != "" {
 		return asked
@@ -111,7 +112,7 @@ func advertised(asked, bound string) string {
 	return bound
 }
 
-// signingKey gives another member the cluster's key.
+// signingKey returns the cluster's private key with a number, for another member.
 func (s *Server) signingKey(number uint64) ([]byte, bool) {
 	if signer := s.signer.Load(); signer != nil {
 		return signer.Seed(number)
@@ -119,7 +120,7 @@ func (s *Server) signingKey(number uint64) ([]byte, bool) {
 	return nil, false
 }
 
-// keepSigningKey keeps a key that another member is about to propose.
+// keepSigningKey stores a key that another member is about to propose.
 func (s *Server) keepSigningKey(number uint64, seed []byte) error {
 	if signer := s.signer.Load(); signer != nil {
 		return signer.Keep(number, seed)
@@ -162,30 +163,30 @@ func (s *Server) serve(l listeners, a *admin.Admin) error {
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	s.goServe("http", func() error { return public.Serve(l.http) })
-	// Closers run last first: streams end and new calls stop before anything else goes.
+	// Closers run last first: streams end and new calls are refused before anything else closes.
 	s.onClose(func() error { s.health.Shutdown(); return nil })
 	return nil
 }
 
-// transportOptions are those of both gRPC servers, for clients and for members.
+// transportOptions returns the transport options of both gRPC servers, for clients and for members.
 func transportOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(rpc.MaxConcurrentStreams),
-		// Goroutines that have grown their stack once serve many calls.
+		// A goroutine that has grown its stack once serves many calls.
 		grpc.NumStreamWorkers(streamWorkers),
-		// A batch of events fits into a window, and a connection may have many in flight: flow
-		// control by gRPC's own 64 KiB would make each batch wait for an update.
+		// A batch of events fits into a window, and a connection may have many in flight. With
+		// gRPC's default of 64 KiB each batch would wait for a window update.
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(connBuffer),
 		grpc.WriteBufferSize(connBuffer),
-		// A silent connection holds up even a hard stop for so long.
+		// A connection that never completes its handshake delays even a hard stop by this time.
 		grpc.ConnectionTimeout(rpc.DrainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 }
 
-// drainHTTP lets HTTP calls end, for rpc.DrainTimeout.
+// drainHTTP waits for HTTP calls to end, at most rpc.DrainTimeout.
 func drainHTTP(h *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rpc.DrainTimeout)
 	defer cancel()

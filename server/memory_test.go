@@ -21,7 +21,7 @@ import (
 	"runlog/server/datadir"
 )
 
-// memoryNet is a network in memory. Addresses are those of the loopback network, and nobody else's.
+// memoryNet is a network in memory. It has the loopback addresses only.
 type memoryNet struct {
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
@@ -84,7 +84,7 @@ func (memoryAddr) Network() string  { return "memory" }
 func (a memoryAddr) String() string { return string(a) }
 
 // inMemory gives a node a file system and a network in memory. Its data directory is a path that
-// the machine does not have, and is looked for there when the test ends.
+// must not exist on the machine, which is checked when the test ends.
 func inMemory(t testing.TB, disk vfs.FS, network *memoryNet) func(*Options) {
 	return func(o *Options) {
 		o.FS, o.Listen, o.Dial = disk, network.listen, network.dial
@@ -98,8 +98,8 @@ func inMemory(t testing.TB, disk vfs.FS, network *memoryNet) func(*Options) {
 	}
 }
 
-// TestNodeInMemory: a node that is given a file system and a network uses nothing else, keeps
-// everything there, and knows who else has its directory.
+// TestNodeInMemory: a node with a given file system and network uses nothing else, stores
+// everything there, and detects another holder of its directory.
 func TestNodeInMemory(t *testing.T) {
 	t.Parallel()
 	disk, network := vfs.NewMem(), &memoryNet{}
@@ -131,8 +131,8 @@ func TestNodeInMemory(t *testing.T) {
 	eventually(t, "the size of the data", func() bool { _, data := n.server.disk.Usage(); return data > 0 })
 }
 
-// TestPowerCutAPP2: what was acknowledged is there when the machine comes back with nothing but
-// what was synced, from the first append on, and with some of the rest too.
+// TestPowerCutAPP2: after a power cut that keeps synced data only, or some of the rest too, every
+// acknowledged event is there, from the first append on.
 func TestPowerCutAPP2(t *testing.T) {
 	t.Parallel()
 	for seed, percent := range []int{0, 50, 100} {
@@ -154,7 +154,7 @@ func TestPowerCutAPP2(t *testing.T) {
 	}
 }
 
-// TestClusterInMemory: nodes find, seed and follow each other over the network that they are given.
+// TestClusterInMemory: nodes find each other, transfer state and follow over the given network.
 func TestClusterInMemory(t *testing.T) {
 	t.Parallel()
 	network := &memoryNet{}

@@ -10,8 +10,8 @@ import (
 	"runlog/server/peer"
 )
 
-// TestNodeCertificateNamesTheNode: a node is called as its certificate says, or does not start, and
-// then its directory belongs to nobody yet.
+// TestNodeCertificateNamesTheNode: a node has the name in its certificate, or does not start and
+// leaves its directory without an identity.
 func TestNodeCertificateNamesTheNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,20 +17,20 @@ import (
 	"runlog/storage/machine"
 )
 
-// Memory of a node.
+// Limits of a node's memory, in bytes.
 const (
 	DefaultMemoryBytes = 1 << 30
 	MinMemoryBytes     = 256 << 20
 
-	// maxMemTableBytes keeps flushes short, and is well below Pebble's own limit of 4 GiB.
+	// maxMemTableBytes keeps flushes short. It is well below Pebble's limit of 4 GiB.
 	maxMemTableBytes = 512 << 20
 )
 
-// DefaultMinFreeBytes has room for the log's next segments, and for the flush that lets go of the
-// last ones.
+// DefaultMinFreeBytes has room for the next log segments, and for the flush that frees the old
+// ones.
 const DefaultMinFreeBytes = 512 << 20
 
-// When checkpoints are signed.
+// Defaults for signed checkpoints.
 const (
 	DefaultCheckpointInterval = time.Minute
 	DefaultCheckpointEvents   = 100_000
@@ -38,101 +38,102 @@ const (
 
 // Options of a server.
 type Options struct {
-	// DataDir is everything the node keeps. Required.
+	// DataDir is the node's data directory. Required.
 	DataDir string
-	// FS has DataDir. Default: the machine's. TLS files are the machine's always.
+	// FS is the file system of DataDir. Default: that of the operating system. TLS files are always
+	// read from the operating system's.
 	FS vfs.FS
-	// NodeID names a new node; default: made once and kept in DataDir.
+	// NodeID names a new node. Default: a random name, stored in DataDir.
 	NodeID string
-	// Addresses to listen on; port 0 picks a free one. Required.
+	// Addresses to listen on. Port 0 picks a free port. Required.
 	GRPCListen, HTTPListen, AdminListen, RaftListen string
-	// Listen makes the listeners of those addresses. Default: net.Listen.
+	// Listen opens the listeners of those addresses. Default: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
-	// Dial connects to other nodes' RaftAdvertise. Default: the network, with keep-alives that find
-	// a machine that is gone.
+	// Dial connects to other nodes' RaftAdvertise. Default: TCP, with keep-alives that detect a
+	// lost machine.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Version is what the node says it is.
+	// Version is the build's version, which the node reports.
 	Version string
 
-	// BootstrapExpect is how many new nodes found a cluster together. 0 or 1: this one alone,
-	// unless Join names others. A node that expects others and names none waits to be found or
-	// invited.
+	// BootstrapExpect is the number of new nodes that found a cluster together. With 0 or 1 this
+	// node founds a cluster alone, unless Join names other nodes. A node that expects others and
+	// names none waits until another node finds or invites it.
 	BootstrapExpect int
-	// Join are addresses (RaftListen, or RaftAdvertise) of other nodes: to found a cluster with, or
-	// of members to join.
+	// Join lists addresses (RaftListen or RaftAdvertise) of other founders, or of members of the
+	// cluster to join.
 	Join []string
-	// RaftAdvertise is where other nodes reach this one; GRPCAdvertise and HTTPAdvertise where
-	// clients do. Default: the addresses that it listens on.
+	// RaftAdvertise is the address at which other nodes reach this one. GRPCAdvertise and
+	// HTTPAdvertise are the addresses for clients. Default: the listening addresses.
 	RaftAdvertise, GRPCAdvertise, HTTPAdvertise string
-	// TLS between nodes. Zero: plain text.
+	// TLS secures the connections between nodes. Zero: plain text.
 	TLS TLSFiles
-	// LeaderWait is how long a call waits for a leader that is about to be elected. Default: 3 s.
+	// LeaderWait bounds how long a call waits for an election. Default: 3 s.
 	LeaderWait time.Duration
 
 	// MaxPayloadBytes bounds one payload (ENV-7). Default: 64 KiB; at most 1 MiB.
 	MaxPayloadBytes int
 	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
 	MaxRequestBytes int
-	// QueueBytes bounds appends that wait for their answer (APP-9). Default: a sixteenth of
-	// MemoryBytes.
+	// QueueBytes bounds the encoded appends in flight (APP-9). Default: a sixteenth of MemoryBytes.
 	QueueBytes int64
 	// MaxWait bounds how long a read waits for minSeq or minPosition. Default: 30 s.
 	MaxWait time.Duration
 	// RefuseUnknownTypes refuses event types that the contract does not know (ENV-6).
 	RefuseUnknownTypes bool
-	// OpaqueKeys takes any idempotency key that is printable, on 2.x events too (IDM-5, policy
-	// opaque).
+	// OpaqueKeys accepts any printable idempotency key, on 2.x events too (IDM-5, policy opaque).
 	OpaqueKeys bool
-	// ClockSkewLimit is how far the clock may be behind the last persistedAt before CLOCK_SKEW_HIGH
-	// is raised (APP-5). Default: 1 s.
+	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node
+	// raises CLOCK_SKEW_HIGH (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
-	// LagLimit is how old an event may be that no snapshot shows before PROJECTOR_LAG_HIGH is
-	// raised (PRJ-11). Default: 5 s.
+	// LagLimit is how old an event may be that snapshots lack. Beyond it the node raises
+	// PROJECTOR_LAG_HIGH (PRJ-11). Default: 5 s.
 	LagLimit time.Duration
-	// MemoryBytes is what the node's caches and queues are sized for. Default: DefaultMemoryBytes;
-	// at least MinMemoryBytes. The process must keep the Go runtime within it.
+	// MemoryBytes is the memory from which the sizes of caches and queues are derived. Default:
+	// DefaultMemoryBytes; at least MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
-	// MinFreeBytes is what the disk must have left for appends to be taken. Default:
-	// DefaultMinFreeBytes; negative: nothing.
+	// MinFreeBytes is the free disk space below which appends are refused. Default:
+	// DefaultMinFreeBytes. A negative value disables the check.
 	MinFreeBytes int64
-	// DiskFree returns the bytes that may still be written below a directory. Default: asks the
-	// file system.
+	// DiskFree returns the bytes that the process may still write below a directory. Default: a
+	// query to the file system.
 	DiskFree func(dir string) (uint64, error)
-	// Heartbeat is how often an idle stream says that it lives (WATCH-4). Default: 15 s.
+	// Heartbeat is the time between heartbeats on an idle stream (WATCH-4). Default: 15 s.
 	Heartbeat time.Duration
-	// SlowConsumer is how long one message of events may wait for its reader before the watch is
-	// ended (WATCH-3). Default: 30 s.
+	// SlowConsumer is how long one message of events may wait for its reader before the server ends
+	// the watch (WATCH-3). Default: 30 s.
 	SlowConsumer time.Duration
-	// MaxCatchUp bounds how many entries of the log a watch of many runs that resumes catches up
-	// on. Default: 250,000.
+	// MaxCatchUp bounds how many log entries a resumed watch of many runs may be behind. Default:
+	// 250,000.
 	MaxCatchUp uint64
-	// CheckpointInterval and CheckpointEvents are how long, and how many events, after a signed
-	// checkpoint the next one is made, if anything has changed. Default: 60 s and 100,000. A
-	// negative CheckpointInterval: neither a checkpoint nor a key is made before one is asked for.
+	// CheckpointInterval and CheckpointEvents are the time and the number of events after which the
+	// next signed checkpoint is made, if anything has changed. Default: 60 s and 100,000. With a
+	// negative CheckpointInterval the node makes checkpoints and keys on request only.
 	CheckpointInterval time.Duration
 	CheckpointEvents   uint64
 	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
 	DrainTimeout time.Duration
 
-	// Store is handed to storage.Open; Dir, FS, Cluster, Logger, Registerer and Fail are set by the
-	// server.
+	// Store holds the options for storage.Open. The server sets Dir, FS, Cluster, Logger,
+	// Registerer and Fail.
 	Store storage.Options
-	// Raft is handed to raft.Start; Dir, FS, NodeID, Listener, Store, Logger, Registerer and Fail
-	// are set by the server.
+	// Raft holds the options for raft.Start. The server sets Dir, FS, NodeID, Listener, Store,
+	// Logger, Registerer and Fail.
 	Raft raft.Options
-	// Clock is the node's. Default: time.Now.
+	// Clock returns the node's time. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger
 	// Registry of metrics, served on the admin listener. Default: a new one.
 	Registry *prometheus.Registry
-	// Fail is told why the node had to stop itself (D10). It should end the process. Required.
+	// Fail is called with the reason when the node has to stop itself (D10). It should end the
+	// process. Required.
 	Fail func(error)
-	// GRPC are further options of the gRPC server.
+	// GRPC lists further options of the gRPC server.
 	GRPC []grpc.ServerOption
 }
 
-// TLSFiles are PEM files: the nodes' own authority, and this node's certificate and key.
+// TLSFiles names PEM files: the certificate authority of the nodes, and this node's certificate and
+// key.
 type TLSFiles struct{ CA, Cert, Key string }
 
 // EnsureDefaults fills in what is left out.
@@ -165,7 +166,7 @@ func (o *Options) EnsureDefaults() {
 		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
 	}
 	if o.Store.MemTableBytes == 0 {
-		// of which up to four wait to be flushed
+		// Up to four memtables wait for their flush.
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
 	}
 	machine.EnsureDefaults(&o.Store)
@@ -241,7 +242,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("server: Options.ClockSkewLimit is negative"))
 	}
 	if (o.TLS.CA == "") != (o.TLS.Cert == "") || (o.TLS.CA == "") != (o.TLS.Key == "") {
-		errs = append(errs, errors.New("server: Options.TLS names some of its three files and not the others"))
+		errs = append(errs, errors.New("server: Options.TLS names one or two of its three files; name all or none"))
 	}
 	if o.LagLimit < 0 {
 		errs = append(errs, errors.New("server: Options.LagLimit is negative"))

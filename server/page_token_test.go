@@ -15,8 +15,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Pages go on where the last one ended after a restart, and after the projection was made anew;
-// with another filter, or a token of another node, the caller is told what to do.
+// Pages continue where the last one ended, after a restart and after a rebuild of the projection. A
+// token with another filter or of another cluster is refused with a remedy.
 func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -102,8 +102,8 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 	}
 }
 
-// Runs are in the order in which they were made, and cut out of it by that time, whatever their
-// producers' clocks say: there is no order by emittedAt (READ-5).
+// Runs are listed in the order of their creation and filtered by that time, whatever their
+// producers' clocks are: there is no order by emittedAt (READ-5).
 func TestListsGoByCreationREAD5(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

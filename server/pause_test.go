@@ -6,8 +6,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestSecondPauseIDM9: run-level events recur under a new logicalAttemptId; without one the second
-// pause is the first, seen again.
+// TestSecondPauseIDM9: run-level events recur under a new logicalAttemptId. Without one, the second
+// pause is a duplicate of the first.
 func TestSecondPauseIDM9(t *testing.T) {
 	n := startNode(t)
 	attempt := func(id uint32) func(*runlogv1.EventWrite) {

@@ -9,8 +9,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestUnknownTypesENV6: an operator may switch unknown event types off; known ones go on, and what
-// is stored already can still be read.
+// TestUnknownTypesENV6: an operator may refuse unknown event types. Known types are still accepted,
+// and stored events stay readable.
 func TestUnknownTypesENV6(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -49,8 +49,8 @@ func TestOpaqueKeysIDM5(t *testing.T) {
 	refused(t, err, contract.ReasonInvalidArgumentField)
 }
 
-// TestClockSkewAPP5: a leader whose clock is behind the last stamp goes on stamping upwards, and
-// says so until its clock has caught up.
+// TestClockSkewAPP5: a leader whose clock is behind the last stamp still makes rising stamps, and
+// raises the alert until its clock has caught up.
 func TestClockSkewAPP5(t *testing.T) {
 	t.Parallel()
 	var offset atomic.Int64

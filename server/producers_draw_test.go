@@ -11,7 +11,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// scenario is what several producers do at the same time, round after round, to a few runs.
+// scenario is the concurrent work of several producers on a few runs, in rounds.
 type scenario struct {
 	runs   int
 	rounds []round
@@ -28,7 +28,7 @@ type task struct {
 	sends []*send
 }
 
-// send is a request that producers make once, or again as it is.
+// send is a request that producers make once, or repeat unchanged.
 type send struct {
 	run     string
 	events  []*runlogv1.EventWrite
@@ -225,8 +225,8 @@ func (a *artist) spoil(s *send) {
 	}
 }
 
-// message is the request as it goes out, for ever; known is the run's lastSeq as its producer knows
-// it.
+// message is the request as it is sent, always the same; known is the run's lastSeq as its producer
+// knows it.
 func (s *send) message(known uint64) *runlogv1.AppendEventsRequest {
 	if s.req == nil {
 		s.req = &runlogv1.AppendEventsRequest{RunId: s.run, Events: s.events}

@@ -21,13 +21,17 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestProducersAtOnce: whatever several producers send at the same time, by AppendEvents,
-// BatchAppend and AppendStream, with retries, reorderings, duplicates, conditions, invalid events
-// and restarts of the node among it, every run has one record a key (IDM-1 to IDM-4, IDM-6, IDM-8),
-// in a rising order without gaps (APP-1), whole requests or none of them (APP-3, APP-8), conditions
-// kept (APP-4), retries of what had no answer safe (APP-10), one answer to all duplicates for ever
-// (IDM-6, IDM-7), records that stay as they are (APP-7), and a chain that an outsider can verify
-// (APP-11).
+// TestProducersAtOnce: several producers send at the same time with AppendEvents, BatchAppend and
+// AppendStream. They retry, reorder and duplicate requests, set conditions, send invalid events,
+// and the node restarts. Every run then has:
+//
+//   - one record per key (IDM-1 to IDM-4, IDM-6, IDM-8), in rising order without gaps (APP-1)
+//
+//   - complete requests only (APP-3, APP-8), with conditions kept (APP-4) and safe retries (APP-10)
+//
+//   - one answer to all duplicates forever (IDM-6, IDM-7)
+//
+//   - records that never change (APP-7), and a chain that an outsider can verify (APP-11).
 func TestProducersAtOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -40,7 +44,7 @@ func TestProducersAtOnce(t *testing.T) {
 				rt.Fatalf("round %d: %v", i, err)
 			}
 		}
-		// The same answers and records for ever, here and after a restart.
+		// The answers and records stay the same forever, now and after a restart.
 		before := c.sendAllAgain(s)
 		c.restart()
 		if err := c.audit(s); err != nil {
@@ -58,8 +62,8 @@ func TestProducersAtOnce(t *testing.T) {
 	})
 }
 
-// crew is the producers of a scenario and the node that they send to.
-type crew struct {
+// clients is the producers of a scenario and the node to which they send.
+type clients struct {
 	node   *node
 	link   atomic.Pointer[link]
 	ledger ledger
@@ -72,8 +76,8 @@ type link struct {
 	events runlogv1.EventServiceClient
 }
 
-func startCrew(t *testing.T, activeBytes int) *crew {
-	c := &crew{read: map[string][]*runlogv1.EventRecord{}}
+func startCrew(t *testing.T, activeBytes int) *clients {
+	c := &clients{read: map[string][]*runlogv1.EventRecord{}}
 	c.ledger.init()
 	c.node = startNode(t, hasty, func(o *Options) {
 		o.Store.ActiveBytes = activeBytes // 1: receipts are read from disk, always
@@ -85,7 +89,7 @@ func startCrew(t *testing.T, activeBytes int) *crew {
 
 // connect makes a connection that does not come back by itself: another test's node may have the
 // port next.
-func (c *crew) connect() {
+func (c *clients) connect() {
 	var dialed atomic.Bool
 	conn := c.node.dialWith(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		if dialed.Swap(true) {
@@ -99,19 +103,19 @@ func (c *crew) connect() {
 	}
 }
 
-func (c *crew) restart() {
+func (c *clients) restart() {
 	c.node.restart()
 	c.connect()
 }
 
-func (c *crew) end() {
+func (c *clients) end() {
 	_ = c.link.Load().conn.Close()
 	c.node.close()
 	_ = os.RemoveAll(c.node.opts.DataDir)
 }
 
 // play lets all producers of a round do their tasks, and restarts the node among it.
-func (c *crew) play(r round) {
+func (c *clients) play(r round) {
 	var done sync.WaitGroup
 	answered := make(chan struct{}, 1<<16)
 	for _, tasks := range r.producers {
@@ -141,7 +145,7 @@ func (c *crew) play(r round) {
 
 // do makes a call and, for the requests that have no answer because the node went away, makes it
 // again (APP-10).
-func (c *crew) do(task task, answered chan<- struct{}) {
+func (c *clients) do(task task, answered chan<- struct{}) {
 	deadline := time.Now().Add(patience)
 	for pending := task.sends; len(pending) > 0; {
 		l := c.link.Load()
@@ -187,7 +191,7 @@ func inOrder(calls []*call) error {
 	return nil
 }
 
-// transient tells that a call had no answer, or was not let in, because the node went away.
+// transient reports whether a call had no answer, or was refused, because the node stopped.
 func transient(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled:

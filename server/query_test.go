@@ -7,8 +7,8 @@ import (
 	"runlog/proto/contract"
 )
 
-// TestMistypedParameters: a parameter that a call does not have is refused; ignored, a filter would
-// answer with more than was asked for.
+// TestMistypedParameters: an unknown parameter is refused. If it were ignored, a mistyped filter
+// would return more than requested.
 func TestMistypedParameters(t *testing.T) {
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))

@@ -71,9 +71,9 @@ var expectedStories = map[string]expectedStory{
 	},
 }
 
-// TestQuickstartPRJ3PRJ5PRJ6PRJ7 appends the histories of docs/quickstart and holds the snapshots
-// against what was worked out by hand in its README, against golden files, and against each other
-// over gRPC, HTTP and after a restart (PRJ-1).
+// TestQuickstartPRJ3PRJ5PRJ6PRJ7 appends the histories of docs/quickstart. It compares the
+// snapshots with the results in its README, with golden files, and between gRPC, HTTP and a restart
+// (PRJ-1).
 func TestQuickstartPRJ3PRJ5PRJ6PRJ7(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

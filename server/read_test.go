@@ -217,8 +217,7 @@ func TestReadEventsREAD1(t *testing.T) {
 	refused(t, err, contract.ReasonRunNotFound)
 }
 
-// TestDigestsAPP11 makes every digest again from nothing but docs/formats.md and what the API
-// answers.
+// TestDigestsAPP11 recomputes every digest from docs/formats.md and the answers of the API only.
 func TestDigestsAPP11(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// readinessStep is how often a node looks whether it still keeps up.
+	// readinessStep is the time between two checks whether the node keeps up.
 	readinessStep = 250 * time.Millisecond
-	// maxBehind is how many entries of the log a follower may not have applied and be up to date.
+	// maxBehind is how many committed entries an up-to-date follower may not have applied yet.
 	maxBehind = 1000
-	// silence, in election timeouts, is how long a follower may not have heard from its leader.
+	// silence is how long a follower may hear nothing from its leader, in election timeouts.
 	silence = 2
 )
 
-// followReadiness keeps the health service true, and tells the addresses once the node serves.
+// followReadiness sets the health service. Once the node serves, it writes addresses.json.
 func (s *Server) followReadiness() {
 	first := true
 	for caughtUp := false; ; {
@@ -47,8 +47,8 @@ func (s *Server) followReadiness() {
 	}
 }
 
-// standing says whether the node leads, or follows a leader and has what that had when it first
-// followed one.
+// standing reports whether the node leads, or follows a leader and has applied what that leader had
+// committed when the node first followed one.
 func (s *Server) standing(caughtUp *bool) bool {
 	leadership, err := s.cluster.Leader()
 	switch {

@@ -10,8 +10,8 @@ import (
 	"runlog/server/admin"
 )
 
-// TestRebuildOverAdminPRJ13: the admin listener rebuilds the projection, tells how far it is, and
-// everything is served as before.
+// TestRebuildOverAdminPRJ13: the admin listener rebuilds the projection and reports progress, and
+// every answer stays the same.
 func TestRebuildOverAdminPRJ13(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

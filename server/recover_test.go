@@ -8,8 +8,8 @@ import (
 	"runlog/server/offline"
 )
 
-// TestRecover: the node that is left of three goes on alone with all that was acknowledged, a node
-// that was lost is told that it does not belong any more, and new ones join.
+// TestRecover: the last of three nodes continues alone with every acknowledged event. A lost node
+// that returns is refused as a non-member, and new nodes join.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -28,7 +28,7 @@ func TestRecover(t *testing.T) {
 	left.start()
 	wantEqual(t, "last", left.append("run", numbered(10)).LastSeq, uint64(11))
 
-	// The lost node comes back all the same, and stops itself.
+	// The lost node starts again and stops itself.
 	failed := make(chan error, 10)
 	lost.opts.Registry, lost.opts.Fail = nil, func(err error) { failed <- err }
 	if s, err := Start(t.Context(), lost.opts); err == nil {
@@ -51,7 +51,7 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// TestRecoverNoNode: a directory that is no node's does not become one.
+// TestRecoverNoNode: Recover does not turn a directory without an identity into a node.
 func TestRecoverNoNode(t *testing.T) {
 	t.Parallel()
 	opts := testOptions(t)

@@ -19,7 +19,7 @@ import (
 	"runlog/storage/backup"
 )
 
-// restoredFrom makes a node of a backup, empty: the newest, which is not started yet.
+// restoredFrom makes a node from a backup (empty: the newest) and does not start it.
 func restoredFrom(t testing.TB, repo *backup.Repository, name string, change func(*Options)) *node {
 	t.Helper()
 	n := &node{t: t, opts: testOptions(t)}
@@ -38,9 +38,9 @@ func restoredFrom(t testing.TB, repo *backup.Repository, name string, change fun
 	return n
 }
 
-// TestRestore: a restored node goes on as the first of a new cluster, also with a clock that is
-// behind (APP-5), and others join it; a window that is closed in the backup is the same there, byte
-// by byte. The nodes of the cluster that was backed up are strangers to it, and it to them.
+// TestRestore: a restored node continues as the first member of a new cluster, even if its clock is
+// behind (APP-5), and other nodes join it. A window that is closed in the backup is byte for byte
+// the same. Nodes of the old cluster and of the new one refuse each other.
 func TestRestoreAPP5READ4(t *testing.T) {
 	t.Parallel()
 	old := startNodes(t, 3)
@@ -131,7 +131,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses: each has its reason, and leaves nothing.
+// TestRestoreRefuses: each refusal has its reason and leaves no files.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -243,7 +243,7 @@ func TestRestoreRefuses(t *testing.T) {
 			}
 		}
 	}
-	// What a restore that was killed has left does not serve, and does not hinder the next.
+	// The files of a killed restore do not serve, and do not prevent the next restore.
 	half := testOptions(t)
 	half.DataDir = target + ".restoring"
 	left := filepath.Join(half.DataDir, "store", "000001")
@@ -272,7 +272,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// withoutSignatures is a node that does not have the cluster's key.
+// withoutSignatures is a node without the cluster's signing key.
 func withoutSignatures(t *testing.T, from backup.Source) backup.Source {
 	return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 		return func(yield func(*runlogv1.BackupResponse, error) bool) {
@@ -316,8 +316,8 @@ func TestRestoreBehindALink(t *testing.T) {
 	}
 }
 
-// TestRestoreHere: the working directory is refused before anything is read, however it is called,
-// and is as it was.
+// TestRestoreHere: the working directory is refused before anything is read, by any name, and stays
+// unchanged.
 func TestRestoreHere(t *testing.T) {
 	n := startNode(t)
 	n.mustAppend("run", numbered(0))

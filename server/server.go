@@ -25,10 +25,10 @@ import (
 	"runlog/storage"
 )
 
-// handOverTimeout bounds how long a stopping leader tries to hand its leadership over.
+// handOverTimeout bounds the leadership transfer of a stopping leader.
 const handOverTimeout = 2 * time.Second
 
-// keyFile of the data directory has the private key with which the cluster signs.
+// keyFile is the file of the data directory with the private key of the cluster.
 const keyFile = "audit.key"
 
 // Server is a running node.
@@ -51,19 +51,20 @@ type Server struct {
 	health    *health.Server
 	addresses Addresses
 
-	// cluster, for pages that are asked for before the node serves
+	// joining is cluster, for health pages that are requested before the node serves.
 	joining atomic.Pointer[cluster.Cluster]
-	// the node leads, or follows a leader and has caught up
+	// upToDate: the node leads, or follows a leader and has caught up.
 	upToDate atomic.Bool
 	ready    chan struct{} // closed once the node has served for the first time
 
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
-	closers  []func() error // what undo calls, last first
+	closers  []func() error // undo calls them, last first.
 }
 
-// Addresses are where a node serves. They are written to addresses.json in its data directory.
+// Addresses are the addresses on which a node serves. They are written to addresses.json in its
+// data directory.
 type Addresses struct {
 	GRPC  string `json:"grpc"`
 	HTTP  string `json:"http"`
@@ -71,9 +72,9 @@ type Addresses struct {
 	Raft  string `json:"raft"`
 }
 
-// Start opens the data directory and serves. It returns once all listeners answer. For a node that
-// is to be one of several, that is when it belongs to a cluster and has its state: it waits for
-// other nodes as long as ctx lasts. The node takes appends when WaitReady returns.
+// Start opens the data directory and serves. It returns once all listeners answer. A node of a
+// larger cluster first waits until it is a member and has the state, as long as ctx lasts. The node
+// takes appends when WaitReady returns.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -93,7 +94,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// undo takes down what was put up, last first.
+// undo closes what is open, last first.
 func (s *Server) undo() error {
 	s.stop()
 	s.loops.Wait()
@@ -106,7 +107,7 @@ func (s *Server) undo() error {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	// First: a node has the name that its certificate says, from the beginning.
+	// First, because a node has the name in its certificate from the beginning.
 	tls, nodeID, err := s.loadTLS()
 	if err != nil {
 		return err
@@ -146,8 +147,8 @@ func (s *Server) start(ctx context.Context) error {
 	return s.serve(listeners, pages)
 }
 
-// loadTLS loads the node's certificate, where there is to be one, and returns the node's name, if
-// it is told one.
+// loadTLS loads the node's certificate, if the options name one, and returns the node's name;
+// empty: none is given.
 func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 	t, nodeID := s.opts.TLS, s.opts.NodeID
 	if t == (TLSFiles{}) {
@@ -157,13 +158,13 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 		return nil, "", err
 	}
 	if nodeID != "" && nodeID != tls.NodeID() {
-		return nil, "", fmt.Errorf("--node-cert %s is that of node %q, and --node-id says %q: give each node its own (runlog cluster certs)",
+		return nil, "", fmt.Errorf("--node-cert %s belongs to node %q, but --node-id is %q: give each node its own certificate (runlog cluster certs)",
 			t.Cert, tls.NodeID(), nodeID)
 	}
 	return tls, tls.NodeID(), nil
 }
 
-// openCore opens the replica and what reads from it, and makes the node one of its cluster.
+// openCore opens the replica and its readers, and attaches the node to its cluster.
 func (s *Server) openCore(ctx context.Context) (err error) {
 	o := &s.opts
 	s.replica, err = replica.Open(ctx, replica.Options{
@@ -197,7 +198,8 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	return nil
 }
 
-// goServe runs a server until it is shut down. One that ends by itself is a failure.
+// goServe runs a server until it is shut down. A server that ends by itself is a failure of the
+// node.
 func (s *Server) goServe(name string, serve func() error) {
 	go func() {
 		err := serve()
@@ -207,22 +209,22 @@ func (s *Server) goServe(name string, serve func() error) {
 	}()
 }
 
-// Addresses returns where the node serves.
+// Addresses returns the addresses on which the node serves.
 func (s *Server) Addresses() Addresses { return s.addresses }
 
 // NodeID returns the node's name.
 func (s *Server) NodeID() string { return s.cluster.Identity().NodeID }
 
-// Applied returns how far the node is, with the rolling hash of everything that it has applied: at
-// one index, the hash is the same on all nodes.
+// Applied returns the applied index and the rolling hash of everything that the node has applied.
+// At one index, the hash is equal on all nodes.
 func (s *Server) Applied() storage.Applied { return s.replica.Store().Applied() }
 
-// Ready says whether the node can take appends: it leads, or follows a leader and has caught up.
+// Ready reports whether the node can take appends: it leads, or follows a leader and has caught up.
 func (s *Server) Ready() bool {
 	return s.stopping.Err() == nil && s.upToDate.Load() && s.disk.Refusal() == nil
 }
 
-// WaitReady returns once the node has taken up its work, or with the context's error.
+// WaitReady returns once the node has served for the first time, or with the context's error.
 func (s *Server) WaitReady(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -232,7 +234,7 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Close hands the leadership over, drains and stops the node: streams end, calls in flight are
+// Close transfers the leadership, drains and stops the node: streams end, calls in flight are
 // answered, then the projector, Raft and the store close in that order (D13).
 func (s *Server) Close() error {
 	s.health.Shutdown()
@@ -241,12 +243,12 @@ func (s *Server) Close() error {
 	return s.undo()
 }
 
-// handOver makes another node the leader, where there is one, so that clients need not wait for an
+// handOver makes another voter the leader, if there is one, so that clients need not wait for an
 // election.
 func (s *Server) handOver() {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
 	if err := s.cluster.Transfer(ctx, ""); err != nil && !errors.Is(err, raft.ErrNotLeader) && !errors.Is(err, cluster.ErrAlone) {
-		s.log.Warn("cannot hand over leadership; the others will elect a leader", "err", err)
+		s.log.Warn("leadership transfer failed; leaving the election to others", "err", err)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"runlog/server/watch"
 )
 
-// service is a line of the assembly: a gRPC service, its HTTP routes, and what answers it once the
-// replica is open.
+// service is one row of the assembly: a gRPC service, its HTTP routes, and the function that opens
+// it once the replica is open.
 type service struct {
 	desc    *grpc.ServiceDesc
 	gateway rpc.GatewayFunc
 	open    func(*Server, *parts) any
 }
 
-// services are what a node serves. A new service is one line.
+// services lists what a node serves. A new service is one line.
 var services = []service{
 	{&runlogv1.RunService_ServiceDesc, runlogv1.RegisterRunServiceHandler, (*Server).openRuns},
 	{&runlogv1.EventService_ServiceDesc, runlogv1.RegisterEventServiceHandler, (*Server).openEvents},
@@ -35,10 +35,10 @@ var services = []service{
 	{&runlogv1.ClusterService_ServiceDesc, runlogv1.RegisterClusterServiceHandler, (*Server).openMembers},
 }
 
-// parts are what services share beside what the Server has.
+// parts are objects that several services share.
 type parts struct {
 	encoded *wire.Snapshots
-	// atLeader has the leader answer a part of a call.
+	// atLeader lets the leader answer a part of a call.
 	atLeader func(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error)
 }
 
@@ -51,7 +51,7 @@ func registrations() []*rpc.Service {
 	return list
 }
 
-// openServices makes the services that are registered. The cluster lets no call through before.
+// openServices opens the registered services. The cluster rejects calls before that.
 func (s *Server) openServices() {
 	shared := &parts{
 		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.opts.DrainTimeout),
@@ -62,7 +62,7 @@ func (s *Server) openServices() {
 	}
 }
 
-// rules are how events of a run are let in.
+// rules returns the rules that events of a run must meet.
 func (s *Server) rules(runID string) contract.Options {
 	return contract.Options{
 		RunID:              runID,
@@ -80,14 +80,15 @@ func (s *Server) openEvents(shared *parts) any {
 	return events.New(events.Options{Node: s.replica, AtLeader: shared.atLeader, Rules: s.rules, Stopping: s.stopping})
 }
 
-// projection is ProjectionService, of two packages.
+// projection is ProjectionService. Two packages implement it.
 type projection struct {
 	unimplemented
 	*snapshots.Service
 	*watched
 }
 
-// unimplemented lies one level deeper than the methods of the parts, so that those win.
+// unimplemented is embedded one level deeper than the methods of the parts, so that those take
+// precedence.
 type unimplemented struct {
 	runlogv1.UnimplementedProjectionServiceServer
 }

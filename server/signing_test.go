@@ -12,8 +12,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestProveRunAwaitsTheKey: a proof that is asked for while the key is missing is made when there
-// is one a moment later.
+// TestProveRunAwaitsTheKey: a proof that is requested while the key is missing succeeds if the key
+// arrives soon after.
 func TestProveRunAwaitsTheKey(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { seldom(0, o) })
@@ -48,8 +48,8 @@ func TestProveRunAwaitsTheKey(t *testing.T) {
 	}
 }
 
-// TestNobodyKeepsTheKey: while no majority keeps a new key the cluster signs with the old one, and
-// who asks for a new one is told why.
+// TestNobodyKeepsTheKey: while no majority stores a new key, the cluster signs with the old one,
+// and the caller of a rotation gets the reason.
 func TestNobodyKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3, seldom)

@@ -6,8 +6,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestRunStepCollisionIDM2: a step named RUN shares its key with the run, where a type may come
-// with and without a step; the second event is not taken for a true duplicate.
+// TestRunStepCollisionIDM2: a step named RUN shares its key with the run if a type may come with
+// and without a step. The second event is not taken for an equal duplicate.
 func TestRunStepCollisionIDM2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -35,8 +35,8 @@ func TestCreateRunOfOtherPlanAPP12(t *testing.T) {
 	wantResults(t, "same type, the run's own plan", n.append("run", newEvent("RunStarted")).Results, "n")
 }
 
-// TestLargeIntegersOverHTTPIDM7: a whole number that no double holds is another one over HTTP
-// (ENV-8), and so its duplicate diverges; between gRPC producers it is compared exactly.
+// TestLargeIntegersOverHTTPIDM7: a whole number beyond a double changes over HTTP (ENV-8), so its
+// duplicate diverges. Between gRPC producers it is compared exactly.
 func TestLargeIntegersOverHTTPIDM7(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -8,9 +8,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestWatchRunsBehindTheProjectorWATCH1: a watch that resumes while the projection is behind, as it
-// is after a crash, is caught up when it has been told of everything that was acknowledged before,
-// also where none of that concerns it. It is not left in silence until then (WATCH-4).
+// TestWatchRunsBehindTheProjectorWATCH1: a watch may resume while the projection is behind, as
+// after a crash. It is caught up once it has received everything acknowledged before it, even if
+// nothing of that matches. Until then it gets heartbeats (WATCH-4).
 func TestWatchRunsBehindTheProjectorWATCH1(t *testing.T) {
 	t.Parallel()
 	log := newHaltingLog("event not allowed by the run's state")

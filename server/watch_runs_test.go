@@ -107,7 +107,7 @@ func plan(id string) func(*runlogv1.EventWrite) {
 	return func(e *runlogv1.EventWrite) { e.PlanId = id }
 }
 
-// TestWatchRunsWATCH2: catch-up by token, live, filters, and the runs that there are.
+// TestWatchRunsWATCH2 covers catch-up from a token, live changes, filters, and existing runs.
 func TestWatchRunsWATCH2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -123,8 +123,8 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	n.append("b", newEvent("RunPaused", plan("other")))
 	w.want("b@2 PAUSED")
 
-	// The runs that there are: newest first, then live. A run that leaves the filter is told once
-	// more.
+	// Existing runs come first, newest first, then changes. A run that leaves the filter is sent
+	// once more.
 	there := n.watchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true})
 	cut := there.want("c@1 RUNNING")
 	there.want("b@2 PAUSED", "a@2 COMPLETED", "caughtUp")
@@ -152,7 +152,7 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: begin.ResumeToken})
 	w.want("d@1 PENDING", "b@3 RUNNING", "e@0 PENDING", "c@3 COMPLETED", "caughtUp")
 	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: cut.ResumeToken, IncludeExisting: true})
-	// The rest of the list, as it is now, and then what has happened.
+	// The rest of the list in its current state, and then later changes.
 	w.want("b@3 RUNNING", "a@2 COMPLETED", "d@1 PENDING", "b@3 RUNNING", "e@0 PENDING", "c@3 COMPLETED", "caughtUp")
 	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: token, Status: runlogv1.RunStatus_RUNNING})
 	w.want("b@3 RUNNING", "c@3 COMPLETED", "caughtUp")
@@ -161,8 +161,8 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	w.want("d@2 RUNNING")
 }
 
-// TestWatchRunsTokensWATCH2: a token of another filter, cluster or kind, or one that was changed,
-// is refused before the stream begins; so is one that is too old.
+// TestWatchRunsTokensWATCH2: a token of another filter, cluster or kind, a changed token, and a
+// token that is too old are refused before the stream begins.
 func TestWatchRunsTokensWATCH2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.MaxCatchUp = 50 })
@@ -201,7 +201,7 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 	}
 }
 
-// TestWatchRunsHeartbeatWATCH4: the token of an idle watch moves on with what does not concern it.
+// TestWatchRunsHeartbeatWATCH4: the token of an idle watch advances past entries that do not match.
 func TestWatchRunsHeartbeatWATCH4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.Heartbeat = 10 * time.Millisecond })
@@ -216,7 +216,8 @@ func TestWatchRunsHeartbeatWATCH4(t *testing.T) {
 	}
 }
 
-// TestTooManyWatchesOfBothKindsD12 is refused with a delay, before the stream begins.
+// TestTooManyWatchesOfBothKindsD12: a watch beyond the limit is refused with a retry delay, before
+// the stream begins.
 func TestTooManyWatchesOfBothKindsD12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

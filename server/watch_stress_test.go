@@ -15,9 +15,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestWatchersComeAndGoWATCH1 opens and leaves streams of all kinds, read or not, while appends go
-// on: who comes back with a token has every event once and in order (WATCH-1), no watermark twice
-// or behind another (WATCH-2, WATCH-3), and nothing is left of the streams in the end.
+// TestWatchersComeAndGoWATCH1 opens and leaves streams of all kinds, read or not, during appends. A
+// watcher that resumes with a token gets every event once and in order (WATCH-1), and no watermark
+// twice or out of order (WATCH-2, WATCH-3). At the end no resource of the streams is left.
 func TestWatchersComeAndGoWATCH1(t *testing.T) {
 	t.Parallel()
 	// A reader that waits for one more message gets it, also when the last append was before.
@@ -194,8 +194,8 @@ func leave(ctx context.Context, n *node, rng *rand.Rand, runID string) {
 	}
 }
 
-// TestClientThatOpensStreamsWithoutEndD12: what is beyond the limit is refused with a delay, and
-// what there is goes on: the streams, appends, reads; a stream that ends makes room (APP-9).
+// TestClientThatOpensStreamsWithoutEndD12: streams beyond the limit are refused with a retry delay.
+// Existing streams, appends and reads continue. A stream that ends makes room (APP-9).
 func TestClientThatOpensStreamsWithoutEndD12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -202,7 +202,7 @@ func TestWatchResumes(t *testing.T) {
 		m := w.until("the first message", func(*runlogv1.WatchRunResponse) bool { return true })
 		wantEqual(t, "caughtUp", m.GetCaughtUp().GetWatermark().GetLastEventSeq(), 4)
 	}
-	// A token is of one run of one cluster.
+	// A token belongs to one run of one cluster.
 	id, position := n.server.replica.ClusterID(), rpc.NewTokenDomain("watch of a run", n.server.replica.ClusterID(), "run")
 	for _, token := range []string{"x", "%%", rpc.FormatPosition(3), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch)}), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch), 3}), "3",
 		n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), watchToken(storage.ClusterID{1}, "run", []byte{3}), watchToken(id, "run", nil),
@@ -253,7 +253,7 @@ func TestWatchDrainingPRJ9(t *testing.T) {
 	}
 }
 
-// TestDrainTimeoutPRJ9: a pause that drains for too long is no longer said to drain.
+// TestDrainTimeoutPRJ9: a pause that drains for too long loses the substatus DRAINING.
 func TestDrainTimeoutPRJ9(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -278,8 +278,8 @@ func TestDrainTimeoutPRJ9(t *testing.T) {
 	})
 }
 
-// TestWatchBehindTheProjectorWATCH3 holds the projector still while a watch begins: the watch knows
-// more than the projector will publish next, and must not go back to that.
+// TestWatchBehindTheProjectorWATCH3 stops the projector while a watch begins. The watch is ahead of
+// the next published snapshot and must not go back to it.
 func TestWatchBehindTheProjectorWATCH3(t *testing.T) {
 	t.Parallel()
 	log := newHaltingLog("event not allowed by the run's state")
@@ -309,8 +309,8 @@ func TestWatchBehindTheProjectorWATCH3(t *testing.T) {
 	w.until("the next watermark", reaches(4))
 }
 
-// TestWatchConflatesWATCH3: a reader that does not read slows no other reader down and then sees
-// the newest.
+// TestWatchConflatesWATCH3: a reader that stops reading slows no other reader down, and then gets
+// the newest state.
 func TestWatchConflatesWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -399,8 +399,8 @@ func TestWatchAtTheEndOfTheNode(t *testing.T) {
 	}
 }
 
-// TestWatchOfANodeThatStops: a stream that comes while the node drains is told why it ends, as
-// those before it: its client resumes on another node, and would give up over a cancellation.
+// TestWatchOfANodeThatStops: a stream that begins while the node drains ends with the same reason
+// as earlier streams. Its client then resumes at another node; after a cancellation it would stop.
 func TestWatchOfANodeThatStops(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

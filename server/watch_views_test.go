@@ -89,8 +89,8 @@ func wantSeqs(t *testing.T, what string, got []uint64, from, to uint64) {
 	}
 }
 
-// TestWatchEventsWATCH1: watches that begin anywhere while appends come in have every event once,
-// in order, and from any token on the rest exactly, after a restart too.
+// TestWatchEventsWATCH1: watches that begin anywhere during appends get every event once, in order.
+// From any token they get exactly the rest, after a restart too.
 func TestWatchEventsWATCH1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -131,8 +131,8 @@ func TestWatchEventsWATCH1(t *testing.T) {
 	t.Logf("%d tokens", checked)
 }
 
-// TestWatchEventsSlowConsumerWATCH3: a reader of events that does not read is ended, with a token
-// from which the rest comes, and appends do not wait for it.
+// TestWatchEventsSlowConsumerWATCH3: the server ends a watch of events whose reader does not read,
+// with a token for the rest. Appends do not wait for it.
 func TestWatchEventsSlowConsumerWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
@@ -170,7 +170,8 @@ func TestWatchEventsSlowConsumerWATCH3(t *testing.T) {
 	wantSeqs(t, "resumed", rest.seqs, got+1, last)
 }
 
-// TestWatchersThatNeverReadWATCH3 slow no append, whatever they watch, and the node stops in time.
+// TestWatchersThatNeverReadWATCH3: watchers that never read slow no append down, whatever they
+// watch, and the node stops in time.
 func TestWatchersThatNeverReadWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -13,8 +13,8 @@ import (
 	"runlog/storage/machine/signing"
 )
 
-// TestForgedTokensAreNotSignedREAD4: a forger of a token makes up count and digest, which the
-// cluster must not sign. What comes of its own tokens it does sign.
+// TestForgedTokensAreNotSignedREAD4: the cluster does not sign an export that continues a forged
+// token, whose count and digest are made up. It signs exports that continue its own tokens.
 func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -37,8 +37,8 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 		t.Errorf("what goes on from the cluster's own token: %v, digest %s, want %s", err, honest.summary.Digest, x.summary.Digest)
 	}
 
-	// The forger: all events are skipped, one is claimed that never was. All of it is public, but
-	// the signature.
+	// The forged token skips all events and claims one that never existed. All of it is public,
+	// except the signature.
 	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
 	_, body, _ := domain.Open(page.NextPageToken)
 	body = body[:16:16] // The question and the end of the window.
@@ -62,8 +62,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	}
 }
 
-// TestTokensStayInTheirWindow: a token does not move the end of a window to where no question can
-// have it.
+// TestTokensStayInTheirWindow: a token cannot move the end of a window beyond that of the request.
 func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -84,8 +83,8 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 	}
 }
 
-// TestStalledExports: readers that take nothing hold no state of the database, and are given up
-// after SlowConsumer.
+// TestStalledExports: exports whose readers take nothing hold no view of the store, and end after
+// SlowConsumer.
 func TestStalledExports(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.SlowConsumer = 2 * time.Second })
@@ -124,8 +123,8 @@ func TestStalledExports(t *testing.T) {
 	})
 }
 
-// TestSignedFromTheBeginning: what a cluster says in its first moments is signed, also by a node
-// that is not given the key yet.
+// TestSignedFromTheBeginning: a new cluster signs its first exports, also at a node that does not
+// have the key yet.
 func TestSignedFromTheBeginning(t *testing.T) {
 	for _, n := range startNodes(t, 3, seldom) {
 		n.haveKey()

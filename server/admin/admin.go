@@ -16,18 +16,18 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// Options of the handler. All are required.
+// Options configure the handler. All are required.
 type Options struct {
 	Node      *replica.Replica
 	Projector *projector.Projector
-	// Rules are how events of a run are let in.
+	// Rules returns the rules that events of a run must meet.
 	Rules  func(runID string) contract.Options
 	Limits decode.Limits
 	Logger *slog.Logger
 }
 
-// Admin answers on the admin listener. Before Serve it has health and metrics only: a node may wait
-// for its cluster for long.
+// Admin is the handler of the admin listener. Before Serve it has health and metrics only, because
+// a node may wait long for its cluster.
 type Admin struct {
 	opts  Options
 	early *http.ServeMux
@@ -35,7 +35,7 @@ type Admin struct {
 	pages Pages
 }
 
-// Pages are what health checks ask for.
+// Pages are the handlers of health checks.
 type Pages struct{ Healthz, Readyz http.HandlerFunc }
 
 // New makes the handler.
@@ -45,7 +45,7 @@ func New(registry *prometheus.Registry, pages Pages) *Admin {
 	return a
 }
 
-// Serve completes the handler once the node takes part in its cluster.
+// Serve completes the handler once the node is a member of its cluster.
 func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
 	a.opts = opts
 	mux := a.health(registry)
@@ -67,7 +67,7 @@ func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {
 	return mux
 }
 
-// ServeHTTP answers with what there is.
+// ServeHTTP answers with the pages that exist so far.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if whole := a.whole.Load(); whole != nil {
 		whole.ServeHTTP(w, r)

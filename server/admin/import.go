@@ -17,13 +17,14 @@ import (
 	"runlog/storage"
 )
 
-// importMediaType is what POST /import takes. A web page cannot send it without asking first.
+// importMediaType is the media type of POST /import. A web page cannot send it without a CORS
+// preflight.
 const importMediaType = "application/x-ndjson"
 
 // importRecords answers POST /import on the admin listener. It stores 1 to 1,000 records of one run
-// of another authority, all or none, with the runSeq and the persistedAt that they have: lines of
-// JSON as contract.ParseRecord reads them. A run may come in several requests, in the order of its
-// records, and a request again. The answer is that of AppendEvents.
+// from another authority, all or none, with their original runSeq and persistedAt. The body has
+// lines of JSON as contract.ParseRecord reads them. A run may be sent in several requests, in the
+// order of its records, and a request may be repeated. The answer is that of AppendEvents.
 func (a *Admin) importRecords(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.importBody(w, r)
 	if err != nil {
@@ -55,7 +56,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 		return nil, err
 	}
 	if !a.opts.Node.Leading() {
-		return nil, a.opts.Node.NotLeader() // The command line asks the leader's own listener.
+		return nil, a.opts.Node.NotLeader() // The command line calls the leader's admin listener.
 	}
 	done, err := a.opts.Node.Append(r.Context(), in)
 	if err != nil {
@@ -68,7 +69,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	return &runlogv1.AppendEventsResponse{Results: results, LastSeq: done.LastSeq, Position: rpc.FormatPosition(done.Position)}, nil
 }
 
-// parseImport reads the lines of a request, and names every fault of them.
+// parseImport parses the lines of a request and lists every fault.
 func (a *Admin) parseImport(body []byte) (*storage.Append, error) {
 	var records []contract.Record
 	var events []*runlogv1.EventWrite
@@ -113,8 +114,8 @@ func (a *Admin) parseImport(body []byte) (*storage.Append, error) {
 	return in, nil
 }
 
-// inheritPlan has an event tell the plan that it has inherited, for a new run of which the record
-// that named it is missing. It stays inherited.
+// inheritPlan sets the inherited plan on the first event of a new run, for an import that lacks the
+// record with the plan. The fields stay marked as inherited.
 func inheritPlan(e *contract.Event, r *contract.Record) (bad []contract.Violation) {
 	for _, f := range [...]struct {
 		field string

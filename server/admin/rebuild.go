@@ -12,23 +12,23 @@ import (
 type RebuildLine struct {
 	// Phase is fold, compare, done or failed.
 	Phase projector.Phase `json:"phase"`
-	// Folded and Served are log indexes: up to where the new projection is, and the one that is
-	// served.
+	// Folded and Served are log indexes: the last entry in the new projection, and the last in the
+	// active one.
 	Folded uint64 `json:"folded"`
 	Served uint64 `json:"served"`
-	// Compared counts runs, and Differing those whose snapshots were not equal; Different names the
+	// Compared counts runs. Differing counts runs with unequal snapshots, and Different names the
 	// first of them.
 	Compared  int      `json:"compared"`
 	Differing int      `json:"differing"`
 	Different []string `json:"different,omitempty"`
-	// Error says why a rebuild failed. What was served before is served still.
+	// Error is the cause of a failed rebuild. The old projection stays active.
 	Error string `json:"error,omitempty"`
 }
 
 const phaseFailed projector.Phase = "failed"
 
-// rebuildProjection rebuilds the projection (PRJ-13) and tells how far it is, as lines of JSON. It
-// ends with the request.
+// rebuildProjection rebuilds the projection (PRJ-13) and reports progress as lines of JSON. The
+// rebuild is cancelled when the request ends.
 func (a *Admin) rebuildProjection(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	begun := false
@@ -44,7 +44,7 @@ func (a *Admin) rebuildProjection(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			begun = true
 		}
-		_ = lines.Encode(line) // a reader who has gone ends the request's context
+		_ = lines.Encode(line) // If the client disconnects, the request's context ends.
 		_ = http.NewResponseController(w).Flush()
 	}
 	a.opts.Logger.Info("projection rebuild started")

@@ -18,19 +18,19 @@ import (
 	"runlog/storage"
 )
 
-// Node is what the service needs of the replica.
+// Node is the part of the replica that the service needs.
 type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
 	ReadIndex(context.Context) error
 	CloseThrough(ctx context.Context, at int64) (storage.Position, int64, error)
 	Await(context.Context, storage.Position) error
-	// Busy says whether appends wait for their answer.
+	// Busy reports whether appends are in flight.
 	Busy() bool
 	Store() *storage.Store
 	ClusterID() storage.ClusterID
 }
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Node   Node
 	Signer *Signer
@@ -40,7 +40,7 @@ type Options struct {
 	SlowConsumer time.Duration
 	Clock        func() time.Time
 	Logger       *slog.Logger
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
 
@@ -49,8 +49,8 @@ type Service struct {
 	runlogv1.UnimplementedAuditServiceServer
 	opts    Options
 	node    Node
-	exports atomic.Int64   // that are being made
-	sends   sync.WaitGroup // of messages of exports; they end with their calls
+	exports atomic.Int64   // in progress
+	sends   sync.WaitGroup // messages of exports in Send; they end with their calls
 }
 
 var _ runlogv1.AuditServiceServer = (*Service)(nil)
@@ -58,13 +58,13 @@ var _ runlogv1.AuditServiceServer = (*Service)(nil)
 // New makes the service.
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
-// Close waits for what is being sent. The calls have ended.
+// Close waits for messages in Send. All calls must have ended.
 func (s *Service) Close() error {
 	s.sends.Wait()
 	return nil
 }
 
-// pageTime closes a page early that has to look for long.
+// pageTime ends a page early if few events match.
 const pageTime = 500 * time.Millisecond
 
 // QueryEvents returns a page of a window (READ-3, READ-4).
@@ -95,7 +95,7 @@ func (s *Service) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequ
 	return resp, nil
 }
 
-// windowPage reads the events of a page, and tells whether there may be more.
+// windowPage reads the events of a page and reports whether there may be more.
 func (s *Service) windowPage(
 	ctx context.Context, w *window, st storage.PositionRange, size int, form runlogv1.PayloadForm_Form, resp *runlogv1.QueryEventsResponse,
 ) (more bool, err error) {
@@ -130,8 +130,7 @@ func (s *Service) windowPage(
 	return true, nil
 }
 
-// VerifyRun reads a run from the disk of the node that is asked, and works out its chain anew
-// (APP-11).
+// VerifyRun reads a run from the answering node's disk and recomputes its chain digests (APP-11).
 func (s *Service) VerifyRun(ctx context.Context, req *runlogv1.VerifyRunRequest) (_ *runlogv1.VerifyRunResponse, err error) {
 	v, err := s.node.View(ctx, req.RunId, runlogv1.Consistency_LINEARIZABLE, 0)
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *Service) VerifyRun(ctx context.Context, req *runlogv1.VerifyRunRequest)
 	}
 	if !resp.Ok {
 		resp.FirstBadSeq = &found.FirstBadSeq
-		s.opts.Logger.Error("run is not as it was recorded", "run", req.RunId, "runSeq", found.FirstBadSeq, "problem", found.Problem)
+		s.opts.Logger.Error("run differs from its recorded digests", "run", req.RunId, "runSeq", found.FirstBadSeq, "problem", found.Problem)
 	}
 	return resp, nil
 }

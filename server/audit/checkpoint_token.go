@@ -7,8 +7,8 @@ import (
 	"runlog/storage"
 )
 
-// checkpointTokens makes and reads the page tokens of signed checkpoints. The body of a token is
-// the position of the last checkpoint that was told, a uvarint.
+// checkpointTokens makes and parses the page tokens of signed checkpoints. The body of a token is
+// the position of the last checkpoint on the page, a uvarint.
 type checkpointTokens struct{ domain rpc.TokenDomain }
 
 func newCheckpointTokens(cluster storage.ClusterID) checkpointTokens {
@@ -19,7 +19,7 @@ func (t *checkpointTokens) format(last storage.Position) string {
 	return t.domain.Seal(rpc.TokenCheckpoint, binary.AppendUvarint(nil, uint64(last)))
 }
 
-// parse returns 0 for no token.
+// parse returns 0 for an empty token.
 func (t *checkpointTokens) parse(token string) (storage.Position, error) {
 	if token == "" {
 		return 0, nil
@@ -29,5 +29,5 @@ func (t *checkpointTokens) parse(token string) (storage.Position, error) {
 			return storage.Position(last), nil
 		}
 	}
-	return 0, rpc.Invalid("pageToken", "is not one of this list"+rpc.BeginAnew)
+	return 0, rpc.Invalid("pageToken", "is not a token of this list"+rpc.StartAgain)
 }

@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// maxExports is how many exports a node makes at once (D12).
+	// maxExports limits the concurrent exports of a node (D12).
 	maxExports = 8
-	// exportEvents and exportBytes end a message of an export.
+	// exportEvents and exportBytes limit one message of an export.
 	exportEvents = 256
 	exportBytes  = 256 << 10
-	// exportEnvelope is about what an event takes beside its payload.
+	// exportEnvelope is the approximate size of an event without its payload.
 	exportEnvelope = 700
-	// exportAhead is how many messages are made before the first of them is sent.
+	// exportAhead is the number of messages that wait to be sent.
 	exportAhead = 4
-	// exportSlice is how many events are read before appends are given way.
+	// exportSlice is the number of events between two pauses of the throttle.
 	exportSlice = 64
-	// exportHold is how long an export reads one state of the database: while it does, Pebble keeps
-	// what it shows.
+	// exportHold is how long an export holds one view of the store. Pebble keeps the files of a
+	// view.
 	exportHold = time.Second
-	// exportTell is how often an export that finds nothing says how far it is.
+	// exportTell is the time between progress messages of an export that finds no events.
 	exportTell = time.Second
 )
 
 var errExportStopped = &contract.Error{Reason: contract.ReasonShuttingDown,
-	Message: "the node is stopping: go on from the last resumeToken at another"}
+	Message: "the node is stopping: resume from the last resumeToken at another node"}
 
 // ExportEvents streams all events of a window (READ-3, READ-4).
 func (s *Service) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {
@@ -51,7 +51,7 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	if s.exports.Add(1) > maxExports {
 		s.exports.Add(-1)
 		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
-			Message: "the node makes as many exports as it may"}
+			Message: "the node makes its maximum of exports"}
 	}
 	defer s.exports.Add(-1)
 	answer, err := s.closeWindow(stream.Context(), w)
@@ -67,8 +67,7 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 		s: s, w: w, positions: answer.positions, form: req.PayloadForm, throttle: throttle{seen: now.Position()},
 		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
 	}
-	// What was read is sent on another goroutine, which ends with the call, also where it hangs in
-	// Send.
+	// Another goroutine sends the messages. It ends with the call, even if it hangs in Send.
 	s.sends.Go(func() { e.send(stream.Send) })
 	err = e.read(ctx)
 	if err == nil {
@@ -84,7 +83,7 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	return e.end(ctx)
 }
 
-// exportSummary is what an export ends with.
+// exportSummary returns the last message of an export.
 func (s *Service) exportSummary(ctx context.Context, w *window, answer *windowAnswer) (*runlogv1.ExportSummary, error) {
 	position := answer.positions.End
 	if position > 0 {
@@ -118,7 +117,7 @@ type exporting struct {
 	form      runlogv1.PayloadForm_Form
 	throttle  throttle
 	made      chan *runlogv1.ExportEventsResponse
-	sent      chan struct{} // closed when sending has ended, with sendErr
+	sent      chan struct{} // closed after the last Send, with sendErr
 	sendErr   error
 }
 
@@ -145,7 +144,7 @@ func (e *exporting) read(ctx context.Context) error {
 	return nil
 }
 
-// put sends a message, once its reader has taken those before it.
+// put queues a message. It waits while the queue is full, at most SlowConsumer.
 func (e *exporting) put(ctx context.Context, m *runlogv1.ExportEventsResponse) error {
 	patience := time.NewTimer(e.s.opts.SlowConsumer)
 	defer patience.Stop()
@@ -161,7 +160,7 @@ func (e *exporting) put(ctx context.Context, m *runlogv1.ExportEventsResponse) e
 	}
 }
 
-// end waits until all is sent. Nothing is put any more.
+// end waits until all messages are sent. No put follows.
 func (e *exporting) end(ctx context.Context) error {
 	patience := time.NewTimer(e.s.opts.SlowConsumer)
 	defer patience.Stop()
@@ -177,11 +176,11 @@ func (e *exporting) end(ctx context.Context) error {
 
 func (e *exporting) slow() error {
 	return &contract.Error{Reason: contract.ReasonSlowConsumer,
-		Message: fmt.Sprintf("a message of the export waited for its reader for %v: go on from the last resumeToken", e.s.opts.SlowConsumer)}
+		Message: fmt.Sprintf("a message of the export waited for its reader for %v: resume from the last resumeToken", e.s.opts.SlowConsumer)}
 }
 
-// readOn reads one state of the database for a while. It ends with a message that has to wait for
-// its reader: the state is not held meanwhile.
+// readOn reads from one view of the store for a while. If the queue is full, it returns the message
+// that waits, so that no view is held meanwhile.
 func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
 	r, err := e.s.node.Store().OpenWindow(e.positions, e.w.filter, e.w.at.cursor)
 	if err != nil {
@@ -208,7 +207,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsR
 			e.throttle.rest(ctx, e.s.node, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
-			return nil, false, nil // the summary says the rest
+			return nil, false, nil // The summary follows.
 		}
 		told = time.Now()
 		e.w.at.cursor = r.Cursor()
@@ -225,7 +224,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsR
 	return nil, more, nil
 }
 
-// add puts records into a message, and returns their size.
+// add appends records to a message and returns their size.
 func (e *exporting) add(m *runlogv1.ExportEventsResponse, records []storage.Record) (bytes int, err error) {
 	for i := range records {
 		record, err := wire.Record(&records[i], e.form)

@@ -14,17 +14,17 @@ import (
 	"runlog/storage/machine/signing"
 )
 
-// maxCheckpoints is the most, and the default, of checkpoints in a page.
+// maxCheckpoints is the maximum, and the default, of checkpoints in a page.
 const maxCheckpoints = 100
 
-// ProveRun ties a run to a signed checkpoint. The leader answers, who has the tree.
+// ProveRun ties a run to a signed checkpoint. The leader answers, because it holds the tree.
 func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
 	if fault := contract.NameFault(req.RunId); fault != "" {
 		return nil, rpc.Invalid("runId", fault)
 	}
 	p, err := s.opts.Signer.prove(ctx, req.RunId, req.Fresh)
 	if err != nil {
-		return nil, sealError(err)
+		return nil, signError(err)
 	}
 	resp := &runlogv1.ProveRunResponse{Checkpoint: p.Note, Leaf: encodeLeaf(&p.Leaf), LeafIndex: p.Index}
 	for i := range p.Path {
@@ -34,12 +34,12 @@ func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (
 	return resp, err
 }
 
-// sealError tells a caller why nothing was signed.
-func sealError(err error) error {
+// signError converts the cause for which nothing was signed.
+func signError(err error) error {
 	switch {
-	case errors.Is(err, checkpoint.ErrNotGiven): // also where it is missing for that
+	case errors.Is(err, checkpoint.ErrNotGiven): // It may wrap ErrKeyMissing.
 		return &contract.Error{Reason: contract.ReasonNoLeader,
-			Message: fmt.Sprintf("no signing key was made: %v. Retry once most members are up and keep it", err)}
+			Message: fmt.Sprintf("no signing key was made: %v. Retry once most members are up and can store it", err)}
 	case errors.Is(err, checkpoint.ErrKeyMissing):
 		return &contract.Error{Reason: contract.ReasonSigningKeyMissing,
 			Message: rpc.Helpful(contract.ReasonSigningKeyMissing, "neither the node nor a member that answers has the key with which the cluster signs")}
@@ -129,11 +129,11 @@ func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKe
 	return &runlogv1.ListSigningKeysResponse{Keys: out}, err
 }
 
-// RotateSigningKey makes a new key with which the cluster signs from now on.
+// RotateSigningKey makes a new signing key, which the cluster uses from then on.
 func (s *Service) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.RotateSigningKeyResponse, error) {
 	key, err := s.opts.Signer.checkpoints.Rotate(ctx, req.OldKeyIsLost)
 	if err != nil {
-		return nil, sealError(err)
+		return nil, signError(err)
 	}
 	keys, err := encodeKeys([]signing.Key{key})
 	if err != nil {

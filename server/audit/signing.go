@@ -18,35 +18,33 @@ import (
 )
 
 const (
-	// alertKeyMissing is raised while no member has the cluster's signing key: nothing can be
-	// signed.
+	// alertKeyMissing is raised while no member has the signing key, so that nothing can be signed.
 	alertKeyMissing = "AUDIT_KEY_MISSING"
-	// keyPatience is how long a signature waits for a key of which it is not known that it is
-	// missing.
+	// keyPatience is how long a signature waits for a key that may still arrive.
 	keyPatience = 5 * time.Second
 	keyRetry    = 100 * time.Millisecond
 )
 
-// SignerOptions of a Signer. All are required.
+// SignerOptions configure a Signer. All are required.
 type SignerOptions struct {
 	Replica *replica.Replica
 	Cluster *cluster.Cluster
-	// KeyFile has the private key.
+	// KeyFile is the path of the private key.
 	KeyFile string
 	FS      vfs.FS
-	// Interval and Events are when the next checkpoint is signed. A negative interval: neither a
-	// checkpoint nor a key is made before one is asked for.
+	// Interval and Events are the time and the number of events after which the next checkpoint is
+	// signed. With a negative interval the node makes checkpoints and keys on request only.
 	Interval time.Duration
 	Events   uint64
 	Alerts   *replica.Alerts
 	Clock    func() time.Time
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
 
-// Signer signs with the cluster's key, and looks after the key and the signed checkpoints.
+// Signer signs with the cluster's key. It owns the key and the signed checkpoints.
 type Signer struct {
 	opts        SignerOptions
 	checkpoints *checkpoint.Maker
@@ -54,7 +52,7 @@ type Signer struct {
 	gone        atomic.Bool // AUDIT_KEY_MISSING is raised.
 }
 
-// NewSigner begins to look after the key and the checkpoints.
+// NewSigner starts the maintenance of the key and of the checkpoints.
 func NewSigner(opts SignerOptions) *Signer {
 	s := &Signer{opts: opts, raised: prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "runlog", Subsystem: "audit", Name: "key_missing_alerts_total",
@@ -72,15 +70,15 @@ func NewSigner(opts SignerOptions) *Signer {
 	return s
 }
 
-// Close ends the work on checkpoints.
+// Close stops the work on checkpoints.
 func (s *Signer) Close() error {
 	err := s.checkpoints.Close()
 	s.opts.Registry.Unregister(s.raised)
 	return err
 }
 
-// Sign returns a statement as a note that is signed with the cluster's key. While the node does not
-// have the key, the note ends before its signatures.
+// Sign returns a statement as a note with the cluster's signature. While the node lacks the key,
+// the note has no signature.
 func (s *Signer) Sign(ctx context.Context, st *proof.Statement) (note string, signed bool, err error) {
 	err = s.awaitKey(ctx, func() error {
 		var err error
@@ -95,9 +93,9 @@ func (s *Signer) Sign(ctx context.Context, st *proof.Statement) (note string, si
 	return note, signed, err
 }
 
-// awaitKey calls do, which needs the signing key, and calls it again for keyPatience while the key
-// is missing, unless no member has the key. A cluster that was founded a moment ago has no key yet,
-// and a restarted or new leader may not have it at once.
+// awaitKey calls do, which needs the signing key. It calls do again for keyPatience while the key
+// is missing, unless no member has the key. A new cluster has no key yet, and a restarted or new
+// leader may not have it at once.
 func (s *Signer) awaitKey(ctx context.Context, do func() error) error {
 	again := time.NewTicker(keyRetry)
 	defer again.Stop()
@@ -111,13 +109,14 @@ func (s *Signer) awaitKey(ctx context.Context, do func() error) error {
 		case <-s.opts.Stopping.Done():
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || s.opts.Stopping.Err() != nil { // Also where it is time to try again.
+		// The context may end at the time of a retry.
+		if ctx.Err() != nil || s.opts.Stopping.Err() != nil {
 			return err
 		}
 	}
 }
 
-// prove ties a run to a signed checkpoint that has everything acknowledged before the call.
+// prove ties a run to a signed checkpoint that contains everything acknowledged before the call.
 func (s *Signer) prove(ctx context.Context, runID string, fresh bool) (p *checkpoint.Proof, err error) {
 	err = s.awaitKey(ctx, func() (err error) {
 		if err := s.opts.Replica.Node().ConfirmLeader(ctx); err != nil {
@@ -136,7 +135,7 @@ func (s *Signer) members() (ids []string) {
 	return ids
 }
 
-// give is checkpoint.Options.Give.
+// give implements checkpoint.Options.Give.
 func (s *Signer) give(ctx context.Context, number uint64, seed []byte, members []string) error {
 	if err := s.opts.Cluster.GiveSigningKey(ctx, number, seed, members); err != nil {
 		return fmt.Errorf("%w: %w", checkpoint.ErrNotGiven, err)
@@ -147,7 +146,7 @@ func (s *Signer) give(ctx context.Context, number uint64, seed []byte, members [
 // Seed returns the private key with a number, for another member.
 func (s *Signer) Seed(number uint64) ([]byte, bool) { return s.checkpoints.Seed(number) }
 
-// Keep keeps a private key that another member is about to propose.
+// Keep stores a private key that another member is about to propose.
 func (s *Signer) Keep(number uint64, seed []byte) error { return s.checkpoints.Keep(number, seed) }
 
 // missing sets AUDIT_KEY_MISSING, and logs when it is raised and when it is cleared.
@@ -155,8 +154,8 @@ func (s *Signer) missing(missing bool) {
 	switch raised := s.gone.Swap(missing); {
 	case missing && !raised:
 		s.raised.Inc()
-		s.opts.Logger.Error("signing key missing on all members; start a member that has it, or run: runlog audit rotate-key --old-key-is-lost",
-			"alert", alertKeyMissing)
+		s.opts.Logger.Error("signing key missing on all members", "alert", alertKeyMissing,
+			"do", "start a member that has it, or run: runlog audit rotate-key --old-key-is-lost")
 	case !missing && raised:
 		s.opts.Logger.Info("signing key found", "alert", alertKeyMissing)
 	}

@@ -10,15 +10,15 @@ import (
 	"runlog/server/checkpoint"
 )
 
-// TestAwaitKey: what needs the key is done again while the key may come yet, and for keyPatience at
-// the most.
+// TestAwaitKey retries a call that needs the key while the key may still arrive, at most for
+// keyPatience.
 func TestAwaitKey(t *testing.T) {
 	other := errors.New("another error")
 	for name, c := range map[string]struct {
 		takes time.Duration // each try
 		err   error         // of all tries but the tenth
 		gone  bool
-		ends  time.Duration // when the caller gives up
+		ends  time.Duration // when the caller cancels
 		want  time.Duration
 		fails bool
 	}{

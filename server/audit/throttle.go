@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// restShare is how many times as long as it has worked a task rests that can wait, while
-	// appends come.
+	// restShare is the ratio of rest to work while appends come.
 	restShare = 9
-	// quietAfter the last append a task goes on without rests.
+	// quietAfter is the time after the last append from which work does not rest any more.
 	quietAfter = 100 * time.Millisecond
 )
 
 // throttle limits the processor time of work that can wait, such as an export, so that appends do
-// not slow down: while appends come, it takes a small share of a processor. Otherwise it yields at
-// every step, because Go's scheduler would take the processor away after 10 ms only.
+// not slow down. While appends come, the work takes a small share of a processor. Otherwise it
+// yields at every step, because Go's scheduler preempts it only after 10 ms.
 type throttle struct {
-	seen  storage.Position // that was applied at the last step
-	noted time.Time        // when there was more than at the step before
+	seen  storage.Position // applied at the last step
+	noted time.Time        // when seen last rose
 }
 
-// rest is called after each step, with the time that it took; steps take well below a millisecond.
+// rest is called after each step with the time that the step took, which is well below a
+// millisecond.
 func (p *throttle) rest(ctx context.Context, node Node, worked time.Duration) {
 	now := node.Store().Applied()
 	if at := now.Position(); at != p.seen || node.Busy() {

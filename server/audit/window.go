@@ -15,7 +15,7 @@ import (
 	"runlog/storage"
 )
 
-// windowRequest is what questions for a window have in common.
+// windowRequest is the common part of requests for a window.
 type windowRequest interface {
 	GetFrom() *timestamppb.Timestamp
 	GetTo() *timestamppb.Timestamp
@@ -29,27 +29,26 @@ type windowRequest interface {
 	GetPageToken() string
 }
 
-// window is a question for the events of a positions of time, and how far it has been answered
-// (READ-3).
+// window is a request for the events of a time window, and the progress of its answer (READ-3).
 type window struct {
-	from, to int64 // nanoseconds since 1970; to 0: until now
+	from, to int64 // nanoseconds since 1970; to == 0: until now
 	filter   storage.WindowFilter
-	asked    [sha256.Size]byte // a hash of the question
+	asked    [sha256.Size]byte // hash of the request
 	at       windowPlace
-	// vouched says that at comes of what this cluster has read: it began at the begin, or where a
-	// token says so that the cluster has signed. Only then is an answer signed.
+	// vouched is true if this cluster has counted everything before at: the answer began at the
+	// begin of the window, or a token with the cluster's signature says so. Only then is an answer
+	// signed.
 	vouched bool
 }
 
-// windowPlace is where an answer goes on: behind the events that were given, of which it has the
-// number and the digest.
+// windowPlace is the cursor of an answer, after the events so far, with their count and digest.
 type windowPlace struct {
 	cursor storage.WindowCursor
 	count  uint64
 	digest contract.Digest
 }
 
-// parseWindow checks a question, and names all that is wrong with it.
+// parseWindow validates a request and lists every fault.
 func (s *Service) parseWindow(ctx context.Context, req windowRequest) (*window, error) {
 	w := &window{filter: storage.WindowFilter{
 		TenantID: req.GetTenantId(), ProjectID: req.GetProjectId(), EnvironmentID: req.GetEnvironmentId(),
@@ -71,7 +70,7 @@ func (s *Service) parseWindow(ctx context.Context, req windowRequest) (*window, 
 		if now, ahead, err := s.liesAhead(ctx, w.from); err != nil {
 			return nil, err
 		} else if ahead {
-			fault("from", fmt.Sprintf("lies ahead: it is %s now, and nothing can have been persisted in the window yet",
+			fault("from", fmt.Sprintf("is in the future: it is %s now, and no event can be in the window yet",
 				time.Unix(0, now).UTC().Format(time.RFC3339)))
 		} else if req.GetTo() != nil && w.from >= w.to {
 			fault("to", "is not after from: the window is empty; from is inclusive, to is exclusive")
@@ -91,10 +90,9 @@ func (s *Service) parseWindow(ctx context.Context, req windowRequest) (*window, 
 // maxClockAhead is how far a caller's clock may be ahead of this node's.
 const maxClockAhead = 10 * time.Second
 
-// liesAhead tells whether nothing can have been stamped at or after a time yet, and what time it is
-// by that clock. Stamps are the leader's, and go on above the last one, whatever clocks say
-// (APP-5): where this node's clock is behind, or it has not seen the last stamps, the leader is
-// asked.
+// liesAhead reports whether a time is after every stamp so far, and the current time by the
+// deciding clock. The leader makes the stamps, and they rise above the last one even if a clock is
+// behind (APP-5). If this node's clock is behind, or it lacks the last stamps, it asks the leader.
 func (s *Service) liesAhead(ctx context.Context, at int64) (now int64, ahead bool, err error) {
 	now = max(s.opts.Clock().UnixNano(), s.node.Store().Applied().PersistedAt)
 	if at <= now+int64(maxClockAhead) {
@@ -130,25 +128,25 @@ func (w *window) filterFaults() (bad []contract.Violation) {
 	return bad
 }
 
-// add counts an event that is given.
+// add counts an event of the answer.
 func (w *windowPlace) add(r *storage.Record) {
 	w.count++
 	w.digest = contract.WindowDigest(w.digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
 }
 
-// windowAnswer is what a window's answer is true of.
+// windowAnswer is the state for which an answer is valid.
 type windowAnswer struct {
 	positions storage.PositionRange
-	// through is the time at or before which no event will ever be stamped again. It goes no
-	// further than the window, so that a closed window has one answer.
+	// through is the time at or before which no event will ever be stamped again. It is at most the
+	// end of the window, so that a closed window has one answer.
 	through int64
 }
 
 func (a *windowAnswer) closed(w *window) bool { return w.to <= a.through }
 
-// closeWindow returns the positions of a window as of now, once this node knows all of it: for one
-// that ends in the past, no leader is asked where this node has seen a later stamp; else the leader
-// closes the window (READ-4, D7).
+// closeWindow returns the positions of a window once this node has all of its events. If the window
+// ends before a stamp that this node has seen, no leader is needed. Otherwise the leader closes the
+// window (READ-4, D7).
 func (s *Service) closeWindow(ctx context.Context, w *window) (a windowAnswer, err error) {
 	if now := s.node.Store().Applied(); w.to == 0 || w.to > now.PersistedAt {
 		position, to, err := s.node.CloseThrough(ctx, w.to)

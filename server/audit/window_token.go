@@ -14,16 +14,16 @@ import (
 	"runlog/storage/machine/signing"
 )
 
-// The token of a window is valid as long as the cluster, at every node: positions do not change.
-// Its body is
+// The token of a window is valid as long as the cluster exists, at every node, because positions do
+// not change. Its body is
 //
 //	question:8 to:8 position chunk block event count digest:32 [signature:64]
 //
-// The numbers in the middle are uvarints. Question is the begin of a hash over the question; it
-// finds tokens of other queries. The signature is by the cluster's key, over the body up to there
-// and the whole hash of the question. With it, the cluster can sign at the end what other nodes
-// than the answering one have counted. A token of the kind without a signature comes from a node
-// that lacked the key, or goes on from such a token.
+// The numbers in the middle are uvarints. Question is the prefix of a hash over the request; it
+// detects tokens of other requests. The signature is by the cluster's key, over the body before it
+// and the complete hash of the request. With it, the cluster can sign at the end what other nodes
+// than the answering one have counted. A token without a signature comes from a node that lacked
+// the key, or continues such a token.
 const (
 	questionBytes    = 8
 	windowTokenTitle = "runlog window token 2"
@@ -34,7 +34,7 @@ func windowTokens(cluster storage.ClusterID) rpc.TokenDomain {
 	return rpc.NewTokenDomain("audit window", cluster)
 }
 
-// hash tells questions apart. How pages are cut and payloads shown is no part of one.
+// hash identifies a request. The size of pages and the form of payloads are not part of it.
 func (w *window) hash() [sha256.Size]byte {
 	f := &w.filter
 	b := binary.BigEndian.AppendUint64([]byte("runlog/window question/1\x00"), uint64(w.from))
@@ -45,7 +45,7 @@ func (w *window) hash() [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// windowToken is where a window's answer goes on.
+// windowToken returns the token from which the answer continues.
 func (s *Service) windowToken(w *window) string {
 	c := &w.at.cursor
 	b := binary.BigEndian.AppendUint64(bytes.Clone(w.asked[:questionBytes]), uint64(w.to))
@@ -65,10 +65,10 @@ func (s *Service) windowToken(w *window) string {
 	return domain.Seal(kind, b)
 }
 
-// resumeWindow takes up a window where a token says.
+// resumeWindow continues a window at a token.
 func (s *Service) resumeWindow(w *window, token string) error {
-	const passOn = ": pass on nextPageToken or resumeToken as you got it" + rpc.BeginAnew
-	changed := rpc.Invalid("pageToken", "was changed on the way, or is of another cluster"+passOn)
+	const passOn = ": pass on nextPageToken or resumeToken as you got it" + rpc.StartAgain
+	changed := rpc.Invalid("pageToken", "was changed, or belongs to another cluster"+passOn)
 	if k := rpc.KindOf(strings.TrimSpace(token)); k != rpc.TokenWindow && k != rpc.TokenSignedWindow {
 		return rpc.Invalid("pageToken", "is not a token of a window"+passOn)
 	}
@@ -83,7 +83,7 @@ func (s *Service) resumeWindow(w *window, token string) error {
 		return changed
 	}
 	if !bytes.Equal(b[:questionBytes], w.asked[:questionBytes]) {
-		return rpc.Invalid("pageToken", "is of another query: send the window and the filter with which that one began"+rpc.BeginAnew)
+		return rpc.Invalid("pageToken", "belongs to another query: send the window and the filter of the first page"+rpc.StartAgain)
 	}
 	if signed {
 		var err error
@@ -97,7 +97,7 @@ func (s *Service) resumeWindow(w *window, token string) error {
 	return nil
 }
 
-// place reads the end of the window and the place in it.
+// place parses the end of the window and the cursor in it.
 func (w *window) place(b []byte) bool {
 	to := int64(binary.BigEndian.Uint64(b))
 	rest := b[8 : len(b)-len(w.at.digest)]
@@ -120,7 +120,7 @@ func (w *window) place(b []byte) bool {
 	return true
 }
 
-// signedBefore tells whether the cluster has signed a token, with any of its keys.
+// signedBefore reports whether the cluster has signed a token, with any of its keys.
 func (s *Service) signedBefore(token, signature []byte) (bool, error) {
 	keys, err := signing.Keys(s.node.Store())
 	if err != nil {

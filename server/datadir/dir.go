@@ -20,7 +20,7 @@ import (
 	"runlog/storage"
 )
 
-// Dir is a node's directory, owned by this process:
+// Dir is a node's data directory, locked by this process:
 //
 //	LOCK            locked while a process uses the directory; holds its process id
 //	identity.json   format, names of node and data directory, and the cluster
@@ -36,12 +36,13 @@ type Dir struct {
 	identity Identity
 }
 
-// Identity is what identity.json says.
+// Identity is the content of identity.json.
 type Identity struct {
 	Format int `json:"format"`
 	cluster.Identity
-	// CRC32C, in eight hexadecimal digits, is that of the file without this member. A node must not
-	// take part under a name that a disk has changed, or believe that it has never taken part.
+	// CRC32C is the checksum of the file without this member, in eight hexadecimal digits. A
+	// damaged file must not give a node another name, or make it forget that it has taken part in a
+	// cluster.
 	CRC32C string `json:"crc32c,omitempty"`
 }
 
@@ -59,16 +60,16 @@ func (i Identity) Text() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// parseIdentity reads the file, which must be as text writes it.
+// parseIdentity parses the file, which must be exactly as Text writes it.
 func parseIdentity(file []byte) (i Identity, err error) {
 	if err := json.Unmarshal(file, &i); err != nil {
 		return Identity{}, err
 	}
 	if i.Format != Format {
-		return i, nil // of another build, which has its own form
+		return i, nil // Another build has its own form.
 	}
 	if text, err := i.Text(); err != nil || !bytes.Equal(text, file) {
-		return Identity{}, errors.Join(errors.New("its checksum does not fit"), err)
+		return Identity{}, errors.Join(errors.New("checksum does not match"), err)
 	}
 	return i, nil
 }
@@ -77,27 +78,27 @@ const (
 	// Format of the data directory, as identity.json names it.
 	Format   = 5
 	lockFile = "LOCK"
-	// maxIdentity and maxLine are more than identity.json and LOCK ever have, in bytes.
+	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20
 	maxLine     = 64
 )
 
-// InUseError says that another process holds the data directory.
+// InUseError means that another process holds the data directory.
 type InUseError struct {
 	Dir string
 	PID int // 0: unknown
 }
 
 func (e *InUseError) Error() string {
-	who := "another process"
+	holder := "another process"
 	if e.PID > 0 {
-		who = fmt.Sprintf("process %d", e.PID)
+		holder = fmt.Sprintf("process %d", e.PID)
 	}
-	return fmt.Sprintf("data directory %s is in use by %s; stop it, or choose another with --data-dir", e.Dir, who)
+	return fmt.Sprintf("data directory %s is in use by %s; stop it, or choose another with --data-dir", e.Dir, holder)
 }
 
-// Open makes or opens a data directory. nodeID, where not empty, names a new node and must
-// match an old one.
+// Open makes or opens a data directory. If nodeID is not empty, it names a new node and must match
+// the name of an existing one.
 func Open(disk vfs.FS, path, nodeID string) (*Dir, error) {
 	d, err := Make(disk, path)
 	if err != nil {
@@ -105,7 +106,7 @@ func Open(disk vfs.FS, path, nodeID string) (*Dir, error) {
 	}
 	err = d.identify(nodeID)
 	if err == nil {
-		// A reader of the file must not see the addresses of the last start.
+		// A reader of the file must not find the addresses of the last start.
 		err = d.remove("addresses.json")
 	}
 	if err != nil {
@@ -114,7 +115,7 @@ func Open(disk vfs.FS, path, nodeID string) (*Dir, error) {
 	return d, nil
 }
 
-// Make makes a directory and locks it. Nothing is in a new directory.
+// Make makes or opens a directory and locks it. A new directory contains the lock file only.
 func Make(disk vfs.FS, path string) (*Dir, error) {
 	d := &Dir{disk: disk, path: path}
 	if err := d.make(); err != nil {
@@ -126,10 +127,10 @@ func Make(disk vfs.FS, path string) (*Dir, error) {
 	return d, nil
 }
 
-// make makes the directory, and those above it. A node whose directory went in a crash would have
-// forgotten what it acknowledged, so that it is on stable storage before anything is in it.
+// make makes the directory and its missing parents. All are on stable storage before the node
+// writes into them: a node that loses its directory in a crash would forget what it acknowledged.
 func (d *Dir) make() error {
-	var made []string // the uppermost comes last
+	var made []string // the uppermost directory comes last
 	for path := d.path; ; path = d.disk.PathDir(path) {
 		if _, err := d.disk.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -147,14 +148,14 @@ func (d *Dir) make() error {
 		return nil
 	}
 	for _, path := range made {
-		_ = d.disk.Remove(path) // the next start would take it for one that is on stable storage
+		_ = d.disk.Remove(path) // The next start would assume that it is on stable storage.
 	}
 	return fmt.Errorf("data directory: %w", err)
 }
 
-// settle puts on stable storage what a process that was killed made of the path and did not sync.
-// It got no further than that where there is no identity. Directories that others made may be none
-// of this process's to sync, and those are there.
+// settle syncs the path again, because a killed process may have made it without syncing it. A
+// directory without an identity is in this state. Errors are ignored: directories of other users
+// may not be syncable, and they existed before.
 func (d *Dir) settle() {
 	if _, err := d.disk.Stat(d.File("identity.json")); err == nil {
 		return
@@ -171,17 +172,17 @@ func (d *Dir) remove(name string) error {
 	return nil
 }
 
-// Path of the directory.
+// Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Identity is what the node is.
+// Identity returns the node's identity.
 func (d *Dir) Identity() cluster.Identity { return d.identity.Identity }
 
 // File returns the path of a file or directory of the node.
 func (d *Dir) File(name string) string { return d.disk.PathJoin(d.path, name) }
 
-// acquire locks the directory. A file system that is in this process's memory does it in its own
-// way, and does not tell who holds it.
+// acquire locks the directory. An in-memory file system has its own lock, which does not name its
+// holder.
 func (d *Dir) acquire() error {
 	f, err := d.disk.OpenReadWrite(d.File(lockFile), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -199,7 +200,7 @@ func (d *Dir) acquire() error {
 	return nil
 }
 
-// flock locks a file of the machine, which tells from then on its holder.
+// flock locks a file of the operating system and writes this process's id into it.
 func (d *Dir) flock(f vfs.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := storage.ReadFile(d.disk, d.File(lockFile), maxLine)
@@ -263,7 +264,7 @@ func (d *Dir) identify(nodeID string) error {
 }
 
 func (d *Dir) makeIdentity(nodeID string) error {
-	// A store without an identity is not ours to adopt: its entries name a cluster.
+	// A store without an identity must not be adopted: its entries name a cluster.
 	if _, err := d.disk.Stat(d.File("store")); err == nil {
 		return fmt.Errorf("data directory %s has a store but no identity.json; restore that file, or choose another --data-dir", d.path)
 	}
@@ -273,7 +274,7 @@ func (d *Dir) makeIdentity(nodeID string) error {
 	return d.Save(cluster.NewIdentity(nodeID))
 }
 
-// Save keeps what the node is.
+// Save replaces the node's identity.
 func (d *Dir) Save(me cluster.Identity) error {
 	next := Identity{Format: Format, Identity: me}
 	text, err := next.Text()
@@ -287,7 +288,7 @@ func (d *Dir) Save(me cluster.Identity) error {
 	return nil
 }
 
-// WriteJSON replaces a file at once and durably.
+// WriteJSON replaces a file atomically and durably.
 func (d *Dir) WriteJSON(name string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -299,5 +300,5 @@ func (d *Dir) WriteJSON(name string, v any) error {
 	return nil
 }
 
-// Release gives the directory up.
+// Release unlocks the directory.
 func (d *Dir) Release() error { return d.lock.Close() }

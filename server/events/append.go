@@ -10,7 +10,7 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// batchParallel is how many requests of one BatchAppend are encoded and waited for at a time.
+// batchParallel limits the runs of one BatchAppend that are appended to at the same time.
 const batchParallel = 64
 
 // AppendEvents stores events of one run, all or none (APP-3).
@@ -30,8 +30,8 @@ func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 	}, nil
 }
 
-// BatchAppend appends to several runs, atomic per run, and answers per run (APP-3). Requests of one
-// run are appended in their order.
+// BatchAppend appends to several runs, atomically per run, and answers per request (APP-3).
+// Requests of one run are appended in their order.
 func (s *Service) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
 	events := 0
 	for _, r := range req.Requests {

@@ -21,38 +21,39 @@ import (
 )
 
 const (
-	// streamInFlight bounds the requests of one stream that wait for their answer, or for it to be
-	// read. The stream is not read beyond it, so that HTTP/2's flow control holds the producer
-	// back.
+	// streamInFlight bounds the tokens of one stream: requests that wait for their answer, or whose
+	// answer waits to be read. Beyond it the server stops reading, so HTTP/2 flow control slows the
+	// producer down.
 	streamInFlight = 1024
-	// streamToken is what a request may hold for one of them; a larger one takes more.
+	// streamToken is the number of bytes per token. A larger request takes more tokens.
 	streamToken = 8 << 10
 )
 
-// errStopping ends the streams of a stopping node.
+// errStopping is the error with which a stopping node ends streams.
 var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown,
-	Message: "the node is stopping; append what has no answer at another node: it was not stored"}
+	Message: "the node is stopping; requests without an answer were not stored: send them to another node"}
 
 type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
 
-// AppendStream takes requests as fast as they come and answers in their order (APP-8). Each is
-// stored whole or not at all, also when the stream breaks (APP-3). Requests of one stream are
-// applied in order.
+// AppendStream accepts requests as fast as they come and answers in their order (APP-8). Each
+// request is stored completely or not at all, also when the stream breaks (APP-3). Requests of one
+// stream are applied in order.
 //
-// A stopping node answers what it has admitted and ends the stream: what is then left without an
-// answer was not stored.
+// A stopping node answers the requests that it has admitted and then ends the stream. Requests
+// without an answer were not stored.
 func (s *Service) AppendStream(stream appendStream) error {
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
 	route := &streamRoute{s: s, ctx: stream.Context()}
 	ended := make(chan error, 1)
-	// It ends with the stream, at the latest when this call returns: nothing else ends a Recv.
+	// This goroutine ends with the stream, at the latest when this call returns: nothing else ends
+	// a Recv.
 	go func() {
 		ended <- s.receive(stream, &in, route)
 		close(in.waiting)
 		route.end()
 	}()
-	// Requests are settled whether or not their answers are read, so that their events are let go
-	// of.
+	// The server waits for the outcome of requests even if the client does not read their answers,
+	// so that their memory is released.
 	answers := make(chan *reply, streamInFlight)
 	go func() {
 		defer close(answers)
@@ -76,7 +77,7 @@ func (s *Service) AppendStream(stream appendStream) error {
 			}
 			in.release(a.tokens)
 		case <-stopping:
-			// From here on nothing is admitted, and receive ends at its next request.
+			// From here on nothing is admitted. receive ends at its next request.
 			in.close()
 			stopping = nil
 		}
@@ -86,21 +87,21 @@ func (s *Service) AppendStream(stream appendStream) error {
 	}
 }
 
-// intake takes the requests of a stream until it is closed.
+// intake admits the requests of a stream until it is closed.
 type intake struct {
 	waiting    chan *streamed // admitted or refused, in order
-	room       chan struct{}  // tokens of those that have no answer yet
+	room       chan struct{}  // tokens of requests that have no answer yet
 	unanswered atomic.Int64
 	closed     atomic.Bool
 }
 
-// reply is an answer that is to be sent.
+// reply is an answer to send.
 type reply struct {
 	response *runlogv1.AppendStreamResponse
 	tokens   int
 }
 
-// take takes room for one more request, or for a part of a large one.
+// take acquires one token. A large request needs several.
 func (in *intake) take(ctx context.Context) error {
 	select {
 	case in.room <- struct{}{}:
@@ -117,9 +118,9 @@ func (in *intake) release(tokens int) {
 	}
 }
 
-// put admits a request, for which the caller has taken room, unless the intake is closed.
+// put admits a request unless the intake is closed. The caller has acquired its tokens.
 func (in *intake) put(admit func() *streamed) bool {
-	// Counted first: after close, a count of zero is final.
+	// The count rises before the check: after close, a count of zero is final.
 	in.unanswered.Add(1)
 	if in.closed.Load() {
 		in.unanswered.Add(-1)
@@ -129,7 +130,7 @@ func (in *intake) put(admit func() *streamed) bool {
 	return true
 }
 
-// close returns at once, also while a request waits for a leader to be admitted.
+// close returns at once, also while a request waits for a leader.
 func (in *intake) close() { in.closed.Store(true) }
 
 // streamed is a request of a stream on its way: admitted, or refused with err.

@@ -12,7 +12,8 @@ import (
 	"runlog/storage"
 )
 
-// Node is what the service needs of the replica. After an error of Admit nothing is stored.
+// Node is the part of the replica that the service needs. After an error of Admit nothing is
+// stored.
 type Node interface {
 	rpc.Leaders
 	Admit(*storage.Append) (replica.Pending, error)
@@ -21,14 +22,14 @@ type Node interface {
 	Store() *storage.Store
 }
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Node Node
-	// AtLeader has the leader answer a part of a call (rpc.Chain).
+	// AtLeader lets the leader answer a part of a call (rpc.Chain).
 	AtLeader func(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error)
-	// Rules are how events of a run are let in.
+	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
 
@@ -44,7 +45,7 @@ var _ runlogv1.EventServiceServer = (*Service)(nil)
 // New makes the service.
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
-// parse turns a wire message into the request that the packages below trust.
+// parse converts a wire message into the request that the packages below trust.
 func (s *Service) parse(ctx context.Context, req *runlogv1.AppendEventsRequest) (storage.Append, error) {
 	switch {
 	case req.RunId == "":

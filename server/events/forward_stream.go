@@ -15,17 +15,17 @@ import (
 	"runlog/server/rpc"
 )
 
-// streamRoute is where the requests of one AppendStream go: into this node's log, or on a stream to
-// the leader. They go one way at a time, and another only when all that went the first way have
-// their answer, so that they are applied in order. One goroutine uses it.
+// streamRoute routes the requests of one AppendStream: into this node's log, or on a stream to the
+// leader. It uses one route at a time. It changes the route only when all requests of the old one
+// have their answer, so that requests are applied in order. One goroutine uses it.
 type streamRoute struct {
 	s      *Service
 	ctx    context.Context // of the producer's stream
 	remote *forwardStream  // nil: none
-	here   sync.WaitGroup  // requests that this node admitted and that have no answer yet
+	here   sync.WaitGroup  // admitted by this node and not answered yet
 }
 
-// admit sends a request on its way.
+// admit routes a request.
 func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 	if r.s.node.Leading() || rpc.IsForwarded(r.ctx) {
 		return r.admitHere(req)
@@ -63,7 +63,8 @@ func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
 	return admitted
 }
 
-// safeID is what an answer may repeat of a request that was not looked at yet.
+// safeID returns the request id for an answer, if it is valid text. The request is not validated
+// yet.
 func safeID(req *runlogv1.AppendEventsRequest) string {
 	if contract.TextFault(req.RequestId) != "" {
 		return ""
@@ -71,7 +72,7 @@ func safeID(req *runlogv1.AppendEventsRequest) string {
 	return req.RequestId
 }
 
-// end waits for the answers of the stream to the leader, and ends it.
+// end waits for the answers of the stream to the leader and closes the stream.
 func (r *streamRoute) end() {
 	if r.remote != nil {
 		r.remote.end()
@@ -83,8 +84,7 @@ func (r *streamRoute) end() {
 type forwardStream struct {
 	leadership *cluster.Leadership
 	stream     grpc.BidiStreamingClient[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
-	// sent are the answers that are waited for, in order: as many as the producer's stream has room
-	// for.
+	// sent holds the expected answers, in order. It has room for as many as the producer's stream.
 	sent   chan chan<- remoteAnswer
 	done   chan struct{} // closed when receive has ended
 	cancel context.CancelFunc
@@ -108,16 +108,16 @@ func dialRemote(ctx context.Context, leadership *cluster.Leadership) (*forwardSt
 	return r, nil
 }
 
-// send sends a request, and returns where its answer will be.
+// send sends a request and returns the channel of its answer.
 func (r *forwardStream) send(req *runlogv1.AppendEventsRequest) <-chan remoteAnswer {
 	answer := make(chan remoteAnswer, 1)
 	r.sent <- answer
-	_ = r.stream.Send(req) // receive is told why it failed
+	_ = r.stream.Send(req) // receive gets the cause of a failure
 	return answer
 }
 
-// receive hands out the answers. After the stream has broken, requests that have none may have been
-// stored, or not.
+// receive distributes the answers. After the stream has broken, requests without an answer may or
+// may not have been stored.
 func (r *forwardStream) receive() {
 	defer close(r.done)
 	var broken error
@@ -128,7 +128,7 @@ func (r *forwardStream) receive() {
 				answer <- remoteAnswer{response: response}
 				continue
 			}
-			r.cancel() // sending fails from here on
+			r.cancel() // Sending fails from here on.
 			if broken = rpc.ForwardingError(r.stream.Context(), true, broken); !errors.Is(broken, raft.ErrNotLeader) {
 				broken = &contract.Error{Reason: contract.ReasonOutcomeUnknown,
 					Message: "the leader was lost before its answer came; the events may be stored or not"}
@@ -138,7 +138,7 @@ func (r *forwardStream) receive() {
 	}
 }
 
-// broken says that nothing more can be sent.
+// broken reports whether nothing more can be sent.
 func (r *forwardStream) broken() bool { return r.stream.Context().Err() != nil }
 
 // end returns when every request has its answer.

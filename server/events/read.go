@@ -35,8 +35,8 @@ func (s *Service) ListEvents(ctx context.Context, req *runlogv1.ListEventsReques
 	}, nil
 }
 
-// ReadEvents streams a run's events in runSeq order, as many as there are when it begins (READ-1).
-// It holds nothing of the store while it waits for a slow reader.
+// ReadEvents streams a run's events in runSeq order, up to the last event at its begin (READ-1). It
+// holds no view of the store while it waits for a slow reader.
 func (s *Service) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error {
 	r, err := s.node.View(stream.Context(), req.RunId, req.Consistency, 0)
 	if err != nil {

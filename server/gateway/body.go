@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	// lingerTimeout is how long a connection whose request was refused unread goes on: net/http
-	// reads some of what is under way, so that the client comes to read the answer.
+	// lingerTimeout is how long a connection stays open after its request was refused unread.
+	// net/http reads a part of the body meanwhile, so that the client gets to read the answer.
 	lingerTimeout = time.Second
-	// discardTimeout and discardBytes bound what is read of a body that is too large.
+	// discardTimeout and discardBytes bound how much of a too large body is read.
 	discardTimeout = 5 * time.Second
 	discardBytes   = 256 << 20
 )
 
-// checkContentType holds a POST to what a script and a browser's own page say and what a page of a
-// stranger cannot.
+// checkContentType accepts the requests of scripts and of the operator's own pages, and refuses
+// those of foreign web pages.
 //
-// A page may send requests to any address its visitor can reach, a node on loopback too, and
-// without asking it first when the body is a form or plain text, or has no type (Fetch,
-// "CORS-safelisted request-header"). So only JSON is taken, which makes a browser ask, with an
-// OPTIONS that no route answers. What has no type comes from no browser unless it has an Origin.
+// A web page may send requests to any address that its visitor can reach, also to a node on
+// loopback. The browser does not ask that node first if the body is a form or plain text, or has no
+// type (Fetch, "CORS-safelisted request-header"). So only JSON is accepted: for JSON a browser
+// first sends OPTIONS, which no route answers. A request without a type comes from a browser only
+// if it has an Origin.
 func checkContentType(h http.Header) error {
 	const want = "send JSON, with Content-Type: application/json (curl: --json)"
 	given := h.Values("Content-Type")
@@ -51,19 +52,19 @@ func checkContentType(h http.Header) error {
 	case len(given) > 1 || err != nil || kind != "application/json":
 		return rpc.Encode(rpc.Invalid("Content-Type", fmt.Sprintf("is %s: %s", contract.Quote(strings.Join(given, ", ")), want)))
 	case params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8"):
-		return rpc.Encode(rpc.Invalid("Content-Type", "names another charset than utf-8, the one of JSON: "+want))
+		return rpc.Encode(rpc.Invalid("Content-Type", "names another charset than utf-8: "+want))
 	}
 	return nil
 }
 
-// readBody reads the body into a requestBody, which holds it from then on.
+// readBody reads the body of a request and replaces it by a requestBody.
 func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	most := int64(g.limits.Bytes)
 	if r.ContentLength > most {
 		discardBody(w, r)
 		return rpc.Encode(g.limits.TooLarge())
 	}
-	// Not all connections can: one that cannot is not from the network.
+	// A connection that does not support deadlines is not from the network.
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(g.bodyTimeout))
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
@@ -84,17 +85,16 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// requestBody is a body that has been read, and what was wrong with it. grpc-gateway hands on no
-// more of a decoder's error than its text.
+// requestBody is a complete body and the fault that the decoder found in it. grpc-gateway passes on
+// the text of a decoder's error only.
 type requestBody struct {
 	*bytes.Reader
 	text  []byte
-	runID string // that the path names; empty: none
+	runID string // from the path; empty: none
 	fault *contract.Error
 }
 
-// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append, empty where it has
-// none.
+// runIDOf returns the runId of a path such as /v1/runs/{run_id}/events:append; empty: none.
 func runIDOf(rawPath string) string {
 	rest, ok := strings.CutPrefix(rawPath, "/v1/runs/")
 	if !ok {
@@ -111,9 +111,9 @@ func runIDOf(rawPath string) string {
 	return id
 }
 
-// discardBody reads what is left of a body that is too large, for a while: a client that writes all
-// of its request before it reads would find the connection broken instead of the answer. One that
-// asked first, with Expect, has not sent it.
+// discardBody reads the rest of a too large body for a while: a client that writes its whole
+// request first would see a broken connection instead of the answer. A client that sent Expect has
+// not sent the body.
 func discardBody(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		return
@@ -124,7 +124,7 @@ func discardBody(w http.ResponseWriter, r *http.Request) {
 
 func (b *requestBody) Close() error { return nil }
 
-// refuseBody refuses a body where none belongs, and reports whether it has.
+// refuseBody refuses a body of a method that takes none, and reports whether it did.
 func refuseBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.ContentLength == 0 {
 		return false
@@ -133,23 +133,23 @@ func refuseBody(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// refuseUnread answers a request whose body may not have come.
+// refuseUnread answers a request whose body may not have been read.
 func refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
 	hangUp(w)
 	writeError(r.Context(), nil, nil, w, r, err)
 }
 
-// hangUp ends the connection after the answer, which nothing else would do for a client that is
-// slow with the rest of its request.
+// hangUp closes the connection after the answer. Nothing else would do so while a client sends the
+// rest of its request slowly.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))
 }
 
-// bodyMarshaler decodes bodies with what the gate knows.
+// bodyMarshaler decodes bodies with server/rpc/decode.
 type bodyMarshaler struct{ *wire.JSON }
 
-// NewDecoder decodes from what readBody has left.
+// NewDecoder decodes the requestBody that readBody has made.
 func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		body, fromGateway := r.(*requestBody)
@@ -160,7 +160,7 @@ func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 		body.fault = decode.JSON(body.text, message)
 		if named, ok := message.(interface{ GetRunId() string }); ok && body.fault == nil && body.runID != "" &&
 			named.GetRunId() != "" && named.GetRunId() != body.runID {
-			// grpc-gateway would go on with the path's.
+			// grpc-gateway would use the path's runId.
 			body.fault = rpc.Invalid("runId", fmt.Sprintf("is %s, but the path names run %s: leave it out", contract.Quote(named.GetRunId()), contract.Quote(body.runID)))
 		}
 		if body.fault != nil {

@@ -17,7 +17,7 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// writeError answers with google.rpc.Status as JSON, also where a stream was asked for.
+// writeError answers with google.rpc.Status as JSON, also if the request asked for a stream.
 func writeError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	if !rpc.HasReason(err) {
 		if e := reasonOf(ctx, status.Convert(err), r); e != nil {
@@ -27,9 +27,9 @@ func writeError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w
 	rpc.WriteError(w, err)
 }
 
-// reasonOf gives a reason to what the gateway says itself, where the contract has one: about a body
-// or a parameter that it cannot decode, about an append that it gave up waiting for, and about the
-// connection to its own server, which ends with the node alone.
+// reasonOf returns the contract's error for an error of the gateway itself, if there is one: for a
+// body or a parameter that it cannot decode, for an append whose deadline passed, and for the
+// connection to its own server, which ends only with the node.
 func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract.Error {
 	switch st.Code() {
 	case codes.InvalidArgument:
@@ -52,7 +52,7 @@ func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract
 	return nil
 }
 
-// explainQuery says what is wrong with the parameters of a GET that was routed.
+// explainQuery describes what is wrong with the parameters of a GET that has a route.
 func explainQuery(ctx context.Context, r *http.Request) *contract.Error {
 	name, routed := runtime.RPCMethod(ctx)
 	pattern, _ := runtime.HTTPPathPattern(ctx)
@@ -68,7 +68,7 @@ func explainQuery(ctx context.Context, r *http.Request) *contract.Error {
 	return nil
 }
 
-// writeRoutingError answers for what grpc-gateway has no route for.
+// writeRoutingError answers a request for which grpc-gateway has no route.
 func (g *gateway) writeRoutingError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	switch code {
 	case http.StatusMethodNotAllowed:
@@ -85,7 +85,7 @@ func writeRouteNotFound(w http.ResponseWriter, r *http.Request) {
 		Message: fmt.Sprintf("no route for %s %s; GET /openapi.json lists them", r.Method, r.URL.EscapedPath())}))
 }
 
-// writeMethodNotAllowed tells the methods that there are, as RFC 9110 wants it.
+// writeMethodNotAllowed answers with the allowed methods (RFC 9110).
 func writeMethodNotAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)

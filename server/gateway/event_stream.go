@@ -16,8 +16,8 @@ import (
 
 const mimeEventStream = "text/event-stream"
 
-// prepareStream makes a server stream Server-Sent Events when the request asks for them, and
-// resumes it where a browser says that it was.
+// prepareStream selects Server-Sent Events for a server stream if the request accepts them. It
+// resumes the stream at the browser's Last-Event-ID.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
 	export := strings.HasSuffix(r.URL.RawPath, ":export")
 	streamed := export || strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
@@ -27,7 +27,7 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Header.Set("Accept", mimeEventStream)
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+	w.Header().Set("X-Accel-Buffering", "no") // A proxy must not buffer events.
 	if token := r.Header.Get("Last-Event-ID"); token != "" {
 		q := r.URL.Query()
 		if export {
@@ -54,8 +54,8 @@ var (
 const retryMillis = "2000"
 
 func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
-	// grpc-gateway wraps what it streams, messages and the error that ends the stream, each in a
-	// type of its own.
+	// grpc-gateway wraps messages of a stream, and the error that ends it, each in a type of its
+	// own.
 	if failed, ok := v.(map[string]proto.Message); ok {
 		data, err := m.json.Marshal(failed["error"])
 		return event("error", "", "", data), err
@@ -84,7 +84,7 @@ func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
 	}
 }
 
-// watchEvent is named after what the message has of its kinds, as the JSON in it is.
+// watchEvent names the event after the kind that the message has.
 func watchEvent(m protoreflect.Message, token string, data []byte) []byte {
 	name, first := "", ""
 	if kind := m.WhichOneof(m.Descriptor().Oneofs().ByName("kind")); kind != nil {
@@ -113,10 +113,10 @@ func event(name, id, first string, data []byte) []byte {
 	return []byte(b.String())
 }
 
-// Delimiter is empty: an event ends itself.
+// Delimiter is empty, because an event ends itself.
 func (*eventStreamMarshaler) Delimiter() []byte { return nil }
 
-// ContentType of the stream.
+// ContentType returns the media type of the stream.
 func (*eventStreamMarshaler) ContentType(any) string { return mimeEventStream }
 
 func (m *eventStreamMarshaler) Unmarshal(data []byte, v any) error { return m.json.Unmarshal(data, v) }

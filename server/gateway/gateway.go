@@ -18,22 +18,23 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// maxPathBytes is more than any route with a runId needs, every byte of it percent-encoded.
+// maxPathBytes exceeds the length of every route with a runId, even if each byte is
+// percent-encoded.
 const maxPathBytes = 2048
 
-// Options of the gateway. All are required but where a default is named.
+// Options configure the gateway. All are required unless a default is named.
 type Options struct {
 	// Conn is the in-memory connection to the gRPC server (Dial).
 	Conn     *grpc.ClientConn
 	Limits   decode.Limits
 	Services []*rpc.Service
-	// BodyTimeout is how long a body may take to come. Default: rpc.BodyTimeout.
+	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
 	BodyTimeout time.Duration
 }
 
-// New returns the handler of the API as JSON and Server-Sent Events. Every call goes over the
-// connection to the gRPC server, and so through its chain (D14). No header is forwarded: none means
-// anything yet.
+// New returns the handler of the API as JSON and Server-Sent Events. Every call passes the
+// connection to the gRPC server, and so its chain (D14). No header is forwarded, because none has a
+// meaning yet.
 func New(ctx context.Context, opts Options) (http.Handler, error) { return newGateway(ctx, opts) }
 
 func newGateway(ctx context.Context, opts Options) (*gateway, error) {
@@ -50,8 +51,8 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingTrailerMatcher(func(string) (string, bool) { return "", false }),
-		// A runId is one segment, in which this mode unescapes slashes too, after it has split the
-		// path.
+		// A runId is one segment. In this mode grpc-gateway splits the path first and then
+		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
@@ -70,10 +71,10 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 	return g, nil
 }
 
-// setQueryParser sets grpc-gateway's parser, which it keeps for the whole process.
+// setQueryParser sets grpc-gateway's parser of queries, which is global to the process.
 var setQueryParser = sync.OnceFunc(func() { runtime.SetQueryParameterParser(decode.Query{})(nil) })
 
-// gateway lets requests in to grpc-gateway.
+// gateway validates requests and passes them to grpc-gateway.
 type gateway struct {
 	mux         *runtime.ServeMux
 	routes      routes
@@ -99,7 +100,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseUnread(w, r, err)
 		return
 	}
-	// Ignored, an expectedLastSeq beside the body would not be checked.
+	// If it were ignored, an expectedLastSeq in the query would not be checked.
 	if fault := decode.RefuseQuery(r.URL.RawQuery); fault != nil {
 		refuseUnread(w, r, rpc.Encode(fault))
 		return
@@ -111,8 +112,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// checkAddress refuses what cannot be an address of this API. What net/http cannot read at all,
-// such as %zz in a path, it answers by itself with a bare 400.
+// checkAddress refuses what cannot be an address of this API. net/http itself answers a bare 400 to
+// addresses that it cannot parse, such as %zz in a path.
 func checkAddress(u *url.URL) error {
 	if n := len(u.EscapedPath()); n > maxPathBytes {
 		return rpc.Encode(rpc.Invalid("", fmt.Sprintf("the path has %d bytes: a runId has at most 256", n)))

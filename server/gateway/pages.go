@@ -8,10 +8,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Pages returns what the HTTP listener serves: health, the descriptions of the API, and the API.
+// Pages returns the handler of the HTTP listener: health, the descriptions of the API, and the API.
 func Pages(healthz, readyz http.HandlerFunc, api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// No http.ServeMux here: it cleans paths, and a runId may hold escaped slashes.
+		// This is no http.ServeMux, because that cleans paths, and a runId may contain escaped
+		// slashes.
 		switch r.URL.Path {
 		case "/healthz":
 			servePage(w, r, healthz)
@@ -29,7 +30,7 @@ func Pages(healthz, readyz http.HandlerFunc, api http.Handler) http.Handler {
 	})
 }
 
-// servePage serves what can only be read.
+// servePage serves a read-only page.
 func servePage(w http.ResponseWriter, r *http.Request, page http.HandlerFunc) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// routes knows which methods a path has, which grpc-gateway does not tell: it has the same routes,
-// with handlers that do nothing but tell that they were reached.
+// routes finds the methods of a path, which grpc-gateway does not expose. It has the same routes,
+// with handlers that only record that they were called.
 type routes struct{ mux *runtime.ServeMux }
 
 func newRoutes(services []*rpc.Service) (routes, error) {
@@ -53,7 +53,7 @@ func addRoutes(mux *runtime.ServeMux, m protoreflect.MethodDescriptor) error {
 	return nil
 }
 
-// reached is a ResponseWriter that is not written to.
+// reached is a ResponseWriter that records a call and is not written to.
 type reached struct {
 	http.ResponseWriter
 	yes bool
@@ -61,7 +61,7 @@ type reached struct {
 
 func reach(w http.ResponseWriter, _ *http.Request, _ map[string]string) { w.(*reached).yes = true }
 
-// methods returns those that the request's path has.
+// methods returns the methods of the request's path.
 func (rs routes) methods(r *http.Request) []string {
 	var found []string
 	for _, method := range []string{http.MethodGet, http.MethodPost} {

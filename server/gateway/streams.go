@@ -18,13 +18,13 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// maxStreams leaves the gateway's connection room for calls that are no streams.
+// maxStreams leaves room on the gateway's connection for calls that are not streams.
 const maxStreams = rpc.MaxConcurrentStreams - 1000
 
-// bufferBytes of the in-memory connection.
+// bufferBytes is the buffer size of the in-memory connection.
 const bufferBytes = 1 << 20
 
-// Listen makes the in-memory listener at which the gRPC server serves the gateway.
+// Listen opens the in-memory listener on which the gRPC server serves the gateway.
 func Listen() *bufconn.Listener { return bufconn.Listen(bufferBytes) }
 
 // Dial connects the gateway to the gRPC server behind a listener.
@@ -43,8 +43,7 @@ func Dial(inner *bufconn.Listener, limits decode.Limits) (*grpc.ClientConn, erro
 	return conn, nil
 }
 
-// payloadAsStruct makes reads over HTTP answer with a natural payload unless the request says
-// otherwise.
+// payloadAsStruct sets the default payload form of reads over HTTP to STRUCT.
 func payloadAsStruct(req any) {
 	switch r := req.(type) {
 	case *runlogv1.ListEventsRequest:
@@ -75,8 +74,8 @@ func structUnary(ctx context.Context, method string, req, reply any, cc *grpc.Cl
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-// gatewayStreams bounds the streams that are open over HTTP: they share one connection with every
-// other HTTP call, and must not use up its streams (D12).
+// gatewayStreams limits the open streams over HTTP. They share one connection with all other HTTP
+// calls and must not use up its streams (D12).
 type gatewayStreams chan struct{}
 
 // open is the client's stream interceptor. The context of a stream ends with its HTTP request.
@@ -96,7 +95,7 @@ func (g gatewayStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grp
 
 type structClientStream struct {
 	grpc.ClientStream
-	end error // of a stream that ended before it began
+	end error // the error of a stream that ended before it began
 }
 
 func (s *structClientStream) SendMsg(m any) error {
@@ -104,9 +103,9 @@ func (s *structClientStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// Header waits for the begin of the stream. A call that was refused has none, and its error comes
-// here, so that the gateway answers with it as with that of any other call: what is found out later
-// can only be written into the stream.
+// Header waits for the begin of the stream. A refused call has no header; Header then returns its
+// error, so that the gateway answers with a status as for any other call. A later error can only be
+// written into the stream.
 func (s *structClientStream) Header() (metadata.MD, error) {
 	md, err := s.ClientStream.Header()
 	if err != nil || md != nil {

@@ -10,8 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection that other calls
-// need.
+// TestTooManyStreamsOverHTTPD12: streams over HTTP do not use up the connection of other calls.
 func TestTooManyStreamsOverHTTPD12(t *testing.T) {
 	t.Parallel()
 	streams := make(gatewayStreams, 2)

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// MaxBackups bounds the backups that a node makes at a time: each reads all of the store, and
-	// holds the disk space of its files until it ends.
+	// MaxBackups limits the concurrent backups of a node: each reads the whole store, and holds the
+	// disk space of its files until it ends.
 	MaxBackups = 2
-	// backupDelay is when a caller should ask again who was refused one.
+	// backupDelay is the retry delay for a caller whose backup was refused.
 	backupDelay = 10 * time.Second
-	// backupPiece is how much of a file one message has, in bytes, and backupPieces how many of
-	// them wait to be sent.
+	// backupPiece is the size of a piece of a file in one message, in bytes. backupPieces is the
+	// length of the send queue.
 	backupPiece  = 1 << 20
 	backupPieces = 4
-	// maxKnownFiles bounds the files that a caller may say to have, in all.
+	// maxKnownFiles limits the files of earlier backups that a caller may list, in all.
 	maxKnownFiles = 400_000
 )
 
-// Backup streams a state of this node's own store. It goes on while the node applies, whatever the
-// node is in its cluster. Reading and hashing are one goroutine's, sending is another's.
+// Backup streams a checkpoint of this node's own store, whatever the node's role. The node
+// continues to apply entries meanwhile. One goroutine reads and hashes, another sends.
 func (s *Service) Backup(req *runlogv1.BackupRequest, stream grpc.ServerStreamingServer[runlogv1.BackupResponse]) error {
 	ctx, cancel := s.watching(stream.Context())
 	defer cancel()
@@ -42,15 +42,15 @@ func (s *Service) Backup(req *runlogv1.BackupRequest, stream grpc.ServerStreamin
 	return b.run(ctx, req, stream.Send)
 }
 
-// backupStream is one backup on its way.
+// backupStream is one backup in progress.
 type backupStream struct {
 	s     *Service
 	out   *sendQueue
-	known map[string]*runlogv1.BackupFile // what the caller has of this origin, by name
+	known map[string]*runlogv1.BackupFile // the caller's files of this origin, by name
 	made  proof.Backup
 }
 
-// watching returns the context of a backup, which ends with the node too.
+// watching returns the context of a backup, which also ends with the node.
 func (s *Service) watching(stream context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream)
 	forget := context.AfterFunc(s.opts.Stopping, func() { cancel(errBackupStopped) })
@@ -60,7 +60,7 @@ func (s *Service) watching(stream context.Context) (context.Context, context.Can
 	}
 }
 
-var errBackupStopped = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; back up another"}
+var errBackupStopped = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; back up another node"}
 
 func (b *backupStream) run(ctx context.Context, req *runlogv1.BackupRequest, send func(*runlogv1.BackupResponse) error) (err error) {
 	if err := checkKnown(req); err != nil {
@@ -69,7 +69,7 @@ func (b *backupStream) run(ctx context.Context, req *runlogv1.BackupRequest, sen
 	if b.s.backups.Add(1) > MaxBackups {
 		b.s.backups.Add(-1)
 		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: backupDelay,
-			Message: fmt.Sprintf("the node makes %d backups already, and takes no further one", MaxBackups)}
+			Message: fmt.Sprintf("the node already makes %d backups, its maximum", MaxBackups)}
 	}
 	defer b.s.backups.Add(-1)
 	checkpoint, err := b.s.opts.Store.Checkpoint()
@@ -97,7 +97,7 @@ func (b *backupStream) run(ctx context.Context, req *runlogv1.BackupRequest, sen
 	return nil
 }
 
-// checkKnown refuses what cannot be an earlier backup.
+// checkKnown validates the caller's list of earlier backups.
 func checkKnown(req *runlogv1.BackupRequest) error {
 	count := 0
 	for i, k := range req.Known {
@@ -113,7 +113,7 @@ func checkKnown(req *runlogv1.BackupRequest) error {
 	return nil
 }
 
-// describe notes what the checkpoint is.
+// describe fills in the manifest's facts about the checkpoint.
 func (b *backupStream) describe(c *storage.Checkpoint) {
 	me, a := b.s.opts.Cluster.Identity(), &c.Applied
 	id, _ := me.Cluster() // Validated when the node started.
@@ -124,7 +124,7 @@ func (b *backupStream) describe(c *storage.Checkpoint) {
 	}
 }
 
-// send sends all files, and the manifest.
+// send sends all files and the manifest.
 func (b *backupStream) send(ctx context.Context, c *storage.Checkpoint, req *runlogv1.BackupRequest) error {
 	b.known = map[string]*runlogv1.BackupFile{}
 	for _, k := range req.Known {
@@ -158,7 +158,7 @@ func byName(files []*runlogv1.BackupFile) func(yield func(string, *runlogv1.Back
 	}
 }
 
-// begin tells what is to come.
+// begin sends the announcement of the backup.
 func (b *backupStream) begin(files []storage.CheckpointFile) *runlogv1.BackupResponse {
 	begin := &runlogv1.BackupBegin{Origin: b.made.Origin, Files: uint64(len(files)), ClusterId: fmt.Sprintf("%x", b.made.Cluster[:])}
 	for _, f := range files {
@@ -170,8 +170,8 @@ func (b *backupStream) begin(files []storage.CheckpointFile) *runlogv1.BackupRes
 	return &runlogv1.BackupResponse{Part: &runlogv1.BackupResponse_Begin{Begin: begin}}
 }
 
-// has returns the caller's own file of this name; nil when it has none that is as large. Only
-// tables are the same under the same name: Pebble writes on in others.
+// has returns the caller's own file of this name, or nil if it has none of at least this size. Only
+// tables keep their content under one name: Pebble appends to other files.
 func (b *backupStream) has(f storage.CheckpointFile) *runlogv1.BackupFile {
 	k := b.known[f.Name]
 	if k == nil || k.Size != f.Size || !strings.HasSuffix(f.Name, ".sst") && !strings.HasSuffix(f.Name, ".blob") {
@@ -180,7 +180,7 @@ func (b *backupStream) has(f storage.CheckpointFile) *runlogv1.BackupFile {
 	return k
 }
 
-// file reads and hashes a file, and sends it where the caller does not have it.
+// file reads and hashes a file, and sends it if the caller does not have it.
 func (b *backupStream) file(c *storage.Checkpoint, f storage.CheckpointFile) (err error) {
 	known := b.has(f)
 	err = b.out.put(&runlogv1.BackupResponse{Part: &runlogv1.BackupResponse_File{
@@ -220,7 +220,7 @@ func (b *backupStream) file(c *storage.Checkpoint, f storage.CheckpointFile) (er
 		End: &runlogv1.BackupFile{Name: is.Name, Size: is.Size, Sha256: is.SHA256[:]}}})
 }
 
-// changed tells of rot, either of the node's disk or of the caller's.
+// changed returns the error of a damaged file, on the node's disk or on the caller's.
 func (b *backupStream) changed(is proof.BackupFile, was *runlogv1.BackupFile) error {
 	b.s.opts.Logger.Error("file checksum differs from the earlier backup", "file", is.Name, "origin", b.made.Origin,
 		"sha256", is.SHA256.String(), "was", fmt.Sprintf("%x", was.Sha256))

@@ -22,15 +22,15 @@ import (
 	"runlog/storage"
 )
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Cluster *cluster.Cluster
 	// Leader returns the Raft id and the address of the leader.
 	Leader func() (address, id string)
 	Store  *storage.Store
-	// Sign returns a statement as a note with the cluster's signature, where the key is there.
+	// Sign returns a statement as a note with the cluster's signature, if the node has the key.
 	Sign func(context.Context, *proof.Statement) (note string, signed bool, err error)
-	// Version of the build, and Format of its data directories.
+	// Version is that of the build, and Format that of its data directories.
 	Version string
 	Format  int
 	// SlowConsumer is how long one message of a backup may wait for its reader.
@@ -38,7 +38,7 @@ type Options struct {
 	Clock        func() time.Time
 	Logger       *slog.Logger
 	Registry     *prometheus.Registry
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
 
@@ -46,7 +46,7 @@ type Options struct {
 type Service struct {
 	runlogv1.UnimplementedClusterServiceServer
 	opts    Options
-	backups atomic.Int64   // that are being made
+	backups atomic.Int64   // in progress
 	sends   sync.WaitGroup // of messages of backups; they end with their calls
 	sent    prometheus.Counter
 }
@@ -63,14 +63,14 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Close waits for what is being sent. The calls have ended.
+// Close waits for messages in Send. All calls must have ended.
 func (s *Service) Close() error {
 	s.sends.Wait()
 	s.opts.Registry.Unregister(s.sent)
 	return nil
 }
 
-// GetStatus asks every member how it is.
+// GetStatus asks every member for its state.
 func (s *Service) GetStatus(ctx context.Context, _ *runlogv1.GetStatusRequest) (*runlogv1.GetStatusResponse, error) {
 	survey, err := s.opts.Cluster.Survey(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func memberState(s *cluster.Surveyed, leader string) runlogv1.MemberState_Value 
 	}
 }
 
-// AddMember invites a node that waits.
+// AddMember invites a waiting node into the cluster.
 func (s *Service) AddMember(ctx context.Context, req *runlogv1.AddMemberRequest) (*runlogv1.AddMemberResponse, error) {
 	if req.RaftAddress == "" {
 		return nil, rpc.Invalid("raftAddress", "is required: host:port at which the node listens for other nodes (--raft-listen)")
@@ -140,7 +140,7 @@ func (s *Service) AddMember(ctx context.Context, req *runlogv1.AddMemberRequest)
 	return &runlogv1.AddMemberResponse{NodeId: id}, memberError(err)
 }
 
-// RemoveMember takes a member out of the cluster.
+// RemoveMember removes a member from the cluster.
 func (s *Service) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberRequest) (*runlogv1.RemoveMemberResponse, error) {
 	if req.NodeId == "" {
 		return nil, rpc.Invalid("nodeId", "is required: the name of the member")
@@ -148,7 +148,7 @@ func (s *Service) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberRe
 	return &runlogv1.RemoveMemberResponse{}, memberError(s.opts.Cluster.Remove(ctx, req.NodeId))
 }
 
-// TransferLeadership makes another voter the leader, and answers who leads then.
+// TransferLeadership makes another voter the leader and returns the new leader.
 func (s *Service) TransferLeadership(ctx context.Context, req *runlogv1.TransferLeadershipRequest) (*runlogv1.TransferLeadershipResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -159,11 +159,11 @@ func (s *Service) TransferLeadership(ctx context.Context, req *runlogv1.Transfer
 	return &runlogv1.TransferLeadershipResponse{LeaderId: cluster.NodeIDOf(leader)}, nil
 }
 
-// transferTimeout bounds a transfer that an operator asks for. While it is under way no appends are
-// taken.
+// transferTimeout bounds a transfer that an operator requests. The leader takes no appends during a
+// transfer.
 const transferTimeout = 5 * time.Second
 
-// memberError tells an operator why the members were not changed.
+// memberError converts an error of a membership change for an operator.
 func memberError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, raft.ErrNotLeader):

@@ -9,9 +9,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// sendQueue sends the messages of a backup on a goroutine of its own, a few behind the one that
-// makes them. One that reads nothing for Options.SlowConsumer is given up: the end of the call
-// frees what hangs in Send.
+// sendQueue sends the messages of a backup on a goroutine of its own, a few behind the maker. If
+// the reader takes nothing for Options.SlowConsumer, the backup fails; the end of the call releases
+// a goroutine that hangs in Send.
 //
 //	piece ──► putPiece ──► queue ──► send ──┐
 //	  ▲                                     │
@@ -20,8 +20,8 @@ type sendQueue struct {
 	s     *Service
 	ctx   context.Context
 	queue chan *runlogv1.BackupResponse
-	// free are pieces that nobody uses. Invariant: backupPieces+2 of them are in free, in queue,
-	// being sent, or the maker's.
+	// free holds unused pieces. Invariant: of backupPieces+2 pieces, each is in free, in queue, in
+	// Send, or with the maker.
 	free chan []byte
 	done chan struct{} // closed when sending has ended, with err
 	err  error
@@ -54,7 +54,7 @@ func (o *sendQueue) piece() []byte {
 	}
 }
 
-// reuse gives a piece back. Invariant: no more are made than free holds, so that it never blocks.
+// reuse returns a piece to free. Invariant: free has room for all pieces, so reuse never blocks.
 func (o *sendQueue) reuse(p []byte) {
 	select {
 	case o.free <- p[:backupPiece]:
@@ -62,12 +62,12 @@ func (o *sendQueue) reuse(p []byte) {
 	}
 }
 
-// putPiece sends a piece and gives it back.
+// putPiece queues a piece, which returns to free once it is sent.
 func (o *sendQueue) putPiece(p []byte) error {
 	return o.put(&runlogv1.BackupResponse{Part: &runlogv1.BackupResponse_Data{Data: p}})
 }
 
-// put sends a message, or tells why no more are sent.
+// put queues a message, or returns why no more are sent.
 func (o *sendQueue) put(m *runlogv1.BackupResponse) error {
 	select {
 	case o.queue <- m: // the usual case needs no timer
@@ -88,7 +88,7 @@ func (o *sendQueue) put(m *runlogv1.BackupResponse) error {
 	}
 }
 
-// alive tells whether somebody still reads.
+// alive reports whether the reader still reads.
 func (o *sendQueue) alive() error {
 	select {
 	case <-o.done:
@@ -100,11 +100,11 @@ func (o *sendQueue) alive() error {
 
 func (o *sendQueue) slow() error {
 	return &contract.Error{Reason: contract.ReasonSlowConsumer,
-		Message: fmt.Sprintf("a message of the backup waited for its reader for %v; what has come whole is not sent again: make the backup again", o.s.opts.SlowConsumer)}
+		Message: fmt.Sprintf("a message of the backup waited for its reader for %v; make the backup again; complete files are not sent again", o.s.opts.SlowConsumer)}
 }
 
-// end waits until all is sent, unless the backup has failed. It is called once, by the one that
-// puts.
+// end waits until all is sent, unless the backup has failed. The goroutine that calls put calls it
+// once.
 func (o *sendQueue) end(failed error) error {
 	close(o.queue)
 	if failed != nil {

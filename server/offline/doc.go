@@ -1,6 +1,7 @@
-// Package offline works on the data directory of a node that does not run: it restores a backup as
-// a new cluster (ADR 16), and makes a node the only voter of its cluster after the majority was
-// lost.
+// Package offline changes the data directory of a node that is not running. Restore makes a new
+// cluster from a backup (ADR 16). Recover makes a node the only voter of its cluster after the
+// majority is lost.
 //
-// The directory is locked meanwhile, and a restored directory gets its name last.
+// Both lock the directory while they run. A restored directory gets its final name last, so that an
+// interrupted restore leaves nothing that a node could start from.
 package offline

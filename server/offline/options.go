@@ -8,23 +8,23 @@ import (
 	"runlog/storage"
 )
 
-// Options of the node whose data directory is worked on.
+// Options name the data directory and configure the node that it belongs to.
 type Options struct {
-	// DataDir is everything the node keeps. Required.
+	// DataDir is the node's data directory. Required.
 	DataDir string
-	// FS has DataDir, for Recover. Default: the machine's.
+	// FS is the file system of DataDir, for Recover. Default: that of the operating system.
 	FS vfs.FS
-	// NodeID names a restored node. Default: made once.
+	// NodeID names a restored node. Default: a random name.
 	NodeID string
-	// RaftAddress is where other nodes will reach a restored node.
+	// RaftAddress is the address at which other nodes will reach a restored node.
 	RaftAddress string
-	// Store is handed to storage; Dir, FS, Cluster, Logger and Fail are set here.
+	// Store holds the options of the store. Dir, FS, Cluster, Logger and Fail are set here.
 	Store storage.Options
-	// SegmentBytes of the log. Default: that of raft.
+	// SegmentBytes is the size of a log segment. Default: that of raft.
 	SegmentBytes int
 	// Logger. Default: discards.
 	Logger *slog.Logger
-	// Fail is told why the store cannot go on. Required.
+	// Fail is called with the reason if the store cannot continue. Required.
 	Fail func(error)
 }
 

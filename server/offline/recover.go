@@ -13,20 +13,20 @@ import (
 	"runlog/storage/machine"
 )
 
-// Recovery is what a node had when it was made the only voter of its cluster.
+// Recovery describes a recovered node.
 type Recovery struct {
 	NodeID, ClusterID string
-	// Lost are the other members, as far as the node knew.
+	// Lost lists the other members that the node knew.
 	Lost []string
-	// LastIndex is the end of its log.
+	// LastIndex is the last index of its log.
 	LastIndex uint64
 }
 
-// Recover makes the node of a data directory, which no process uses, the only voter of its cluster,
-// after the majority of the voters was lost for good: docs/operations.md tells when.
+// Recover makes the node of an unused data directory the only voter of its cluster, after the
+// majority of the voters is lost permanently. docs/operations.md states when to use it.
 func Recover(opts Options) (r *Recovery, err error) {
 	opts.EnsureDefaults()
-	// Opening a directory that is no node's would make it one.
+	// Opening a directory without an identity would make a new node.
 	if _, err := opts.FS.Stat(opts.FS.PathJoin(opts.DataDir, "identity.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("data directory %s has no identity.json: there is nothing to recover; name the --data-dir of the node", opts.DataDir)
 	}
@@ -48,7 +48,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // nobody is talked to
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // required by raft, but no peer is contacted
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 			r.Lost = append(r.Lost, cluster.NodeIDOf(m.ID))
 		}
 	}
-	// It looks for nobody when it starts.
+	// The node must not look for other nodes when it starts.
 	me.Via, me.Founders = nil, nil
 	return r, dir.Save(me)
 }

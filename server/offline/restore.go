@@ -18,55 +18,55 @@ import (
 	"runlog/storage/machine"
 )
 
-// ErrNotEmpty means that a backup is to be restored where something is.
+// ErrNotEmpty means that the target directory of a restore is not empty.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
-// ErrNotReplaceable means that a backup is to be restored into a directory that cannot be replaced
-// by another.
+// ErrNotReplaceable means that the target directory of a restore cannot be replaced by renaming.
 var ErrNotReplaceable = errors.New("server: the data directory cannot be replaced by the restored one")
 
-// ErrBackupFormat means that a backup was made by a build whose data have another format.
+// ErrBackupFormat means that a backup has another data format than this build.
 var ErrBackupFormat = errors.New("server: the backup has data of another format")
 
-// RestoreOptions say which backup is restored, and where.
+// RestoreOptions name the backup and the target of a restore.
 type RestoreOptions struct {
 	Options
 	Repository *backup.Repository
-	// Backup is the name of the backup, or how it begins; empty: the one that reaches furthest.
+	// Backup is the name of the backup, or a prefix of it; empty: the backup with the highest
+	// position.
 	Backup string
-	// PublicKeys, where there are any: one of them must have signed the backup.
+	// PublicKeys: if it is not empty, one of the keys must have signed the backup.
 	PublicKeys []string
-	// Progress, where not nil, is told how far the verification is, and then the copy.
+	// Progress, if not nil, is called during the verification and then during the copy.
 	Progress func(step string, p backup.Progress)
 }
 
-// Restored is a node that was made of a backup, and has not started yet.
+// Restored describes a node that was made from a backup and has not started yet.
 type Restored struct {
 	NodeID, ClusterID string
 	Backup            *backup.Manifest
-	// PublicKey has signed the backup; empty: that was not asked for.
+	// PublicKey is the key that signed the backup; empty: RestoreOptions.PublicKeys was empty.
 	PublicKey string
 }
 
-// restoringSuffix is what a data directory is called, after its own name, while it is made.
+// restoringSuffix is appended to the name of a data directory until the restore is complete.
 const restoringSuffix = ".restoring"
 
-// Restore makes the data directory of a node that goes on where a backup ends, as the only member
-// of a new cluster. The backup is verified before anything is written; the directory gets its name
-// last, so that a restore that was cut leaves nothing that serves. The nodes of the cluster that
-// was backed up are strangers to the new one.
+// Restore makes the data directory of a node that continues where a backup ends, as the only member
+// of a new cluster. It verifies the backup before it writes anything. The directory gets its name
+// last, so that an interrupted restore leaves nothing that a node could serve. Nodes of the old
+// cluster do not belong to the new one.
 func Restore(ctx context.Context, opts RestoreOptions) (_ *Restored, err error) {
 	opts.EnsureDefaults()
 	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
 		return nil, fmt.Errorf("--node-id %q %s", opts.NodeID, fault)
 	}
-	// Absolute: what is made beside it must not lie in it, as it would with ".".
+	// The path must be absolute: with "." the sibling directory would lie inside the target.
 	target, err := filepath.Abs(opts.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	r := &restore{ctx: ctx, opts: &opts, target: target}
-	// A link to a disk stays one.
+	// A symbolic link to another disk stays a link.
 	if disk, err := filepath.EvalSymlinks(r.target); err == nil {
 		r.target = disk
 	}
@@ -89,11 +89,11 @@ type restore struct {
 	ctx    context.Context
 	opts   *RestoreOptions
 	target string
-	dir    *datadir.Dir // under its other name
+	dir    *datadir.Dir // under its temporary name
 	done   Restored
 }
 
-// choose finds the backup, and looks who has signed it.
+// choose finds the backup and checks its format and its signature.
 func (r *restore) choose() (err error) {
 	if r.done.Backup, err = r.opts.Repository.Find(r.opts.Backup); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *restore) choose() (err error) {
 	return nil
 }
 
-// vacant refuses a target where something is.
+// vacant refuses a target that is not empty.
 func (r *restore) vacant() error {
 	names, err := os.ReadDir(r.target)
 	switch {
@@ -123,9 +123,8 @@ func (r *restore) vacant() error {
 	return nil
 }
 
-// replaceable refuses a target, empty, that could not be replaced at the end: a place where a disk
-// is mounted, or one that whoever calls stands in and would not find again. It moves the target
-// away and back, which tells.
+// replaceable refuses an empty target that cannot be replaced at the end: a mount point, or the
+// working directory of the caller. To find out, it renames the target and renames it back.
 func (r *restore) replaceable() error {
 	is, err := os.Stat(r.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,12 +176,12 @@ func (r *restore) progress(step string) func(backup.Progress) {
 	}
 }
 
-// make makes the directory under another name, which it loses when it is whole. What it has come to
-// goes when it fails.
+// make makes the directory under a temporary name and renames it when it is complete. After an
+// error it removes the directory.
 func (r *restore) make() (err error) {
 	path := r.target + restoringSuffix
 	if r.dir, err = datadir.Make(vfs.Default, path); err != nil {
-		return err // Perhaps another restore is at work there.
+		return err // Another restore may hold the lock.
 	}
 	defer func() { err = errors.Join(err, r.dir.Release()) }()
 	if err = r.fill(); err == nil {
@@ -223,7 +222,7 @@ func (r *restore) fill() error {
 	return errors.Join(storage.SyncDir(vfs.Default, store), r.dir.Save(me))
 }
 
-// clear removes what a restore that was cut has left.
+// clear removes the files of an interrupted restore.
 func (r *restore) clear() error {
 	names, err := os.ReadDir(r.dir.Path())
 	for _, n := range names {
@@ -242,10 +241,10 @@ func promiseOf(m *backup.Manifest) storage.Promise {
 		PersistedAt: m.CompleteThrough, Runs: m.Runs, Events: m.Events}
 }
 
-// rename gives the directory its name.
+// rename gives the directory its final name.
 func (r *restore) rename() error {
 	if err := r.vacant(); err != nil {
-		return err // it was, a while ago
+		return err // It was empty when the restore began.
 	}
 	if err := os.Remove(r.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r.notReplaceable(err)

@@ -11,7 +11,7 @@ type Alerts struct {
 	names []string
 }
 
-// Set says whether an alert stands.
+// Set raises or clears an alert.
 func (a *Alerts) Set(name string, on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"runlog/storage"
 )
 
-// overloadDelay is when a caller should try again that had to be refused for memory: the events
-// that wait are answered in about that time.
+// overloadDelay is the retry delay for a caller that was refused for lack of memory. The waiting
+// events are answered in about that time.
 const overloadDelay = 250 * time.Millisecond
 
 // Propose admits a command to the log and does not wait for its outcome. Commands that one caller
-// proposes one after the other are applied in that order. After an error nothing is stored.
+// proposes in sequence are applied in that order. After an error nothing is stored.
 func (r *Replica) Propose(cmd storage.Command) (batch.Ticket, error) {
 	if err := r.opts.Disk.admit(); err != nil {
 		return batch.Ticket{}, err
@@ -24,8 +24,8 @@ func (r *Replica) Propose(cmd storage.Command) (batch.Ticket, error) {
 	return r.batcher.Enqueue(cmd)
 }
 
-// Execute proposes a command and waits until it is applied. A refusal by the state machine is
-// returned as the error.
+// Execute proposes a command and waits until it is applied. It returns a refusal by the state
+// machine as the error.
 func (r *Replica) Execute(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
 	outcome, err := r.Submit(ctx, cmd)
 	if err == nil {
@@ -34,8 +34,8 @@ func (r *Replica) Execute(ctx context.Context, cmd storage.Command) (storage.Out
 	return outcome, err
 }
 
-// Submit proposes a command of the node's own and waits until it is applied. The outcome says
-// whether the state machine refused it.
+// Submit proposes a command of the node itself and waits until it is applied. The outcome contains
+// a refusal by the state machine.
 func (r *Replica) Submit(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
 	ticket, err := r.Propose(cmd)
 	if err != nil {
@@ -44,15 +44,15 @@ func (r *Replica) Submit(ctx context.Context, cmd storage.Command) (storage.Outc
 	return ticket.Wait(ctx)
 }
 
-// Appended is what became of the events of one request.
+// Appended is the result of an append.
 type Appended struct {
 	storage.Outcome
-	// Diverged are the numbers of the duplicates whose content is not that of the stored event
+	// Diverged lists the numbers of the duplicates whose content differs from the stored event
 	// (IDM-7).
 	Diverged []int
 }
 
-// Pending is an append that was admitted. Wait must be called, once.
+// Pending is an admitted append. Wait must be called exactly once.
 type Pending struct {
 	r      *Replica
 	append *storage.Append
@@ -87,7 +87,7 @@ func (r *Replica) Admit(a *storage.Append) (Pending, error) {
 	return Pending{r: r, append: a, held: held, ticket: ticket}, nil
 }
 
-// Wait returns what became of the events once that is durable and applied (APP-2).
+// Wait returns the result once it is durable and applied (APP-2).
 func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 	defer p.r.held.Add(-p.held)
 	outcome, err := p.ticket.Wait(ctx)
@@ -100,11 +100,11 @@ func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 	return p.r.appended(p.append, outcome)
 }
 
-// heldEvent is about what an event takes in memory beside its payload.
+// heldEvent is the approximate memory of an event without its payload, in bytes.
 const heldEvent = 512
 
-// hold counts the events of a request while they wait for their answer: the batcher's queue counts
-// them compressed. It refuses more than the node has memory for (APP-9, D12).
+// hold counts the decoded events of a request while they wait for their answer; the batcher's queue
+// counts them compressed. It refuses events beyond the memory of the node (APP-9, D12).
 func (r *Replica) hold(a *storage.Append) (int64, error) {
 	size := int64(0)
 	for i := range a.Events {
@@ -118,7 +118,7 @@ func (r *Replica) hold(a *storage.Append) (int64, error) {
 	return size, nil
 }
 
-// Busy says whether appends wait for their answer.
+// Busy reports whether appends are in flight.
 func (r *Replica) Busy() bool { return r.held.Load() > 0 }
 
 // appended counts the events and finds the duplicates that diverge.
@@ -148,7 +148,7 @@ func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended
 }
 
 // diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7).
-// Apply does not do it, because it changes nothing and costs a read.
+// Apply does not compare them: the result changes no state, and it costs a read.
 func (r *Replica) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
 	v, err := r.store.View(e.RunID)
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *Replica) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
 	return false, fmt.Errorf("server: run %q has a receipt for runSeq %d and no event", e.RunID, seq)
 }
 
-// inherit fills in what a sparse event leaves out, as reading does (ENV-1).
+// inherit fills in the fields that a sparse event leaves out, as reading does (ENV-1).
 func inherit(e *contract.Event, r *storage.Run) {
 	for _, f := range [...]struct {
 		bit  contract.Absent

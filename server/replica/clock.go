@@ -2,23 +2,23 @@ package replica
 
 import "time"
 
-// alertClockSkew is the alert of APP-5, in logs and documents.
+// alertClockSkew is the name of the alert of APP-5, in logs and documents.
 const alertClockSkew = "CLOCK_SKEW_HIGH"
 
-// clockInterval is how often a leader compares its clock with the last stamp.
+// clockInterval is the time between two comparisons of a leader's clock with the last stamp.
 const clockInterval = time.Second
 
 // watchClock raises CLOCK_SKEW_HIGH while the node leads and its clock is far behind the last
-// persistedAt (APP-5). Events are stored all the same, each a nanosecond after the last: time
-// windows say nothing about them until the clock has caught up, and that is what the operator must
-// know.
+// persistedAt (APP-5). Events are still stored, each a nanosecond after the one before. Until the
+// clock has caught up, time windows do not tell when these events came; the operator must know
+// that.
 func (r *Replica) watchClock() {
 	ticker := time.NewTicker(clockInterval)
 	defer ticker.Stop()
 	raised := false
 	for {
 		if !r.node.Leading() {
-			r.opts.Alerts.Set(alertClockSkew, false) // its clock stamps nothing
+			r.opts.Alerts.Set(alertClockSkew, false) // A follower's clock stamps nothing.
 			raised = false
 		}
 		if r.node.WaitLeading(r.opts.Stopping) != nil {
@@ -33,7 +33,8 @@ func (r *Replica) watchClock() {
 	}
 }
 
-// checkClock tells whether the alert stands, and logs when it begins and when it ends.
+// checkClock reports whether the alert is raised, and logs when it is raised and when it is
+// cleared.
 func (r *Replica) checkClock(raised bool) bool {
 	skew := max(0, time.Duration(r.store.Applied().PersistedAt-r.opts.Clock().UnixNano()))
 	r.metrics.skew.Set(skew.Seconds())

@@ -17,47 +17,49 @@ import (
 const (
 	// alertDiskLow is raised while appends are refused because the disk is nearly full.
 	alertDiskLow = "DISK_LOW"
-	// diskInterval is how often the free space is read: even a fast disk does not fill MinFreeBytes
-	// in it.
+	// diskInterval is the time between two reads of the free space. Even a fast disk does not fill
+	// MinFreeBytes in it.
 	diskInterval = time.Second
-	// diskDelay is when a refused caller should try again.
+	// diskDelay is the retry delay for a refused caller.
 	diskDelay = 10 * time.Second
-	// measureEvery is how many reads of the free space there are for one of the data's size.
+	// measureEvery is the number of reads of the free space for each measurement of the data's
+	// size.
 	measureEvery = 10
-	// dirDepth is more levels than there are below a data directory.
+	// dirDepth is more levels than a data directory has.
 	dirDepth = 6
 )
 
-// DiskOptions of a Disk. All are required but MinFreeBytes.
+// DiskOptions configure a Disk. All are required but MinFreeBytes.
 type DiskOptions struct {
 	FS vfs.FS
 	// Dir is the data directory.
 	Dir string
 	// Free returns the bytes that this process may still write below a directory.
 	Free func(dir string) (uint64, error)
-	// MinFreeBytes is what must be free for appends to be taken; not positive: nothing.
+	// MinFreeBytes is the free space below which appends are refused. A value that is not positive
+	// disables the check.
 	MinFreeBytes int64
 	Alerts       *Alerts
 	Logger       *slog.Logger
 	Registry     *prometheus.Registry
 }
 
-// Disk watches the free space of the data directory and admits appends while there is enough. A log
-// that cannot be written stops the node (D10), and a full log cannot be made smaller, because that
-// needs space too. Reads go on.
+// Disk watches the free space of the data directory and admits appends while there is enough. A
+// node stops if it cannot write its log (D10), and a full log cannot be truncated, because
+// truncation needs space too. Reads continue.
 type Disk struct {
 	opts    DiskOptions
 	metrics *diskMetrics
-	low     atomic.Pointer[contract.Error] // what appends are refused with; nil: they are taken
+	low     atomic.Pointer[contract.Error] // the error of refused appends; nil: appends are taken
 	data    atomic.Uint64                  // bytes below the data directory
 }
 
-// NewDisk makes a Disk, which knows nothing before Watch.
+// NewDisk makes a Disk. It has no readings before Watch.
 func NewDisk(opts DiskOptions) *Disk {
 	return &Disk{opts: opts, metrics: newDiskMetrics(opts.Registry)}
 }
 
-// Close takes the metrics back.
+// Close unregisters the metrics.
 func (d *Disk) Close() error {
 	d.metrics.unregister(d.opts.Registry)
 	return nil
@@ -80,8 +82,8 @@ func (d *Disk) Watch(ctx context.Context) {
 	}
 }
 
-// Check reads the free space. It sets whether appends are refused, and logs when that begins and
-// when it ends.
+// Check reads the free space. It sets whether appends are refused, and logs when refusal begins and
+// ends.
 func (d *Disk) Check() {
 	free, err := d.opts.Free(d.opts.Dir)
 	if err != nil {
@@ -107,13 +109,13 @@ func (d *Disk) Check() {
 func (d *Disk) refusal(free uint64) *contract.Error {
 	return &contract.Error{
 		Reason: contract.ReasonOverloaded, RetryAfter: diskDelay,
-		Message: fmt.Sprintf("the node's disk has %d MiB left, and appends are taken from %d MiB (--min-free-disk) on: make room there. The request was not stored",
+		Message: fmt.Sprintf("the node's disk has %d MiB left, less than %d MiB (--min-free-disk): free disk space there. The request was not stored",
 			free>>20, d.opts.MinFreeBytes>>20),
 		Metadata: map[string]string{"alert": alertDiskLow, "free_bytes": strconv.FormatUint(free, 10)},
 	}
 }
 
-// Refusal returns the error of an append now; nil: the disk has space.
+// Refusal returns the error with which an append is refused now; nil: the disk has space.
 func (d *Disk) Refusal() *contract.Error { return d.low.Load() }
 
 // admit refuses an append while the disk is nearly full.
@@ -134,8 +136,8 @@ func (d *Disk) Usage() (free, data uint64) {
 // Measure counts the bytes below the data directory.
 func (d *Disk) Measure() { d.data.Store(bytesBelow(d.opts.FS, d.opts.Dir, dirDepth)) }
 
-// bytesBelow counts the bytes of the files at most so many levels below a directory. Files that are
-// removed meanwhile may count.
+// bytesBelow counts the bytes of the files at most the given levels below a directory. Files that
+// are removed meanwhile may count.
 func bytesBelow(disk vfs.FS, dir string, levels int) (bytes uint64) {
 	names, _ := disk.List(dir)
 	for _, name := range names {

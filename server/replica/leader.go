@@ -12,12 +12,13 @@ import (
 	"runlog/storage"
 )
 
-// askAgainAfter is when a leader that has refused is asked again where no other leads.
+// askAgainAfter is the delay before a leader that has refused is asked again, if no other node
+// leads.
 const askAgainAfter = 50 * time.Millisecond
 
-// AtLeader calls do with the leader, and again with the next one where do returns an error that
-// wraps raft.ErrNotLeader. While nobody leads it waits, at most Options.LeaderWait, and so that
-// time is left to answer before the call's own deadline. Then it returns NotLeader.
+// AtLeader calls do with the leader, and again with the next one if do returns an error that wraps
+// raft.ErrNotLeader. While the cluster has no leader it waits, at most Options.LeaderWait, and
+// leaves time to answer before the call's deadline. Then it returns NotLeader.
 func (r *Replica) AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error {
 	waiting, cancel := r.leaderWait(ctx)
 	defer cancel()
@@ -46,8 +47,8 @@ func (r *Replica) leaderWait(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, wait)
 }
 
-// otherThan waits a moment for another leader than one that has refused. It returns nil when there
-// is none: the same may be asked again.
+// otherThan waits briefly for another leader than one that has refused. It returns nil if there is
+// none: the same leader may be asked again.
 func (r *Replica) otherThan(ctx context.Context, refused *cluster.Leadership) *cluster.Leadership {
 	ctx, cancel := context.WithTimeout(ctx, askAgainAfter)
 	defer cancel()
@@ -57,8 +58,8 @@ func (r *Replica) otherThan(ctx context.Context, refused *cluster.Leadership) *c
 	return nil
 }
 
-// NotLeader returns the error of a call that only the leader can answer: where the leader is, or
-// that there is none.
+// NotLeader returns the error of a call that only the leader can answer: the leader's address, or
+// that there is no leader.
 func (r *Replica) NotLeader() error {
 	address := r.opts.Cluster.LeaderAddress()
 	if address == "" || address == r.opts.GRPCAddress {
@@ -87,9 +88,9 @@ func (r *Replica) ReadIndex(ctx context.Context) error {
 	})
 }
 
-// CloseThrough has the leader see to it that no event will be stamped at or before a time any more
-// (READ-4, D7); 0 is now. It returns the time, and the position that this node must have applied to
-// know all of that time's events.
+// CloseThrough asks the leader to guarantee that no event will be stamped at or before a time any
+// more (READ-4, D7); 0 is now. It returns the time, and the position that this node must have
+// applied to have all events of that time.
 func (r *Replica) CloseThrough(ctx context.Context, at int64) (position storage.Position, to int64, err error) {
 	err = r.AtLeader(ctx, func(leadership *cluster.Leadership) (err error) {
 		position, to, err = r.opts.Cluster.CloseThrough(ctx, leadership, at)

@@ -11,12 +11,12 @@ import (
 	"runlog/storage"
 )
 
-// ErrStopping ends what waits while the node stops.
+// ErrStopping is the error of waiting calls while the node stops.
 var ErrStopping = &contract.Error{Reason: contract.ReasonShuttingDown,
 	Message: "the node is stopping; send the request to another node"}
 
-// Reading is a view of a run, and how far the store was before the view was opened. It must be
-// closed.
+// Reading is a view of a run, and the applied state of the store before the view was opened. The
+// caller must close it.
 type Reading struct {
 	*storage.View
 	At storage.Applied
@@ -82,8 +82,8 @@ func notReached(runID string, minSeq, last uint64) error {
 		}}
 }
 
-// Waiting bounds how long a read waits, by Options.MaxWait and by the end of the node. The cause of
-// the context is ErrStopping in the second case.
+// Waiting bounds how long a read waits, by Options.MaxWait and by the shutdown of the node. In the
+// second case the cause of the context is ErrStopping.
 func (r *Replica) Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithTimeout(ctx, r.opts.MaxWait)
 	ctx, cancel := context.WithCancelCause(ctx)

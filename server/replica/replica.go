@@ -17,41 +17,41 @@ import (
 	"runlog/storage"
 )
 
-// Options of a replica. All are required but where a default is named.
+// Options configure a replica. All are required unless a default is named.
 type Options struct {
-	// RaftDir and StoreDir are where the log and the store lie.
+	// RaftDir and StoreDir are the directories of the log and of the store.
 	RaftDir, StoreDir string
 	Cluster           *cluster.Cluster
-	// Disk says whether appends are refused because the disk is nearly full.
+	// Disk refuses appends while the disk is nearly full.
 	Disk *Disk
-	// Alerts are the node's.
+	// Alerts is the node's set of alerts.
 	Alerts *Alerts
-	// Store and Raft are handed on; directories, identities, loggers and the like are set here.
+	// Store and Raft are passed on. Open sets directories, identities, loggers and the like.
 	Store storage.Options
 	Raft  raft.Options
-	// GRPCAddress is where clients reach this node: a caller is not sent to where it asks already.
+	// GRPCAddress is where clients reach this node. NotLeader does not send a caller back to it.
 	GRPCAddress string
-	// QueueBytes bounds appends that wait for their answer, encoded (APP-9).
+	// QueueBytes bounds the encoded appends in flight (APP-9).
 	QueueBytes int64
-	// HeldBytes bounds the events of appends that wait for their answer, decoded (D12).
+	// HeldBytes bounds the decoded events of appends in flight (D12).
 	HeldBytes int64
-	// LeaderWait bounds how long a call waits for a leader, and MaxWait how long a read waits for
-	// what it asks for.
+	// LeaderWait bounds how long a call waits for a leader. MaxWait bounds how long a read waits
+	// for minSeq or a position.
 	LeaderWait, MaxWait time.Duration
-	// ClockSkewLimit is how far the clock may be behind the last stamp before CLOCK_SKEW_HIGH is
-	// raised (APP-5).
+	// ClockSkewLimit is how far the clock may be behind the last stamp. Beyond it the node raises
+	// CLOCK_SKEW_HIGH (APP-5).
 	ClockSkewLimit time.Duration
 	FS             vfs.FS
 	Clock          func() time.Time
 	Logger         *slog.Logger
 	Registry       *prometheus.Registry
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
-	// Fail is told why the node has to stop itself (D10).
+	// Fail is called with the reason when the node has to stop itself (D10).
 	Fail func(error)
 }
 
-// Replica is this node's copy of the log and of what the log came to.
+// Replica is this node's copy of the log and of the state that the log produces.
 type Replica struct {
 	opts      Options
 	log       *slog.Logger
@@ -65,7 +65,7 @@ type Replica struct {
 	loops sync.WaitGroup
 }
 
-// Open opens the replica. It waits for the cluster's state where the node lacks it, as long as ctx
+// Open opens the replica. If the node lacks the cluster's state, Open waits for it as long as ctx
 // lasts.
 func Open(ctx context.Context, opts Options) (*Replica, error) {
 	r := &Replica{opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registry)}
@@ -125,7 +125,8 @@ func (r *Replica) startRaft() (err error) {
 	return nil
 }
 
-// Close answers what was admitted and closes Raft and the store. Options.Stopping has ended.
+// Close answers the admitted commands and closes Raft and the store. Options.Stopping must have
+// ended.
 func (r *Replica) Close() error {
 	r.loops.Wait()
 	var errs []error
@@ -142,14 +143,14 @@ func (r *Replica) Close() error {
 	return errors.Join(errs...)
 }
 
-// Store is where reads go.
+// Store returns the store, for reads.
 func (r *Replica) Store() *storage.Store { return r.store }
 
-// Node is Raft, for what is about members and leadership.
+// Node returns Raft, for members and leadership.
 func (r *Replica) Node() *raft.Node { return r.node }
 
-// ClusterID names the cluster.
+// ClusterID returns the cluster's id.
 func (r *Replica) ClusterID() storage.ClusterID { return r.clusterID }
 
-// Leading says whether the node leads and has applied what earlier leaders left.
+// Leading reports whether the node leads and has applied the entries of earlier leaders.
 func (r *Replica) Leading() bool { return r.node.Leading() }

@@ -8,12 +8,12 @@ import (
 	"runlog/storage"
 )
 
-// Applied tells how far the node was that answers (READ-2).
+// Applied returns how far the answering node had applied the log (READ-2).
 func Applied(at storage.Applied) *runlogv1.AppliedState {
 	return &runlogv1.AppliedState{Position: FormatPosition(at.Position()), PersistedAt: wire.Timestamp(at.PersistedAt)}
 }
 
-// Bound reads a time out of a field of a request: nanoseconds after 1970, 0 where it is not set.
+// Bound converts a time of a request to nanoseconds since 1970; 0: not set.
 func Bound(field string, t *timestamppb.Timestamp) (int64, error) {
 	ns, ok := wire.Bound(t)
 	if !ok {

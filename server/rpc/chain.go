@@ -3,10 +3,13 @@ package rpc
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"runlog/raft"
@@ -14,7 +17,7 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// MaxConcurrentStreams of one gRPC connection.
+// MaxConcurrentStreams limits the streams of one gRPC connection.
 const MaxConcurrentStreams = 10_000
 
 // Service is a gRPC service that is registered at every listener.
@@ -41,38 +44,39 @@ func (s *Service) Impl() any {
 
 // Leaders is what forwarding needs of the replica.
 type Leaders interface {
-	// Leading says whether this node leads.
+	// Leading reports whether this node leads.
 	Leading() bool
-	// AtLeader calls do with the leader, again where do returns an error that wraps
+	// AtLeader calls do with the leader. It calls do again after an error that wraps
 	// raft.ErrNotLeader.
 	AtLeader(ctx context.Context, do func(*cluster.Leadership) error) error
 	// NotLeader returns the error of a call that only the leader can answer.
 	NotLeader() error
 }
 
-// ChainOptions of a Chain. All are required.
+// ChainOptions configure a Chain. All are required.
 type ChainOptions struct {
 	Limits decode.Limits
-	// Caller is who calls at the listener: CallerClient, or CallerMember for a member that forwards
-	// a client's call.
+	// Caller is the kind of caller at the listener: CallerClient, or CallerMember for a member that
+	// forwards a client's call.
 	Caller  string
 	Metrics *Metrics
 	Methods Methods
-	// Leaders is asked for at each call: a listener may serve before the replica is open.
+	// Leaders is called for each call: a listener may serve before the replica is open.
 	Leaders func() Leaders
 }
 
-// Chain is what every call passes between the wire and its service, on the listener for clients and
-// on the one for other members alike:
+// Chain is the sequence of interceptors that every call passes between the wire and its service, on
+// the listener for clients and on the one for members alike:
 //
 //	decode ─► in flight ─► metrics ─► errors to statuses ─► forward to the leader ─► service
 //
-// Identity, policy and limits of tenants have their place between metrics and forwarding, so that a
-// call that a member forwards is held to them as well. There is one chain per listener.
+// Identity, policy and tenant limits belong between metrics and forwarding, so that they also apply
+// to a call that a member forwards. Each listener has one chain.
 type Chain struct {
 	opts     ChainOptions
 	guard    *decode.Guard
 	inflight Inflight
+	ok       sync.Map // *Method to prometheus.Observer, for calls answered with OK
 }
 
 // NewChain makes the chain of one listener.
@@ -80,7 +84,7 @@ func NewChain(opts ChainOptions) *Chain {
 	return &Chain{opts: opts, guard: decode.NewGuard(opts.Limits, Status)}
 }
 
-// ServerOptions set a gRPC server up for the chain.
+// ServerOptions returns the options of a gRPC server for the chain.
 func (c *Chain) ServerOptions() []grpc.ServerOption {
 	return append(c.guard.ServerOptions(), grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream))
 }
@@ -126,8 +130,8 @@ func notOpen(context.Context, any) (any, error) { return nil, raft.ErrNotLeader 
 // Inflight counts the calls that are being answered.
 func (c *Chain) Inflight() *Inflight { return &c.inflight }
 
-// unary takes one call through the chain. What is not in the table of methods belongs to another
-// service of the server, such as health, and goes straight to it.
+// unary passes one call through the chain. A method that is not in the table belongs to another
+// service of the server, such as health, and is called directly.
 func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	m := c.opts.Methods[info.FullMethod]
 	if m == nil {
@@ -144,11 +148,23 @@ func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		resp, err = next(ctx, req)
 	}
 	err = Status(err)
-	c.opts.Metrics.observe(m, c.opts.Caller, status.Code(err), time.Since(begun))
+	c.observer(m, status.Code(err)).Observe(time.Since(begun).Seconds())
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// observer resolves the labels of OK answers once per method.
+func (c *Chain) observer(m *Method, code codes.Code) prometheus.Observer {
+	if code != codes.OK {
+		return c.opts.Metrics.observer(m, c.opts.Caller, code)
+	}
+	o, ok := c.ok.Load(m)
+	if !ok {
+		o, _ = c.ok.LoadOrStore(m, c.opts.Metrics.observer(m, c.opts.Caller, code))
+	}
+	return o.(prometheus.Observer)
 }
 
 func (c *Chain) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

@@ -25,15 +25,15 @@ import (
 // errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
 const errorDomain = "runlog"
 
-// OverloadDelay is when an overloaded caller should try again: a queue of 64 MiB is gone in about
-// that.
+// OverloadDelay is the retry delay for an overloaded caller. A queue of 64 MiB is empty after about
+// that time.
 const OverloadDelay = 250 * time.Millisecond
 
-// unavailableDelay is when a caller should try again whom the cluster cannot serve now: an election
-// is over in about that.
+// unavailableDelay is the retry delay while the cluster cannot serve. An election takes about that
+// time.
 const unavailableDelay = 500 * time.Millisecond
 
-// Status turns an error of the rooms below into the gRPC status of the contract.
+// Status converts an error of the packages below into the gRPC status of the contract.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func Status(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// AsContract is the one table from errors to reasons; nil when err is none of ours.
+// AsContract is the one table from errors to reasons. It returns nil for an error without a reason.
 func AsContract(err error) *contract.Error {
 	var (
 		own      *contract.Error
@@ -102,7 +102,7 @@ func asUnavailable(err error) *contract.Error {
 	switch {
 	case errors.Is(err, batch.ErrOverloaded):
 		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
-			Message: "the node has as much queued as it may; nothing was stored"}
+			Message: "the node's append queue is full; nothing was stored"}
 	case errors.Is(err, batch.ErrClosed):
 		return &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; nothing was stored"}
 	case errors.Is(err, batch.ErrAbandoned):
@@ -120,7 +120,7 @@ func asUnavailable(err error) *contract.Error {
 	}
 }
 
-// Helpful adds to what happened what to do about it.
+// Helpful appends the remedy of a reason to a message.
 func Helpful(r contract.Reason, message string) string { return message + ". " + r.Info().Help }
 
 func runNotFound(runID string) *contract.Error {
@@ -155,7 +155,7 @@ func unscopedRun(e *storage.UnscopedError) *contract.Error {
 	return out
 }
 
-// Invalid is the refusal of one field of a request.
+// Invalid returns the error for one invalid field of a request.
 func Invalid(field, description string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonInvalidArgumentField,
 		Message: field + ": " + description,
@@ -165,11 +165,11 @@ func Invalid(field, description string) *contract.Error {
 }
 
 const (
-	// TrailerBudget bounds the violations that an error tells, in bytes: they travel in a trailer,
-	// which grows by a third there, and clients in other languages take no more than 8 KiB of it.
+	// TrailerBudget bounds the violations in one error, in bytes. They travel in a trailer, whose
+	// encoding adds a third. Clients in other languages accept at most 8 KiB of trailers.
 	TrailerBudget = 4 << 10
-	// BatchBudget bounds those of all answers of one BatchAppend: with them it stays within the 4
-	// MiB that clients take.
+	// BatchBudget bounds the violations of all answers of one BatchAppend. With them the answer
+	// stays within the 4 MiB that clients accept.
 	BatchBudget = 1 << 20
 	// maxShortened bounds one text of an error.
 	maxShortened = 1 << 10
@@ -178,8 +178,8 @@ const (
 // Encode writes the error as google.rpc.Status with its details.
 func Encode(e *contract.Error) error { return EncodeWithin(e, TrailerBudget) }
 
-// EncodeWithin is Encode with so many bytes for the violations. At least one is told; where
-// some are left out, the metadata say truncated, as contract.NewError does.
+// EncodeWithin is Encode with a budget in bytes for the violations. It encodes at least one. If it
+// leaves some out, it sets truncated in the metadata, as contract.NewError does.
 func EncodeWithin(e *contract.Error, budget int) error {
 	st := status.New(e.Code(), shortened(e.Message))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain, Metadata: e.Metadata}
@@ -257,7 +257,7 @@ func Within(err error, budget int) *status.Status {
 	return st
 }
 
-// shortened cuts a text of an error; all of them are UTF-8.
+// shortened cuts a text of an error to maxShortened bytes. All texts are UTF-8.
 func shortened(text string) string {
 	if len(text) <= maxShortened {
 		return text
@@ -265,7 +265,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:maxShortened], "") + "…"
 }
 
-// InEvent is a violation of an event, by its number in the request.
+// InEvent returns a violation with the path of an event, by its number in the request.
 func InEvent(i int, v contract.Violation) contract.Violation {
 	path := "events[" + strconv.Itoa(i) + "]"
 	if v.Field != "" {
@@ -275,7 +275,7 @@ func InEvent(i int, v contract.Violation) contract.Violation {
 	return v
 }
 
-// importRefused says what of an import does not fit what is stored.
+// importRefused describes how an import conflicts with stored events.
 func importRefused(e *storage.ImportError) *contract.Error {
 	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(), Metadata: map[string]string{
 		"run_id": e.RunID, "index": strconv.Itoa(e.Index), "last_seq": strconv.FormatUint(e.Before.RunSeq, 10),
@@ -308,7 +308,7 @@ func reasonIn(st *status.Status) contract.Reason {
 	return ""
 }
 
-// isNotLeader says whether a call was refused, and nothing stored, because another node has to be
+// isNotLeader reports whether a call was refused, with nothing stored, because another node must be
 // asked.
 func isNotLeader(st *status.Status) bool {
 	switch reasonIn(st) {
@@ -319,8 +319,8 @@ func isNotLeader(st *status.Status) bool {
 	}
 }
 
-// TooManyStreams refuses a stream of a node that serves as many as it may (D12).
+// TooManyStreams returns the error of a node that serves its maximum of streams (D12).
 func TooManyStreams() *contract.Error {
 	return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
-		Message: "the node serves as many streams as it may"}
+		Message: "the node serves its maximum of streams"}
 }

@@ -19,22 +19,22 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// leaderHeader of an answer names the address at which clients reach the leader, where another node
-// has answered: they may go straight (D8).
+// leaderHeader names the header of a forwarded answer with the leader's address for clients. A
+// client may use it to call the leader directly (D8).
 const leaderHeader = "runlog-leader"
 
-// passedOn are the headers that go with a forwarded call: the caller's credentials, and the trace
+// passedOn lists the headers that a forwarded call carries: the caller's credentials, and the trace
 // that the call is part of.
 var passedOn = []string{"authorization", "traceparent", "tracestate", "x-request-id"}
 
-// IsForwarded says whether another member forwarded the call.
+// IsForwarded reports whether another member forwarded the call.
 func IsForwarded(ctx context.Context) bool {
 	_, by := peer.From(ctx)
 	return by
 }
 
-// answerAtLeader has the leader answer a call: the service here, or that of the node that leads. A
-// call is forwarded once at most.
+// answerAtLeader calls the service of the leader: here, or on the node that leads. A call is
+// forwarded at most once.
 func (c *Chain) answerAtLeader(ctx context.Context, m *Method, req any, next grpc.UnaryHandler) (resp any, err error) {
 	leaders := c.opts.Leaders()
 	if leaders.Leading() || decode.Refused(ctx) {
@@ -56,14 +56,14 @@ func (c *Chain) answerAtLeader(ctx context.Context, m *Method, req any, next grp
 	return resp, err
 }
 
-// AtLeader has the leader answer a call that is a part of another one: here is the service's own
-// answer, and method the full name under which the leader is asked.
+// AtLeader lets the leader answer a part of another call. here is the local service's method, and
+// method the full name under which the leader is called.
 func (c *Chain) AtLeader(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error) {
 	return c.answerAtLeader(ctx, c.opts.Methods[method], req, here)
 }
 
-// forward calls the leader over the connection between members. An error that means that another
-// node has to be asked, with nothing stored, wraps raft.ErrNotLeader.
+// forward calls the leader over the connection between members. An error wraps raft.ErrNotLeader if
+// nothing was stored and another node must be asked.
 func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (any, error) {
 	bound, done := PassOn(ctx), func() {}
 	if !m.toTheEnd {
@@ -111,8 +111,8 @@ func PassOn(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, out...)
 }
 
-// ForwardingError returns what a call is told whose answer from the leader is an error. A call that
-// was sent and has no answer may have been stored.
+// ForwardingError converts an error of a forwarded call into the error for its caller. If a call
+// was sent and has no answer, its events may have been stored.
 func ForwardingError(ctx context.Context, sent bool, err error) error {
 	st := status.Convert(err)
 	switch {

@@ -14,8 +14,8 @@ import (
 	"runlog/raft"
 )
 
-// TestPassedOn: who calls and what a call is part of goes on to the leader with its deadline, and
-// nothing else does.
+// TestPassedOn: a forwarded call carries the caller's credentials, the trace and the deadline, and
+// no other header.
 func TestPassedOn(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	ctx, cancel := context.WithDeadline(t.Context(), deadline)

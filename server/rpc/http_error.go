@@ -15,14 +15,14 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// BodyTimeout is how long an HTTP body may take to come. http.Server's ReadTimeout would do the
-// same, and cut streams: their connections are read from as long as they last.
+// BodyTimeout bounds the time to receive an HTTP body. http.Server's ReadTimeout would also end
+// streams, because their connections are read as long as they last.
 const BodyTimeout = 30 * time.Second
 
-// HasReason says whether an error is a status with a reason of the contract.
+// HasReason reports whether an error is a status with a reason of the contract.
 func HasReason(err error) bool { return reasonIn(status.Convert(err)) != "" }
 
-// WriteError answers an HTTP request with google.rpc.Status as JSON, and the HTTP code of the
+// WriteError answers an HTTP request with google.rpc.Status as JSON and the HTTP code of the
 // contract. err is a gRPC status.
 func WriteError(w http.ResponseWriter, err error) {
 	st := status.Convert(err)

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// DrainTimeout is how long a stopping server waits for calls in flight, of the 10 s that a stop
-	// may take.
+	// DrainTimeout is how long a stopping server waits for calls in flight. A stop may take 10 s in
+	// all.
 	DrainTimeout = 3 * time.Second
-	// flushTimeout is how long finished answers may take to leave a stopping server.
+	// flushTimeout is how long a stopping server waits for finished answers to be sent.
 	flushTimeout = time.Second
-	// drainStep is how often a stopping server looks for calls in flight.
+	// drainStep is the time between two checks for calls in flight.
 	drainStep = 20 * time.Millisecond
 )
 
-// Inflight counts the calls of one listener that are being answered.
+// Inflight counts the calls in flight of one listener.
 type Inflight struct{ calls atomic.Int64 }
 
 // Drain stops a server once its calls have ended, after DrainTimeout at the latest. Once no call is
-// being answered, only finished answers are on their way. A client that reads nothing can hold up
-// the stop for flushTimeout and no longer.
+// in flight, only finished answers are left to send. A client that reads nothing delays the stop by
+// at most flushTimeout.
 func (h *Inflight) Drain(g *grpc.Server) error {
 	done := make(chan struct{})
 	go func() {

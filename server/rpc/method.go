@@ -21,15 +21,15 @@ type GatewayFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) erro
 type Method struct {
 	name     string
 	atLeader bool
-	toTheEnd bool // the leader's answer comes after its leadership
+	toTheEnd bool // The leader answers after its leadership has ended.
 	output   protoreflect.MessageType
 }
 
 // Methods is the table of methods, by full name (SEC-3).
 type Methods map[string]*Method
 
-// NewMethods reads the policies of services out of their protos. It fails for a method that has
-// none: such a method could be called by anyone.
+// NewMethods reads the policies of services from their proto files. It fails for a method without a
+// policy: any caller could use it.
 func NewMethods(services []*Service) (Methods, error) {
 	table := Methods{}
 	for _, s := range services {
@@ -66,7 +66,7 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	}, nil
 }
 
-// policyFault says what is wrong with the policy of a method; empty: nothing.
+// policyFault describes what is wrong with the policy of a method; empty: nothing.
 func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 	switch {
 	case p == nil:
@@ -76,7 +76,7 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 	case p.AnsweredBy == runlogv1.AnsweredBy_VALUE_UNSPECIFIED:
 		return "has a policy that does not say which node answers"
 	case p.AnsweredBy != runlogv1.AnsweredBy_ANY_NODE && (d.IsStreamingClient() || d.IsStreamingServer()):
-		return "is a stream, which is not forwarded, and has a policy that says so"
+		return "is a stream and has a policy that forwards it; streams are not forwarded"
 	}
 	switch t := p.Tenant.(type) {
 	case *runlogv1.Policy_TenantField:
@@ -90,17 +90,17 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 	}
 }
 
-// pathFault says whether a path of fields leads to a text.
+// pathFault describes why a path of fields does not lead to a string; empty: it does.
 func pathFault(m protoreflect.MessageDescriptor, path string) string {
 	first, rest, more := strings.Cut(path, ".")
 	f := m.Fields().ByName(protoreflect.Name(first))
 	switch {
 	case f == nil:
-		return fmt.Sprintf("has a policy with field %q, which %s has not", first, m.FullName())
+		return fmt.Sprintf("has a policy with field %q, which %s does not have", first, m.FullName())
 	case more && f.Message() != nil:
 		return pathFault(f.Message(), rest)
 	case more || f.Kind() != protoreflect.StringKind:
-		return fmt.Sprintf("has a policy with field %q of %s, which is no text", first, m.FullName())
+		return fmt.Sprintf("has a policy with field %q of %s, which is not a string", first, m.FullName())
 	default:
 		return ""
 	}

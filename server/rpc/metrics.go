@@ -1,13 +1,11 @@
 package rpc
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 )
 
-// Metrics of calls, of all listeners of a node.
+// Metrics counts and times the calls of all listeners of a node.
 type Metrics struct {
 	calls   *prometheus.HistogramVec
 	streams *prometheus.GaugeVec
@@ -30,18 +28,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Unregister takes the metrics back.
+// Unregister removes the metrics from a registry.
 func (m *Metrics) Unregister(reg prometheus.Registerer) {
 	reg.Unregister(m.calls)
 	reg.Unregister(m.streams)
 }
 
-// Callers, as metrics tell them apart.
+// Values of the label caller.
 const (
 	CallerClient = "client"
 	CallerMember = "member"
 )
 
-func (m *Metrics) observe(method *Method, caller string, code codes.Code, took time.Duration) {
-	m.calls.WithLabelValues(method.name, code.String(), caller).Observe(took.Seconds())
+// observer resolves the labels of a call.
+func (m *Metrics) observer(method *Method, caller string, code codes.Code) prometheus.Observer {
+	return m.calls.WithLabelValues(method.name, code.String(), caller)
 }

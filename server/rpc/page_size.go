@@ -2,7 +2,7 @@ package rpc
 
 import "fmt"
 
-// PageSize takes 0 as the default and refuses more than the most.
+// PageSize returns the size of a page: the default for 0, and an error above the maximum.
 func PageSize(asked uint32, standard, most int) (int, error) {
 	switch {
 	case asked == 0:

@@ -10,7 +10,7 @@ import (
 	"runlog/storage"
 )
 
-// TokenKind is the first byte of a token: what the token is good for. Kinds are never reused.
+// TokenKind is the first byte of a token and names its use. Kinds are never reused.
 type TokenKind byte
 
 // The kinds of tokens.
@@ -26,7 +26,8 @@ const (
 
 var strict = base64.RawURLEncoding.Strict()
 
-// decodeToken refuses a second spelling of the same bytes. The decoder alone skips line breaks.
+// decodeToken decodes base64url strictly: it refuses a second spelling of the same bytes. The
+// standard decoder alone ignores line breaks.
 func decodeToken(token string) ([]byte, error) {
 	if strings.ContainsAny(token, "\r\n") {
 		return nil, base64.CorruptInputError(0)
@@ -34,13 +35,13 @@ func decodeToken(token string) ([]byte, error) {
 	return strict.DecodeString(token)
 }
 
-// FormatPosition returns the token of a position: base64url of the kind and a uvarint. Partitions
-// will make a position a vector, so clients must not look inside.
+// FormatPosition returns the token of a position: base64url of the kind and a uvarint. With
+// partitions a position will become a vector, so clients must treat the token as opaque.
 func FormatPosition(p storage.Position) string {
 	return strict.EncodeToString(binary.AppendUvarint([]byte{byte(TokenPosition)}, uint64(p)))
 }
 
-// ParsePosition reads a position out of a field of a request.
+// ParsePosition parses the position in a field of a request.
 func ParsePosition(field, token string) (storage.Position, error) {
 	if b, err := decodeToken(token); err == nil && len(b) > 1 && b[0] == byte(TokenPosition) {
 		if p, n := binary.Uvarint(b[1:]); n == len(b)-1 {
@@ -50,17 +51,17 @@ func ParsePosition(field, token string) (storage.Position, error) {
 	return 0, Invalid(field, "is not a position of this API: pass on a position as you got it")
 }
 
-// checkBytes is the length of a token's check.
+// checkBytes is the length of a token's checksum.
 const checkBytes = 12
 
 // TokenDomain is the codec of the tokens for one use on one cluster. Such a token is base64url of
-// kind:1 body check:12. The check is the begin of a SHA-256 over the domain, the kind and the body.
-// It finds tokens that were changed, or that belong to another use or cluster. It keeps no secret
-// and grants nothing.
+// kind:1 body check:12. The check is the prefix of a SHA-256 over the domain, the kind and the
+// body. It detects tokens that were changed, or that belong to another use or cluster. It is no
+// secret and grants no rights.
 type TokenDomain [sha256.Size]byte
 
-// NewTokenDomain returns the domain of a use. Parts are what the tokens are bound to, such as the
-// run or the filter.
+// NewTokenDomain returns the domain of a use. Parts are the values that bind the tokens, such as
+// the run or the filter.
 func NewTokenDomain(use string, cluster storage.ClusterID, parts ...string) TokenDomain {
 	b := append([]byte("runlog "+use+"\x00"), cluster[:]...)
 	for _, part := range parts {
@@ -74,7 +75,7 @@ func (d *TokenDomain) check(token []byte) []byte {
 	return sum[:checkBytes]
 }
 
-// Seal returns the token of a body.
+// Seal returns the token with a body.
 func (d *TokenDomain) Seal(kind TokenKind, body []byte) string {
 	b := append([]byte{byte(kind)}, body...)
 	return strict.EncodeToString(append(b, d.check(b)...))
@@ -96,8 +97,8 @@ func (d *TokenDomain) OpenAs(kind TokenKind, token string) (body []byte, ok bool
 	return body, ok && is == kind
 }
 
-// KindOf returns the kind that a token claims, also where the rest of it is damaged; 0 for a text
-// that is no token.
+// KindOf returns the kind that a token claims, even if the rest of it is damaged; 0 for a text that
+// is not a token.
 func KindOf(token string) TokenKind {
 	b, err := base64.RawURLEncoding.DecodeString(token[:min(len(token), 4)])
 	if err != nil || len(b) == 0 {
@@ -106,5 +107,5 @@ func KindOf(token string) TokenKind {
 	return TokenKind(b[0])
 }
 
-// BeginAnew ends an error about a page token: what the caller can always do.
-const BeginAnew = ", or leave pageToken out to begin anew"
+// StartAgain is the last part of an error about a page token: the remedy that always works.
+const StartAgain = ", or omit pageToken to start again"

@@ -19,7 +19,7 @@ const (
 	maxURI    = 2048
 )
 
-// checkRun reports every fault of the metadata that CreateRun brings.
+// checkRun reports every fault of the metadata in CreateRun.
 func checkRun(r *runlogv1.Run) error {
 	if r == nil {
 		return rpc.Invalid("run", "is required")

@@ -11,13 +11,13 @@ import (
 	"runlog/storage"
 )
 
-// pageToken is where a list of runs goes on. A place in the list means the same in any projection
-// of the cluster, so a token is valid as long as the cluster: across restarts, and across rebuilds
-// of the projection. Its body is filter:8 position:8 place.
+// pageToken is the cursor of a list of runs. A place in the list means the same in every projection
+// of the cluster. So a token stays valid as long as the cluster exists, across restarts and
+// rebuilds of the projection. Its body is filter:8 position:8 place.
 type pageToken struct {
-	// position up to which, at least, the list was. A page of a shorter list could miss runs.
+	// position is a lower bound of the projection's position. An older projection could lack runs.
 	position storage.Position
-	place    []byte // nil: the begin
+	place    []byte // nil: the first page
 }
 
 const filterHashBytes = 8
@@ -26,7 +26,7 @@ func pageTokens(cluster storage.ClusterID) rpc.TokenDomain {
 	return rpc.NewTokenDomain("list of runs", cluster)
 }
 
-// filterHash tells filters apart.
+// filterHash identifies a filter.
 func filterHash(f *run.Filter) []byte {
 	var b []byte
 	for _, text := range [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID} {
@@ -52,16 +52,16 @@ func parsePageToken(token string, cluster storage.ClusterID, f *run.Filter) (*pa
 	if token == "" {
 		return &pageToken{}, nil
 	}
-	const passOn = ": pass on nextPageToken as you got it" + rpc.BeginAnew
+	const passOn = ": pass on nextPageToken as you got it" + rpc.StartAgain
 	domain := pageTokens(cluster)
 	body, ok := domain.OpenAs(rpc.TokenPage, token)
 	switch {
 	case !ok && rpc.KindOf(strings.TrimSpace(token)) == rpc.TokenPage:
-		return nil, rpc.Invalid("pageToken", "was changed on the way, or is of another cluster"+passOn)
+		return nil, rpc.Invalid("pageToken", "was changed, or belongs to another cluster"+passOn)
 	case !ok || len(body) <= filterHashBytes+8:
 		return nil, rpc.Invalid("pageToken", "is not a token of a list of runs"+passOn)
 	case !bytes.Equal(body[:filterHashBytes], filterHash(f)):
-		return nil, rpc.Invalid("pageToken", "is of a list with another filter: send the filter with which that list began"+rpc.BeginAnew)
+		return nil, rpc.Invalid("pageToken", "belongs to a list with another filter: send the filter of the first page"+rpc.StartAgain)
 	}
 	return &pageToken{
 		position: storage.Position(binary.BigEndian.Uint64(body[filterHashBytes:])),

@@ -22,7 +22,7 @@ const (
 	defaultRunsPage = 100
 )
 
-// Node is what the service needs of the replica.
+// Node is the part of the replica that the service needs.
 type Node interface {
 	Append(context.Context, *storage.Append) (replica.Appended, error)
 	Execute(context.Context, storage.Command) (storage.Outcome, error)
@@ -33,11 +33,11 @@ type Node interface {
 	ClusterID() storage.ClusterID
 }
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Node      Node
 	Projector *projector.Projector
-	// Rules are how events of a run are let in.
+	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
 }
 
@@ -88,7 +88,7 @@ func (s *Service) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*run
 	return &runlogv1.GetRunResponse{Run: run}, nil
 }
 
-// run reads a run and its status as of now.
+// run reads a run and its current status.
 func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
 	v, err := s.node.Store().View(runID)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		return nil, err
 	}
 	if req.OrderBy != "" && req.OrderBy != "newest" {
-		return nil, rpc.Invalid("orderBy", `is not known; the one order is "newest"`)
+		return nil, rpc.Invalid("orderBy", `is not known; the only order is "newest"`)
 	}
 	filter, err := listFilter(req)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 	return resp, nil
 }
 
-// page reads a page once the projection has got as far as it has to.
+// page reads a page once the projection has reached minPosition and the token's position.
 func (s *Service) page(
 	ctx context.Context, minPosition string, f run.Filter, token *pageToken, size int,
 ) (page list.Page, err error) {
@@ -156,7 +156,7 @@ func (s *Service) page(
 		if err := s.awaitProjection(ctx, least); err != nil {
 			return page, err
 		}
-		// The projection may have been made anew since, and is at its begin again.
+		// The projection may have been replaced since, and may be at its begin again.
 		if page, err = s.opts.Projector.List(f, token.place, size); err != nil || page.Position >= least {
 			return page, err
 		}
@@ -170,7 +170,7 @@ func (s *Service) awaitProjection(ctx context.Context, at storage.Position) erro
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &contract.Error{Reason: contract.ReasonNotReached,
-			Message: "the projection has not reached minPosition, or the page before, from which pageToken is: try again"}
+			Message: "the projection has not reached minPosition or the position of pageToken: retry"}
 	}
 	return fmt.Errorf("the projection has not reached minPosition or pageToken: %w", cause)
 }
@@ -193,7 +193,7 @@ func listFilter(req *runlogv1.ListRunsRequest) (run.Filter, error) {
 	return f, err
 }
 
-// SetEngineRunRef records the engine's own reference of a run, once (APP-12).
+// SetEngineRunRef stores the engine's reference of a run, once (APP-12).
 func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
 	switch {
 	case contract.NameFault(req.RunId) != "":

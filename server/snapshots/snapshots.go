@@ -16,7 +16,7 @@ import (
 	"runlog/storage"
 )
 
-// Node is what the service needs of the replica.
+// Node is the part of the replica that the service needs.
 type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
 	Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error
@@ -24,7 +24,7 @@ type Node interface {
 	Store() *storage.Store
 }
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Node      Node
 	Projector *projector.Projector
@@ -41,7 +41,7 @@ type Service struct {
 // New makes the service.
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
-// GetSnapshot returns the fold of a run's events, never older than asked for (READ-2).
+// GetSnapshot returns the fold of a run's events, at least as new as requested (READ-2).
 func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
 	if err := s.node.Readable(ctx, req.RunId, req.Consistency); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	return res, nil
 }
 
-// live answers from memory, if memory has everything that is applied: nothing of the store is
-// opened then. It returns nil where that is not so, and where the past is asked for.
+// live answers from memory if the projector's memory has all applied entries: it then opens no view
+// of the store. It returns nil otherwise, and for a request about the past.
 func (s *Service) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
 	if req.AsOfSeq != nil || req.AsOfTime != nil {
 		return nil
@@ -89,13 +89,12 @@ func (s *Service) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotRe
 	return &runlogv1.GetSnapshotResponse{Snapshot: s.opts.Encoded.At(snapshot, s.opts.Clock()), Applied: rpc.Applied(at)}
 }
 
-// asOf returns the moment that a request for a snapshot names, and the time at which its reader
-// stands.
+// asOf returns the moment that a request names, and the current time from its point of view.
 func (s *Service) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at projector.AsOf, now time.Time, err error) {
 	at, now = projector.Always, s.opts.Clock()
 	switch {
 	case req.AsOfSeq != nil && req.AsOfTime != nil:
-		return at, now, rpc.Invalid("asOfTime", "is given beside asOfSeq; give one of them")
+		return at, now, rpc.Invalid("asOfTime", "is set together with asOfSeq; set one of them")
 	case req.GetAsOfSeq() > run.LastSeq:
 		return at, now, rpc.Invalid("asOfSeq", fmt.Sprintf("is %d, and the run is at %d; minSeq waits for it", req.GetAsOfSeq(), run.LastSeq))
 	case req.AsOfSeq != nil:
@@ -119,7 +118,8 @@ func (s *Service) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at p
 	return at, now, nil
 }
 
-// ProjectRun folds a run again from its first event, and compares the result with what is served.
+// ProjectRun folds a run again from its first event and compares the result with the stored
+// snapshot.
 func (s *Service) ProjectRun(ctx context.Context, req *runlogv1.ProjectRunRequest) (_ *runlogv1.ProjectRunResponse, err error) {
 	v, err := s.node.View(ctx, req.RunId, req.Consistency, 0)
 	if err != nil {

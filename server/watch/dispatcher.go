@@ -9,77 +9,77 @@ import (
 )
 
 const (
-	// perDelivery is how long a dispatcher rests for each delivery of a batch, and longestRest how
-	// long at most: with many streams, sending takes about a quarter of a core, and what comes
-	// meanwhile is conflated.
+	// perDelivery is the pause of a dispatcher for each delivery of a batch, and longestRest the
+	// longest pause. With many streams, sending takes about a quarter of a core. Changes during the
+	// pause are conflated.
 	perDelivery = 8 * time.Microsecond
 	longestRest = 150 * time.Millisecond
-	// restFrom is how many deliveries are worth a rest.
+	// restFrom is the smallest batch after which the dispatcher pauses.
 	restFrom = 64
-	// stuckAfter is how long one delivery may hold up the others.
+	// stuckAfter is how long one delivery may delay the others.
 	stuckAfter = 10 * time.Millisecond
-	// leaveAfter is how long a stream that ends waits for a delivery that is under way.
+	// leaveAfter is how long a stream that ends waits for a delivery in progress.
 	leaveAfter = 100 * time.Millisecond
 )
 
-// recipient is a stream that a dispatcher sends to.
+// recipient is a stream to which a dispatcher delivers.
 type recipient interface {
-	// deliver sends what is new, or where nothing is and beat is set, a heartbeat. It is called by
-	// one goroutine at a time.
+	// deliver sends new state; or, if there is none and beat is set, a heartbeat. One goroutine at
+	// a time calls it.
 	deliver(beat bool, shared messages) error
 }
 
 // messages are encoded once for all streams that get them in a batch.
 type messages map[messageKey]*grpc.PreparedMsg
 
-// dispatcher sends to many streams from one goroutine, in batches: a stream costs no stack that
-// grows, no timer, and no wake-up for each message, and streams of one run share what is encoded.
-// Between batches news is conflated.
+// dispatcher sends to many streams from one goroutine, in batches. A stream costs no growing
+// goroutine stack, no timer, and no wake-up for each message, and streams of one run share the
+// encoded message. Changes between batches are conflated.
 //
-// A delivery that does not return holds up the others for stuckAfter: then another goroutine goes
-// on with them, and the stream gets one of its own for every later delivery.
+// If a delivery does not return within stuckAfter, another goroutine takes over the remaining
+// batch. The slow stream gets a goroutine of its own for each later delivery.
 type dispatcher struct {
 	heartbeat time.Duration
-	wake      chan struct{} // has room for one: ready has got its first
+	wake      chan struct{} // has room for one: ready is not empty any more
 	closing   chan struct{}
 	workers   sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	ready  []*post   // have news, each once
-	batch  []*post   // being worked off
-	at     int       // in batch
-	beats  list.List // of *post, by their last delivery
+	ready  []*post   // streams with changes, each once
+	batch  []*post   // the current batch
+	at     int       // next index in batch
+	beats  list.List // of *post, ordered by their last delivery
 	now    time.Time // of the batch
 
-	turn    uint64 // of the worker that goes through the batch
-	current *post  // what it delivers to; nil: nothing
+	turn    uint64 // number of the worker that processes the batch
+	current *post  // the stream that it delivers to; nil: none
 	handed  uint64 // deliveries so far
-	seen    uint64 // handed, when watchdog looked last
-	// watchdog looks at the worker while there is a batch.
+	seen    uint64 // value of handed at the last check of watchdog
+	// watchdog checks the worker while there is a batch.
 	watchdog *time.Timer
 }
 
-// post is the place of a stream at a dispatcher. The dispatcher's mu guards it.
+// post is the entry of a stream in a dispatcher. The dispatcher's mu guards it.
 type post struct {
 	to     recipient
-	failed chan error // has room for one: why nothing can be delivered any more
+	failed chan error // has room for one: the error that ended deliveries
 
 	state postState
-	again bool          // there are news since the delivery began
+	again bool          // something changed since the delivery began
 	beat  bool          // a heartbeat is due
 	slow  bool          // deliveries have a goroutine of their own
 	left  bool          // no more deliveries
 	last  time.Time     // of the last delivery
-	idle  chan struct{} // closed at the end of the delivery; nil: nobody waits for it
+	idle  chan struct{} // closed at the end of the delivery; nil: no goroutine waits
 	place *list.Element // in beats; nil before the stream was released
 }
 
 type postState byte
 
 const (
-	postBusy   postState = iota // held, or being delivered to
-	postIdle                    // waits for news
+	postBusy   postState = iota // not released yet, or a delivery is in progress
+	postIdle                    // waits for changes
 	postQueued                  // in ready or in batch
 )
 
@@ -90,7 +90,7 @@ func newDispatcher(heartbeat time.Duration) *dispatcher {
 	return d
 }
 
-// close ends the workers. The streams have ended.
+// close stops the workers. The streams must have ended.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -100,10 +100,10 @@ func (d *dispatcher) close() {
 	d.workers.Wait()
 }
 
-// join makes a place for a stream, to which nothing is delivered before it is released.
+// join makes the entry of a stream. Deliveries begin after release.
 func (d *dispatcher) join(to recipient) *post { return &post{to: to, failed: make(chan error, 1)} }
 
-// release lets deliveries begin.
+// release starts deliveries to a stream.
 func (d *dispatcher) release(p *post) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *dispatcher) release(p *post) {
 	d.freeLocked(p)
 }
 
-// news says that there is something to deliver.
+// news marks a stream that has something to deliver.
 func (d *dispatcher) news(p *post) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +148,7 @@ func (d *dispatcher) freeLocked(p *post) {
 	}
 }
 
-// leave ends deliveries to a stream. One that hangs is freed by the end of the stream's call.
+// leave ends deliveries to a stream. The end of the stream's call releases a delivery that hangs.
 func (d *dispatcher) leave(p *post) {
 	d.mu.Lock()
 	p.left = true
@@ -172,7 +172,7 @@ func (d *dispatcher) leave(p *post) {
 	}
 }
 
-// work delivers until another worker has the turn, or the dispatcher is closed.
+// work delivers until another worker has the turn or the dispatcher is closed.
 func (d *dispatcher) work(turn uint64) {
 	shared := messages{}
 	for {
@@ -187,8 +187,8 @@ func (d *dispatcher) work(turn uint64) {
 	}
 }
 
-// next returns who is to be delivered to next, and whether a batch begins with it; nil at the end
-// of the turn.
+// next returns the next stream to deliver to, and whether a batch begins with it; nil at the end of
+// the turn.
 func (d *dispatcher) next(turn uint64) (p *post, beat, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,7 +217,7 @@ func (d *dispatcher) next(turn uint64) (p *post, beat, begins bool) {
 	return nil, false, false
 }
 
-// awaitLocked rests after a batch, and makes another one of what is ready then. There may be none.
+// awaitLocked pauses after a batch and makes the next one from the ready streams. It may be empty.
 func (d *dispatcher) awaitLocked() {
 	turn, n := d.turn, len(d.batch)
 	d.batch, d.at = d.batch[:0], 0
@@ -246,7 +246,7 @@ func (d *dispatcher) awaitLocked() {
 	}
 }
 
-// rest waits, at most until somebody wakes it.
+// rest pauses for a time, or until wake receives.
 func (d *dispatcher) rest(long time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -257,7 +257,7 @@ func (d *dispatcher) rest(long time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// beatLocked queues the streams that have heard nothing for too long.
+// beatLocked queues the streams whose heartbeat is due.
 func (d *dispatcher) beatLocked() {
 	for {
 		e := d.beats.Front()
@@ -277,7 +277,7 @@ func (d *dispatcher) beatLocked() {
 	}
 }
 
-// delivered ends a delivery that a worker has made in its turn.
+// delivered ends a delivery that a worker made in its turn.
 func (d *dispatcher) delivered(turn uint64, p *post, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,7 +296,7 @@ func (d *dispatcher) delivered(turn uint64, p *post, err error) {
 	d.freeLocked(p)
 }
 
-// look gives the turn to another worker where the one that has it hangs.
+// look gives the turn to another worker if the current one hangs.
 func (d *dispatcher) look() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -4,6 +4,7 @@
 //	projector ── new snapshot ──► dispatcher ──► watermarks, snapshots of one run, conflated
 //	          ── subscription ──► the call's own goroutine ──► events of one run, marks of many
 //
-// A watch subscribes before it reads where the run is, so that events may repeat and none is lost.
-// Close comes after the calls have ended.
+// A watch subscribes before it reads the state of the run: events may repeat, none is lost.
+//
+// New starts the dispatcher. Close stops it; all calls must have ended.
 package watch

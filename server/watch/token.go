@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// watchTokens makes and reads the tokens of watches of one run on one cluster. Its body is the
-// highest runSeq told, a uvarint.
+// watchTokens makes and parses the resume tokens for watches of one run on one cluster. The body of
+// a token is the highest runSeq sent, a uvarint.
 type watchTokens struct{ domain rpc.TokenDomain }
 
 func newWatchTokens(cluster storage.ClusterID, runID string) watchTokens {
@@ -30,18 +30,18 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 		}
 	}
 	return 0, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
-		Message: "the resume token is not one of a watch of this run; read a fresh snapshot and watch from its lastEventSeq"}
+		Message: "the resume token does not belong to a watch of this run; read a new snapshot and watch from its lastEventSeq"}
 }
 
-// runsPlace is where a watch of many runs is: how far in the commit order, and, while it still
-// tells of the runs that there were when it began, how far in their list.
+// runsPlace is the cursor of a watch of many runs: a position in the commit order. While the watch
+// still lists the existing runs, it is also a place in that list.
 type runsPlace struct {
 	cursor  watch.Cursor
-	listing []byte // nil: the list has been told
+	listing []byte // nil: the list is complete
 }
 
-// runsTokens makes and reads the tokens of watches with one filter on one cluster. Its body is
-// the place as two uvarints, and the place in the list where there is one.
+// runsTokens makes and parses the resume tokens for watches with one filter on one cluster. The
+// body of a token is the cursor as two uvarints, and the place in the list if there is one.
 type runsTokens struct{ domain rpc.TokenDomain }
 
 func newRunsTokens(cluster storage.ClusterID, f *run.Filter) runsTokens {

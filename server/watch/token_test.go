@@ -8,7 +8,7 @@ import (
 	"runlog/storage"
 )
 
-// TestRunsTokens: what is written is read, with every filter its own.
+// TestRunsTokens parses formatted tokens back, and wants different tokens for different filters.
 func TestRunsTokens(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range []run.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {

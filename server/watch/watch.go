@@ -20,12 +20,12 @@ import (
 	"runlog/storage"
 )
 
-// leaderWait is how long a watch waits for a node that does not lead yet.
+// leaderWait is how long a watch waits for an election.
 const leaderWait = 5 * time.Second
 
 var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping; resume the watch at another node"}
 
-// Node is what the service needs of the replica.
+// Node is the part of the replica that the service needs.
 type Node interface {
 	AwaitLeader(context.Context) error
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
@@ -35,24 +35,24 @@ type Node interface {
 	ClusterID() storage.ClusterID
 }
 
-// Options of the service. All are required.
+// Options configure the service. All are required.
 type Options struct {
 	Node      Node
 	Projector *projector.Projector
 	Encoded   *wire.Snapshots
 	Clock     func() time.Time
-	// Heartbeat is how often an idle stream says that it lives (WATCH-4).
+	// Heartbeat is the time between heartbeats on an idle stream (WATCH-4).
 	Heartbeat time.Duration
 	// SlowConsumer is how long one message of events may wait for its reader (WATCH-3).
 	SlowConsumer time.Duration
-	// MaxCatchUp bounds how many entries of the log a resumed watch of many runs catches up on.
+	// MaxCatchUp bounds how many log entries a resumed watch of many runs may be behind.
 	MaxCatchUp uint64
 	Registry   *prometheus.Registry
-	// Stopping ends when the node begins to stop.
+	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
 
-// Service is the part of ProjectionService that streams. Close ends it, after its calls.
+// Service is the streaming part of ProjectionService. Close ends it, after its calls.
 type Service struct {
 	opts  Options
 	node  Node
@@ -72,7 +72,7 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Close waits for what is being sent. The calls have ended.
+// Close waits for messages in Send. All calls must have ended.
 func (s *Service) Close() error {
 	s.posts.close()
 	s.sends.Wait()
@@ -80,9 +80,9 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// WatchRun yields watermarks, snapshots or events: first what there is, then every change
-// (WATCH-1), and a heartbeat when nothing happens (WATCH-4). For a slow reader watermarks and
-// snapshots are conflated to the newest (WATCH-3).
+// WatchRun streams watermarks, snapshots or events: first the current state, then every change
+// (WATCH-1), and heartbeats while nothing changes (WATCH-4). For a slow reader watermarks and
+// snapshots are conflated (WATCH-3).
 func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 	w := runWatch{s: s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
 		tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
@@ -101,8 +101,8 @@ func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStre
 	return endOf(ctx, w.run(ctx, req.RunId))
 }
 
-// endOf tells why a stream ended, also where it ended in the middle of something that knows only
-// that the context did.
+// endOf returns why a stream ended. An operation that the context interrupted knows only that the
+// context ended.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -110,7 +110,8 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// watching returns the context of a stream, which ends with the node too: clients resume elsewhere.
+// watching returns the context of a stream. It also ends with the node: clients resume at another
+// node.
 func (s *Service) watching(stream context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream)
 	forget := context.AfterFunc(s.opts.Stopping, func() { cancel(errStopping) })
@@ -120,8 +121,8 @@ func (s *Service) watching(stream context.Context) (context.Context, context.Can
 	}
 }
 
-// awaitLeader waits a while for a node that is about to follow or to lead: a browser gives an
-// EventSource up for good when it is refused.
+// awaitLeader waits briefly for an election: a browser closes an EventSource permanently when it is
+// refused.
 func (s *Service) awaitLeader(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
@@ -135,8 +136,8 @@ func tooManyWatchers(err error) error {
 	return rpc.TooManyStreams()
 }
 
-// runWatch is one stream about one run. Events are sent by the goroutine of the call; watermarks
-// and snapshots, once the reader has caught up, by the dispatcher.
+// runWatch is one stream about one run. The goroutine of the call sends events. Once the reader has
+// caught up, the dispatcher sends watermarks and snapshots.
 type runWatch struct {
 	s       *Service
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
@@ -144,10 +145,10 @@ type runWatch struct {
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
 	tokens  watchTokens
-	sent    uint64        // the highest runSeq told; never goes back (WATCH-3)
-	current *run.Snapshot // the newest one known
-	taken   uint64        // sent, as the last message had it that is on its way
-	stale   bool          // the reader was told that the run is STALE (PRJ-12)
+	sent    uint64        // the highest runSeq sent; never goes back (WATCH-3)
+	current *run.Snapshot // the newest known snapshot
+	taken   uint64        // value of sent after the last message that Send has accepted
+	stale   bool          // the last message said that the run is STALE (PRJ-12)
 }
 
 // run follows the run until the context ends.
@@ -164,7 +165,7 @@ func (w *runWatch) run(ctx context.Context, runID string) (err error) {
 	if err := w.begin(ctx, runID); err != nil {
 		return err
 	}
-	// The lag of what a reader catches up on is 0: it was served long before.
+	// The lag of the existing state is 0, because it was served long before.
 	if stale := w.s.opts.Projector.Stale(runID); w.isNews(stale) {
 		w.sent, w.stale = w.current.LastEventSeq, stale
 		if err := w.send(w.message(0)); err != nil {
@@ -183,7 +184,8 @@ func (w *runWatch) run(ctx context.Context, runID string) (err error) {
 	}
 }
 
-// begin reads where the run is. The watch has subscribed before: events may repeat, none is lost.
+// begin reads the state of the run. The watch has subscribed before: events may repeat, none is
+// lost.
 func (w *runWatch) begin(ctx context.Context, runID string) error {
 	w.s.awaitLeader(ctx)
 	v, err := w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
@@ -195,19 +197,19 @@ func (w *runWatch) begin(ctx context.Context, runID string) error {
 }
 
 // advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
-// publishes what the reader knows (WATCH-3).
+// publishes older snapshots (WATCH-3).
 func (w *runWatch) advance(next *run.Snapshot) {
 	if next != nil && next.LastEventSeq > w.current.LastEventSeq {
 		w.current = next
 	}
 }
 
-// isNews says whether the reader does not know yet where the run is, or that it is STALE.
+// isNews reports whether the reader lacks the current state of the run, or that it is STALE.
 func (w *runWatch) isNews(stale bool) bool {
 	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
 }
 
-// deliver is called by the dispatcher.
+// deliver implements recipient.
 func (w *runWatch) deliver(beat bool, shared messages) error {
 	w.advance(w.sub.Take())
 	stale := w.s.opts.Projector.Stale(w.current.RunID)
@@ -222,15 +224,15 @@ func (w *runWatch) deliver(beat bool, shared messages) error {
 	}
 }
 
-// messageKey is what all watchers of a run with one view get.
+// messageKey identifies a message that all watchers of a run with one view share.
 type messageKey struct {
 	view     runlogv1.WatchView_Kind
 	snapshot *run.Snapshot
 	stale    bool
 }
 
-// sendShared sends where the run is, in a message that is encoded once for all of its watchers. No
-// compressor is registered with gRPC, so that the bytes are the same on every stream.
+// sendShared sends the state of the run in a message that is encoded once for all of its watchers.
+// gRPC has no compressor registered, so the bytes are equal on every stream.
 func (w *runWatch) sendShared(shared messages) error {
 	key := messageKey{w.view, w.current, w.stale}
 	m := shared[key]
@@ -244,7 +246,7 @@ func (w *runWatch) sendShared(shared messages) error {
 	return w.stream.SendMsg(m)
 }
 
-// message tells where the run is.
+// message returns the message with the state of the run.
 func (w *runWatch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 	if w.view == runlogv1.WatchView_SNAPSHOT {
 		m := w.s.opts.Encoded.At(w.current, w.s.opts.Clock())
@@ -282,7 +284,7 @@ func (w *runWatch) watermark(lag time.Duration) *runlogv1.Watermark {
 	return m
 }
 
-// lag is the time from when a run's newest event came into the log to now (PRJ-11).
+// lag is the time since a run's newest event was committed (PRJ-11).
 func (s *Service) lag(committed time.Time) time.Duration {
 	return max(0, s.opts.Clock().Sub(committed))
 }

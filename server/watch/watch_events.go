@@ -47,8 +47,8 @@ func (w *runWatch) followEvents(ctx context.Context, runID string) error {
 	}
 }
 
-// events sends the events that the run has by now, in batches. It holds nothing of the store while
-// it sends one.
+// events sends the events that the run has so far, in batches. It holds no view of the store while
+// it sends.
 func (w *runWatch) events(ctx context.Context) error {
 	for {
 		p, err := w.page()
@@ -79,8 +79,8 @@ func (w *runWatch) page() (_ wire.Page, err error) {
 	return wire.ReadPage(v, wire.PageQuery{After: w.sent, Last: v.Run.LastSeq, Size: wire.StreamBatch, Form: w.form})
 }
 
-// sendInTime gives up a reader that does not take a message for too long: no event can be left out
-// for one that is slow (WATCH-3). What hangs in Send is freed by the end of the call.
+// sendInTime ends the watch of a reader that does not take a message in time: no event may be left
+// out for a slow reader (WATCH-3). The end of the call releases a goroutine that hangs in Send.
 func (w *runWatch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
 	sent := make(chan error, 1)
 	w.s.sends.Go(func() { sent <- w.send(m) })

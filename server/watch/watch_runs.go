@@ -16,11 +16,12 @@ import (
 	"runlog/server/rpc"
 )
 
-// existingPage is how many runs a watch looks up at a time that were there when it began.
+// existingPage is the number of existing runs that a watch reads at a time.
 const existingPage = 256
 
-// WatchRuns yields the watermarks of the runs that a filter names, in commit order (WATCH-2), each
-// run's newest for a slow reader (WATCH-3), and a heartbeat when nothing happens (WATCH-4).
+// WatchRuns streams the watermarks of the runs that match a filter, in commit order (WATCH-2). A
+// slow reader gets the newest of each run (WATCH-3). Heartbeats follow while nothing changes
+// (WATCH-4).
 func (s *Service) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	ctx, cancel := s.watching(stream.Context())
 	defer cancel()
@@ -77,33 +78,33 @@ func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest,
 	return err
 }
 
-// begin returns where a watch begins: nil is now; and where in the list of the runs that there are,
-// nil when that is not to be told.
+// begin returns the cursor at which a watch begins (nil: now), and the place in the list of
+// existing runs (nil: do not list them).
 func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *watch.Cursor, listing []byte, err error) {
 	applied := w.s.node.Store().Applied()
 	if req.ResumeToken != "" {
 		at, ok := w.tokens.parse(req.ResumeToken)
 		switch {
 		case !ok:
-			return nil, nil, resumeTokenInvalid("the resume token is not one of this watch: it belongs to another filter or cluster, or was changed", nil)
+			return nil, nil, resumeTokenInvalid("the resume token belongs to another filter or cluster, or was changed", nil)
 		case at.cursor.Position > applied.Position():
 			return nil, nil, resumeTokenInvalid("the resume token is ahead of everything that the node has", nil)
 		}
 		if behind, limit := uint64(applied.Position()-at.cursor.Position), w.s.opts.MaxCatchUp; behind > limit {
 			return nil, nil, resumeTokenInvalid(
-				fmt.Sprintf("the resume token is too old: %d entries of the log came since, and at most %d are caught up on", behind, limit),
+				fmt.Sprintf("the resume token is too old: it is %d log entries behind, and at most %d are read again", behind, limit),
 				map[string]string{"behind": strconv.FormatUint(behind, 10), "limit": strconv.FormatUint(limit, 10)})
 		}
 		return &at.cursor, at.listing, nil
 	}
-	// What was acknowledged before the call is in the list, and no news.
+	// Runs that were acknowledged before the call are in the list and are no changes.
 	waiting, cancel := w.s.node.Waiting(ctx)
 	defer cancel()
 	if w.s.opts.Projector.WaitPosition(waiting, applied.Position()) != nil {
 		if cause := context.Cause(waiting); !errors.Is(cause, context.DeadlineExceeded) {
 			return nil, nil, cause
 		}
-		return nil, nil, &contract.Error{Reason: contract.ReasonNotReached, Message: "the projection is behind, and is being folded; watch again in a while"}
+		return nil, nil, &contract.Error{Reason: contract.ReasonNotReached, Message: "the projection is behind while it folds the log; retry later"}
 	}
 	if req.IncludeExisting {
 		listing = []byte{}
@@ -113,10 +114,10 @@ func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (
 
 func resumeTokenInvalid(what string, metadata map[string]string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonResumeTokenInvalid, Metadata: metadata,
-		Message: what + "; watch without a token, with includeExisting to be told of the runs that there are"}
+		Message: what + "; watch without a token, and set includeExisting to get the existing runs"}
 }
 
-// existing tells of the runs that match already, from a place in their list on.
+// existing sends the watermarks of runs that already match, from a place in their list.
 func (w *runsWatch) existing(ctx context.Context, listing []byte) error {
 	for listing != nil {
 		cursor := listing
@@ -141,7 +142,7 @@ func (w *runsWatch) existing(ctx context.Context, listing []byte) error {
 	return nil
 }
 
-// next sends the next news.
+// next sends the next changes.
 func (w *runsWatch) next(ctx context.Context) error {
 	live := w.sub.CaughtUp()
 	news, err := w.sub.Next(ctx)
@@ -160,7 +161,7 @@ func (w *runsWatch) next(ctx context.Context) error {
 	return nil
 }
 
-// place is where the watch is once everything it has got is sent.
+// place returns the cursor after everything that the watch has received.
 func (w *runsWatch) place() runsPlace { return runsPlace{cursor: w.sub.Cursor()} }
 
 func (w *runsWatch) watermark(m *watch.Mark, lag time.Duration) *runlogv1.WatchRunsResponse {

@@ -1,5 +1,5 @@
-// Package decode is the way in: what is looked at before a request is decoded, and what is said
-// when it cannot be.
+// Package decode is the first stage of a request: it limits a message before it is decoded, decodes
+// it, and explains why it cannot be decoded.
 //
 //	gRPC message ──► Guard: bytes, counts ──► proto.Unmarshal ──► the service and its validator
 //	                                              ▲    │ refused: every field at fault
@@ -7,12 +7,12 @@
 //	HTTP body ─────► JSON: counts, syntax, flat events, protojson
 //	HTTP query ────► Query                            │ refused: every field at fault
 //
-// A request costs little to send and may cost much to decode: two bytes make an event of hundreds.
-// So whatever repeats is counted in the encoded form, where it is cheap, before it is made.
+// A request is cheap to send and may be expensive to decode: two bytes make an event of hundreds.
+// So repeated elements are counted in the encoded form, which is cheap, before they are decoded.
 //
-// The explaining half runs only after a decoder has refused. It asks that decoder about every part
-// on its own, so that it never calls a fault what would have been taken, and names each part by its
-// path in the request. When it finds nothing, the decoder's own words are all there is.
+// The explanations run only after a decoder has refused. They pass every part to that decoder
+// alone, so that no acceptable part is called a fault, and name each faulty part by its path in the
+// request. If they find nothing, the error is the decoder's own text.
 //
-// Nothing here knows a server: faults are *contract.Error and contract.Violation.
+// The package does not depend on a server: faults are *contract.Error and contract.Violation.
 package decode

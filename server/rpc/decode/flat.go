@@ -11,9 +11,9 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// flatten turns the flat 1.1 events of a body, which is well-formed JSON, into envelopes and leaves
-// all else byte for byte as it is. When one of them cannot be, the error has what is wrong with any
-// part of the body.
+// flatten converts the flat 1.1 events of a body of well-formed JSON into envelopes, and copies the
+// rest byte by byte. If one of them cannot be converted, the error lists the faults of all parts of
+// the body.
 func flatten(body []byte, md protoreflect.MessageDescriptor) ([]byte, *contract.Error) {
 	// Only a body that says so somewhere can hold a flat event.
 	if !bytes.Contains(body, []byte(`"1.1"`)) {
@@ -48,7 +48,8 @@ func (f *flattener) events(request []byte, path string) {
 	f.array(request, "events", path, f.event)
 }
 
-// array copies an object, and of the array in the member called name each element by copyElement.
+// array copies an object. In the array of the member called name it copies each element with
+// copyElement.
 func (f *flattener) array(object []byte, name, path string, copyElement func(element []byte, path string)) {
 	if object[0] != '{' {
 		f.out = append(f.out, object...)
@@ -81,8 +82,8 @@ func (f *flattener) array(object []byte, name, path string, copyElement func(ele
 	f.out = append(f.out, '}')
 }
 
-// event copies an event as an envelope. A 2.x event that is at fault goes on as it is: the decoder
-// refuses it too, with all other faults.
+// event copies an event as an envelope. It copies a faulty 2.x event unchanged: the decoder refuses
+// it too, with all other faults.
 func (f *flattener) event(event []byte, path string) {
 	out, err := contract.NormalizeFlat(event)
 	var own *contract.Error

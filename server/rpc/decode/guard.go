@@ -16,29 +16,30 @@ import (
 	"runlog/proto/contract"
 )
 
-// Guard holds the messages of gRPC services to the limits and gives every one that cannot be taken
-// the contract's words. gRPC by itself answers INTERNAL for what it cannot decode, and has written
-// that answer before an interceptor sees it. So the codec reports no error: the guard puts a frame
-// around the message, where the codec leaves the fault, and answers with it in the service's place.
+// Guard applies the limits to messages of gRPC services and answers each refused message with the
+// contract's errors. gRPC itself answers INTERNAL to a message that it cannot decode, and sends
+// that answer before an interceptor runs. So the codec reports no error: the guard wraps the
+// message in a frame, the codec stores the fault there, and the guard answers with it instead of
+// the service.
 type Guard struct {
 	limits Limits
 	encode func(error) error
 	calls  sync.Pool // of *call
 }
 
-// NewGuard makes a guard. encode turns a *contract.Error into a gRPC status.
+// NewGuard makes a guard. encode converts a *contract.Error into a gRPC status.
 func NewGuard(limits Limits, encode func(error) error) *Guard {
 	g := &Guard{limits: limits, encode: encode}
 	g.calls.New = func() any {
 		c := &call{guard: g}
-		// Made once: each would be an allocation of every call.
+		// The closures are made once: each would be an allocation per call.
 		c.decode, c.intercept, c.refuse = c.decodeMessage, c.interceptCall, c.refuseCall
 		return c
 	}
 	return g
 }
 
-// ServerOptions set a gRPC server up for guarded services.
+// ServerOptions returns the options of a gRPC server for guarded services.
 func (g *Guard) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)}),
@@ -46,8 +47,8 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register returns the registrar for services that the guard shall stand before. The server behind
-// it must have been made with ServerOptions.
+// Register returns the registrar for guarded services. The server must have been made with
+// ServerOptions.
 func (g *Guard) Register(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
 	return registrar{g, server}
 }
@@ -69,15 +70,14 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.server.RegisterService(&d, impl)
 }
 
-// frame is what gRPC receives into: a message, the limits that it is held to, and what is wrong
-// with it.
+// frame is what gRPC receives into: a message, its limits, and its fault.
 type frame struct {
 	msg    proto.Message
 	limits Limits
 	most   int // bytes
 	fault  *contract.Error
-	// counted is a fault of what a message holds, and requestID the message's. All others are of
-	// the message.
+	// counted is a fault in the number of elements; requestID is then that of the message. All
+	// other faults concern the whole message.
 	counted   bool
 	requestID string
 }
@@ -85,21 +85,21 @@ type frame struct {
 // frame makes the frame of a call.
 func (g *Guard) frame(ctx context.Context) frame {
 	f := frame{limits: g.limits, most: g.limits.Bytes}
-	// An HTTP body was held to the limit as JSON, and may be larger as proto.
+	// The limit has been applied to an HTTP body as JSON. The body may be larger as proto.
 	if p, ok := peer.FromContext(ctx); ok && p.Addr.Network() == gatewayNetwork {
 		f.most = g.limits.Transport()
 	}
 	return f
 }
 
-// gatewayNetwork is that of the in-memory connection (bufconn) between the HTTP gateway and the
-// gRPC server.
+// gatewayNetwork is the network of the in-memory connection (bufconn) between the HTTP gateway and
+// the gRPC server.
 const gatewayNetwork = "bufconn"
 
-// codec is gRPC's own codec, but for framed messages.
+// codec is gRPC's own codec, except for framed messages.
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal leaves what is wrong with a framed message in the frame.
+// Unmarshal stores the fault of a framed message in the frame.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {
@@ -125,7 +125,7 @@ func (f *frame) unmarshal(wire []byte) {
 	}
 }
 
-// call is a unary call on its way through the generated handler.
+// call is a unary call inside the generated handler.
 type call struct {
 	guard *Guard
 	frame frame
@@ -155,7 +155,8 @@ func (c *call) decodeMessage(m any) error {
 	return c.receive(&c.frame)
 }
 
-// interceptCall puts the refusal in the method's place. Interceptors see it as they see any other.
+// interceptCall replaces the method by the refusal, so that interceptors treat it like any other
+// error.
 func (c *call) interceptCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if c.frame.fault != nil {
 		next, ctx = c.refuse, context.WithValue(ctx, refusedKey{}, true)
@@ -168,8 +169,8 @@ func (c *call) interceptCall(ctx context.Context, req any, info *grpc.UnaryServe
 
 type refusedKey struct{}
 
-// Refused says whether the message of a call could not be taken: the service's place is taken by
-// its refusal.
+// Refused reports whether the message of a call was refused. The refusal then answers instead of
+// the service.
 func Refused(ctx context.Context) bool { return ctx.Value(refusedKey{}) != nil }
 
 func (c *call) refuseCall(context.Context, any) (any, error) {
@@ -189,7 +190,7 @@ type guardedStream struct {
 	frame frame
 }
 
-// RecvMsg returns a *Refusal for a message that cannot be taken. The stream may go on after it.
+// RecvMsg returns a *Refusal for a message that is refused. The stream may continue after it.
 func (s *guardedStream) RecvMsg(m any) error {
 	s.frame.msg, s.frame.fault, s.frame.counted, s.frame.requestID = m.(proto.Message), nil, false, ""
 	if err := s.ServerStream.RecvMsg(&s.frame); err != nil {
@@ -201,22 +202,23 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return &Refusal{Readable: s.frame.counted, RequestID: s.frame.requestID, Err: s.frame.fault, encode: s.guard.encode}
 }
 
-// Refusal is a message of a stream that could not be taken.
+// Refusal is the error of a refused message of a stream.
 type Refusal struct {
 	Err *contract.Error
-	// Readable is true of a message that was only not decoded because of what it holds, as a
-	// validator would have found. It can be answered like any other, with its RequestID.
+	// Readable is true if the message was refused because of its number of elements, as a validator
+	// would do. It can then be answered like any other, with its RequestID.
 	Readable  bool
 	RequestID string
 
 	encode func(error) error
 }
 
-// Error says what is wrong with the message.
+// Error describes the fault of the message.
 func (r *Refusal) Error() string { return r.Err.Error() }
 
-// Unwrap returns the fault in the contract's terms.
+// Unwrap returns the fault as the contract's error.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// GRPCStatus is what gRPC answers when a service returns the refusal as its error.
+// GRPCStatus returns the status with which gRPC answers when a service returns the refusal as its
+// error.
 func (r *Refusal) GRPCStatus() *status.Status { return status.Convert(r.encode(r.Err)) }

@@ -9,12 +9,12 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// fewMarks is how many commas and opening brackets a body may have without being looked at:
-// whatever they stand for takes 10 MB at most.
+// fewMarks is the number of commas and opening brackets below which a body is not counted. Whatever
+// they stand for takes 10 MB at most.
 const fewMarks = 32_000
 
-// checkJSON counts what a body would make before it is decoded. The body may be no JSON at all;
-// then the count is one of what the decoder gets to see.
+// checkJSON counts the elements of a body before it is decoded. The body need not be JSON; the
+// count is then that of the part that the decoder reads.
 func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	events := 2 // how deep they lie: in an array in an object
 	switch input {
@@ -40,21 +40,21 @@ func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	}
 }
 
-// marks is no less than the number of values in a JSON text, and found at the speed of memory.
+// marks returns an upper bound of the number of values in a JSON text, at the speed of memory.
 func marks(body []byte) int {
 	return 1 + bytes.Count(body, []byte{','}) + bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{'['})
 }
 
-// jsonCount is what a body holds.
+// jsonCount is the number of elements in a body.
 type jsonCount struct {
-	// elements of arrays, by how many objects and arrays lie around the element.
+	// elements counts array elements by the number of objects and arrays around them.
 	elements [5]int
-	// values within payloads.
+	// values counts the values in payloads.
 	values int
 }
 
-// countJSON counts without looking at what else the text is. Events lie so deep that their payload,
-// a member, is one deeper, and what the payload holds two.
+// countJSON counts without a check of the syntax. A payload is a member of an event, so it is one
+// level deeper than the event, and its content two.
 func countJSON(body []byte, events int) (c jsonCount) {
 	var arrays uint64 // bit d is set while the container at depth d is an array
 	depth := 0

@@ -14,22 +14,22 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// bodyDepth is how deep messages and payload values may lie in each other in a body: the 64 levels
-// of the contract, and what is around them. Proto takes three levels for one of JSON, so that a
-// deeper one could not be sent on.
+// bodyDepth is the maximum nesting of messages and payload values in a body: the 64 levels of the
+// contract, and the levels around them. Proto uses three levels for one of JSON, so a deeper body
+// could not be forwarded.
 const bodyDepth = 80
 
-// decoder is the one whose refusals are explained.
+// decoder is the decoder whose refusals are explained.
 var decoder = protojson.UnmarshalOptions{RecursionLimit: bodyDepth}
 
-// JSON decodes a body, which is one JSON object and nothing else, with flat 1.1 events in it
-// or not. What cannot be decoded has every fault named.
+// JSON decodes a body, which must be exactly one JSON object. It may contain flat 1.1 events. For a
+// body that cannot be decoded the error lists every fault.
 func JSON(body []byte, to proto.Message) *contract.Error {
 	md := to.ProtoReflect().Descriptor()
 	if fault := checkJSON(body, md.FullName()); fault != nil {
 		return fault
 	}
-	// The decoder's own parser takes what is no JSON, such as the number 1e.
+	// The decoder's own parser refuses text that is not JSON, such as the number 1e.
 	if !json.Valid(body) {
 		return explainSyntax(body)
 	}
@@ -47,8 +47,8 @@ func JSON(body []byte, to proto.Message) *contract.Error {
 	return refuse("", "the body is not the JSON of this request: %v", err)
 }
 
-// explainJSON says everything that is wrong with a body that is well-formed and that the decoder
-// has refused. nil: nothing found.
+// explainJSON returns every fault of a well-formed body that the decoder has refused; nil: none
+// found.
 func explainJSON(body []byte, md protoreflect.MessageDescriptor) *contract.Error {
 	x := jsonExplainer{}
 	x.message(bytes.TrimSpace(body), md, "")
@@ -65,7 +65,7 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 		x.fault(path, "must be an object, got %s%s", jsontext.Show(text), arrayHelp(text, md, path))
 		return
 	}
-	// By field, and for a oneof by the field that has it.
+	// By field; for a oneof, by the field that is set.
 	seen := map[protoreflect.Name]string{}
 	c := jsontext.Members(text)
 	for quoted, value, ok := c.Quoted(); ok; quoted, value, ok = c.Quoted() {
@@ -85,7 +85,7 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 		}
 		seen[fd.Name()] = ""
 		if isNull(value) {
-			continue // as if it were absent
+			continue // It counts as absent.
 		}
 		if of := fd.ContainingOneof(); of != nil && !of.IsSynthetic() {
 			if other := seen[of.Name()]; other != "" {
@@ -98,7 +98,7 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 	}
 }
 
-// arrayHelp tells who sends events alone where they go.
+// arrayHelp returns the remedy for a body that is an array of events.
 func arrayHelp(text []byte, md protoreflect.MessageDescriptor, path string) string {
 	if path == "" && text[0] == '[' && md.Fields().ByName("events") != nil {
 		return `: put the events into {"events": [...]}`
@@ -106,7 +106,7 @@ func arrayHelp(text []byte, md protoreflect.MessageDescriptor, path string) stri
 	return ""
 }
 
-// findField takes both spellings that the decoder takes.
+// findField accepts both spellings that the decoder accepts.
 func findField(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if fd := md.Fields().ByJSONName(name); fd != nil {
 		return fd
@@ -114,7 +114,7 @@ func findField(md protoreflect.MessageDescriptor, name string) protoreflect.Fiel
 	return md.Fields().ByTextName(name)
 }
 
-// unknown reports a member that is no field.
+// unknown reports a member that is not a field.
 func (x *jsonExplainer) unknown(name string, md protoreflect.MessageDescriptor, path string) {
 	at := join(path, showName(name))
 	if near := nearest(name, md.Fields()); near != nil {
@@ -169,8 +169,8 @@ func (x *jsonExplainer) field(value []byte, fd protoreflect.FieldDescriptor, at 
 	}
 }
 
-// single explains one value: a message by its members, anything else as a whole. fd may be a list
-// or a map whose element it is.
+// single explains one value: a message by its members, any other value as a whole. fd may be a list
+// or a map, of which the value is an element.
 func (x *jsonExplainer) single(value []byte, fd protoreflect.FieldDescriptor, at string) {
 	md := leafOf(fd).Message()
 	switch {
@@ -183,7 +183,7 @@ func (x *jsonExplainer) single(value []byte, fd protoreflect.FieldDescriptor, at
 	}
 }
 
-// leafOf is the field that tells the type of one value.
+// leafOf returns the field that defines the type of one value.
 func leafOf(fd protoreflect.FieldDescriptor) protoreflect.FieldDescriptor {
 	if fd.IsMap() {
 		return fd.MapValue()
@@ -191,7 +191,7 @@ func leafOf(fd protoreflect.FieldDescriptor) protoreflect.FieldDescriptor {
 	return fd
 }
 
-// accepts asks the decoder about one value.
+// accepts reports whether the decoder accepts one value.
 func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
 	open, end := `{"`+fd.JSONName()+`":`, "}"
 	switch {
@@ -204,7 +204,7 @@ func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
 	return decoder.Unmarshal(text, newMessage(fd.ContainingMessage())) == nil
 }
 
-// object explains what a payload holds. Its paths are JSON Pointers, as the validator's.
+// object explains the content of a payload. Its paths are JSON Pointers, like the validator's.
 func (x *jsonExplainer) object(value []byte, at string, depth int) {
 	seen := map[string]bool{}
 	c := jsontext.Members(value)
@@ -250,7 +250,7 @@ func (x *jsonExplainer) value(value []byte, at string, depth int) {
 	}
 }
 
-// inner goes a step into a payload. Steps that would make a path of no use are left out.
+// inner appends a step to a payload's path. It leaves out steps that would make the path useless.
 func inner(at, step string) string {
 	const most = 256
 	if len(at)+len(step) > most {
@@ -259,7 +259,7 @@ func inner(at, step string) string {
 	return at + "/" + step
 }
 
-// pointerEscapes turns a member's name into a step of a JSON Pointer (RFC 6901).
+// pointerEscapes escapes a member's name for a JSON Pointer (RFC 6901).
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func isNull(value []byte) bool { return string(value) == "null" }

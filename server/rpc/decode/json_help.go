@@ -14,10 +14,10 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// shownBytes is how much of a member's name a path repeats.
+// shownBytes limits how much of a member's name a path repeats.
 const shownBytes = 40
 
-// valueHelp says what a field wants instead of a value.
+// valueHelp describes the value that a field needs.
 func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -46,7 +46,7 @@ func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
 	return scalarHelp(fd) + ", got " + jsontext.Show(value)
 }
 
-// scalarHelp says what a field of a scalar kind wants.
+// scalarHelp describes the value that a field of a scalar kind needs.
 func scalarHelp(fd protoreflect.FieldDescriptor) string {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -66,7 +66,7 @@ func scalarHelp(fd protoreflect.FieldDescriptor) string {
 	}
 }
 
-// enumNames leaves out the value that stands for none.
+// enumNames returns the names of an enum without its unspecified value.
 func enumNames(ed protoreflect.EnumDescriptor) []string {
 	var names []string
 	for i := range ed.Values().Len() {
@@ -83,7 +83,7 @@ var (
 	tooPrecise = regexp.MustCompile(`\.\d{10,}`)
 )
 
-// timeHelp says what is wrong with a text that should be a time.
+// timeHelp describes what is wrong with a text that should be a time.
 func timeHelp(text string) string {
 	const form = "must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z"
 	hint := ""
@@ -103,12 +103,12 @@ func timeHelp(text string) string {
 	return form + hint
 }
 
-// isText asks the decoder whether a quoted string is Unicode text.
+// isText reports whether the decoder accepts a quoted string as Unicode text.
 func isText(quoted []byte) bool {
 	return decoder.Unmarshal(quoted, new(wrapperspb.StringValue)) == nil
 }
 
-// textHelp says what is wrong with a quoted string.
+// textHelp describes what is wrong with a quoted string.
 func textHelp(quoted []byte) string {
 	if !utf8.Valid(quoted) {
 		return "is not valid UTF-8"
@@ -116,7 +116,7 @@ func textHelp(quoted []byte) string {
 	return "escapes a lone surrogate, which is not Unicode text"
 }
 
-// showName makes a step of a path of a member's name, whatever that is.
+// showName converts any member's name into a step of a path.
 func showName(name string) string {
 	if len(name) > shownBytes || contract.TextFault(name) != "" {
 		return contract.Quote(name)
@@ -124,7 +124,7 @@ func showName(name string) string {
 	return name
 }
 
-// spellings tells both ways to write a field.
+// spellings returns both ways to write a field.
 func spellings(fd protoreflect.FieldDescriptor) string {
 	if fd.JSONName() == string(fd.Name()) {
 		return strconv.Quote(fd.JSONName())
@@ -132,19 +132,19 @@ func spellings(fd protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%q (or %q)", fd.JSONName(), fd.Name())
 }
 
-// nearest returns the field that a name seems to mean: the same but for letter case, separators and
-// two typing errors.
+// nearest returns the field that a name probably means: equal except for letter case, separators
+// and two typing errors.
 func nearest(name string, fields protoreflect.FieldDescriptors) protoreflect.FieldDescriptor {
 	const most = 2
 	var found protoreflect.FieldDescriptor
 	best := most + 1
 	name = plainName(name)
-	if len(name) > 64 { // longer than any field, by more than typing errors
+	if len(name) > 64 { // Longer than every field plus typing errors.
 		return nil
 	}
 	for i := range fields.Len() {
 		field := plainName(fields.Get(i).JSONName())
-		// Of a short name two errors leave nothing that could be recognised.
+		// Two errors in a short name leave nothing recognisable.
 		if d := distance(name, field); d < best && 3*d <= len(field) {
 			found, best = fields.Get(i), d
 		}
@@ -156,7 +156,7 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 func plainName(name string) string { return strings.ToLower(separators.Replace(name)) }
 
-// distance is Levenshtein's: how many bytes to add, drop or change make b of a.
+// distance is the Levenshtein distance: the number of bytes to add, drop or change.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -11,7 +11,7 @@ import (
 	"runlog/proto/contract"
 )
 
-// explainSyntax says why a body is not one JSON value.
+// explainSyntax describes why a body is not exactly one JSON value.
 func explainSyntax(body []byte) *contract.Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return refuse("", "the body is empty: send a JSON object")
@@ -21,7 +21,7 @@ func explainSyntax(body []byte) *contract.Error {
 	if !errors.As(err, &syntax) {
 		return refuse("", "the body is not JSON: %v", err)
 	}
-	// The offset counts the byte that is wrong.
+	// The offset includes the wrong byte.
 	at := max(0, int(syntax.Offset)-1)
 	d := json.NewDecoder(bytes.NewReader(body))
 	switch err := d.Decode(new(json.RawMessage)); {

@@ -8,34 +8,32 @@ import (
 )
 
 const (
-	// MaxBatchRequests is how many requests one BatchAppend carries at most.
+	// MaxBatchRequests is the maximum of requests in one BatchAppend.
 	MaxBatchRequests = 1000
-	// MaxBatchEvents is how many events they have together at most: as many as ten full requests of
-	// AppendEvents.
+	// MaxBatchEvents is the maximum of their events in all: ten full requests of AppendEvents.
 	MaxBatchEvents = 10 * contract.MaxEvents
 
-	// maxValues is how many JSON values the payloads of one request hold at most, where they come
-	// as Struct or over HTTP. A value takes up to 220 bytes in memory (measured; a Struct of one
-	// member 450), so that decoding makes 58 MB at most: 256 Ki of them are 1,000 payloads of 4 KiB
-	// with a value every 16 bytes. In proto they take no more than 16 bytes each beyond their JSON.
+	// maxValues is the maximum of JSON values in the payloads of one request, if they come as
+	// Struct or over HTTP. A value takes up to 220 bytes of memory (measured; a Struct of one
+	// member 450), so decoding takes 58 MB at most. 256 Ki values are 1,000 payloads of 4 KiB with
+	// a value every 16 bytes. As proto they take at most 16 bytes each more than as JSON.
 	maxValues = 256 << 10
-	// leastTransport is what a small limit is rounded up to for messages that are read only to be
-	// refused.
+	// leastTransport is the minimum of Transport, for messages that are read only to be refused.
 	leastTransport = 16 << 20
 )
 
-// Limits of one request.
+// Limits limit one request.
 type Limits struct {
-	// Bytes of a gRPC message or of an HTTP body.
+	// Bytes is the maximum size of a gRPC message or of an HTTP body.
 	Bytes int
 }
 
-// Transport is how large a message gRPC must be set to read. It is above Bytes, because what gRPC
-// itself finds too large ends the call with a bare RESOURCE_EXHAUSTED, which means another thing in
-// the contract. It is enough for what an HTTP body of Bytes may become in proto.
+// Transport is the size of messages that gRPC must be set to read. It is above Bytes: if gRPC
+// itself finds a message too large, it ends the call with a bare RESOURCE_EXHAUSTED, which has
+// another meaning in the contract. It has room for the proto form of an HTTP body of Bytes.
 func (l Limits) Transport() int { return max(2*l.Bytes, leastTransport) }
 
-// TooLarge is the refusal of a request of more bytes.
+// TooLarge returns the error of a request with more bytes.
 func (l Limits) TooLarge() *contract.Error {
 	return &contract.Error{
 		Reason:   contract.ReasonPayloadTooLarge,
@@ -52,7 +50,7 @@ func tooManyValues() *contract.Error {
 	}
 }
 
-// CheckBatch refuses a BatchAppend of so many requests with so many events in all.
+// CheckBatch refuses a BatchAppend with too many requests, or too many events in all.
 func CheckBatch(requests, events int) *contract.Error {
 	switch {
 	case requests == 0 || requests > MaxBatchRequests:

@@ -14,9 +14,9 @@ import (
 	"runlog/proto/contract"
 )
 
-// Query is grpc-gateway's parser of query parameters, but for one thing: it refuses those that a
-// request does not have, or has in its path. Ignored, a mistyped filter would answer with more than
-// was asked for.
+// Query is grpc-gateway's parser of query parameters, except that it refuses parameters that a
+// request does not have, or has in its path. If it ignored a mistyped filter, the answer would
+// contain more than requested.
 type Query struct{ known runtime.DefaultQueryParser }
 
 var _ runtime.QueryParameterParser = Query{}
@@ -35,8 +35,7 @@ func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleA
 	return q.known.Parse(m, values, path)
 }
 
-// parameter returns the field that a parameter sets, which is one of the request itself; nil when
-// there is none.
+// parameter returns the field of the request that a parameter sets; nil: none.
 func parameter(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	fd := findField(md, name)
 	if fd == nil || fd.IsMap() || fd.Message() != nil && !isWellKnown(fd.Message()) {
@@ -45,15 +44,14 @@ func parameter(md protoreflect.MessageDescriptor, name string) protoreflect.Fiel
 	return fd
 }
 
-// spelledTwice reports whether a field is set by two parameters, of which the parser would take
-// either.
+// spelledTwice reports whether two parameters set one field. The parser would use either of them.
 func spelledTwice(name string, field protoreflect.FieldDescriptor, values url.Values) bool {
 	other := string(field.Name())
 	return name != other && values.Has(other)
 }
 
-// ExplainQuery says everything that is wrong with a query that the parser has refused. pattern is
-// the route, such as "/v1/runs/{run_id}". nil: nothing found.
+// ExplainQuery returns every fault of a query that the parser has refused; nil: none found. pattern
+// is the route, such as "/v1/runs/{run_id}".
 func ExplainQuery(rawQuery string, md protoreflect.MessageDescriptor, pattern string) *contract.Error {
 	x := faults{}
 	values := x.split(rawQuery)
@@ -75,7 +73,7 @@ func ExplainQuery(rawQuery string, md protoreflect.MessageDescriptor, pattern st
 	return contract.NewError(x.bad)
 }
 
-// RefuseQuery refuses parameters where a call reads none; nil when there are none.
+// RefuseQuery refuses parameters of a call that takes none; nil: there are none.
 func RefuseQuery(rawQuery string) *contract.Error {
 	if rawQuery == "" {
 		return nil
@@ -88,7 +86,7 @@ func RefuseQuery(rawQuery string) *contract.Error {
 	return contract.NewError(x.bad)
 }
 
-// split takes a query apart, one parameter after the other.
+// split splits a query into its parameters.
 func (f *faults) split(rawQuery string) url.Values {
 	values := url.Values{}
 	for part := range strings.SplitSeq(rawQuery, "&") {
@@ -127,7 +125,7 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 	}
 }
 
-// parameterHelp says what a parameter wants instead of a text.
+// parameterHelp describes the value that a parameter needs.
 func parameterHelp(text string, fd protoreflect.FieldDescriptor) string {
 	if fd.Message() != nil && fd.Message().FullName() == "google.protobuf.Timestamp" {
 		return timeHelp(text) + "; got " + contract.Quote(text)

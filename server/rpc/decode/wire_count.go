@@ -10,7 +10,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Field numbers of what repeats. A test holds them to the descriptors.
+// Field numbers of repeated fields. A test compares them with the descriptors.
 const (
 	fieldEvents    = 2 // of AppendEventsRequest and of CreateRunRequest
 	fieldRequestID = 4 // of AppendEventsRequest
@@ -24,16 +24,16 @@ const (
 	fieldListValues   = 1
 )
 
-// deepest is how far the values of a Struct are followed. The contract takes 64 levels; what is
-// further down than this is refused unseen.
+// deepest is the nesting to which the values of a Struct are counted. The contract allows 64
+// levels; deeper values are refused uncounted.
 const deepest = 100
 
-// smallWire is what a message may have without being counted: decoded, it takes 10 MB at most, and
-// the validator counts it then.
+// smallWire is the size of messages that are not counted before decoding. Decoded, they take 10 MB
+// at most, and the validator counts them then.
 const smallWire = 64 << 10
 
-// checkWire counts what a message would make before it is decoded. Of a request that has too many
-// events the requestID comes along, so that a stream can answer for it.
+// checkWire counts the elements of a message before it is decoded. For a request with too many
+// events it returns the requestID, so that a stream can answer it.
 func checkWire(m proto.Message, wire []byte) (requestID string, fault *contract.Error) {
 	if len(wire) <= smallWire {
 		return "", nil
@@ -71,7 +71,7 @@ func checkWire(m proto.Message, wire []byte) (requestID string, fault *contract.
 	return requestID, fault
 }
 
-// tally counts. What is malformed ends a count; the decoder finds it too, and no later.
+// tally counts elements. Malformed data ends a count; the decoder refuses the same data.
 type tally struct {
 	requests, events int
 	values           int // -1: not counted
@@ -119,7 +119,7 @@ func (t *tally) value(wire []byte, depth int) {
 		switch {
 		case field != fieldValueStruct && field != fieldValueList:
 		case depth == deepest:
-			t.values += len(content) // no fewer than there can be
+			t.values += len(content) // an upper bound
 		case field == fieldValueStruct:
 			t.structure(content, depth+1)
 		default:
@@ -137,8 +137,7 @@ func (t *tally) list(wire []byte, depth int) {
 	}
 }
 
-// lengthened yields the fields that have a length, in order, until the message ends or is
-// malformed.
+// lengthened yields the length-delimited fields in order, until the message ends or is malformed.
 func lengthened(wire []byte) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(field protowire.Number, content []byte) bool) {
 		for len(wire) > 0 {

@@ -13,7 +13,7 @@ import (
 	"runlog/proto/contract"
 )
 
-// explainWire says why a message, which the decoder has refused, cannot be decoded.
+// explainWire describes why a message that the decoder has refused cannot be decoded.
 func explainWire(wire []byte, md protoreflect.MessageDescriptor) *contract.Error {
 	x := wireExplainer{}
 	x.message(wire, md, "")
@@ -47,8 +47,8 @@ func (x *wireExplainer) message(wire []byte, md protoreflect.MessageDescriptor, 
 	}
 }
 
-// field explains what a field of the message at path holds; index is its place when the field is a
-// list.
+// field explains the content of a field of the message at path. For a list, index is the element's
+// index.
 func (x *wireExplainer) field(content []byte, fd protoreflect.FieldDescriptor, path string, index int) {
 	switch {
 	case fd.Kind() == protoreflect.StringKind:
@@ -62,7 +62,7 @@ func (x *wireExplainer) field(content []byte, fd protoreflect.FieldDescriptor, p
 	path = elementPath(path, fd, index)
 	switch {
 	case fd.IsMap(), isWellKnown(fd.Message()):
-		// Their inside has no path of its own in the API.
+		// Their content has no paths in the API.
 		if (proto.UnmarshalOptions{RecursionLimit: 3 * deepest}).Unmarshal(content, newMessage(fd.Message())) != nil {
 			x.fault(path, "is not well-formed protobuf, has text that is not valid UTF-8, or is nested too deep")
 		}
@@ -75,7 +75,7 @@ func isWellKnown(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf"
 }
 
-// elementPath is the path of a field, and for a list of its element.
+// elementPath returns the path of a field or, for a list, of its element.
 func elementPath(path string, fd protoreflect.FieldDescriptor, index int) string {
 	path = join(path, fd.JSONName())
 	if fd.IsList() {
@@ -84,7 +84,7 @@ func elementPath(path string, fd protoreflect.FieldDescriptor, index int) string
 	return path
 }
 
-// join leaves out what is empty.
+// join joins two parts of a path and leaves out empty ones.
 func join(path, name string) string {
 	if path == "" || name == "" {
 		return path + name
@@ -92,8 +92,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// newMessage makes the Go message where there is one: a decoder knows more of it than of one made
-// up.
+// newMessage makes the generated Go type if there is one: a decoder knows more about it than about
+// a dynamic message.
 func newMessage(md protoreflect.MessageDescriptor) proto.Message {
 	if known, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err == nil {
 		return known.New().Interface()
@@ -101,7 +101,7 @@ func newMessage(md protoreflect.MessageDescriptor) proto.Message {
 	return dynamicpb.NewMessage(md)
 }
 
-// faults gathers violations, no more than an answer holds.
+// faults collects violations, at most as many as an answer holds.
 type faults struct{ bad []contract.Violation }
 
 func (f *faults) fault(field, format string, args ...any) {
@@ -110,5 +110,6 @@ func (f *faults) fault(field, format string, args ...any) {
 	}
 }
 
-// full is true once there is one more than an answer holds, which then says that it is not all.
+// full reports whether there is one more than an answer holds; the answer then says that it is
+// truncated.
 func (f *faults) full() bool { return len(f.bad) > contract.MaxViolations }

@@ -12,10 +12,10 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Snapshots is a cache of encoded snapshots. It keeps them as they go over the wire, for those who
-// read or watch a run that does not change meanwhile: to make the message of 50 steps and to encode
-// it costs many times what it costs to copy the bytes. What is kept lies with its snapshot and goes
-// with it, or when there is more than the limit; what was kept first goes first.
+// Snapshots is a cache of encoded snapshots, for readers and watchers of a run that does not change
+// meanwhile. To make and encode the message of 50 steps takes many times as long as copying its
+// bytes. An encoding is stored with its snapshot and is freed with it. Above the limit the oldest
+// encodings are dropped.
 type Snapshots struct {
 	limit int // bytes
 	// drainTimeout ends the substatus DRAINING of a paused run (PRJ-9).
@@ -26,7 +26,7 @@ type Snapshots struct {
 	bytes int // in queue
 }
 
-// NewSnapshots makes a cache of at most so many bytes. The substatus DRAINING of a paused run ends
+// NewSnapshots makes a cache with a limit in bytes. The substatus DRAINING of a paused run ends
 // after drainTimeout (PRJ-9).
 func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
 	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
@@ -57,8 +57,8 @@ type encoding struct {
 	data  *[]byte
 }
 
-// Message returns the snapshot's message, to which the caller may add: it is the caller's, and what
-// it shares is in fields that are sent as they are
+// Message returns the snapshot's message. The caller owns it and may add to it. The shared bytes
+// are in unknown fields, which are sent as they are
 // (https://protobuf.dev/programming-guides/proto3/#unknowns).
 func (e *Snapshots) Message(s *run.Snapshot) *runlogv1.RunSnapshot {
 	place := s.Encoded()
@@ -70,7 +70,7 @@ func (e *Snapshots) Message(s *run.Snapshot) *runlogv1.RunSnapshot {
 		m := encodeSnapshot(s)
 		encoded, err := proto.Marshal(m)
 		if err != nil || len(encoded) > e.limit/16 {
-			return m // sending it says what is wrong with it
+			return m // Sending it returns the error.
 		}
 		data = &encoded
 		if place.CompareAndSwap(nil, data) {

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// JSON is the marshaler of every HTTP answer. It writes JSON without blanks: protojson puts some
-// in, in other places from build to build, and answers are compared and searched as text.
+// JSON is the marshaler of every HTTP answer. It writes JSON without blanks: protojson inserts
+// blanks in places that vary between builds, and clients compare and search answers as text.
 type JSON struct{ *runtime.JSONPb }
 
-// NewJSON writes fields that are zero, so that `"idempotent":false` can be seen, and
-// refuses fields that it does not know, so that a typing error is found.
+// NewJSON returns a marshaler that writes zero fields, so that `"idempotent":false` is visible. It
+// refuses unknown fields, so that typing errors are found.
 func NewJSON() *JSON {
 	return &JSON{&runtime.JSONPb{
 		MarshalOptions:   protojson.MarshalOptions{EmitDefaultValues: true},

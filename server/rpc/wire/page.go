@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// MaxPage is the most, and the default, of events in a page (READ-1).
+	// MaxPage is the maximum, and the default, of events in a page (READ-1).
 	MaxPage = 1000
-	// PageBytes closes a page or a batch early, so that it stays under what clients take by default
-	// (4 MiB): one payload may add up to 1 MiB.
+	// PageBytes ends a page or a batch early, so that it stays below the 4 MiB that clients accept
+	// by default. One payload may add up to 1 MiB.
 	PageBytes = 2 << 20
-	// maxScan bounds how many events one filtered page looks at.
+	// maxScan bounds how many events one filtered page reads.
 	maxScan = 10_000
-	// StreamBatch is how many events a stream sends at a time.
+	// StreamBatch is the maximum of events in one message of a stream.
 	StreamBatch = 256
-	// MaxTypes bounds the types that events are filtered by: every event is compared to each.
+	// MaxTypes bounds the types of a filter, because every event is compared with each.
 	MaxTypes = 100
 )
 
@@ -34,10 +34,10 @@ type PageQuery struct {
 // Page is a part of a run's events.
 type Page struct {
 	Events []*runlogv1.EventRecord
-	Next   uint64 // where the next page goes on; 0 at the end
+	Next   uint64 // cursor of the next page; 0 at the end
 }
 
-// ReadPage ends early when it has looked at maxScan events or gathered PageBytes.
+// ReadPage reads a page. It ends early after maxScan events or PageBytes.
 func ReadPage(v *storage.View, q PageQuery) (Page, error) {
 	var p Page
 	var looked, bytes int

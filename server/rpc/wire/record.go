@@ -17,7 +17,7 @@ import (
 	"runlog/storage"
 )
 
-// Timestamp of nanoseconds since 1970; nil for 0, which no stamp is.
+// Timestamp converts nanoseconds since 1970; nil for 0, which no stamp is.
 func Timestamp(ns int64) *timestamppb.Timestamp {
 	if ns == 0 {
 		return nil
@@ -28,7 +28,7 @@ func Timestamp(ns int64) *timestamppb.Timestamp {
 // Optional is nil for an absent text.
 func Optional(s string) *string { return unlessEmpty(&s) }
 
-// unlessEmpty is Optional for a text that has its place already.
+// unlessEmpty is Optional for a text that is already in memory.
 func unlessEmpty(s *string) *string {
 	if *s == "" {
 		return nil
@@ -36,8 +36,8 @@ func unlessEmpty(s *string) *string {
 	return s
 }
 
-// wireRecord is an EventRecord with what it points at, in one piece of memory: exports make a great
-// many.
+// wireRecord is an EventRecord with everything that it points at, in one allocation: exports make
+// many records.
 type wireRecord struct {
 	m                            runlogv1.EventRecord
 	emitted, persisted, imported timestamppb.Timestamp
@@ -76,7 +76,7 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 	return m, nil
 }
 
-// hexDigests returns the texts of a record's digests, which share their memory.
+// hexDigests returns the digests of a record as text. They share one allocation.
 func hexDigests(payload, record, chain *contract.Digest) (p, r, c string) {
 	const size = 2 * len(payload)
 	var b [3 * size]byte
@@ -87,7 +87,7 @@ func hexDigests(payload, record, chain *contract.Digest) (p, r, c string) {
 	return all[:size], all[size : 2*size], all[2*size:]
 }
 
-// setTime makes t the time of nanoseconds since 1970.
+// setTime sets t to nanoseconds since 1970.
 func setTime(t *timestamppb.Timestamp, ns int64) *timestamppb.Timestamp {
 	at := time.Unix(0, ns)
 	t.Seconds, t.Nanos = at.Unix(), int32(at.Nanosecond())
@@ -114,9 +114,9 @@ func inherited(absent contract.Absent) []string {
 	return names
 }
 
-// payloadStruct makes the natural form of any stored payload. What JSON may say and a Struct may
-// not never keeps an event from being read: of repeated members the last counts, a broken surrogate
-// becomes U+FFFD, and a number beyond a double becomes its text.
+// payloadStruct converts any stored payload to a Struct. JSON that a Struct cannot hold must not
+// make an event unreadable: of repeated members the last counts, a broken surrogate becomes U+FFFD,
+// and a number beyond a double becomes its text.
 func payloadStruct(payload []byte) (*structpb.Struct, error) {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()
@@ -159,7 +159,7 @@ func valueOf(v any) *structpb.Value {
 	}
 }
 
-// Run tells what is known of a run and its status as projected.
+// Run converts a run and its projected status.
 func Run(r *storage.Run, status run.Status) *runlogv1.Run {
 	m := &runlogv1.Run{
 		RunId:         r.RunID,
@@ -188,11 +188,11 @@ func Run(r *storage.Run, status run.Status) *runlogv1.Run {
 	return m
 }
 
-// Instant is Timestamp for a time that may be the begin of 1970.
+// Instant is Timestamp for a time that may be 0, the begin of 1970.
 func Instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, ns)) }
 
-// Results returns the answers for the events of an append: of a new event or its duplicate, by
-// their numbers in the request.
+// Results returns the answers for the events of an append, in the order of the request. A
+// duplicate's answer describes the stored event.
 func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult {
 	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
 	results := make([]*runlogv1.AppendResult, len(outcome.Results))
@@ -215,8 +215,8 @@ func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult 
 	return results
 }
 
-// Bound turns a time of a request into nanoseconds after 1970, 0 where it is not set. ok is false
-// for a time that is not between 1970 and 2262.
+// Bound converts a time of a request to nanoseconds since 1970; 0: not set. ok is false for a time
+// that is not between 1970 and 2262.
 func Bound(t *timestamppb.Timestamp) (ns int64, ok bool) {
 	switch {
 	case t == nil:

@@ -10,9 +10,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// The projector numbers its statuses as the API does, so that converting one is a cast.
+// The projector numbers its statuses as the API does, so that a cast converts them.
 
-// encodeSnapshot leaves out what depends on the moment at which the snapshot is served.
+// encodeSnapshot leaves out the fields that depend on the time of the request.
 func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 	digest := s.Digest()
 	m := &runlogv1.RunSnapshot{
