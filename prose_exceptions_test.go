@@ -69,7 +69,6 @@ var proseExceptions = map[string]map[string]int{
 	"words": {
 		"ARCHITECTURE.md":            2,
 		"audit/export":               1,
-		"audit/proof":                1,
 		"bench/load":                 1,
 		"bench/peers":                2,
 		"bench/report":               4,
