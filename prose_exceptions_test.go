@@ -54,7 +54,6 @@ var proseExceptions = map[string]map[string]int{
 	},
 	"words": {
 		"audit/export":               1,
-		"audit/proof":                1,
 		"bench/load":                 1,
 		"bench/peers":                2,
 		"bench/report":               4,

@@ -37,7 +37,7 @@ func TestBucketVectorsD15(t *testing.T) {
 func TestBucketD15(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := storage.Scope{TenantID: rapid.String().Draw(t, "tenant"), ProjectID: rapid.String().Draw(t, "project"), EnvironmentID: rapid.String().Draw(t, "environment")}
-		if s.Bucket() == storage.GlobalBucket || s.Bucket() != s.Bucket() {
+		if b, again := s.Bucket(), s.Bucket(); b == storage.GlobalBucket || b != again {
 			t.Fatalf("%+v is in bucket %d", s, s.Bucket())
 		}
 	})

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -142,9 +141,4 @@ func registerMachines(list []Machine) (machines, error) {
 		}
 	}
 	return all, errors.Join(errs...)
-}
-
-// sorted lists the machines by kind.
-func (m machines) sorted() []*registered {
-	return slices.SortedFunc(maps.Values(m), func(a, b *registered) int { return cmp.Compare(a.Kind(), b.Kind()) })
 }

@@ -32,7 +32,7 @@ type Export struct {
 	Position uint64
 }
 
-// Closed: the same window has the same events for ever.
+// Closed reports whether the window is closed: the same window has the same events forever.
 func (e *Export) Closed() bool { return e.To <= e.CompleteThrough }
 
 func (e *Export) filter() []struct {

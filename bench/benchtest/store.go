@@ -52,10 +52,13 @@ type fakeRun struct {
 	answers     map[string]*runlogv1.AppendResult
 }
 
+// NewStore returns an empty store that takes calls.
 func NewStore() *Store {
 	return &Store{runs: make(map[string]*fakeRun), grown: make(chan struct{})}
 }
 
+// Append numbers the events of a request and stores those that are new. A killed store returns the
+// status Unavailable and stores nothing. An error of Spoil comes after the events are stored.
 func (f *Store) Append(req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,6 +94,7 @@ func (f *Store) Append(req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEvent
 	return res, nil
 }
 
+// LastSeq returns the highest runSeq of a run, or 0 if the store does not have the run.
 func (f *Store) LastSeq(run string) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,11 +104,13 @@ func (f *Store) LastSeq(run string) uint64 {
 	return 0
 }
 
-// AppendEvents and the rest serve the target over gRPC.
+// AppendEvents is Append over gRPC.
 func (f *Store) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	return f.Append(req)
 }
 
+// AppendStream answers the requests of a stream in order. The first refused request ends the stream
+// with its error.
 func (f *Store) AppendStream(stream grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]) error {
 	for {
 		req, err := stream.Recv()
@@ -124,14 +130,18 @@ func (f *Store) AppendStream(stream grpc.BidiStreamingServer[runlogv1.AppendEven
 	}
 }
 
+// GetRun answers for every run id. A run that the store does not have is at runSeq 0.
 func (f *Store) GetRun(_ context.Context, req *runlogv1.GetRunRequest) (*runlogv1.GetRunResponse, error) {
 	return &runlogv1.GetRunResponse{Run: &runlogv1.Run{RunId: req.RunId, LastSeq: f.LastSeq(req.RunId)}}, nil
 }
 
+// GetSnapshot answers for every run id with the result of Snapshot.
 func (f *Store) GetSnapshot(_ context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
 	return &runlogv1.GetSnapshotResponse{Snapshot: f.Snapshot(req.RunId)}, nil
 }
 
+// ListEvents returns all events of a run after AfterSeq in one page. An event has its runSeq and no
+// other field. The numbers that Gap leaves out are listed too.
 func (f *Store) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
 	res := &runlogv1.ListEventsResponse{}
 	for seq := req.AfterSeq + 1; seq <= f.LastSeq(req.RunId); seq++ {
@@ -140,6 +150,8 @@ func (f *Store) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (
 	return res, nil
 }
 
+// Snapshot returns a run snapshot with one step and the watermark LastSeq. If Stale is set, the
+// watermark is one less.
 func (f *Store) Snapshot(run string) *runlogv1.RunSnapshot {
 	s := &runlogv1.RunSnapshot{RunId: run, LastEventSeq: f.LastSeq(run), Steps: []*runlogv1.StepSnapshot{{StepId: "a"}}}
 	if f.Stale {
@@ -235,7 +247,10 @@ func (f *Store) Serve(t *testing.T) string {
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-served
+		// Stop may come before the goroutine above has called Serve.
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Errorf("benchtest: serve the store: %v", err)
+		}
 	})
 	return l.Addr().String()
 }

@@ -31,6 +31,8 @@ type FailoverClient struct {
 	answers *Answers
 }
 
+// NewFailoverClient returns the failover client with a number that no other one of the session has.
+// It begins at route number modulo len(routes), so that clients spread over the nodes.
 func NewFailoverClient(s *Session, number int, routes []target.Target, a *Answers) *FailoverClient {
 	return &FailoverClient{routes: routes, at: number % len(routes), source: newSignals(s, number), answers: a}
 }
@@ -131,6 +133,7 @@ type Answers struct {
 // span is a try that succeeded.
 type span struct{ began, answered time.Time }
 
+// NewAnswers returns an empty collection of answers. All failover clients of a workload share one.
 func NewAnswers() *Answers { return &Answers{grown: make(chan struct{})} }
 
 func (a *Answers) add(began, answered time.Time) {
@@ -154,6 +157,7 @@ func (a *Answers) Failures() int {
 	return a.failed
 }
 
+// Reset drops all answers and sets the number of failures to 0.
 func (a *Answers) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

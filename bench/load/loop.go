@@ -104,6 +104,7 @@ type Tally struct {
 	first  error
 }
 
+// Fail counts an error under its reason. The first error becomes the failure of the result.
 func (t *Tally) Fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,6 +190,8 @@ func (t *Tally) ReadResult(name string) report.ReadResult {
 	}
 }
 
+// NewTally returns a tally whose timeline covers a duration. Its intervals are 100 ms long,
+// doubled until at most 600 of them cover the duration.
 func NewTally(duration time.Duration) *Tally {
 	t := &Tally{interval: minInterval}
 	for duration/t.interval >= maxIntervals {

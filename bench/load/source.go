@@ -51,6 +51,8 @@ type Histories struct {
 	doubted Marked
 }
 
+// NewHistories returns a source of requests with batch events each. A run has at least 50 events
+// and 5 requests. number is the source's own in its session: it is part of the run ids.
 func NewHistories(s *Session, batch, number int) *Histories {
 	calls := max(minRunCalls, (minRunEvents+batch-1)/batch)
 	h := &Histories{writer: newWriter(s, number), batch: batch, runEvents: calls * batch}
@@ -64,6 +66,7 @@ func (h *Histories) begin() {
 	h.made, h.lastSeq = 0, 0
 }
 
+// Next returns the next part of the current run's history. After the last part, a new run begins.
 func (h *Histories) Next() *runlogv1.AppendEventsRequest {
 	if h.made == h.runEvents {
 		h.begin()
@@ -77,6 +80,8 @@ func (h *Histories) Next() *runlogv1.AppendEventsRequest {
 	return h.req
 }
 
+// Settle checks that the answer stored every event behind the run's last acknowledged one. After an
+// error, the source leaves the run and begins another one.
 func (h *Histories) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(h.req, results, h.lastSeq, h.s.Dense)

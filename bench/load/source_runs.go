@@ -17,14 +17,18 @@ type HotRun struct {
 	lastSeq uint64
 }
 
+// NewHotRun returns a source whose signals have the attempts number+1, number+1+sources and so on.
+// Sources with the numbers 0 to sources-1 make no duplicates of each other's events.
 func NewHotRun(s *Session, batch, number, sources int) *HotRun {
 	h := &HotRun{writer: newWriter(s, number), batch: batch, sources: sources}
 	h.tenant = "tenant_bench_hot" // a run has one tenant (APP-6)
 	return h
 }
 
+// HotRunID returns the id of the run that the hot sources of a session share.
 func HotRunID(s *Session) string { return "run_bench_" + s.id + "_hot" }
 
+// Next returns a request with a batch of signals for the shared run.
 func (h *HotRun) Next() *runlogv1.AppendEventsRequest {
 	h.req = &runlogv1.AppendEventsRequest{RunId: HotRunID(h.s), Events: make([]*runlogv1.EventWrite, h.batch)}
 	now := time.Now()
@@ -64,10 +68,12 @@ type scatteredRun struct {
 	lives   uint32 // runs abandoned in its place
 }
 
+// NewScattered returns a source with its own number of runs. It needs 16 bytes of memory for each.
 func NewScattered(s *Session, batch, number, runs int) *Scattered {
 	return &Scattered{writer: newWriter(s, number), batch: batch, runs: make([]scatteredRun, runs)}
 }
 
+// Next returns a request with the next batch of events of a random run.
 func (c *Scattered) Next() *runlogv1.AppendEventsRequest {
 	i := c.random.IntN(len(c.runs))
 	c.run = &c.runs[i]
@@ -81,6 +87,8 @@ func (c *Scattered) Next() *runlogv1.AppendEventsRequest {
 	return c.req
 }
 
+// Settle checks that the answer stored every event behind the run's last acknowledged one. After an
+// error, another run takes the place of this one.
 func (c *Scattered) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(c.req, results, c.run.lastSeq, c.s.Dense)
@@ -104,6 +112,8 @@ type StoredRuns struct {
 	made int
 }
 
+// NewStoredRuns returns one of the sources, with a number from 0 to sources-1. Each takes every
+// sources-th run of the fixed order. runs is how many runs Fill has stored; it must not be 0.
 func NewStoredRuns(s *Session, batch, number, runs, sources int) *StoredRuns {
 	return &StoredRuns{writer: newWriter(s, number), batch: batch, runs: runs, sources: sources}
 }
@@ -124,6 +134,8 @@ func (r *StoredRuns) Next() *runlogv1.AppendEventsRequest {
 	return r.req
 }
 
+// Settle checks that the answer stored every event with rising numbers. The source does not know
+// the runs' last runSeq.
 func (r *StoredRuns) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(r.req, results, 0, false)
@@ -152,10 +164,13 @@ type answered struct {
 	results []*runlogv1.AppendResult
 }
 
+// NewRepeats returns a source that repeats an answered request with the probability share, between
+// 0 and 1. All other requests are those of Histories.
 func NewRepeats(s *Session, batch, number int, share float64) *Repeats {
 	return &Repeats{Histories: NewHistories(s, batch, number), share: share}
 }
 
+// Next returns a new request, or one of the last 64 that were answered.
 func (r *Repeats) Next() *runlogv1.AppendEventsRequest {
 	r.again = nil
 	if len(r.answered) > 0 && r.random.Float64() < r.share {
@@ -165,6 +180,8 @@ func (r *Repeats) Next() *runlogv1.AppendEventsRequest {
 	return r.Histories.Next()
 }
 
+// Settle checks the answer to a new request as Histories does. The answer to a repeated request
+// must equal the first one (IDM-6).
 func (r *Repeats) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if r.again != nil {
 		if err == nil {

@@ -61,6 +61,7 @@ type WatchedRuns struct {
 	run   *WatchedRun // of req
 }
 
+// NewWatchedRuns returns the source of a number of runs. The runs begin with the first requests.
 func NewWatchedRuns(s *Session, number, runs int) *WatchedRuns {
 	w := &WatchedRuns{writer: newWriter(s, number)}
 	for i := range runs {
@@ -69,6 +70,8 @@ func NewWatchedRuns(s *Session, number, runs int) *WatchedRuns {
 	return w
 }
 
+// Next returns a request with one event: the first event of a run that has none, or else a signal
+// to a random run.
 func (w *WatchedRuns) Next() *runlogv1.AppendEventsRequest {
 	var event *runlogv1.EventWrite
 	now := time.Now()
@@ -85,6 +88,8 @@ func (w *WatchedRuns) Next() *runlogv1.AppendEventsRequest {
 	return w.req
 }
 
+// Settle checks the answer and tells the run when its event was persisted. After an error, gaps in
+// the run's numbers are accepted.
 func (w *WatchedRuns) Settle(results []*runlogv1.AppendResult, err error) (int, error) {
 	if err == nil {
 		err = checkNew(w.req, results, w.run.LastSeq(), w.s.Dense && !w.run.doubted)

@@ -53,6 +53,7 @@ func (r *Report) Judge(goals []Goal) {
 	}
 }
 
+// Judge returns the field Verdict of a Verdict on a figure. The figure is in the unit of Must.
 func (g *Goal) Judge(figure float64) string {
 	met := func(than float64) bool { return g.AtMost && figure <= than || !g.AtMost && figure >= than }
 	switch {

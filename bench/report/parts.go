@@ -100,6 +100,8 @@ type StreamMemory struct {
 	Memory
 }
 
+// MemoryBetween returns the growth of a process in bytes for each of its streams. streams must not
+// be 0.
 func MemoryBetween(before, after Memory, streams int) *StreamMemory {
 	n := float64(streams)
 	return &StreamMemory{Streams: streams, Memory: Memory{

@@ -106,6 +106,7 @@ func (l Latency) MarshalJSON() ([]byte, error) {
 	}{Milliseconds(l.P50), Milliseconds(l.P90), Milliseconds(l.P99), Milliseconds(l.P999), Milliseconds(l.Max)})
 }
 
+// LatencyOf returns the percentiles and the maximum of a histogram's durations.
 func LatencyOf(h *Histogram) Latency {
 	return Latency{
 		P50: h.Quantile(0.50), P90: h.Quantile(0.90), P99: h.Quantile(0.99), P999: h.Quantile(0.999), Max: h.Max(),
@@ -115,7 +116,7 @@ func LatencyOf(h *Histogram) Latency {
 // Milliseconds keeps microseconds and no more.
 func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// Percentile: a share of the calls took at most Ms milliseconds.
+// Percentile is one point of a distribution: a share of the calls took at most Ms milliseconds.
 type Percentile struct {
 	Share float64 `json:"share"`
 	Ms    float64 `json:"ms"`
@@ -172,6 +173,7 @@ type ReadResult struct {
 	Errors         map[string]uint64 `json:"errors,omitempty"`
 }
 
+// PerSecond returns a rate, or 0 if no time has passed.
 func PerSecond(n uint64, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0

@@ -16,6 +16,7 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string { return e.Message }
 
+// WrongAnswer returns an *AnswerError with a formatted message. Errors are counted by reason.
 func WrongAnswer(reason, format string, args ...any) error {
 	return &AnswerError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }

@@ -22,6 +22,7 @@ const (
 	// addressesFile is the file in the data directory in which a node publishes its addresses.
 	addressesFile = "addresses.json"
 
+	// NodeStart is how long the start of a node may take until it answers.
 	NodeStart = 30 * time.Second
 	// loopback picks a free port.
 	loopback = "127.0.0.1:0"

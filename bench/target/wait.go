@@ -27,6 +27,8 @@ func AwaitProjection(ctx context.Context, o Operator, grace time.Duration) (Metr
 // takes a node a millisecond.
 const metricsPoll = 50 * time.Millisecond
 
+// AwaitMetrics asks for the metrics until ready accepts them, and returns them. If ready accepts
+// none within grace, the error says failure. The end of ctx returns the error of ctx.
 func AwaitMetrics(ctx context.Context, o Operator, grace time.Duration, failure string, ready func(Metrics) bool) (Metrics, error) {
 	for deadline := time.Now().Add(grace); ; {
 		m, err := o.Metrics(ctx)

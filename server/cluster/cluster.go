@@ -261,7 +261,7 @@ func (c *Cluster) Starting() error {
 	return c.change(func(i *Identity) error { i.Started = true; return nil })
 }
 
-// Attach: the node takes part from now on.
+// Attach makes the node take part: it enrolls, follows the leader and sends checkpoints.
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,

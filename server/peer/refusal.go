@@ -12,21 +12,24 @@ import (
 type Reason string
 
 const (
-	// ForeignCluster: the two nodes belong to different clusters.
+	// ForeignCluster means that the two nodes belong to different clusters.
 	ForeignCluster Reason = "FOREIGN_CLUSTER"
-	// FormatVersion: the two builds use different formats.
+	// FormatVersion means that the two builds use different formats.
 	FormatVersion Reason = "FORMAT_VERSION"
-	// NotAMember: a node is not a member, or Admit gave no other reason.
+	// NotAMember means that a node is not a member, or Admit gave no other reason.
 	NotAMember Reason = "NOT_A_MEMBER"
-	// NodeIDTaken: another member, with other data, has the node's name.
+	// NodeIDTaken means that another member, with other data, has the node's name.
 	NodeIDTaken Reason = "NODE_ID_TAKEN"
-	// IdentityMismatch: a certificate names another node, or another node answers at the address.
+	// IdentityMismatch means that a certificate names another node, or another node answers at the
+	// address.
 	IdentityMismatch Reason = "IDENTITY_MISMATCH"
-	// Certificate: a certificate is expired, not valid yet, of another authority, or missing.
+	// Certificate means that a certificate is expired, not valid yet, of another authority, or
+	// missing.
 	Certificate Reason = "CERTIFICATE"
-	// Protocol: the other end is not a runlog node, or only one end uses TLS.
+	// Protocol means that the other end is not a runlog node, or only one end uses TLS.
 	Protocol Reason = "PROTOCOL"
-	// NotServing: the accepting end has no listener for the kind at the moment; a retry helps.
+	// NotServing means that the accepting end has no listener for the kind at the moment. A
+	// retry helps.
 	NotServing Reason = "NOT_SERVING"
 )
 

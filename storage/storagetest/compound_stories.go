@@ -26,7 +26,8 @@ func (s *story) together(operations ...Request) storage.Outcome {
 // none wants a command to have no effect because of one operation.
 func (s *story) none(o storage.Outcome, operation int) {
 	s.t.Helper()
-	if o.Err == nil || o.Answers[operation].Err != o.Err {
+	own := o.Answers[operation].Err
+	if o.Err == nil || !errors.Is(own, o.Err) || !errors.Is(o.Err, own) { // neither wraps the other
 		s.t.Fatalf("%v, answers %+v: want operation %d to be refused", o.Err, o.Answers, operation)
 	}
 	for i, a := range o.Answers {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -130,53 +131,79 @@ func showRows(rows map[string]string) []byte {
 func readRows(r storage.TableReader) (map[string]string, error) {
 	all := map[string]string{}
 	for _, table := range writerTables {
-		var up, down []storage.Row
-		for row, err := range r.Scan([]byte(table), nil) {
-			if err != nil {
+		up, err := readTable(r, []byte(table))
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range up {
+			if err := readAlone(r, row); err != nil {
 				return nil, err
 			}
-			up = append(up, row)
-		}
-		for row, err := range r.ScanDown([]byte(table), nil) {
-			if err != nil {
-				return nil, err
-			}
-			down = append(down, row)
-		}
-		slices.Reverse(down)
-		same := func(a, b storage.Row) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) }
-		if !slices.EqualFunc(up, down, same) {
-			return nil, fmt.Errorf("storagetest: %q in one direction, %q in the other", up, down)
-		}
-		for i, row := range up {
-			if i > 0 && bytes.Compare(up[i-1].Key, row.Key) >= 0 {
-				return nil, fmt.Errorf("storagetest: row %q comes after %q", row.Key, up[i-1].Key)
-			}
-			value, err := r.Get(row.Key)
-			if err != nil || value == nil || !bytes.Equal(value, row.Value) {
-				return nil, errors.Join(fmt.Errorf("storagetest: row %q is %q in a scan and %q alone", row.Key, row.Value, value), err)
-			}
-			all[string(row.Key)] = string(value)
-			n := 0
-			for middle, err := range r.Scan(row.Key, append(bytes.Clone(row.Key), 0)) {
-				if err != nil || !same(middle, row) {
-					return nil, errors.Join(fmt.Errorf("storagetest: row %q is %q between its bounds", row.Key, middle.Key), err)
-				}
-				n++
-			}
-			if n != 1 {
-				return nil, fmt.Errorf("storagetest: %d rows between the bounds of %q", n, row.Key)
-			}
+			all[string(row.Key)] = string(row.Value)
 		}
 	}
 	return all, nil
 }
 
-// Rows returns the rows of the machine Writer.
+// readTable scans a table in both directions, which must agree, and returns its rows in order.
+func readTable(r storage.TableReader, table []byte) ([]storage.Row, error) {
+	up, err := collect(r.Scan(table, nil))
+	if err != nil {
+		return nil, err
+	}
+	down, err := collect(r.ScanDown(table, nil))
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(down)
+	if !slices.EqualFunc(up, down, sameRow) {
+		return nil, fmt.Errorf("storagetest: %q in one direction, %q in the other", up, down)
+	}
+	for i := range up[min(1, len(up)):] {
+		if bytes.Compare(up[i].Key, up[i+1].Key) >= 0 {
+			return nil, fmt.Errorf("storagetest: row %q comes after %q", up[i+1].Key, up[i].Key)
+		}
+	}
+	return up, nil
+}
+
+// readAlone reads a row that a scan has returned by its key, and by a scan between its bounds.
+func readAlone(r storage.TableReader, row storage.Row) error {
+	value, err := r.Get(row.Key)
+	if err != nil || value == nil || !bytes.Equal(value, row.Value) {
+		return errors.Join(fmt.Errorf("storagetest: row %q is %q in a scan and %q alone", row.Key, row.Value, value), err)
+	}
+	middle, err := collect(r.Scan(row.Key, append(bytes.Clone(row.Key), 0)))
+	if err != nil || len(middle) != 1 || !sameRow(middle[0], row) {
+		return errors.Join(fmt.Errorf("storagetest: row %q=%q is %q between its bounds", row.Key, row.Value, middle), err)
+	}
+	return nil
+}
+
+func sameRow(a, b storage.Row) bool {
+	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+}
+
+// collect returns the rows of a scan up to the first error.
+func collect(scan iter.Seq2[storage.Row, error]) ([]storage.Row, error) {
+	var rows []storage.Row
+	for row, err := range scan {
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// Rows returns the rows of the machine Writer, or none if the store was opened without it.
 func (l *Local) Rows() (map[string]string, error) {
+	if !slices.ContainsFunc(l.opts.Machines, func(m storage.Machine) bool { return m.Kind() == WriterKind }) {
+		return nil, nil
+	}
 	v, err := l.Store.Tables(WriterKind)
 	if err != nil {
-		return nil, nil // a store without it
+		return nil, err
 	}
 	rows, err := readRows(v)
 	return rows, errors.Join(err, v.Close())

@@ -25,7 +25,7 @@ func Sort(runs []Run) {
 	})
 }
 
-// matches is the naive filter.
+// Matches reports whether a filter wants the run. It is the naive filter.
 func (r *Run) Matches(f *run.Filter) bool {
 	same := func(asked, has string) bool { return asked == "" || asked == has }
 	return same(f.TenantID, r.Tenant) && same(f.ProjectID, r.Project) && same(f.EnvironmentID, r.Env) && same(f.PlanID, r.Plan) &&
@@ -33,7 +33,7 @@ func (r *Run) Matches(f *run.Filter) bool {
 		(f.CreatedAfter == 0 || r.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || r.CreatedAt < f.CreatedBefore)
 }
 
-// filtered returns what a filter wants of runs.
+// Filtered returns what a filter wants of runs.
 func Filtered(runs []Run, f *run.Filter) (want []run.Listed) {
 	for i := range runs {
 		if r := &runs[i]; r.Matches(f) {

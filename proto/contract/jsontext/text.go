@@ -28,11 +28,11 @@ func AppendUnquoted(dst, quoted []byte) []byte {
 		}
 		dst = append(dst, rest[:i]...)
 		rest = rest[i:]
-		switch n := escapeLen(rest); {
-		case n == 0:
+		switch escapeLen(rest) {
+		case 0:
 			dst = append(dst, '\\')
 			rest = rest[1:]
-		case n == 2:
+		case 2:
 			dst = append(dst, unescaped(rest[1]))
 			rest = rest[2:]
 		default:

@@ -28,7 +28,8 @@ var textForms = [...]textForm{
 
 func isSHA256(text []byte) bool {
 	for _, c := range text {
-		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
+		digit, letter := '0' <= c && c <= '9', 'a' <= c|0x20 && c|0x20 <= 'f'
+		if !digit && !letter {
 			return false
 		}
 	}

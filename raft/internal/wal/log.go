@@ -39,10 +39,13 @@ var (
 	_ hraft.MonotonicLogStore = (*Log)(nil)
 )
 
+// FirstIndex returns the index of the first entry, or 0 if the log is empty.
 func (s *Log) FirstIndex() (uint64, error) { return s.wal.FirstIndex() }
-func (s *Log) LastIndex() (uint64, error)  { return s.wal.LastIndex() }
 
-// IsMonotonic: the log has no holes.
+// LastIndex returns the index of the last entry, or 0 if the log is empty.
+func (s *Log) LastIndex() (uint64, error) { return s.wal.LastIndex() }
+
+// IsMonotonic tells hashicorp/raft whether the indexes of the log have no holes.
 func (s *Log) IsMonotonic() bool { return s.wal.IsMonotonic() }
 
 // GetLog reads an entry. A damaged or unreadable entry stops the node: hashicorp/raft panics after
@@ -65,6 +68,7 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 	return err
 }
 
+// StoreLog returns when the entry is on stable storage.
 func (s *Log) StoreLog(log *hraft.Log) error { return s.StoreLogs([]*hraft.Log{log}) }
 
 // StoreLogs returns when the entries are on stable storage.

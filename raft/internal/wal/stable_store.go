@@ -52,7 +52,9 @@ var _ hraft.StableStore = (*Stable)(nil)
 const (
 	voteFormat = 1
 	voteHeader = 17
-	VoteFile   = "vote"
+
+	// VoteFile is the name of Stable's file in its directory.
+	VoteFile = "vote"
 )
 
 // OpenStable reads the file in dir. Without a file, it starts without term and vote.

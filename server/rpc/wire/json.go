@@ -22,6 +22,7 @@ func NewJSON() *JSON {
 	}}
 }
 
+// Marshal returns the JSON of a message in one line.
 func (m *JSON) Marshal(v any) ([]byte, error) {
 	text, err := m.JSONPb.Marshal(v)
 	if err != nil {
@@ -33,6 +34,7 @@ func (m *JSON) Marshal(v any) ([]byte, error) {
 	return compact.Bytes(), err
 }
 
+// NewEncoder returns an encoder that writes messages as Marshal does, without a separator.
 func (m *JSON) NewEncoder(w io.Writer) runtime.Encoder {
 	return runtime.EncoderFunc(func(v any) error {
 		text, err := m.Marshal(v)

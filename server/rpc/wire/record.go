@@ -46,6 +46,8 @@ type wireRecord struct {
 	appendedBy                   string
 }
 
+// Record converts a stored record. form says whether the payload is JSON text, which is the
+// default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error.
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
 	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
