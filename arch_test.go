@@ -62,7 +62,9 @@ var ranks = map[string]int{
 	"projector/watch":          4,
 	"storage/internal/overlay": 2,
 	"storage/machine":          3,
-	"docs/examples":            8,
+	"proto/example":            1,
+	"docs/examples/counter":    3, // As storage/machine.
+	"docs/examples/counters":   6, // As a service.
 
 	// What the commands share, and the packages of commands, which never import each other.
 	"cmd/runlog/internal/output":  3,

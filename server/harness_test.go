@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,6 +40,7 @@ type node struct {
 	t      testing.TB
 	opts   Options
 	server *Server
+	extra  []service // Beside those of every node.
 
 	conn       *grpc.ClientConn
 	runs       runlogv1.RunServiceClient
@@ -86,7 +88,7 @@ func (n *node) start() {
 func (n *node) tryStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := Start(ctx, n.opts)
+	s, err := start(ctx, n.opts, slices.Concat(services, n.extra))
 	if err != nil {
 		return fmt.Errorf("start node %s: %w", n.opts.NodeID, err)
 	}

@@ -44,7 +44,8 @@ type Server struct {
 	projector *projector.Projector
 	signer    atomic.Pointer[audit.Signer] // Members may ask for keys before there is one.
 
-	services  []*rpc.Service
+	table     []service
+	services  []*rpc.Service // Those of table, as listeners register them.
 	methods   rpc.Methods
 	metrics   *rpc.Metrics
 	lagAlerts prometheus.Counter
@@ -75,12 +76,15 @@ type Addresses struct {
 // Start opens the data directory and serves. It returns once all listeners answer. A node of a
 // larger cluster first waits until it is a member and has the state, as long as ctx lasts. The node
 // takes appends when WaitReady returns.
-func Start(ctx context.Context, opts Options) (*Server, error) {
+func Start(ctx context.Context, opts Options) (*Server, error) { return start(ctx, opts, services) }
+
+// start starts a node that serves a table of services.
+func start(ctx context.Context, opts Options, table []service) (*Server, error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, log: opts.Logger, ready: make(chan struct{})}
+	s := &Server{opts: opts, log: opts.Logger, table: table, ready: make(chan struct{})}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.undo())
@@ -126,7 +130,7 @@ func (s *Server) start(ctx context.Context) error {
 		Alerts: &s.alerts, Logger: s.log, Registry: s.opts.Registry,
 	})
 	s.onClose(s.disk.Close)
-	s.services = registrations()
+	s.services = registrations(s.table)
 	if s.methods, err = rpc.NewMethods(s.services); err != nil {
 		return err
 	}

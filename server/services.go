@@ -43,9 +43,9 @@ type parts struct {
 }
 
 // registrations returns the services as listeners register them, before any of them is open.
-func registrations() []*rpc.Service {
-	list := make([]*rpc.Service, len(services))
-	for i, x := range services {
+func registrations(table []service) []*rpc.Service {
+	list := make([]*rpc.Service, len(table))
+	for i, x := range table {
 		list[i] = &rpc.Service{Desc: x.desc, Gateway: x.gateway}
 	}
 	return list
@@ -57,7 +57,7 @@ func (s *Server) openServices() {
 		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.opts.DrainTimeout),
 		atLeader: s.chain(rpc.CallerClient).AtLeader,
 	}
-	for i, x := range services {
+	for i, x := range s.table {
 		s.services[i].Open(x.open(s, shared))
 	}
 }
