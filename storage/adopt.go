@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Promise is what somebody says of the state that the files of a checkpoint hold.
@@ -112,7 +113,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
 		return err
 	}
-	row, err := deterministic.Marshal(now.row(a.s.opts.Cluster))
+	row, err := record.Deterministic.Marshal(now.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
 )
 
 // errEmpty says that nothing was applied yet, so that there is nothing to give away.
@@ -191,7 +193,7 @@ func (r *checkpointReader) Read(p []byte) (n int, err error) {
 	for n == 0 && err == nil {
 		n, err = r.step(p)
 	}
-	r.sum = crc32.Update(r.sum, castagnoli, p[:n])
+	r.sum = crc32.Update(r.sum, record.Castagnoli, p[:n])
 	return n, err
 }
 
@@ -234,7 +236,7 @@ func (r *checkpointReader) readFile(p []byte) (int, error) {
 	}
 	n, err := r.file.Read(p[:min(uint64(len(p)), r.left)])
 	r.left -= uint64(n)
-	r.fileSum = crc32.Update(r.fileSum, castagnoli, p[:n])
+	r.fileSum = crc32.Update(r.fileSum, record.Castagnoli, p[:n])
 	if errors.Is(err, io.EOF) && n > 0 {
 		err = nil
 	}

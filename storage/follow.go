@@ -10,6 +10,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Commit is what one proposal did to one run, in commit order.
@@ -21,16 +22,6 @@ type Commit struct {
 	// run was made, or its metadata set.
 	Records []Record
 }
-
-// Detail is how much of each record a reader of the log gets.
-type Detail int
-
-const (
-	// Whole records are those that readers of a run get.
-	Whole Detail = iota
-	// Facts leave out what costs a hash to work out: the three digests, and keys that were derived.
-	Facts
-)
 
 // Follower reads the log in commit order, again and again from where it ended, and remembers the
 // runs that it met. One goroutine uses it.
@@ -62,8 +53,8 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	defer f.s.release(h)
 	snap := h.db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	rows := rows{r: snap}
-	defer func() { err = errors.Join(err, rows.close()) }()
+	rows := record.Rows{Reader: snap}
+	defer func() { err = errors.Join(err, rows.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
 		UpperBound: keys.ChunksEnd,
@@ -75,22 +66,22 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	for it.First(); it.Valid(); it.Next() {
 		position, _, ok := keys.ParseChunk(it.Key())
 		if !ok {
-			return fmt.Errorf("%w: key %x", errChunk, it.Key())
+			return fmt.Errorf("%w: key %x", record.ErrChunk, it.Key())
 		}
-		c, err := openChunk(it.Value())
+		c, err := record.OpenChunk(it.Value())
 		if err != nil {
 			return err
 		}
 		for {
-			var b block
-			ok, err := c.next(&b)
+			var b record.Block
+			ok, err := c.Next(&b)
 			if err != nil {
 				return err
 			}
 			if !ok {
 				break
 			}
-			commit, err := f.commit(&rows, &b, Position(position), c.persistedAt)
+			commit, err := f.commit(&rows, &b, Position(position), c.PersistedAt)
 			if err != nil {
 				return err
 			}
@@ -116,26 +107,26 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (f *Follower) commit(rows *rows, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, err := f.runs.get(rows, b.run)
+func (f *Follower) commit(rows *record.Rows, b *record.Block, position Position, persistedAt int64) (*Commit, error) {
+	cached, err := f.runs.get(rows, b.Run)
 	if err != nil {
 		return nil, err
 	}
 	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
-	if b.count > 0 {
-		commit.Records, err = b.records(cached.id, position, persistedAt, f.detail)
+	if b.Count > 0 {
+		commit.Records, err = b.Records(cached.id, position, persistedAt, f.detail)
 	}
 	return commit, err
 }
 
 // get returns a run.
-func (c *runCache) get(rows *rows, ref runRef) (cachedRun, error) {
+func (c *runCache) get(rows *record.Rows, ref record.RunRef) (cachedRun, error) {
 	cached, ok := c.young[ref.No]
 	if ok {
 		return cached, nil
 	}
 	if cached, ok = c.old[ref.No]; !ok {
-		id, err := rows.identity(ref)
+		id, err := rows.Identity(ref)
 		if err != nil {
 			return cachedRun{}, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
@@ -151,7 +152,7 @@ const groupsAtOnce = 64
 type groupReader struct {
 	v                     *Heads
 	buckets, names, heads *pebble.Iterator
-	refs                  []runRef
+	refs                  []record.RunRef
 	order                 []int // of refs, by bucket
 	runs                  []Run
 	key                   []byte
@@ -160,8 +161,8 @@ type groupReader struct {
 
 func (g *groupReader) open() (err error) {
 	g.buckets = g.table(&err, keys.AppendBucket(nil, 0), keys.AppendBucket(nil, g.v.Runs+1))
-	g.names = g.table(&err, keys.AppendIdentity(nil, runRef{}), keys.IdentitiesEnd)
-	g.heads = g.table(&err, keys.AppendHead(nil, runRef{}), keys.HeadsEnd)
+	g.names = g.table(&err, keys.AppendIdentity(nil, record.RunRef{}), keys.IdentitiesEnd)
+	g.heads = g.table(&err, keys.AppendHead(nil, record.RunRef{}), keys.HeadsEnd)
 	return err
 }
 
@@ -186,13 +187,13 @@ func (g *groupReader) read(groups []uint64) error {
 			g.key = keys.AppendBucket(g.key[:0], no)
 			row, err := rowAt(g.buckets, g.key)
 			if err == nil && len(row) != 2 {
-				err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
+				err = fmt.Errorf("%w: bucket of %d bytes", record.ErrRow, len(row))
 			}
 			if err != nil {
 				return err
 			}
 			g.order = append(g.order, len(g.refs))
-			g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
+			g.refs = append(g.refs, record.RunRef{Bucket: binary.BigEndian.Uint16(row), No: no})
 			g.runs = append(g.runs, Run{})
 			g.buckets.Next()
 		}
@@ -206,21 +207,21 @@ func (g *groupReader) read(groups []uint64) error {
 	return nil
 }
 
-func (g *groupReader) run(ref runRef, run *Run) error {
+func (g *groupReader) run(ref record.RunRef, run *Run) error {
 	g.key = keys.AppendIdentity(g.key[:0], ref)
 	row, err := rowAt(g.names, g.key)
 	if err != nil {
 		return err
 	}
 	g.id.Reset()
-	if err := unmarshalRow(row, &g.id); err != nil {
+	if err := record.UnmarshalRow(row, &g.id); err != nil {
 		return err
 	}
 	g.key = keys.AppendHead(g.key[:0], ref)
 	if row, err = rowAt(g.heads, g.key); err != nil {
 		return err
 	}
-	h, err := parseHead(row)
+	h, err := record.ParseHead(row)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (g *groupReader) run(ref runRef, run *Run) error {
 func rowAt(it *pebble.Iterator, key []byte) ([]byte, error) {
 	if !it.Valid() || !bytes.Equal(it.Key(), key) {
 		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-			return nil, errors.Join(fmt.Errorf("%w: %x is not there", errRow, key), it.Error())
+			return nil, errors.Join(fmt.Errorf("%w: %x is not there", record.ErrRow, key), it.Error())
 		}
 	}
 	return it.ValueAndErr()

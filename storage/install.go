@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
 )
 
 var (
@@ -123,7 +125,7 @@ func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (
 			return 0, err
 		}
 		// first: vfs.File.Write may change what it is given
-		sum = crc32.Update(sum, castagnoli, part)
+		sum = crc32.Update(sum, record.Castagnoli, part)
 		if _, err := f.Write(part); err != nil {
 			return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Run is what the store knows about a run beside its events.
@@ -51,44 +52,44 @@ func (s *Store) Run(runID string) (*Run, error) {
 	return r, errors.Join(err, snap.Close())
 }
 
-func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref runRef, err error) {
-	f := rows{r: r}
-	defer func() { err = errors.Join(err, f.close()) }()
-	ref, found, err := f.ref(runID)
+func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref record.RunRef, err error) {
+	f := record.Rows{Reader: r}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	ref, found, err := f.Ref(runID)
 	if err != nil {
-		return nil, nil, runRef{}, err
+		return nil, nil, record.RunRef{}, err
 	}
 	if !found {
-		return nil, nil, runRef{}, &RunNotFoundError{RunID: runID}
+		return nil, nil, record.RunRef{}, &RunNotFoundError{RunID: runID}
 	}
-	run, id, err := f.run(ref)
+	run, id, err := runAt(&f, ref)
 	return run, id, ref, err
 }
 
-// run that exists.
-func (f *rows) run(ref runRef) (*Run, *recordv1.RunIdentity, error) {
-	id, err := f.identity(ref)
+// runAt returns a run that exists.
+func runAt(f *record.Rows, ref record.RunRef) (*Run, *recordv1.RunIdentity, error) {
+	id, err := f.Identity(ref)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := f.head(ref)
+	h, err := f.Head(ref)
 	if err != nil {
 		return nil, nil, err
 	}
-	md, err := f.metadata(ref)
+	md, err := f.Metadata(ref)
 	if err != nil {
 		return nil, nil, err
 	}
 	run := named(id)
 	run.head(&h)
 	if md != nil {
-		run.Metadata = decodeMetadata(md)
+		run.Metadata = record.DecodeMetadata(md)
 	}
 	return run, id, nil
 }
 
-func (r *Run) head(h *head) {
-	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.lastSeq, h.persistedAt, h.chain, h.position, h.fence
+func (r *Run) head(h *record.Head) {
+	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.LastSeq, h.PersistedAt, h.Chain, h.Position, h.Fence
 }
 
 // named is what never changes of a run.
@@ -112,7 +113,7 @@ type View struct {
 	h    *handle
 	snap *pebble.Snapshot
 	id   *recordv1.RunIdentity
-	ref  runRef
+	ref  record.RunRef
 }
 
 // View opens a run for reading, or returns *RunNotFoundError.
@@ -174,7 +175,7 @@ func (v *View) events(after uint64, yield func(*Record, error) bool) (err error)
 		valid = it.First()
 	}
 	for ; valid; valid = it.Next() {
-		p, err := parsePlace(it.Value())
+		p, err := record.ParsePlace(it.Value())
 		if err != nil {
 			return err
 		}
@@ -182,7 +183,7 @@ func (v *View) events(after uint64, yield func(*Record, error) bool) (err error)
 		if err != nil {
 			return err
 		}
-		records, err := b.records(v.id, p.position, persistedAt, Whole)
+		records, err := b.Records(v.id, p.Position, persistedAt, Whole)
 		if err != nil {
 			return err
 		}
@@ -197,40 +198,40 @@ func (v *View) events(after uint64, yield func(*Record, error) bool) (err error)
 
 // blockFinder keeps the chunk it read last: neighbours of a run often share one.
 type blockFinder struct {
-	at     place
-	blocks []block
+	at     record.Place
+	blocks []record.Block
 	stamp  int64
 }
 
-func (f *blockFinder) find(r pebble.Reader, p place) (*block, int64, error) {
-	if f.blocks == nil || f.at.position != p.position || f.at.chunk != p.chunk {
+func (f *blockFinder) find(r pebble.Reader, p record.Place) (*record.Block, int64, error) {
+	if f.blocks == nil || f.at.Position != p.Position || f.at.Chunk != p.Chunk {
 		if err := f.load(r, p); err != nil {
 			return nil, 0, err
 		}
 	}
-	if int(p.block) >= len(f.blocks) {
-		return nil, 0, fmt.Errorf("%w: block %d of %d at %d", errChunk, p.block, len(f.blocks), p.position)
+	if int(p.Block) >= len(f.blocks) {
+		return nil, 0, fmt.Errorf("%w: block %d of %d at %d", record.ErrChunk, p.Block, len(f.blocks), p.Position)
 	}
-	return &f.blocks[p.block], f.stamp, nil
+	return &f.blocks[p.Block], f.stamp, nil
 }
 
-func (f *blockFinder) load(r pebble.Reader, p place) (err error) {
-	row, closer, err := r.Get(keys.AppendChunk(nil, uint64(p.position), p.chunk))
+func (f *blockFinder) load(r pebble.Reader, p record.Place) (err error) {
+	row, closer, err := r.Get(keys.AppendChunk(nil, uint64(p.Position), p.Chunk))
 	if err != nil {
-		return fmt.Errorf("storage: read chunk %d of %d: %w", p.chunk, p.position, err)
+		return fmt.Errorf("storage: read chunk %d of %d: %w", p.Chunk, p.Position, err)
 	}
 	data := append([]byte(nil), row...)
 	if err := closer.Close(); err != nil {
 		return err
 	}
-	c, err := openChunk(data)
+	c, err := record.OpenChunk(data)
 	if err != nil {
 		return err
 	}
-	f.at, f.stamp, f.blocks = p, c.persistedAt, f.blocks[:0]
+	f.at, f.stamp, f.blocks = p, c.PersistedAt, f.blocks[:0]
 	for {
-		var b block
-		ok, err := c.next(&b)
+		var b record.Block
+		ok, err := c.Next(&b)
 		if err != nil || !ok {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
 )
 
 var (
@@ -164,7 +166,8 @@ func (s *Seed) Write(p []byte) error {
 	if left := f.size - s.had[s.next]; uint64(len(p)) > left {
 		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", ErrCheckpoint, len(p), f.name, left)
 	}
-	sum := crc32.Update(s.sum, castagnoli, p) // first: vfs.File.Write may change what it is given
+	// Before the write: vfs.File.Write may change what it is given.
+	sum := crc32.Update(s.sum, record.Castagnoli, p)
 	if _, err := s.file.Write(p); err != nil {
 		return s.broke(f.name, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"runlog/storage/internal/record"
 )
 
 // A checkpoint's stream (D5). Its size is known before its first byte.
@@ -108,7 +110,7 @@ func (m *manifest) fits() error {
 
 func appendChecksum(b []byte, sum uint32) []byte { return binary.BigEndian.AppendUint32(b, sum) }
 
-func checksumOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func checksumOf(b []byte) uint32 { return crc32.Checksum(b, record.Castagnoli) }
 
 // readPieces reads n bytes in pieces of at most len(buf), adds them to a checksum, and gives them
 // on; give may be nil. A piece is valid until give returns.
@@ -119,7 +121,7 @@ func readPieces(r io.Reader, sum uint32, n uint64, buf []byte, give func([]byte)
 			return 0, fmt.Errorf("%d bytes are missing: %w", n, noEOF(err))
 		}
 		n -= uint64(len(part))
-		sum = crc32.Update(sum, castagnoli, part) // first: give may change what it is given
+		sum = crc32.Update(sum, record.Castagnoli, part) // first: give may change what it is given
 		if give == nil {
 			continue
 		}
@@ -138,7 +140,7 @@ type summing struct {
 
 func (s *summing) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	s.sum = crc32.Update(s.sum, castagnoli, p[:n])
+	s.sum = crc32.Update(s.sum, record.Castagnoli, p[:n])
 	return n, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // PositionRange is a half-open range of positions: from First on, before End.
@@ -71,7 +72,7 @@ func stampRow(it *pebble.Iterator) (int64, Position, error) {
 	at, ok := keys.ParseStamp(it.Key())
 	row, err := it.ValueAndErr()
 	if err == nil && (!ok || len(row) != 8) {
-		err = fmt.Errorf("%w: stamp %x", errRow, it.Key())
+		err = fmt.Errorf("%w: stamp %x", record.ErrRow, it.Key())
 	}
 	if err != nil {
 		return 0, 0, err
@@ -125,15 +126,15 @@ type WindowReader struct {
 	h      *handle
 	snap   *pebble.Snapshot
 	filter WindowFilter
-	rows   rows
+	rows   record.Rows
 	runs   runCache
 	source chunkSource
 	end    Position
 
 	cursor  WindowCursor
-	chunk   chunkReader // the one at cursor
-	wanted  []blockSpan // blocks of the chunk to read; nil: all
-	blockNo uint32      // of the next block in chunk
+	chunk   record.ChunkReader // the one at cursor
+	wanted  []record.BlockSpan // blocks of the chunk to read; nil: all
+	blockNo uint32             // of the next block in chunk
 	inChunk bool
 	pending []Record // selected events of the block at cursor
 	at      []uint32 // their indexes in the block
@@ -154,7 +155,7 @@ func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCurso
 		return nil, err
 	}
 	r := &WindowReader{s: s, h: h, snap: h.db.NewSnapshot(), filter: filter, cursor: at}
-	r.rows.r = r.snap
+	r.rows.Reader = r.snap
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
@@ -174,7 +175,7 @@ func (r *WindowReader) Close() error {
 	if r.source != nil {
 		err = r.source.close()
 	}
-	err = errors.Join(err, r.rows.close(), r.snap.Close())
+	err = errors.Join(err, r.rows.Close(), r.snap.Close())
 	r.s.release(r.h)
 	return err
 }
@@ -185,7 +186,7 @@ func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
 // Stamp returns the stamp of the chunk that was read last, in nanoseconds since 1970; 0: none was
 // read.
-func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
+func (r *WindowReader) Stamp() int64 { return r.chunk.PersistedAt }
 
 // Next returns the next events, at most most, which the caller may keep. It returns none, and more
 // is true, after it has read much without a result. more is false at the end of the range.
@@ -233,14 +234,14 @@ func (r *WindowReader) nextChunk() (bool, error) {
 	}
 	r.chunksRead++
 	r.wanted, r.blockNo, r.inChunk = f.blocks, 0, true
-	r.chunk, err = openChunk(f.data)
+	r.chunk, err = record.OpenChunk(f.data)
 	return true, err
 }
 
 // nextBlock reads the next block, and returns how many events it has read.
 func (r *WindowReader) nextBlock() (int, error) {
-	var b block
-	ok, err := r.chunk.next(&b)
+	var b record.Block
+	ok, err := r.chunk.Next(&b)
 	if err != nil {
 		return 0, err
 	}
@@ -251,7 +252,7 @@ func (r *WindowReader) nextBlock() (int, error) {
 	}
 	no := r.blockNo
 	r.blockNo++
-	if no < r.cursor.Block || b.count == 0 || !r.wants(no) {
+	if no < r.cursor.Block || b.Count == 0 || !r.wants(no) {
 		return 0, nil
 	}
 	skip := uint32(0)
@@ -259,20 +260,20 @@ func (r *WindowReader) nextBlock() (int, error) {
 		skip = r.cursor.Event
 	}
 	r.cursor.Block, r.cursor.Event = no, skip
-	cached, err := r.runs.get(&r.rows, b.run)
+	cached, err := r.runs.get(&r.rows, b.Run)
 	if err != nil || !r.filter.run(cached.run) {
 		return 0, err
 	}
-	return int(b.count), r.readBlock(&b, cached, skip)
+	return int(b.Count), r.readBlock(&b, cached, skip)
 }
 
 // wants reports whether a block of the chunk is to be read.
 func (r *WindowReader) wants(no uint32) bool {
 	for r.wanted != nil {
 		switch s := &r.wanted[0]; {
-		case no < s.first:
+		case no < s.First:
 			return false
-		case no < s.first+s.count:
+		case no < s.First+s.Count:
 			return true
 		case len(r.wanted) == 1:
 			return false
@@ -285,16 +286,16 @@ func (r *WindowReader) wants(no uint32) bool {
 
 // readBlock decodes the events of a block, and keeps those that the filter selects, without the
 // first skip.
-func (r *WindowReader) readBlock(b *block, cached cachedRun, skip uint32) error {
+func (r *WindowReader) readBlock(b *record.Block, cached cachedRun, skip uint32) error {
 	inside := r.filter.looksInside()
 	if inside {
 		// Most blocks have no selected event, and digests cost more than the rest of a record.
-		facts, err := b.records(cached.id, r.cursor.Position, r.chunk.persistedAt, Facts)
+		facts, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, Facts)
 		if err != nil || !slices.ContainsFunc(facts, func(rec Record) bool { return r.filter.event(&rec) }) {
 			return err
 		}
 	}
-	records, err := b.records(cached.id, r.cursor.Position, r.chunk.persistedAt, Whole)
+	records, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, Whole)
 	if err != nil {
 		return err
 	}

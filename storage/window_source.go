@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // chunkSource is an iterator over the chunks of a range in which a window may have events, in
@@ -18,7 +19,7 @@ type chunkSource interface {
 }
 
 // openSource returns the source with the best index for a filter.
-func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
+func openSource(r pebble.Reader, rows *record.Rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
 	switch {
 	case f.RunID != "":
 		s, err := openRunSource(r, rows, f.RunID, at, end)
@@ -27,7 +28,7 @@ func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, e
 		}
 		return s, nil
 	case f.TenantID != "":
-		s, err := openTenantSource(r, hashTenant(f.TenantID), at, end)
+		s, err := openTenantSource(r, record.HashTenant(f.TenantID), at, end)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +45,7 @@ func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, e
 type foundChunk struct {
 	position Position
 	chunk    uint32
-	blocks   []blockSpan // that may have selected events; nil: all
+	blocks   []record.BlockSpan // that may have selected events; nil: all
 	data     []byte
 }
 
@@ -75,7 +76,7 @@ func (c *chunkRows) seek(position Position, chunk uint32) bool {
 func (c *chunkRows) here() (*foundChunk, error) {
 	position, chunk, ok := keys.ParseChunk(c.it.Key())
 	if !ok {
-		return nil, fmt.Errorf("%w: key %x", errChunk, c.it.Key())
+		return nil, fmt.Errorf("%w: key %x", record.ErrChunk, c.it.Key())
 	}
 	data, err := c.it.ValueAndErr()
 	if err != nil {
@@ -86,13 +87,13 @@ func (c *chunkRows) here() (*foundChunk, error) {
 }
 
 // exactly returns a chunk that an index names; it must exist.
-func (c *chunkRows) exactly(position Position, chunk uint32, blocks []blockSpan) (*foundChunk, error) {
+func (c *chunkRows) exactly(position Position, chunk uint32, blocks []record.BlockSpan) (*foundChunk, error) {
 	if !c.seek(position, chunk) {
-		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position))
+		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", record.ErrRow, chunk, position))
 	}
 	f, err := c.here()
 	if err == nil && (f.position != position || f.chunk != chunk) {
-		err = fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position)
+		err = fmt.Errorf("%w: chunk %d of %d is not there", record.ErrRow, chunk, position)
 	}
 	if err != nil {
 		return nil, err
@@ -135,12 +136,12 @@ type tenantSource struct {
 	from   WindowCursor
 
 	position Position
-	whole    bool        // all chunks of the position belong to the tenant
-	spans    []blockSpan // of the position, not returned yet
-	mine     []blockSpan // of the chunk that was returned last
+	whole    bool               // all chunks of the position belong to the tenant
+	spans    []record.BlockSpan // of the position, not returned yet
+	mine     []record.BlockSpan // of the chunk that was returned last
 }
 
-func openTenantSource(r pebble.Reader, hash tenantHash, at WindowCursor, end Position) (*tenantSource, error) {
+func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, end Position) (*tenantSource, error) {
 	chunks, err := openChunkRows(r, at, end)
 	if err != nil {
 		return nil, err
@@ -184,9 +185,9 @@ func (s *tenantSource) next() (*foundChunk, error) {
 			return f, err
 		}
 	}
-	chunk := s.spans[0].chunk
+	chunk := s.spans[0].Chunk
 	n := 1
-	for n < len(s.spans) && s.spans[n].chunk == chunk {
+	for n < len(s.spans) && s.spans[n].Chunk == chunk {
 		n++
 	}
 	s.mine = append(s.mine[:0], s.spans[:n]...)
@@ -200,7 +201,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	position, ok := keys.ParseTenant(s.rows.Key())
 	value, err := s.rows.ValueAndErr()
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: tenant %x", errRow, s.rows.Key())
+		err = fmt.Errorf("%w: tenant %x", record.ErrRow, s.rows.Key())
 	}
 	if err != nil {
 		return nil, err
@@ -211,10 +212,10 @@ func (s *tenantSource) row() (*foundChunk, error) {
 		first = s.from.Chunk
 	}
 	if len(value) > 0 {
-		if s.spans, err = parseSpans(s.spans[:0], value); err != nil {
+		if s.spans, err = record.ParseSpans(s.spans[:0], value); err != nil {
 			return nil, err
 		}
-		for len(s.spans) > 0 && s.spans[0].chunk < first {
+		for len(s.spans) > 0 && s.spans[0].Chunk < first {
 			s.spans = s.spans[1:]
 		}
 		return nil, nil
@@ -240,15 +241,15 @@ type runSource struct {
 	begun  bool
 	from   WindowCursor
 	end    Position
-	ahead  place // already read, not returned yet, if isAhead
-	mine   []blockSpan
+	ahead  record.Place // already read, not returned yet, if isAhead
+	mine   []record.BlockSpan
 
 	isAhead bool
 }
 
-func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, end Position) (*runSource, error) {
+func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCursor, end Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
-	ref, found, err := rows.ref(runID)
+	ref, found, err := rows.Ref(runID)
 	if err != nil {
 		return nil, err
 	}
@@ -270,13 +271,13 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 
 // find seeks the last place before the range, and returns false if there is none. Places are in the
 // order of runSeq and so of positions: find bisects runSeq.
-func (s *runSource) find(ref runRef) (bool, error) {
+func (s *runSource) find(ref record.RunRef) (bool, error) {
 	if !s.places.Last() {
 		return false, s.places.Error()
 	}
 	last, ok := keys.ParsePlace(s.places.Key())
 	if !ok {
-		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
+		return false, fmt.Errorf("%w: place %x", record.ErrRow, s.places.Key())
 	}
 	// Invariant: for a runSeq in [low, high), it is unknown whether the block at or after it is
 	// before the range.
@@ -291,7 +292,7 @@ func (s *runSource) find(ref runRef) (bool, error) {
 			return false, err
 		}
 		at, _ := keys.ParsePlace(s.places.Key())
-		if p.position < s.from.Position {
+		if p.Position < s.from.Position {
 			low = at + 1
 		} else {
 			high = mid
@@ -300,12 +301,12 @@ func (s *runSource) find(ref runRef) (bool, error) {
 	return s.places.SeekLT(keys.AppendPlace(nil, ref, low)), s.places.Error()
 }
 
-func (s *runSource) place() (place, error) {
+func (s *runSource) place() (record.Place, error) {
 	row, err := s.places.ValueAndErr()
 	if err != nil {
-		return place{}, err
+		return record.Place{}, err
 	}
-	return parsePlace(row)
+	return record.ParsePlace(row)
 }
 
 func (s *runSource) next() (*foundChunk, error) {
@@ -313,22 +314,22 @@ func (s *runSource) next() (*foundChunk, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	s.mine = append(s.mine[:0], blockSpan{first.chunk, first.block, 1})
+	s.mine = append(s.mine[:0], record.BlockSpan{Chunk: first.Chunk, First: first.Block, Count: 1})
 	for {
 		p, ok, err := s.step()
 		if err != nil {
 			return nil, err
 		}
-		if s.ahead, s.isAhead = p, ok; !ok || p.position != first.position || p.chunk != first.chunk {
-			return s.chunks.exactly(first.position, first.chunk, s.mine)
+		if s.ahead, s.isAhead = p, ok; !ok || p.Position != first.Position || p.Chunk != first.Chunk {
+			return s.chunks.exactly(first.Position, first.Chunk, s.mine)
 		}
 		s.isAhead = false
-		s.mine = append(s.mine, blockSpan{p.chunk, p.block, 1})
+		s.mine = append(s.mine, record.BlockSpan{Chunk: p.Chunk, First: p.Block, Count: 1})
 	}
 }
 
 // step returns the next place in the range.
-func (s *runSource) step() (p place, ok bool, err error) {
+func (s *runSource) step() (p record.Place, ok bool, err error) {
 	if s.isAhead {
 		s.isAhead = false
 		return s.ahead, true, nil
@@ -340,16 +341,16 @@ func (s *runSource) step() (p place, ok bool, err error) {
 			s.begun, ok = true, s.places.First()
 		}
 		if !ok {
-			return place{}, false, s.places.Error()
+			return record.Place{}, false, s.places.Error()
 		}
-		if p, err = s.place(); err != nil || p.position >= s.end {
-			return place{}, false, err
+		if p, err = s.place(); err != nil || p.Position >= s.end {
+			return record.Place{}, false, err
 		}
-		if p.position > s.from.Position || p.position == s.from.Position && p.chunk >= s.from.Chunk {
+		if p.Position > s.from.Position || p.Position == s.from.Position && p.Chunk >= s.from.Chunk {
 			return p, true, nil
 		}
 	}
-	return place{}, false, nil
+	return record.Place{}, false, nil
 }
 
 func (s *runSource) close() error { return closeAll(s.chunks.it, s.places) }
