@@ -75,6 +75,7 @@ var ranks = map[string]int{
 var soleImporters = map[string]string{
 	"storage/internal/keys":    "storage",
 	"storage/internal/overlay": "storage",
+	"storage/internal/read":    "storage",
 	"storage/internal/record":  "storage",
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
@@ -62,11 +63,11 @@ func (s *Store) ActiveMemory() int { return s.active.bytes }
 // MaxIndexed receipts of a run are kept in memory.
 const MaxIndexed = maxIndexed
 
-// Limit makes an Ahead begin again after so many events.
-func (a *Ahead) Limit(events int) { a.limit = events }
+// LimitAhead makes an Ahead begin again after so many events.
+func LimitAhead(a *Ahead, events int) { read.Limit(a, events) }
 
 // ChunksRead counts the chunks that were looked at.
-func (r *WindowReader) ChunksRead() int { return r.chunksRead }
+func ChunksRead(r *WindowReader) int { return read.ChunksReadBy(r) }
 
 // Tamper sets a row, or deletes it (nil), behind the store's back.
 func (s *Store) Tamper(key, value []byte) error {
@@ -79,11 +80,11 @@ func (s *Store) Tamper(key, value []byte) error {
 // IsEvent tells whether a byte of a chunk, of raw blocks, takes part in an event of the run: it is
 // in the chunk's header or in a block of the run, and not in the body of a duplicate.
 func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
-	v, err := s.View(runID)
-	if err != nil {
-		return false, err
+	rows := record.Rows{Reader: s.db()}
+	ref, found, err := rows.Ref(runID)
+	if err = errors.Join(err, rows.Close()); err != nil || !found {
+		return false, errors.Join(err, &RunNotFoundError{RunID: runID})
 	}
-	defer v.Close()
 	c, err := record.OpenChunk(chunk)
 	if err != nil || at < len(chunk)-c.Left() {
 		return true, err
@@ -99,7 +100,7 @@ func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
 		if at < begin || at >= end {
 			continue
 		}
-		return b.Run == v.ref && b.Count > 0 && !isDead(&b, at-(end-len(b.Data))), nil
+		return b.Run == ref && b.Count > 0 && !isDead(&b, at-(end-len(b.Data))), nil
 	}
 }
 

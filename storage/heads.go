@@ -14,6 +14,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
@@ -111,7 +112,7 @@ func (v *Heads) Close() error {
 
 // Run returns a run with its number, or *RunNotFoundError.
 func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
-	r, _, ref, err := lookup(v.snap, runID)
+	r, _, ref, err := read.FindIn(v.snap, runID)
 	return r, ref.No, err
 }
 
@@ -119,7 +120,7 @@ func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
 // metadata. The groups must be given in rising order. A group is valid until the next one is
 // yielded. An error ends the sequence.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
-	return sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
+	return read.Sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }
 
 func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err error) {
@@ -177,7 +178,7 @@ func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
 	return it
 }
 
-func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
+func (g *groupReader) close() error { return read.CloseAll(g.buckets, g.names, g.heads) }
 
 // read reads the runs of groups, in the order of their numbers.
 func (g *groupReader) read(groups []uint64) error {
@@ -225,8 +226,8 @@ func (g *groupReader) run(ref record.RunRef, run *Run) error {
 	if err != nil {
 		return err
 	}
-	*run = *named(&g.id)
-	run.head(&h)
+	*run = *read.Named(&g.id)
+	read.SetHead(run, &h)
 	g.names.Next()
 	g.heads.Next()
 	return nil

@@ -1,6 +1,9 @@
 package storage
 
-import "runlog/storage/internal/record"
+import (
+	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
+)
 
 // What the log and the chunks are made of has its home in record; these are its public names.
 type (
@@ -36,6 +39,33 @@ type (
 
 	// ScopeError says that an event names another scope than its run's (APP-6).
 	ScopeError = record.ScopeError
+)
+
+// What reads the store has its home in read; these are its public names.
+type (
+	// Run is what the store knows about a run beside its events.
+	Run = read.Run
+	// View is one consistent state of a run and its events. It must be closed.
+	View = read.View
+	// Verification is what a run looks like on the disk.
+	Verification = read.Verification
+	// Commit is what one proposal did to one run, in commit order.
+	Commit = read.Commit
+	// Follower reads the log in commit order.
+	Follower = read.Follower
+	// Ahead is a Follower that reads on while its user works.
+	Ahead = read.Ahead
+	// PositionRange is a half-open range of positions.
+	PositionRange = read.PositionRange
+	// WindowFilter selects events.
+	WindowFilter = read.WindowFilter
+	// WindowCursor is a place in the commit order, before an event.
+	WindowCursor = read.WindowCursor
+	// WindowReader reads the events of a range of positions that a filter selects.
+	WindowReader = read.WindowReader
+
+	// RunNotFoundError says that no run has this id.
+	RunNotFoundError = read.RunNotFoundError
 )
 
 // Details of the records that a reader of the log gets.

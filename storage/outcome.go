@@ -49,11 +49,6 @@ var ErrNotDurable = errors.New("storage: not flushed yet")
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("storage: closed")
 
-// RunNotFoundError says that no run has this id.
-type RunNotFoundError struct{ RunID string }
-
-func (e *RunNotFoundError) Error() string { return fmt.Sprintf("run %q does not exist", e.RunID) }
-
 // RunExistsError says that a run's metadata is already set to something else (APP-12).
 type RunExistsError struct {
 	RunID string

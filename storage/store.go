@@ -293,10 +293,5 @@ func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}, nil
 }
 
-// stamp turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
-func stamp(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
+// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
+func (a *Applied) Stamp() time.Time { return record.Time(a.PersistedAt) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
@@ -85,7 +86,7 @@ func (tx *Tx) Scan(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from,
 func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, true) }
 
 func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
-	return sequence(func(yield func(Row, error) bool) error {
+	return read.Sequence(func(yield func(Row, error) bool) error {
 		to, err := tx.m.bound(from, to)
 		if err != nil {
 			return tx.fail(err)
@@ -108,7 +109,7 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 	if r == nil {
 		return nil, nil
 	}
-	run := named(r.identity)
+	run := read.Named(r.identity)
 	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.LastSeq, r.head.PersistedAt, r.head.Chain, r.head.Position
 	run.Fence = r.head.Fence
 	if r.metadata != nil {

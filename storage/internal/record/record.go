@@ -43,3 +43,11 @@ const (
 	// Facts leave out what costs a hash to work out: the three digests, and keys that were derived.
 	Facts
 )
+
+// Time turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
+func Time(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}

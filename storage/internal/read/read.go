@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"errors"
@@ -16,43 +16,49 @@ import (
 // Run is what the store knows about a run beside its events.
 type Run struct {
 	RunID       string
-	Scope       Scope
+	Scope       record.Scope
 	PlanID      string // of the run's first event, or of its creation
 	PlanVersion string
 	// persistedAt of the proposal that made the run, or of the first event imported, nanoseconds
 	CreatedAt       int64
-	CreatedPosition Position
-	Metadata        *Metadata // nil without CreateRun and SetEngineRunRef
-	Imported        bool      // its first events were
+	CreatedPosition record.Position
+	Metadata        *record.Metadata // nil without CreateRun and SetEngineRunRef
+	Imported        bool             // its first events were
 
 	LastSeq     uint64 // 0: no event yet
 	PersistedAt int64  // of the last event, nanoseconds; 0: none
 	Chain       [32]byte
-	Position    Position // of the last event
+	Position    record.Position // of the last event
 	// Fence is the number of the run's last lease, which requests may name (QUE-8); 0: never
 	// leased.
 	Fence uint64
 }
 
 // Created returns CreatedAt as a UTC time.
-func (r *Run) Created() time.Time { return stamp(r.CreatedAt) }
+func (r *Run) Created() time.Time { return record.Time(r.CreatedAt) }
 
-// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
-func (a *Applied) Stamp() time.Time { return stamp(a.PersistedAt) }
+// RunNotFoundError says that no run has this id.
+type RunNotFoundError struct{ RunID string }
 
-// Run returns a run, or *RunNotFoundError.
-func (s *Store) Run(runID string) (*Run, error) {
-	h, err := s.acquire()
+func (e *RunNotFoundError) Error() string { return fmt.Sprintf("run %q does not exist", e.RunID) }
+
+// Acquire returns the live database and what gives it back: it lives until then at least.
+type Acquire func() (db *pebble.DB, release func(), err error)
+
+// FindRun returns a run, or *RunNotFoundError.
+func FindRun(acquire Acquire, runID string) (*Run, error) {
+	db, release, err := acquire()
 	if err != nil {
 		return nil, err
 	}
-	defer s.release(h)
-	snap := h.db.NewSnapshot()
-	r, _, _, err := lookup(snap, runID)
+	defer release()
+	snap := db.NewSnapshot()
+	r, _, _, err := FindIn(snap, runID)
 	return r, errors.Join(err, snap.Close())
 }
 
-func lookup(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref record.RunRef, err error) {
+// FindIn returns a run, its identity and its name in keys.
+func FindIn(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref record.RunRef, err error) {
 	f := record.Rows{Reader: r}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	ref, found, err := f.Ref(runID)
@@ -80,27 +86,28 @@ func runAt(f *record.Rows, ref record.RunRef) (*Run, *recordv1.RunIdentity, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	run := named(id)
-	run.head(&h)
+	run := Named(id)
+	SetHead(run, &h)
 	if md != nil {
 		run.Metadata = record.DecodeMetadata(md)
 	}
 	return run, id, nil
 }
 
-func (r *Run) head(h *record.Head) {
+// SetHead fills in what moves of a run.
+func SetHead(r *Run, h *record.Head) {
 	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.LastSeq, h.PersistedAt, h.Chain, h.Position, h.Fence
 }
 
-// named is what never changes of a run.
-func named(id *recordv1.RunIdentity) *Run {
+// Named is what never changes of a run.
+func Named(id *recordv1.RunIdentity) *Run {
 	return &Run{
 		RunID:           id.RunId,
-		Scope:           Scope{TenantID: id.Scope.GetTenantId(), ProjectID: id.Scope.GetProjectId(), EnvironmentID: id.Scope.GetEnvironmentId()},
+		Scope:           record.Scope{TenantID: id.Scope.GetTenantId(), ProjectID: id.Scope.GetProjectId(), EnvironmentID: id.Scope.GetEnvironmentId()},
 		PlanID:          id.Plan.GetPlanId(),
 		PlanVersion:     id.Plan.GetPlanVersion(),
 		CreatedAt:       id.CreatedAt,
-		CreatedPosition: Position(id.CreatedPosition),
+		CreatedPosition: record.Position(id.CreatedPosition),
 		Imported:        id.Imported,
 	}
 }
@@ -109,21 +116,20 @@ func named(id *recordv1.RunIdentity) *Run {
 type View struct {
 	Run *Run
 
-	s    *Store
-	h    *handle
-	snap *pebble.Snapshot
-	id   *recordv1.RunIdentity
-	ref  record.RunRef
+	release func()
+	snap    *pebble.Snapshot
+	id      *recordv1.RunIdentity
+	ref     record.RunRef
 }
 
-// View opens a run for reading, or returns *RunNotFoundError.
-func (s *Store) View(runID string) (*View, error) {
-	h, err := s.acquire()
+// OpenView opens a run for reading, or returns *RunNotFoundError.
+func OpenView(acquire Acquire, runID string) (*View, error) {
+	db, release, err := acquire()
 	if err != nil {
 		return nil, err
 	}
-	v := &View{s: s, h: h, snap: h.db.NewSnapshot()}
-	if v.Run, v.id, v.ref, err = lookup(v.snap, runID); err != nil {
+	v := &View{release: release, snap: db.NewSnapshot()}
+	if v.Run, v.id, v.ref, err = FindIn(v.snap, runID); err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
 	return v, nil
@@ -132,14 +138,14 @@ func (s *Store) View(runID string) (*View, error) {
 // Close releases the view.
 func (v *View) Close() error {
 	err := v.snap.Close()
-	v.s.release(v.h)
+	v.release()
 	return err
 }
 
 // Events yields the run's records with runSeq above after, in runSeq order (READ-1). A record is
 // the caller's to keep. After an error nothing more comes.
-func (v *View) Events(after uint64) iter.Seq2[*Record, error] {
-	return sequence(func(yield func(*Record, error) bool) error {
+func (v *View) Events(after uint64) iter.Seq2[*record.Record, error] {
+	return Sequence(func(yield func(*record.Record, error) bool) error {
 		if after >= v.Run.LastSeq {
 			return nil
 		}
@@ -147,8 +153,8 @@ func (v *View) Events(after uint64) iter.Seq2[*Record, error] {
 	})
 }
 
-// sequence turns a loop that may fail into an iterator whose last item is the error.
-func sequence[T any](loop func(yield func(T, error) bool) error) iter.Seq2[T, error] {
+// Sequence turns a loop that may fail into an iterator whose last item is the error.
+func Sequence[T any](loop func(yield func(T, error) bool) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
 		err := loop(func(item T, err error) bool {
@@ -162,7 +168,7 @@ func sequence[T any](loop func(yield func(T, error) bool) error) iter.Seq2[T, er
 	}
 }
 
-func (v *View) events(after uint64, yield func(*Record, error) bool) (err error) {
+func (v *View) events(after uint64, yield func(*record.Record, error) bool) (err error) {
 	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, v.ref, 0), UpperBound: keys.PlacesEnd(v.ref)})
 	if err != nil {
 		return err
@@ -183,7 +189,7 @@ func (v *View) events(after uint64, yield func(*Record, error) bool) (err error)
 		if err != nil {
 			return err
 		}
-		records, err := b.Records(v.id, p.Position, persistedAt, Whole)
+		records, err := b.Records(v.id, p.Position, persistedAt, record.Whole)
 		if err != nil {
 			return err
 		}

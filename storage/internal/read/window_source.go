@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ type chunkSource interface {
 }
 
 // openSource returns the source with the best index for a filter.
-func openSource(r pebble.Reader, rows *record.Rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
+func openSource(r pebble.Reader, rows *record.Rows, f *WindowFilter, at WindowCursor, end record.Position) (chunkSource, error) {
 	switch {
 	case f.RunID != "":
 		s, err := openRunSource(r, rows, f.RunID, at, end)
@@ -43,7 +43,7 @@ func openSource(r pebble.Reader, rows *record.Rows, f *WindowFilter, at WindowCu
 }
 
 type foundChunk struct {
-	position Position
+	position record.Position
 	chunk    uint32
 	blocks   []record.BlockSpan // that may have selected events; nil: all
 	data     []byte
@@ -56,7 +56,7 @@ type chunkRows struct {
 	key   []byte
 }
 
-func openChunkRows(r pebble.Reader, at WindowCursor, end Position) (c chunkRows, err error) {
+func openChunkRows(r pebble.Reader, at WindowCursor, end record.Position) (c chunkRows, err error) {
 	c.it, err = r.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(at.Position), at.Chunk),
 		UpperBound: keys.AppendChunk(nil, uint64(end), 0),
@@ -67,7 +67,7 @@ func openChunkRows(r pebble.Reader, at WindowCursor, end Position) (c chunkRows,
 	return c, nil
 }
 
-func (c *chunkRows) seek(position Position, chunk uint32) bool {
+func (c *chunkRows) seek(position record.Position, chunk uint32) bool {
 	c.key = keys.AppendChunk(c.key[:0], uint64(position), chunk)
 	return c.it.SeekGE(c.key)
 }
@@ -82,12 +82,12 @@ func (c *chunkRows) here() (*foundChunk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("storage: read chunk %d of %d: %w", chunk, position, err)
 	}
-	c.found = foundChunk{position: Position(position), chunk: chunk, data: data}
+	c.found = foundChunk{position: record.Position(position), chunk: chunk, data: data}
 	return &c.found, nil
 }
 
 // exactly returns a chunk that an index names; it must exist.
-func (c *chunkRows) exactly(position Position, chunk uint32, blocks []record.BlockSpan) (*foundChunk, error) {
+func (c *chunkRows) exactly(position record.Position, chunk uint32, blocks []record.BlockSpan) (*foundChunk, error) {
 	if !c.seek(position, chunk) {
 		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", record.ErrRow, chunk, position))
 	}
@@ -108,7 +108,7 @@ type logSource struct {
 	begun  bool
 }
 
-func openLogSource(r pebble.Reader, at WindowCursor, end Position) (*logSource, error) {
+func openLogSource(r pebble.Reader, at WindowCursor, end record.Position) (*logSource, error) {
 	chunks, err := openChunkRows(r, at, end)
 	return &logSource{chunks: chunks}, err
 }
@@ -126,7 +126,7 @@ func (s *logSource) next() (*foundChunk, error) {
 	return s.chunks.here()
 }
 
-func (s *logSource) close() error { return closeAll(s.chunks.it) }
+func (s *logSource) close() error { return CloseAll(s.chunks.it) }
 
 // tenantSource is the chunkSource of a tenant's blocks, by table u.
 type tenantSource struct {
@@ -135,13 +135,13 @@ type tenantSource struct {
 	begun  bool
 	from   WindowCursor
 
-	position Position
+	position record.Position
 	whole    bool               // all chunks of the position belong to the tenant
 	spans    []record.BlockSpan // of the position, not returned yet
 	mine     []record.BlockSpan // of the chunk that was returned last
 }
 
-func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, end Position) (*tenantSource, error) {
+func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, end record.Position) (*tenantSource, error) {
 	chunks, err := openChunkRows(r, at, end)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, 
 		UpperBound: keys.AppendTenant(nil, hash, uint64(end)),
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), closeAll(chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), CloseAll(chunks.it))
 	}
 	return &tenantSource{chunks: chunks, rows: rows, from: at}, nil
 }
@@ -206,7 +206,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.position = Position(position)
+	s.position = record.Position(position)
 	first := uint32(0)
 	if s.position == s.from.Position {
 		first = s.from.Chunk
@@ -232,7 +232,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	return f, nil
 }
 
-func (s *tenantSource) close() error { return closeAll(s.chunks.it, s.rows) }
+func (s *tenantSource) close() error { return CloseAll(s.chunks.it, s.rows) }
 
 // runSource is the chunkSource of a run's blocks, by table i.
 type runSource struct {
@@ -240,14 +240,14 @@ type runSource struct {
 	places *pebble.Iterator // nil: the run does not exist
 	begun  bool
 	from   WindowCursor
-	end    Position
+	end    record.Position
 	ahead  record.Place // already read, not returned yet, if isAhead
 	mine   []record.BlockSpan
 
 	isAhead bool
 }
 
-func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCursor, end Position) (*runSource, error) {
+func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCursor, end record.Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
 	ref, found, err := rows.Ref(runID)
 	if err != nil {
@@ -261,7 +261,7 @@ func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCu
 	}
 	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, ref, 0), UpperBound: keys.PlacesEnd(ref)})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), CloseAll(s.chunks.it))
 	}
 	if s.begun, err = s.find(ref); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -353,9 +353,10 @@ func (s *runSource) step() (p record.Place, ok bool, err error) {
 	return record.Place{}, false, nil
 }
 
-func (s *runSource) close() error { return closeAll(s.chunks.it, s.places) }
+func (s *runSource) close() error { return CloseAll(s.chunks.it, s.places) }
 
-func closeAll(its ...*pebble.Iterator) (err error) {
+// CloseAll closes iterators; those that are nil were not opened.
+func CloseAll(its ...*pebble.Iterator) (err error) {
 	for _, it := range its {
 		if it != nil {
 			err = errors.Join(err, it.Close())

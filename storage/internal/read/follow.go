@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"errors"
@@ -15,43 +15,45 @@ import (
 
 // Commit is what one proposal did to one run, in commit order.
 type Commit struct {
-	Position    Position
+	Position    record.Position
 	PersistedAt int64 // nanoseconds
 	Run         *Run
 	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
 	// run was made, or its metadata set.
-	Records []Record
+	Records []record.Record
 }
 
 // Follower reads the log in commit order, again and again from where it ended, and remembers the
 // runs that it met. One goroutine uses it.
 type Follower struct {
-	s      *Store
-	detail Detail
-	runs   runCache
+	acquire Acquire
+	detail  record.Detail
+	runs    runCache
 }
 
 // Follow returns a follower of the log.
-func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail: detail} }
+func Follow(acquire Acquire, detail record.Detail) *Follower {
+	return &Follower{acquire: acquire, detail: detail}
+}
 
 // Log yields what was committed after a position, in commit order, as of now. Commits of one
 // proposal follow each other and are all there. After an error nothing more comes.
 //
 // Commit.Run has what never changes of the run: no metadata, and nothing of its head.
-func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {
-	return sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
+func (f *Follower) Log(after record.Position) iter.Seq2[*Commit, error] {
+	return Sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
 }
 
-func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err error) {
+func (f *Follower) log(after record.Position, yield func(*Commit, error) bool) (err error) {
 	if after == math.MaxUint64 {
 		return nil
 	}
-	h, err := f.s.acquire()
+	db, release, err := f.acquire()
 	if err != nil {
 		return err
 	}
-	defer f.s.release(h)
-	snap := h.db.NewSnapshot()
+	defer release()
+	snap := db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	rows := record.Rows{Reader: snap}
 	defer func() { err = errors.Join(err, rows.Close()) }()
@@ -81,7 +83,7 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 			if !ok {
 				break
 			}
-			commit, err := f.commit(&rows, &b, Position(position), c.PersistedAt)
+			commit, err := f.commit(&rows, &b, record.Position(position), c.PersistedAt)
 			if err != nil {
 				return err
 			}
@@ -107,7 +109,7 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (f *Follower) commit(rows *record.Rows, b *record.Block, position Position, persistedAt int64) (*Commit, error) {
+func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Position, persistedAt int64) (*Commit, error) {
 	cached, err := f.runs.get(rows, b.Run)
 	if err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (c *runCache) get(rows *record.Rows, ref record.RunRef) (cachedRun, error) 
 		if err != nil {
 			return cachedRun{}, err
 		}
-		cached = cachedRun{named(id), id}
+		cached = cachedRun{Named(id), id}
 	}
 	if c.young == nil || len(c.young) >= runCacheLimit {
 		c.young, c.old = make(map[uint64]cachedRun), c.young

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		runtime.Gosched() // whoever appends goes first
+		runtime.Gosched() // appends go first
 		first, ok := keys.ParsePlace(it.Key())
 		if !ok {
 			return nil, fmt.Errorf("%w: place %x", record.ErrRow, it.Key())
@@ -67,7 +67,7 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 }
 
 // verifyBlock reads the block at a place.
-func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainCheck, first uint64) ([]Record, error) {
+func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainCheck, first uint64) ([]record.Record, error) {
 	row, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainChe
 	if err := c.link(first, b.Prev); err != nil {
 		return nil, err
 	}
-	return b.Records(v.id, p.Position, persistedAt, Whole)
+	return b.Records(v.id, p.Position, persistedAt, record.Whole)
 }
 
 // isDamage tells an error that says what is wrong with the data from one that only kept it from
@@ -141,7 +141,7 @@ func (c *chainCheck) follows(seq uint64) error {
 	}
 }
 
-func (c *chainCheck) record(r *Record) error {
+func (c *chainCheck) record(r *record.Record) error {
 	if err := c.follows(r.RunSeq); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"encoding/binary"
@@ -14,23 +14,23 @@ import (
 
 // PositionRange is a half-open range of positions: from First on, before End.
 type PositionRange struct {
-	First, End Position
+	First, End record.Position
 }
 
-// PositionRange returns the positions of the proposals that were stamped from one time on and
+// PositionRangeOf returns the positions of the proposals that were stamped from one time on and
 // before another, in nanoseconds since 1970, as far as the log is applied. Times are those of
 // proposals: an imported event counts from its import.
 //
 // No event will be stamped at or before completeThrough any more, since stamps rise (APP-5). If
 // completeThrough is not before the end of the window, the range is the same forever and on every
 // node (READ-4).
-func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
-	h, err := s.acquire()
+func PositionRangeOf(acquire Acquire, from, to int64) (st PositionRange, completeThrough int64, err error) {
+	db, release, err := acquire()
 	if err != nil {
 		return PositionRange{}, 0, err
 	}
-	defer s.release(h)
-	snap := h.db.NewSnapshot()
+	defer release()
+	snap := db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendStamp(nil, 0), UpperBound: keys.StampsEnd})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	// proposal stays the same.
 	for _, end := range []struct {
 		time int64
-		to   *Position
+		to   *record.Position
 	}{{from, &st.First}, {to, &st.End}} {
 		if !it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
 			if err := it.Error(); err != nil {
@@ -68,7 +68,7 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	return st, completeThrough, nil
 }
 
-func stampRow(it *pebble.Iterator) (int64, Position, error) {
+func stampRow(it *pebble.Iterator) (int64, record.Position, error) {
 	at, ok := keys.ParseStamp(it.Key())
 	row, err := it.ValueAndErr()
 	if err == nil && (!ok || len(row) != 8) {
@@ -77,7 +77,7 @@ func stampRow(it *pebble.Iterator) (int64, Position, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	return at, Position(binary.BigEndian.Uint64(row)), nil
+	return at, record.Position(binary.BigEndian.Uint64(row)), nil
 }
 
 // WindowFilter selects events: those that match every field that is not empty.
@@ -99,7 +99,7 @@ func (f *WindowFilter) looksInside() bool {
 	return f.PlanID != "" || f.StepID != "" || len(f.Types) > 0
 }
 
-func (f *WindowFilter) event(r *Record) bool {
+func (f *WindowFilter) event(r *record.Record) bool {
 	return (f.PlanID == "" || f.PlanID == r.PlanID) && (f.StepID == "" || f.StepID == r.StepID) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type))
 }
@@ -107,14 +107,14 @@ func (f *WindowFilter) event(r *Record) bool {
 // WindowCursor is a place in the commit order, before an event. The zero cursor is before all
 // events.
 type WindowCursor struct {
-	Position Position
+	Position record.Position
 	Chunk    uint32 // of the proposal
 	Block    uint32 // of the chunk
 	Event    uint32 // of the live events in the block
 }
 
 // before reports whether the cursor's chunk is before another.
-func (c *WindowCursor) before(position Position, chunk uint32) bool {
+func (c *WindowCursor) before(position record.Position, chunk uint32) bool {
 	return c.Position < position || c.Position == position && c.Chunk < chunk
 }
 
@@ -122,22 +122,21 @@ func (c *WindowCursor) before(position Position, chunk uint32) bool {
 // filter by tenant or by run uses the index of tenants or of runs. One goroutine uses a reader. It
 // keeps a snapshot of the database until it is closed.
 type WindowReader struct {
-	s      *Store
-	h      *handle
-	snap   *pebble.Snapshot
-	filter WindowFilter
-	rows   record.Rows
-	runs   runCache
-	source chunkSource
-	end    Position
+	release func()
+	snap    *pebble.Snapshot
+	filter  WindowFilter
+	rows    record.Rows
+	runs    runCache
+	source  chunkSource
+	end     record.Position
 
 	cursor  WindowCursor
 	chunk   record.ChunkReader // the one at cursor
 	wanted  []record.BlockSpan // blocks of the chunk to read; nil: all
 	blockNo uint32             // of the next block in chunk
 	inChunk bool
-	pending []Record // selected events of the block at cursor
-	at      []uint32 // their indexes in the block
+	pending []record.Record // selected events of the block at cursor
+	at      []uint32        // their indexes in the block
 
 	chunksRead int
 }
@@ -149,12 +148,12 @@ const (
 )
 
 // OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
-func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
-	h, err := s.acquire()
+func OpenWindow(acquire Acquire, st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
+	db, release, err := acquire()
 	if err != nil {
 		return nil, err
 	}
-	r := &WindowReader{s: s, h: h, snap: h.db.NewSnapshot(), filter: filter, cursor: at}
+	r := &WindowReader{release: release, snap: db.NewSnapshot(), filter: filter, cursor: at}
 	r.rows.Reader = r.snap
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
@@ -176,7 +175,7 @@ func (r *WindowReader) Close() error {
 		err = r.source.close()
 	}
 	err = errors.Join(err, r.rows.Close(), r.snap.Close())
-	r.s.release(r.h)
+	r.release()
 	return err
 }
 
@@ -184,13 +183,16 @@ func (r *WindowReader) Close() error {
 // without a result.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
+// ChunksReadBy is how many chunks a reader has read.
+func ChunksReadBy(r *WindowReader) int { return r.chunksRead }
+
 // Stamp returns the stamp of the chunk that was read last, in nanoseconds since 1970; 0: none was
 // read.
 func (r *WindowReader) Stamp() int64 { return r.chunk.PersistedAt }
 
 // Next returns the next events, at most most, which the caller may keep. It returns none, and more
 // is true, after it has read much without a result. more is false at the end of the range.
-func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
+func (r *WindowReader) Next(most int) (records []record.Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {
 		if r.chunksRead > until || events > readForEvents {
@@ -290,12 +292,12 @@ func (r *WindowReader) readBlock(b *record.Block, cached cachedRun, skip uint32)
 	inside := r.filter.looksInside()
 	if inside {
 		// Most blocks have no selected event, and digests cost more than the rest of a record.
-		facts, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, Facts)
-		if err != nil || !slices.ContainsFunc(facts, func(rec Record) bool { return r.filter.event(&rec) }) {
+		facts, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, record.Facts)
+		if err != nil || !slices.ContainsFunc(facts, func(rec record.Record) bool { return r.filter.event(&rec) }) {
 			return err
 		}
 	}
-	records, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, Whole)
+	records, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, record.Whole)
 	if err != nil {
 		return err
 	}
