@@ -20,7 +20,7 @@ const (
 // they have at most. The list only shrinks: an entry that is not needed any more fails the test.
 var largerThanAllowed = map[string]int{
 	"server/audit_test.go": 502,
-	"storage/":             4955,
+	"storage/":             4746,
 }
 
 // TestSizes holds every file and every package to the limits of size.

@@ -77,6 +77,7 @@ var soleImporters = map[string]string{
 	"storage/internal/overlay": "storage",
 	"storage/internal/read":    "storage",
 	"storage/internal/record":  "storage",
+	"storage/internal/stream":  "storage",
 }
 
 // noNames lists the names that say nothing about what a package is for.

@@ -12,6 +12,7 @@ import (
 
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 // Promise is what somebody says of the state that the files of a checkpoint hold.
@@ -88,7 +89,7 @@ func (a *adoption) look() error {
 		return fmt.Errorf("storage: list %s: %w", AdoptDir(fs, dir), err)
 	}
 	for _, name := range names {
-		if len(name) > maxFileName || !fileNameRE.MatchString(name) {
+		if len(name) > stream.MaxFileName || !stream.FileNameRE.MatchString(name) {
 			return fmt.Errorf("%w: file %q is none of a checkpoint", ErrPromise, name)
 		}
 	}

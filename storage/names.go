@@ -3,6 +3,7 @@ package storage
 import (
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 // What the log and the chunks are made of has its home in record; these are its public names.
@@ -73,6 +74,9 @@ const (
 	Whole = record.Whole
 	Facts = record.Facts
 )
+
+// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
+var ErrCheckpoint = stream.ErrCheckpoint
 
 // GlobalBucket holds no run.
 const GlobalBucket = record.GlobalBucket
