@@ -19,8 +19,7 @@ const (
 // largerThanAllowed lists the files and packages that are still over a limit, with the lines that
 // they have at most. The list only shrinks: an entry that is not needed any more fails the test.
 var largerThanAllowed = map[string]int{
-	"storage/":             7954,
-	"storage/seed_test.go": 506,
+	"storage/": 4746,
 }
 
 // TestSizes holds every file and every package to the limits of size.

@@ -19,7 +19,7 @@ var proseExceptions = map[string]map[string]int{
 		"server/replica/batch":      6,
 		"server/servertest/history": 2,
 		"server/transfer":           1,
-		"storage":                   35,
+		"storage":                   32,
 		"storage/backup":            4,
 		"storage/storagetest":       1,
 	},

@@ -7,27 +7,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/record"
 )
-
-// keyHash is the SHA-256 of an idempotency key; keyPrefix its first half.
-type (
-	keyHash   [32]byte
-	keyPrefix [16]byte
-)
-
-func (h *keyHash) prefix() keyPrefix { return keyPrefix(h[:16]) }
 
 // run is what apply keeps in memory of an active run.
 type run struct {
-	ref      runRef
+	ref      record.RunRef
 	identity *recordv1.RunIdentity
-	tenant   tenantHash
-	head     head
+	tenant   record.TenantHash
+	head     record.Head
 	metadata *recordv1.RunMetadata // nil: none
 	// receipts has the prefix of every receipt of the run: a key that is not in it is new without a
 	// look at the disk; one that is in it is looked up and compared in full. nil: the run has too
 	// many, or was asked about too few keys yet, or memory is short, and every key is looked up.
-	receipts map[keyPrefix]struct{}
+	receipts map[record.KeyPrefix]struct{}
 	asked    int // keys that were looked up because receipts is nil
 	// touched says that the proposal being applied changed the run.
 	touched bool
@@ -98,7 +91,7 @@ func (a *active) resize(r *run) {
 	a.bytes += r.bytes
 }
 
-func (a *active) addReceipt(r *run, p keyPrefix) {
+func (a *active) addReceipt(r *run, p record.KeyPrefix) {
 	if r.unindexed() {
 		return
 	}
@@ -112,7 +105,7 @@ func (a *active) addReceipt(r *run, p keyPrefix) {
 }
 
 // index takes over the receipts of a run.
-func (a *active) index(r *run, receipts map[keyPrefix]struct{}) {
+func (a *active) index(r *run, receipts map[record.KeyPrefix]struct{}) {
 	r.receipts = receipts
 	a.resize(r)
 }
@@ -152,25 +145,25 @@ func (a *active) shrink() {
 // proposal asks for one, so they are sorted into a map only when the first is asked for.
 type pendingReceipts struct {
 	list []pendingReceipt
-	byID map[pendingKey]*receipt
+	byID map[pendingKey]*record.Receipt
 }
 
 type pendingReceipt struct {
 	pendingKey
-	receipt
+	record.Receipt
 }
 
 type pendingKey struct {
 	run uint64
-	key keyHash
+	key record.KeyHash
 }
 
-func (p *pendingReceipts) add(run uint64, key *keyHash, rc *receipt) {
+func (p *pendingReceipts) add(run uint64, key *record.KeyHash, rc *record.Receipt) {
 	p.list = append(p.list, pendingReceipt{pendingKey{run, *key}, *rc})
 }
 
 // of yields the keys of a run.
-func (p *pendingReceipts) of(run uint64, yield func(*keyHash)) {
+func (p *pendingReceipts) of(run uint64, yield func(*record.KeyHash)) {
 	for i := range p.list {
 		if p.list[i].run == run {
 			yield(&p.list[i].key)
@@ -191,16 +184,16 @@ func (p *pendingReceipts) truncate(n int) {
 	p.list = p.list[:n]
 }
 
-func (p *pendingReceipts) find(run uint64, key *keyHash) (receipt, bool) {
+func (p *pendingReceipts) find(run uint64, key *record.KeyHash) (record.Receipt, bool) {
 	if p.byID == nil {
-		p.byID = make(map[pendingKey]*receipt, len(p.list))
+		p.byID = make(map[pendingKey]*record.Receipt, len(p.list))
 	}
 	for i := len(p.byID); i < len(p.list); i++ {
-		p.byID[p.list[i].pendingKey] = &p.list[i].receipt
+		p.byID[p.list[i].pendingKey] = &p.list[i].Receipt
 	}
 	rc, ok := p.byID[pendingKey{run, *key}]
 	if !ok {
-		return receipt{}, false
+		return record.Receipt{}, false
 	}
 	return *rc, true
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 // Promise is what somebody says of the state that the files of a checkpoint hold.
@@ -87,7 +89,7 @@ func (a *adoption) look() error {
 		return fmt.Errorf("storage: list %s: %w", AdoptDir(fs, dir), err)
 	}
 	for _, name := range names {
-		if len(name) > maxFileName || !fileNameRE.MatchString(name) {
+		if len(name) > stream.MaxFileName || !stream.FileNameRE.MatchString(name) {
 			return fmt.Errorf("%w: file %q is none of a checkpoint", ErrPromise, name)
 		}
 	}
@@ -112,7 +114,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
 		return err
 	}
-	row, err := deterministic.Marshal(now.row(a.s.opts.Cluster))
+	row, err := record.Deterministic.Marshal(now.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
 	}

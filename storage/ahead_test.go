@@ -26,7 +26,7 @@ func TestAheadReadsWhatAFollowerReads(t *testing.T) {
 		}
 		more(300)
 		ahead := l.Store.FollowAhead(storage.Whole)
-		ahead.Limit(1 + rng.IntN(400))
+		storage.LimitAhead(ahead, 1+rng.IntN(400))
 		at := storage.Position(0)
 		for range 60 {
 			more(rng.IntN(3))

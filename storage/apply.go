@@ -7,23 +7,18 @@ import (
 	"math"
 
 	"github.com/cockroachdb/pebble/v2"
-	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/overlay"
+	"runlog/storage/internal/record"
 )
 
 // ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
 // (D1).
 var ErrForeign = errors.New("storage: entry of another cluster")
 
-var (
-	errCommand = errors.New("storage: undecodable command")
-	errStamps  = errors.New("storage: the last stamp that a proposal can have was given")
-
-	deterministic = proto.MarshalOptions{Deterministic: true}
-)
+var errStamps = errors.New("storage: the last stamp that a proposal can have was given")
 
 // Apply applies the log entry at index: every command of the proposal in order, all in one batch
 // with the applied state. An entry at or below the applied index is skipped and gives no outcomes.
@@ -46,21 +41,21 @@ func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
 }
 
 func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
-	e, err := parseProposal(data)
+	e, err := record.ParseProposal(data)
 	if err != nil {
 		return nil, err
 	}
-	if e.cluster != s.opts.Cluster || e.partition != 0 {
-		return nil, fmt.Errorf("%w %x, partition %d", ErrForeign, e.cluster, e.partition)
+	if e.Cluster != s.opts.Cluster || e.Partition != 0 {
+		return nil, fmt.Errorf("%w %x, partition %d", ErrForeign, e.Cluster, e.Partition)
 	}
-	a, err := s.beginApply(Position(index), e.clock)
+	a, err := s.beginApply(Position(index), e.Clock)
 	if err != nil {
 		return nil, err
 	}
 	defer a.end()
-	outcomes := make([]Outcome, 0, e.count)
-	for range e.count {
-		cmd, err := e.next()
+	outcomes := make([]Outcome, 0, e.Count)
+	for range e.Count {
+		cmd, err := e.Next()
 		if err != nil {
 			return nil, err
 		}
@@ -70,10 +65,10 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 		}
 		outcomes = append(outcomes, o)
 	}
-	if err := e.end(); err != nil {
+	if err := e.End(); err != nil {
 		return nil, err
 	}
-	return outcomes, a.commit(index, term, e.crc)
+	return outcomes, a.commit(index, term, e.CRC)
 }
 
 // maxChunkScratch is what one large payload may leave behind.
@@ -93,18 +88,18 @@ type applyTx struct {
 
 	touched []*run
 	pending pendingReceipts
-	cmd     appendCommand   // the one being applied
-	ops     []operation     // of the compound command being applied
-	undo    undo            // of that command
-	writes  overlay.Overlay // rows of machines and of the level
+	cmd     record.AppendCommand     // the one being applied
+	ops     []record.ParsedOperation // of the compound command being applied
+	undo    undo                     // of that command
+	writes  overlay.Overlay          // rows of machines and of the level
 
 	chunk       []byte
 	chunkNo     uint32
 	chunkBlocks uint32
-	tenants     tenants
-	rows        rows   // as they were before the proposal
-	effects     []byte // on the heads, for the rolling hash
-	row         []byte // scratch for keys and rows
+	tenants     record.Tenants
+	rows        record.Rows // as they were before the proposal
+	effects     []byte      // on the heads, for the rolling hash
+	row         []byte      // scratch for keys and rows
 }
 
 // beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
@@ -122,7 +117,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		previous: prev,
 		nextRun:  prev.nextRun,
 		events:   prev.Events,
-		rows:     rows{r: s.db()},
+		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
 
 		touched: a.touched[:0],
@@ -136,7 +131,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		row:     a.row,
 		tenants: a.tenants,
 	}
-	a.tenants.reset()
+	a.tenants.Reset()
 	return a, nil
 }
 
@@ -144,10 +139,10 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 func (a *applyTx) end() {
 	a.undo.close(a)
 	_ = a.batch.Close()
-	_ = a.rows.close() // its errors came with its rows
+	_ = a.rows.Close() // its errors came with its rows
 	a.batch = nil
 	clear(a.touched)
-	a.cmd.forget()
+	a.cmd.Forget()
 	clear(a.ops)
 	a.writes.Reset()
 	if cap(a.chunk) > maxChunkScratch {
@@ -156,10 +151,10 @@ func (a *applyTx) end() {
 }
 
 func (a *applyTx) command(data []byte) (Outcome, error) {
-	ops, err := parseCommand(data, &a.cmd, a.ops[:0])
+	ops, err := record.ParseCommand(data, &a.cmd, a.ops[:0])
 	a.ops = ops
 	if err != nil {
-		return Outcome{}, fmt.Errorf("%w: %w", errCommand, err)
+		return Outcome{}, fmt.Errorf("%w: %w", record.ErrCommand, err)
 	}
 	o := Outcome{Position: a.position, PersistedAt: a.stamp}
 	if len(ops) == 0 {
@@ -172,17 +167,17 @@ func (a *applyTx) command(data []byte) (Outcome, error) {
 
 // append is the life of one request inside the state machine. Checks come first and change nothing;
 // then nothing can be refused any more.
-func (a *applyTx) append(m *appendCommand, o *Outcome) error {
-	if len(m.headers)%headerSize != 0 {
-		return fmt.Errorf("%w: %d bytes of headers", errCommand, len(m.headers))
+func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
+	if len(m.Headers)%record.HeaderSize != 0 {
+		return fmt.Errorf("%w: %d bytes of headers", record.ErrCommand, len(m.Headers))
 	}
-	r, err := a.activeRun(m.runID)
+	r, err := a.activeRun(m.RunID)
 	if err != nil {
 		return err
 	}
 	created := r == nil
 	if !created {
-		o.LastSeq = r.head.lastSeq
+		o.LastSeq = r.head.LastSeq
 	}
 	if o.refuse(refusal(r, m)) {
 		return nil
@@ -194,7 +189,7 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 	if err != nil {
 		return err
 	}
-	if m.imports() {
+	if m.Imports() {
 		why, err := a.assign(r, m, o.Results)
 		if err != nil {
 			return err
@@ -212,59 +207,59 @@ func (a *applyTx) append(m *appendCommand, o *Outcome) error {
 		a.undo.save(r, created)
 	}
 	if created {
-		if err := a.createRun(r, m.create); err != nil {
+		if err := a.createRun(r, m.Create); err != nil {
 			return err
 		}
 	}
 	if err := a.store(r, m, o.Results); err != nil {
 		return err
 	}
-	o.LastSeq = r.head.lastSeq
+	o.LastSeq = r.head.LastSeq
 	return nil
 }
 
 // store writes what classify found to be new. results are those of the request, in its order.
-func (a *applyTx) store(r *run, m *appendCommand, results []EventResult) error {
+func (a *applyTx) store(r *run, m *record.AppendCommand, results []EventResult) error {
 	next := 0
-	for i := range m.blocks {
-		b := &m.blocks[i]
-		if next+int(b.count) > len(results) {
-			return fmt.Errorf("%w: more bodies than headers", errCommand)
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		if next+int(b.Count) > len(results) {
+			return fmt.Errorf("%w: more bodies than headers", record.ErrCommand)
 		}
-		if err := a.storeBlock(r, m, b, next, results[next:next+int(b.count)]); err != nil {
+		if err := a.storeBlock(r, m, b, next, results[next:next+int(b.Count)]); err != nil {
 			return err
 		}
-		next += int(b.count)
+		next += int(b.Count)
 	}
 	if next != len(results) {
-		return fmt.Errorf("%w: %d bodies for %d headers", errCommand, next, len(results))
+		return fmt.Errorf("%w: %d bodies for %d headers", record.ErrCommand, next, len(results))
 	}
 	return nil
 }
 
-func (a *applyTx) storeBlock(r *run, m *appendCommand, b *bodies, first int, results []EventResult) error {
-	out := block{
-		run: r.ref, count: uint64(b.count), prev: r.head.chain,
-		codec: byte(b.codec), rawSize: uint64(b.rawSize), data: b.data,
+func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, first int, results []EventResult) error {
+	out := record.Block{
+		Run: r.ref, Count: uint64(b.Count), Prev: r.head.Chain,
+		Codec: byte(b.Codec), RawSize: uint64(b.RawSize), Data: b.Data,
 	}
-	if !m.plan.is(r.identity.Plan) {
-		out.plan = m.plan.message()
+	if !m.Plan.Is(r.identity.Plan) {
+		out.Plan = m.Plan.Message()
 	}
 	for i := range results {
 		res := &results[i]
 		if res.Duplicate {
-			out.dead = append(out.dead, uint32(i))
+			out.Dead = append(out.Dead, uint32(i))
 			continue
 		}
-		if out.firstSeq == 0 {
-			out.firstSeq = res.RunSeq
+		if out.FirstSeq == 0 {
+			out.FirstSeq = res.RunSeq
 		}
-		h := parseHeader(m.headers[(first+i)*headerSize:])
-		if err := a.storeEvent(r, &h, res, h.fingerprint(m.imports())); err != nil {
+		h := record.ParseHeader(m.Headers[(first+i)*record.HeaderSize:])
+		if err := a.storeEvent(r, &h, res, h.Fingerprint(m.Imports())); err != nil {
 			return err
 		}
 	}
-	if len(out.dead) == len(results) {
+	if len(out.Dead) == len(results) {
 		return nil
 	}
 	a.touch(r)
@@ -272,21 +267,21 @@ func (a *applyTx) storeBlock(r *run, m *appendCommand, b *bodies, first int, res
 		a.undo.blocks = append(a.undo.blocks, waitingBlock{out, r.tenant})
 		return nil
 	}
-	a.tenants.add(r.tenant, a.chunkNo, a.chunkBlocks)
+	a.tenants.Add(r.tenant, a.chunkNo, a.chunkBlocks)
 	return a.appendBlock(&out)
 }
 
 // storeEvent advances the run's head by one event and writes its receipt.
-func (a *applyTx) storeEvent(r *run, h *header, res *EventResult, s fingerprint) error {
-	r.head.chain = contract.ChainDigest(r.head.chain, h.record, res.RunSeq, res.PersistedAt)
-	r.head.lastSeq, r.head.persistedAt, r.head.position = res.RunSeq, res.PersistedAt, a.position
+func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s record.Fingerprint) error {
+	r.head.Chain = contract.ChainDigest(r.head.Chain, h.Record, res.RunSeq, res.PersistedAt)
+	r.head.LastSeq, r.head.PersistedAt, r.head.Position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
-	rc := receipt{runSeq: res.RunSeq, persistedAt: res.PersistedAt, eventID: h.eventID, content: s.content, record: s.record}
-	a.pending.add(r.ref.No, &h.key, &rc)
-	a.s.active.addReceipt(r, h.key.prefix())
-	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.key[:])
+	rc := record.Receipt{RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Content: s.Content, Record: s.Record}
+	a.pending.add(r.ref.No, &h.Key, &rc)
+	a.s.active.addReceipt(r, h.Key.Prefix())
+	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.Key[:])
 	split := len(a.row)
-	a.row = rc.append(a.row)
+	a.row = rc.Append(a.row)
 	return a.batch.Set(a.row[:split], a.row[split:], nil)
 }
 
@@ -298,22 +293,22 @@ func (a *applyTx) touch(r *run) {
 }
 
 // appendBlock puts a block into the proposal's open chunk and writes its place.
-func (a *applyTx) appendBlock(b *block) error {
+func (a *applyTx) appendBlock(b *record.Block) error {
 	if len(a.chunk) == 0 {
-		a.chunk = beginChunk(a.chunk, a.stamp)
+		a.chunk = record.BeginChunk(a.chunk, a.stamp)
 	}
-	a.chunk = b.append(a.chunk)
-	if b.count > 0 {
-		p := place{position: a.position, chunk: a.chunkNo, block: a.chunkBlocks}
-		a.row = keys.AppendPlace(a.row[:0], b.run, b.firstSeq)
+	a.chunk = b.Append(a.chunk)
+	if b.Count > 0 {
+		p := record.Place{Position: a.position, Chunk: a.chunkNo, Block: a.chunkBlocks}
+		a.row = keys.AppendPlace(a.row[:0], b.Run, b.FirstSeq)
 		split := len(a.row)
-		a.row = p.append(a.row)
+		a.row = p.Append(a.row)
 		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
 			return err
 		}
 	}
 	a.chunkBlocks++
-	if len(a.chunk) >= chunkTarget {
+	if len(a.chunk) >= record.ChunkTarget {
 		return a.flushChunk()
 	}
 	return nil
@@ -334,15 +329,15 @@ func (a *applyTx) flushChunk() error {
 func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	for _, r := range a.touched {
 		a.effects = binary.BigEndian.AppendUint64(a.effects, r.ref.No)
-		a.effects = r.head.append(a.effects)
+		a.effects = r.head.Append(a.effects)
 		if r.marked {
-			if err := a.appendBlock(&block{run: r.ref}); err != nil {
+			if err := a.appendBlock(&record.Block{Run: r.ref}); err != nil {
 				return err
 			}
 		}
 		a.row = keys.AppendHead(a.row[:0], r.ref)
 		split := len(a.row)
-		a.row = r.head.append(a.row)
+		a.row = r.head.Append(a.row)
 		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
 			return err
 		}
@@ -354,7 +349,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	if err := a.commitWrites(); err != nil {
 		return err
 	}
-	err := a.tenants.rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
+	err := a.tenants.Rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
 	if err != nil {
 		return err
 	}
@@ -365,7 +360,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		return err
 	}
 	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	row, err := deterministic.Marshal(next.row(a.s.opts.Cluster))
+	row, err := record.Deterministic.Marshal(next.row(a.s.opts.Cluster))
 	if err != nil {
 		return err
 	}

@@ -10,21 +10,22 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // newRun returns the run that m makes if it is stored. Nothing is written yet.
-func (a *applyTx) newRun(m *appendCommand) *run {
+func (a *applyTx) newRun(m *record.AppendCommand) *run {
 	createdAt := a.stamp
-	if m.imports() {
-		createdAt = parseAssigned(m.assigned).PersistedAt
+	if m.Imports() {
+		createdAt = record.ParseAssigned(m.Assigned).PersistedAt
 	}
 	return &run{
-		ref: runRef{Bucket: uint16(m.scope.bucket()), No: a.nextRun}, tenant: hashTenant(m.scope.tenant),
+		ref: record.RunRef{Bucket: uint16(m.Scope.Bucket()), No: a.nextRun}, tenant: record.HashTenant(m.Scope.Tenant),
 		identity: &recordv1.RunIdentity{
-			RunId: string(m.runID), Scope: m.scope.message(), Plan: m.plan.message(),
-			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.imports(),
+			RunId: string(m.RunID), Scope: m.Scope.Message(), Plan: m.Plan.Message(),
+			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.Imports(),
 		},
-		receipts: map[keyPrefix]struct{}{},
+		receipts: map[record.KeyPrefix]struct{}{},
 	}
 }
 
@@ -34,7 +35,7 @@ func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	a.s.active.add(r)
 	a.touch(r)
 	r.marked = true
-	row, err := deterministic.Marshal(r.identity)
+	row, err := record.Deterministic.Marshal(r.identity)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	r.metadata = m
 	a.s.active.resize(r)
-	row, err := deterministic.Marshal(m)
+	row, err := record.Deterministic.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -77,11 +78,11 @@ func (a *applyTx) setFence(runID []byte, fence uint64) (why, err error) {
 	switch {
 	case r == nil:
 		return &RunNotFoundError{RunID: string(runID)}, nil
-	case fence <= r.head.fence:
-		return &LeaseLostError{RunID: string(runID), Given: fence, Current: r.head.fence}, nil
+	case fence <= r.head.Fence:
+		return &LeaseLostError{RunID: string(runID), Given: fence, Current: r.head.Fence}, nil
 	}
 	a.undo.save(r, false)
-	r.head.fence = fence
+	r.head.Fence = fence
 	a.touch(r)
 	return nil, nil
 }
@@ -91,19 +92,19 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r := a.s.active.get(runID); r != nil {
 		return r, nil
 	}
-	ref, found, err := a.rows.ref(string(runID))
+	ref, found, err := a.rows.Ref(string(runID))
 	if err != nil || !found {
 		return nil, err
 	}
 	r := &run{ref: ref}
-	if r.identity, err = a.rows.identity(ref); err != nil {
+	if r.identity, err = a.rows.Identity(ref); err != nil {
 		return nil, err
 	}
-	r.tenant = hashTenant(r.identity.Scope.GetTenantId())
-	if r.head, err = a.rows.head(ref); err != nil {
+	r.tenant = record.HashTenant(r.identity.Scope.GetTenantId())
+	if r.head, err = a.rows.Head(ref); err != nil {
 		return nil, err
 	}
-	if r.metadata, err = a.rows.metadata(ref); err != nil {
+	if r.metadata, err = a.rows.Metadata(ref); err != nil {
 		return nil, err
 	}
 	a.s.active.add(r)
@@ -114,7 +115,7 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 // the lookups cost about as much as loading. A run with more than maxIndexed events stays on disk.
 func (a *applyTx) index(r *run, asked int) (err error) {
 	r.asked += asked
-	if r.head.lastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.lastSeq/indexShare {
+	if r.head.LastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.LastSeq/indexShare {
 		return nil
 	}
 	prefix := keys.ReceiptPrefix(r.ref)
@@ -123,20 +124,20 @@ func (a *applyTx) index(r *run, asked int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	receipts := make(map[keyPrefix]struct{}, r.head.lastSeq)
+	receipts := make(map[record.KeyPrefix]struct{}, r.head.LastSeq)
 	for it.First(); it.Valid(); it.Next() {
 		hash := bytes.TrimPrefix(it.Key(), prefix)
-		if len(hash) != len(keyHash{}) {
-			return fmt.Errorf("%w: receipt key of %d bytes", errRow, len(it.Key()))
+		if len(hash) != len(record.KeyHash{}) {
+			return fmt.Errorf("%w: receipt key of %d bytes", record.ErrRow, len(it.Key()))
 		}
-		receipts[keyPrefix(hash[:16])] = struct{}{}
+		receipts[record.KeyPrefix(hash[:16])] = struct{}{}
 	}
 	if err := it.Error(); err != nil {
 		return err
 	}
 	if r.touched {
 		// The receipts of this proposal are not on disk yet.
-		a.pending.of(r.ref.No, func(key *keyHash) { receipts[key.prefix()] = struct{}{} })
+		a.pending.of(r.ref.No, func(key *record.KeyHash) { receipts[key.Prefix()] = struct{}{} })
 	}
 	a.s.active.index(r, receipts)
 	return nil

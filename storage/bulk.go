@@ -18,6 +18,7 @@ import (
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // ErrBulkFull says that a Bulk has no proposal left to put events into.
@@ -47,11 +48,11 @@ type Bulk struct {
 
 	open     int // slots that are used, the open one included
 	inSlot   int // events in the open slot
-	made     []runRef
+	made     []record.RunRef
 	chunk    []byte
 	blocks   uint32 // in chunk
 	receipts []bulkReceipt
-	command  appendCommand // the one being added
+	command  record.AppendCommand // the one being added
 	row      []byte
 }
 
@@ -60,12 +61,12 @@ type bulkSlot struct {
 	position Position
 	stamp    int64
 	chunk    uint32 // the next one
-	tenants  tenants
+	tenants  record.Tenants
 }
 
 type bulkReceipt struct {
-	key keyHash
-	receipt
+	key record.KeyHash
+	record.Receipt
 }
 
 // bulkTable is a table on its way into files.
@@ -106,15 +107,15 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 	from := keys.AppendStamp(nil, 0)
 	for it.SeekGE(from); it.Valid() && it.Key()[0] == from[0]; it.Next() {
 		if len(it.Key()) != 9 || len(it.Value()) != 8 {
-			return nil, fmt.Errorf("%w: stamp", errRow)
+			return nil, fmt.Errorf("%w: stamp", record.ErrRow)
 		}
 		slots = append(slots, bulkSlot{
 			position: Position(binary.BigEndian.Uint64(it.Value())),
 			stamp:    int64(binary.BigEndian.Uint64(it.Key()[1:])),
 		})
 	}
-	rows := rows{r: db}
-	defer func() { err = errors.Join(err, rows.close()) }()
+	rows := record.Rows{Reader: db}
+	defer func() { err = errors.Join(err, rows.Close()) }()
 	for i := range slots {
 		s := &slots[i]
 		for it.SeekGE(keys.AppendChunk(nil, uint64(s.position), 0)); it.Valid(); it.Next() {
@@ -132,25 +133,25 @@ func bulkSlots(db *pebble.DB) (slots []bulkSlot, err error) {
 }
 
 // noteTenants notes whose the blocks of a chunk are that is there.
-func (s *bulkSlot) noteTenants(rows *rows, chunk uint32, data []byte) error {
-	c, err := openChunk(data)
+func (s *bulkSlot) noteTenants(rows *record.Rows, chunk uint32, data []byte) error {
+	c, err := record.OpenChunk(data)
 	if err != nil {
 		return err
 	}
 	for no := uint32(0); ; no++ {
-		var b block
-		ok, err := c.next(&b)
+		var b record.Block
+		ok, err := c.Next(&b)
 		if err != nil || !ok {
 			return err
 		}
-		if b.count == 0 {
+		if b.Count == 0 {
 			continue
 		}
-		id, err := rows.identity(b.run)
+		id, err := rows.Identity(b.Run)
 		if err != nil {
 			return err
 		}
-		s.tenants.add(hashTenant(id.Scope.GetTenantId()), chunk, no)
+		s.tenants.Add(record.HashTenant(id.Scope.GetTenantId()), chunk, no)
 	}
 }
 
@@ -171,40 +172,40 @@ func (b *Bulk) Add(c Command) error {
 		}
 	}
 	slot := &b.slots[b.open-1]
-	ref := runRef{Bucket: uint16(m.scope.bucket()), No: b.nextRun}
+	ref := record.RunRef{Bucket: uint16(m.Scope.Bucket()), No: b.nextRun}
 	b.nextRun++
 	b.made = append(b.made, ref)
-	identity, err := deterministic.Marshal(&recordv1.RunIdentity{
-		RunId: b.lastRunID, Scope: m.scope.message(), Plan: m.plan.message(), CreatedAt: slot.stamp, CreatedPosition: uint64(slot.position),
+	identity, err := record.Deterministic.Marshal(&recordv1.RunIdentity{
+		RunId: b.lastRunID, Scope: m.Scope.Message(), Plan: m.Plan.Message(), CreatedAt: slot.stamp, CreatedPosition: uint64(slot.position),
 	})
 	if err != nil {
 		return err
 	}
-	h := head{persistedAt: slot.stamp, position: slot.position}
+	h := record.Head{PersistedAt: slot.stamp, Position: slot.position}
 	if err := b.addBlocks(ref, m, &h, slot); err != nil {
 		return err
 	}
-	b.events += h.lastSeq
-	b.inSlot += int(h.lastSeq)
+	b.events += h.LastSeq
+	b.inSlot += int(h.LastSeq)
 	return errors.Join(
 		b.set(keys.AppendIdentity(nil, ref), identity),
 		b.set(keys.AppendRunID(nil, b.lastRunID), ref.Append(nil)),
 		b.set(keys.AppendBucket(nil, ref.No), binary.BigEndian.AppendUint16(nil, ref.Bucket)),
-		b.set(keys.AppendHead(nil, ref), h.append(nil)),
+		b.set(keys.AppendHead(nil, ref), h.Append(nil)),
 		b.addReceipts(ref),
 	)
 }
 
 // parse takes the append of a new run apart; what it returns aliases the command.
-func (b *Bulk) parse(c Command) (*appendCommand, error) {
+func (b *Bulk) parse(c Command) (*record.AppendCommand, error) {
 	m := &b.command
-	ops, err := parseCommand(c.data, m, nil)
+	ops, err := record.ParseCommandOf(c, m, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errCommand, err)
+		return nil, fmt.Errorf("%w: %w", record.ErrCommand, err)
 	}
-	run := string(m.runID)
+	run := string(m.RunID)
 	switch {
-	case len(ops) > 0 || m.create != nil || m.expected != nil || m.imports() || len(m.headers) == 0:
+	case len(ops) > 0 || m.Create != nil || m.Expected != nil || m.Imports() || len(m.Headers) == 0:
 		return nil, errors.New("storage: only plain appends with events can be added in bulk")
 	case run <= b.lastRunID:
 		return nil, fmt.Errorf("storage: run %q is added after %q", run, b.lastRunID)
@@ -212,9 +213,9 @@ func (b *Bulk) parse(c Command) (*appendCommand, error) {
 	if err := refuseNew(m); err != nil {
 		return nil, err
 	}
-	rows := rows{r: b.store.db()}
-	_, found, err := rows.ref(run)
-	if err = errors.Join(err, rows.close()); err != nil || found {
+	rows := record.Rows{Reader: b.store.db()}
+	_, found, err := rows.Ref(run)
+	if err = errors.Join(err, rows.Close()); err != nil || found {
 		return nil, errors.Join(err, &RunExistsError{RunID: run, What: "events"})
 	}
 	b.lastRunID = run
@@ -241,7 +242,7 @@ func (b *Bulk) endSlot() error {
 	}
 	slot := &b.slots[b.open-1]
 	for _, ref := range b.made {
-		if err := b.addBlock(&block{run: ref}, slot); err != nil {
+		if err := b.addBlock(&record.Block{Run: ref}, slot); err != nil {
 			return err
 		}
 	}
@@ -250,50 +251,50 @@ func (b *Bulk) endSlot() error {
 }
 
 // addBlocks stores the bodies of a run and gathers its receipts.
-func (b *Bulk) addBlocks(ref runRef, m *appendCommand, h *head, slot *bulkSlot) error {
-	headers, tenant := m.headers, hashTenant(m.scope.tenant)
+func (b *Bulk) addBlocks(ref record.RunRef, m *record.AppendCommand, h *record.Head, slot *bulkSlot) error {
+	headers, tenant := m.Headers, record.HashTenant(m.Scope.Tenant)
 	b.receipts = b.receipts[:0]
-	for _, body := range m.blocks {
-		out := block{
-			run: ref, count: uint64(body.count), firstSeq: h.lastSeq + 1, prev: h.chain,
-			codec: byte(body.codec), rawSize: uint64(body.rawSize), data: body.data,
+	for _, body := range m.Blocks {
+		out := record.Block{
+			Run: ref, Count: uint64(body.Count), FirstSeq: h.LastSeq + 1, Prev: h.Chain,
+			Codec: byte(body.Codec), RawSize: uint64(body.RawSize), Data: body.Data,
 		}
-		for range body.count {
-			if len(headers) < headerSize {
-				return fmt.Errorf("%w: more bodies than headers", errCommand)
+		for range body.Count {
+			if len(headers) < record.HeaderSize {
+				return fmt.Errorf("%w: more bodies than headers", record.ErrCommand)
 			}
-			e := parseHeader(headers)
-			headers = headers[headerSize:]
-			h.lastSeq++
-			h.chain = contract.ChainDigest(h.chain, e.record, h.lastSeq, slot.stamp)
-			b.receipts = append(b.receipts, bulkReceipt{e.key, receipt{
-				runSeq: h.lastSeq, persistedAt: slot.stamp, eventID: e.eventID, content: e.content,
+			e := record.ParseHeader(headers)
+			headers = headers[record.HeaderSize:]
+			h.LastSeq++
+			h.Chain = contract.ChainDigest(h.Chain, e.Record, h.LastSeq, slot.stamp)
+			b.receipts = append(b.receipts, bulkReceipt{e.Key, record.Receipt{
+				RunSeq: h.LastSeq, PersistedAt: slot.stamp, EventID: e.EventID, Content: e.Content,
 			}})
 		}
-		slot.tenants.add(tenant, slot.chunk, b.blocks)
+		slot.tenants.Add(tenant, slot.chunk, b.blocks)
 		if err := b.addBlock(&out, slot); err != nil {
 			return err
 		}
 	}
 	if len(headers) > 0 {
-		return fmt.Errorf("%w: %d bytes of headers too many", errCommand, len(headers))
+		return fmt.Errorf("%w: %d bytes of headers too many", record.ErrCommand, len(headers))
 	}
 	return nil
 }
 
-func (b *Bulk) addBlock(out *block, slot *bulkSlot) error {
+func (b *Bulk) addBlock(out *record.Block, slot *bulkSlot) error {
 	if b.blocks == 0 {
-		b.chunk = beginChunk(b.chunk[:0], slot.stamp)
+		b.chunk = record.BeginChunk(b.chunk[:0], slot.stamp)
 	}
-	b.chunk = out.append(b.chunk)
-	if out.count > 0 {
-		p := place{position: slot.position, chunk: slot.chunk, block: b.blocks}
-		if err := b.set(keys.AppendPlace(nil, out.run, out.firstSeq), p.append(nil)); err != nil {
+	b.chunk = out.Append(b.chunk)
+	if out.Count > 0 {
+		p := record.Place{Position: slot.position, Chunk: slot.chunk, Block: b.blocks}
+		if err := b.set(keys.AppendPlace(nil, out.Run, out.FirstSeq), p.Append(nil)); err != nil {
 			return err
 		}
 	}
 	b.blocks++
-	if len(b.chunk) >= chunkTarget {
+	if len(b.chunk) >= record.ChunkTarget {
 		return b.flushChunk(slot)
 	}
 	return nil
@@ -310,7 +311,7 @@ func (b *Bulk) flushChunk(slot *bulkSlot) error {
 }
 
 // addReceipts writes those of a run, in the order of their keys.
-func (b *Bulk) addReceipts(ref runRef) error {
+func (b *Bulk) addReceipts(ref record.RunRef) error {
 	slices.SortFunc(b.receipts, func(x, y bulkReceipt) int { return bytes.Compare(x.key[:], y.key[:]) })
 	for i := range b.receipts {
 		r := &b.receipts[i]
@@ -319,7 +320,7 @@ func (b *Bulk) addReceipts(ref runRef) error {
 		}
 		b.row = keys.AppendReceipt(b.row[:0], ref, r.key[:])
 		split := len(b.row)
-		b.row = r.append(b.row)
+		b.row = r.Append(b.row)
 		if err := b.set(b.row[:split], b.row[split:]); err != nil {
 			return err
 		}
@@ -333,7 +334,7 @@ func (b *Bulk) addTenants() error {
 	var rows []row
 	for i := range b.slots[:b.open] {
 		slot := &b.slots[i]
-		err := slot.tenants.rows(slot.position, func(key, value []byte) error {
+		err := slot.tenants.Rows(slot.position, func(key, value []byte) error {
 			rows = append(rows, row{bytes.Clone(key), bytes.Clone(value)})
 			return nil
 		})
@@ -412,7 +413,7 @@ func (b *Bulk) Close() error {
 func (b *Bulk) advance() error {
 	applied := b.store.Applied()
 	applied.nextRun, applied.Events = b.nextRun, b.events
-	row, err := deterministic.Marshal(applied.row(b.store.opts.Cluster))
+	row, err := record.Deterministic.Marshal(applied.row(b.store.opts.Cluster))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 // errEmpty says that nothing was applied yet, so that there is nothing to give away.
@@ -30,7 +33,7 @@ type Checkpoint struct {
 	fs       vfs.FS
 	logger   pebble.Logger
 	dir      string
-	manifest manifest
+	manifest stream.Manifest
 	stream   *checkpointReader
 	closed   atomic.Bool
 }
@@ -53,7 +56,7 @@ func (s *Store) Checkpoint() (_ *Checkpoint, err error) {
 	if err := h.db.Checkpoint(c.dir); err != nil {
 		return nil, fmt.Errorf("storage: checkpoint: %w", err)
 	}
-	c.manifest.cluster = s.opts.Cluster
+	c.manifest.Cluster = s.opts.Cluster
 	if err = c.inspect(); err == nil {
 		err = c.list()
 	}
@@ -73,14 +76,15 @@ func (c *Checkpoint) inspect() (err error) {
 		return fmt.Errorf("storage: open checkpoint: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	applied, err := readApplied(db, nil, c.manifest.cluster)
+	applied, err := readApplied(db, nil, c.manifest.Cluster)
 	if err != nil {
 		return err
 	}
 	if applied.Index == 0 {
 		return errEmpty
 	}
-	c.Applied, c.manifest.applied = *applied, *applied
+	c.Applied = *applied
+	c.manifest.Applied = stream.Reach{Index: applied.Index, Term: applied.Term, RollingHash: applied.RollingHash}
 	c.Membership, err = readMembership(db)
 	return err
 }
@@ -100,25 +104,25 @@ func (c *Checkpoint) list() error {
 			// Pebble makes a log also when it does not write one; one with content does not fit.
 			continue
 		}
-		c.manifest.files = append(c.manifest.files, file{name: name, size: uint64(info.Size())})
+		c.manifest.Files = append(c.manifest.Files, stream.File{Name: name, Size: uint64(info.Size())})
 	}
-	slices.SortFunc(c.manifest.files, func(a, b file) int { return strings.Compare(a.name, b.name) })
-	return c.manifest.fits()
+	slices.SortFunc(c.manifest.Files, func(a, b stream.File) int { return strings.Compare(a.Name, b.Name) })
+	return c.manifest.Fits()
 }
 
 // Size is how many bytes Stream gives.
-func (c *Checkpoint) Size() int64 { return c.manifest.size() }
+func (c *Checkpoint) Size() int64 { return c.manifest.Size() }
 
 // Stream gives the checkpoint as Store.Receive takes it, once. It is not used after Close.
 func (c *Checkpoint) Stream() io.Reader {
-	c.stream = &checkpointReader{c: c, pending: c.manifest.bytes()}
+	c.stream = &checkpointReader{c: c, pending: c.manifest.Bytes()}
 	return c.stream
 }
 
 // Manifest says what the checkpoint consists of, as Store.Seed takes it: cluster, applied state,
 // and the files with their sizes in bytes, under a checksum (docs/formats.md). It is below 21 MiB
 // (maxStreamFiles, maxFileName).
-func (c *Checkpoint) Manifest() []byte { return c.manifest.bytes() }
+func (c *Checkpoint) Manifest() []byte { return c.manifest.Bytes() }
 
 // ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the
 // offset.
@@ -130,11 +134,11 @@ var ErrNotInCheckpoint = errors.New("storage: not in the checkpoint")
 // the checkpoint is closed. An error of give ends it and comes back wrapped; others are
 // ErrNotInCheckpoint, ErrClosed, or those of the disk.
 func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) error) (sum uint32, err error) {
-	i, found := c.manifest.find(name)
+	i, found := c.manifest.Find(name)
 	if !found {
 		return 0, fmt.Errorf("%w: file %q", ErrNotInCheckpoint, name)
 	}
-	size := c.manifest.files[i].size
+	size := c.manifest.Files[i].Size
 	if offset > size {
 		return 0, fmt.Errorf("%w: byte %d of the %d of %s", ErrNotInCheckpoint, offset, size, name)
 	}
@@ -147,9 +151,9 @@ func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) erro
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	buf := make([]byte, copyBytes)
-	sum, err = readPieces(f, 0, offset, buf, nil)
+	sum, err = stream.ReadPieces(f, 0, offset, buf, nil)
 	if err == nil {
-		sum, err = readPieces(f, sum, size-offset, buf, give)
+		sum, err = stream.ReadPieces(f, sum, size-offset, buf, give)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("storage: read checkpoint: %s: %w", name, err)
@@ -191,7 +195,7 @@ func (r *checkpointReader) Read(p []byte) (n int, err error) {
 	for n == 0 && err == nil {
 		n, err = r.step(p)
 	}
-	r.sum = crc32.Update(r.sum, castagnoli, p[:n])
+	r.sum = crc32.Update(r.sum, record.Castagnoli, p[:n])
 	return n, err
 }
 
@@ -203,11 +207,11 @@ func (r *checkpointReader) step(p []byte) (int, error) {
 		return n, nil
 	case r.file != nil:
 		return r.readFile(p)
-	case r.next < len(r.c.manifest.files):
+	case r.next < len(r.c.manifest.Files):
 		return 0, r.openFile()
 	case !r.ended:
 		r.ended = true
-		r.pending = appendChecksum(nil, r.sum)
+		r.pending = stream.AppendChecksum(nil, r.sum)
 		return 0, nil
 	default:
 		return 0, io.EOF
@@ -215,10 +219,10 @@ func (r *checkpointReader) step(p []byte) (int, error) {
 }
 
 func (r *checkpointReader) openFile() (err error) {
-	f := r.c.manifest.files[r.next]
+	f := r.c.manifest.Files[r.next]
 	r.next++
-	r.left, r.fileSum = f.size, 0
-	if r.file, err = r.c.fs.Open(r.c.fs.PathJoin(r.c.dir, f.name), vfs.SequentialReadsOption); err != nil {
+	r.left, r.fileSum = f.Size, 0
+	if r.file, err = r.c.fs.Open(r.c.fs.PathJoin(r.c.dir, f.Name), vfs.SequentialReadsOption); err != nil {
 		r.file = nil
 		return fmt.Errorf("storage: read checkpoint: %w", err)
 	}
@@ -227,27 +231,19 @@ func (r *checkpointReader) openFile() (err error) {
 
 func (r *checkpointReader) readFile(p []byte) (int, error) {
 	if r.left == 0 {
-		r.pending = appendChecksum(nil, r.fileSum)
+		r.pending = stream.AppendChecksum(nil, r.fileSum)
 		err := r.file.Close()
 		r.file = nil
 		return 0, err
 	}
 	n, err := r.file.Read(p[:min(uint64(len(p)), r.left)])
 	r.left -= uint64(n)
-	r.fileSum = crc32.Update(r.fileSum, castagnoli, p[:n])
+	r.fileSum = crc32.Update(r.fileSum, record.Castagnoli, p[:n])
 	if errors.Is(err, io.EOF) && n > 0 {
 		err = nil
 	}
 	if err != nil {
-		err = fmt.Errorf("storage: read checkpoint: %s: %d bytes are missing: %w", r.c.manifest.files[r.next-1].name, r.left, noEOF(err))
+		err = fmt.Errorf("storage: read checkpoint: %s: %d bytes are missing: %w", r.c.manifest.Files[r.next-1].Name, r.left, stream.NoEOF(err))
 	}
 	return n, err
-}
-
-// noEOF keeps a file that ends early from looking like the end of the stream.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

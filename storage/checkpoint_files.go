@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/stream"
 )
 
 // CheckpointFile is one of a checkpoint's files.
@@ -16,9 +18,9 @@ type CheckpointFile struct {
 
 // Files are what the checkpoint consists of, in the order of their names.
 func (c *Checkpoint) Files() []CheckpointFile {
-	files := make([]CheckpointFile, len(c.manifest.files))
-	for i, f := range c.manifest.files {
-		files[i] = CheckpointFile{f.name, f.size}
+	files := make([]CheckpointFile, len(c.manifest.Files))
+	for i, f := range c.manifest.Files {
+		files[i] = CheckpointFile{f.Name, f.Size}
 	}
 	return files
 }
@@ -27,7 +29,7 @@ func (c *Checkpoint) Files() []CheckpointFile {
 // as Files says, or reading it ends in io.ErrUnexpectedEOF. It must be closed; the checkpoint may
 // be closed meanwhile.
 func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {
-	i, found := c.manifest.find(name)
+	i, found := c.manifest.Find(name)
 	if !found {
 		return nil, fmt.Errorf("%w: file %q", ErrNotInCheckpoint, name)
 	}
@@ -38,7 +40,7 @@ func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {
 		}
 		return nil, fmt.Errorf("storage: read checkpoint: %w", err)
 	}
-	return &openedFile{File: f, left: c.manifest.files[i].size}, nil
+	return &openedFile{File: f, left: c.manifest.Files[i].Size}, nil
 }
 
 // openedFile reads as many bytes as a file had when it was listed.
@@ -57,7 +59,7 @@ func (f *openedFile) Read(p []byte) (int, error) {
 		err = nil
 	}
 	if err != nil {
-		err = fmt.Errorf("storage: read checkpoint: %d bytes are missing: %w", f.left, noEOF(err))
+		err = fmt.Errorf("storage: read checkpoint: %d bytes are missing: %w", f.left, stream.NoEOF(err))
 	}
 	return n, err
 }

@@ -8,6 +8,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/overlay"
+	"runlog/storage/internal/record"
 )
 
 // Answer is what one operation of a compound command gave.
@@ -39,7 +40,7 @@ func (e *NotAppliedError) Error() string {
 //	receipts, identities, metadata               in a batch of the command's own
 //	blocks of events                             in undo.blocks
 //	rows of machines, effects                    in the overlay, which rolls back
-func (a *applyTx) compound(ops []operation, o *Outcome) error {
+func (a *applyTx) compound(ops []record.ParsedOperation, o *Outcome) error {
 	o.Answers = make([]Answer, len(ops))
 	a.undo.begin(a)
 	for i := range ops {
@@ -61,28 +62,28 @@ func (a *applyTx) compound(ops []operation, o *Outcome) error {
 }
 
 // operation applies one operation of a compound command.
-func (a *applyTx) operation(op *operation, answer *Answer) error {
-	switch op.kind {
-	case kindAppend:
-		if err := a.cmd.parse(op.data); err != nil {
-			return fmt.Errorf("%w: %w", errCommand, err)
+func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
+	switch op.Kind {
+	case record.KindAppend:
+		if err := a.cmd.Parse(op.Data); err != nil {
+			return fmt.Errorf("%w: %w", record.ErrCommand, err)
 		}
 		var o Outcome
 		err := a.append(&a.cmd, &o)
 		answer.Err, answer.Results, answer.LastSeq = o.Err, o.Results, o.LastSeq
 		return err
-	case kindRaiseLevel:
-		return a.raiseLevel(op.data, answer)
+	case record.KindRaiseLevel:
+		return a.raiseLevel(op.Data, answer)
 	}
-	m := a.s.machines[op.kind]
+	m := a.s.machines[op.Kind]
 	if m == nil {
-		return a.unknown(op.kind)
+		return a.unknown(op.Kind)
 	}
-	if needs := m.Level(op.data); needs > a.level {
-		answer.Err = &LevelError{Kind: op.kind, Needs: needs, Level: a.level}
+	if needs := m.Level(op.Data); needs > a.level {
+		answer.Err = &LevelError{Kind: op.Kind, Needs: needs, Level: a.level}
 		return nil
 	}
-	return a.operate(m, op.data, answer)
+	return a.operate(m, op.Data, answer)
 }
 
 // undo is what a compound command has changed. Invariant: without one under way, it is empty.
@@ -105,15 +106,15 @@ type undo struct {
 type savedRun struct {
 	run             *run
 	made            bool // by the command
-	head            head
+	head            record.Head
 	metadata        *recordv1.RunMetadata
 	touched, marked bool
 }
 
 // waitingBlock is a block that goes into the chunks once the command is applied.
 type waitingBlock struct {
-	block
-	tenant tenantHash
+	record.Block
+	tenant record.TenantHash
 }
 
 // begin remembers how everything was.
@@ -168,8 +169,8 @@ func (u *undo) keep(a *applyTx) error {
 	blocks := u.blocks
 	u.end(a)
 	for i := range blocks {
-		a.tenants.add(blocks[i].tenant, a.chunkNo, a.chunkBlocks)
-		if err := a.appendBlock(&blocks[i].block); err != nil {
+		a.tenants.Add(blocks[i].tenant, a.chunkNo, a.chunkBlocks)
+		if err := a.appendBlock(&blocks[i].Block); err != nil {
 			return err
 		}
 	}

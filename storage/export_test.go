@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
 )
 
 // Dump returns the whole key space: keys and values by turns.
@@ -52,8 +54,8 @@ func (s *Store) WALBytes() uint64 { return s.db().Metrics().WAL.BytesIn }
 // ActiveRuns tells how many runs apply keeps in memory.
 func (s *Store) ActiveRuns() int { return len(s.active.runs) }
 
-// Bytes of the command, as in a proposal.
-func (c Command) Bytes() []byte { return c.data }
+// CommandBytes returns the command as in a proposal.
+func CommandBytes(c Command) []byte { return record.CommandBytes(c) }
 
 // ActiveMemory is about what the runs in memory take.
 func (s *Store) ActiveMemory() int { return s.active.bytes }
@@ -61,11 +63,11 @@ func (s *Store) ActiveMemory() int { return s.active.bytes }
 // MaxIndexed receipts of a run are kept in memory.
 const MaxIndexed = maxIndexed
 
-// Limit makes an Ahead begin again after so many events.
-func (a *Ahead) Limit(events int) { a.limit = events }
+// LimitAhead makes an Ahead begin again after so many events.
+func LimitAhead(a *Ahead, events int) { read.Limit(a, events) }
 
 // ChunksRead counts the chunks that were looked at.
-func (r *WindowReader) ChunksRead() int { return r.chunksRead }
+func ChunksRead(r *WindowReader) int { return read.ChunksReadBy(r) }
 
 // Tamper sets a row, or deletes it (nil), behind the store's back.
 func (s *Store) Tamper(key, value []byte) error {
@@ -78,39 +80,39 @@ func (s *Store) Tamper(key, value []byte) error {
 // IsEvent tells whether a byte of a chunk, of raw blocks, takes part in an event of the run: it is
 // in the chunk's header or in a block of the run, and not in the body of a duplicate.
 func (s *Store) IsEvent(runID string, chunk []byte, at int) (bool, error) {
-	v, err := s.View(runID)
-	if err != nil {
-		return false, err
+	rows := record.Rows{Reader: s.db()}
+	ref, found, err := rows.Ref(runID)
+	if err = errors.Join(err, rows.Close()); err != nil || !found {
+		return false, errors.Join(err, &RunNotFoundError{RunID: runID})
 	}
-	defer v.Close()
-	c, err := openChunk(chunk)
-	if err != nil || at < len(chunk)-len(c.row.data) {
+	c, err := record.OpenChunk(chunk)
+	if err != nil || at < len(chunk)-c.Left() {
 		return true, err
 	}
 	for {
-		begin := len(chunk) - len(c.row.data)
-		var b block
-		ok, err := c.next(&b)
+		begin := len(chunk) - c.Left()
+		var b record.Block
+		ok, err := c.Next(&b)
 		if err != nil || !ok {
 			return false, err
 		}
-		end := len(chunk) - len(c.row.data)
+		end := len(chunk) - c.Left()
 		if at < begin || at >= end {
 			continue
 		}
-		return b.run == v.ref && b.count > 0 && !b.isDead(at-(end-len(b.data))), nil
+		return b.Run == ref && b.Count > 0 && !isDead(&b, at-(end-len(b.Data))), nil
 	}
 }
 
 // isDead tells whether a byte of the bodies is one of a duplicate's.
-func (b *block) isDead(at int) bool {
-	for i, rest := uint32(0), b.data; at >= 0 && len(rest) > 0; i++ {
-		_, after, err := nextBody(rest)
+func isDead(b *record.Block, at int) bool {
+	for i, rest := uint32(0), b.Data; at >= 0 && len(rest) > 0; i++ {
+		_, after, err := record.NextBody(rest)
 		if err != nil {
 			return false
 		}
 		if at -= len(rest) - len(after); at < 0 {
-			return slices.Contains(b.dead, i)
+			return slices.Contains(b.Dead, i)
 		}
 		rest = after
 	}
@@ -119,9 +121,9 @@ func (b *block) isDead(at int) bool {
 
 // BreakPlace writes a place of a run that cannot be read.
 func (s *Store) BreakPlace(runID string, seq uint64) error {
-	rows := rows{r: s.db()}
-	ref, found, err := rows.ref(runID)
-	if err = errors.Join(err, rows.close()); err != nil || !found {
+	rows := record.Rows{Reader: s.db()}
+	ref, found, err := rows.Ref(runID)
+	if err = errors.Join(err, rows.Close()); err != nil || !found {
 		return errors.Join(err, &RunNotFoundError{RunID: runID})
 	}
 	return s.db().Set(keys.AppendPlace(nil, ref, seq), []byte{0xff}, pebble.NoSync)

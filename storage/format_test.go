@@ -79,7 +79,7 @@ func TestFormats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&commands, "command\n%s\n", hex.Dump(c.Bytes()))
+			fmt.Fprintf(&commands, "command\n%s\n", hex.Dump(storage.CommandBytes(c)))
 		}
 		if _, err := l.Propose(1_893_456_000_000_000_000+int64(i), requests); err != nil {
 			t.Fatal(err)

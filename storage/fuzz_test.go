@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/record"
 )
 
 var fuzzCluster = ClusterID{1}
@@ -46,7 +47,7 @@ func fuzzCommands(t testing.TB) []Command {
 		{RunID: "run", Events: []contract.Event{large}},
 		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: "worker"},
 		{RunID: "made", Create: &Creation{
-			Scope:    Scope{"t", "p", "e"},
+			Scope:    Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"},
 			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},
 		}},
 	} {
@@ -64,7 +65,7 @@ func fuzzCommands(t testing.TB) []Command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put, refuse := Operation{fuzzMachine{}.Kind(), []byte("key")}, Operation{fuzzMachine{}.Kind(), nil}
+	put, refuse := Operation{Kind: fuzzMachine{}.Kind(), Data: []byte("key")}, Operation{Kind: fuzzMachine{}.Kind()}
 	for _, ops := range [][]Operation{{put}, {put, two}, {two, put, refuse}, {raise, put}, {two, two, put, put}} {
 		c, err := EncodeCommand(ops...)
 		if err != nil {
@@ -102,20 +103,20 @@ func seal(clock int64, commands ...Command) []byte {
 }
 
 // walk returns the commands of a log entry.
-func walk(data []byte) (entry, []Command, error) {
-	e, err := parseProposal(data)
+func walk(data []byte) (record.Entry, []Command, error) {
+	e, err := record.ParseProposal(data)
 	if err != nil {
 		return e, nil, err
 	}
 	var commands []Command
-	for range e.count {
-		c, err := e.next()
+	for range e.Count {
+		c, err := e.Next()
 		if err != nil {
 			return e, nil, err
 		}
-		commands = append(commands, Command{c})
+		commands = append(commands, record.CommandOf(c))
 	}
-	return e, commands, e.end()
+	return e, commands, e.End()
 }
 
 // FuzzParseProposal proves D1: an entry that is accepted is exactly what its commands encode to, so
@@ -132,18 +133,21 @@ func FuzzParseProposal(f *testing.F) {
 			if err != nil {
 				return
 			}
-			p := NewProposal(e.cluster, 0)
+			p := NewProposal(e.Cluster, 0)
 			for _, c := range commands {
 				p.Add(c)
 			}
-			binary.BigEndian.PutUint32(p.buf[17:], e.partition)
-			if again := p.Seal(e.clock); !bytes.Equal(again, data) {
+			again := p.Seal(e.Clock)
+			binary.BigEndian.PutUint32(again[17:], e.Partition)
+			again = again[:len(again)-4]
+			again = binary.BigEndian.AppendUint32(again, crc32.Checksum(again, record.Castagnoli))
+			if !bytes.Equal(again, data) {
 				t.Errorf("%x\nwas taken for\n%x", data, again)
 			}
 		}
 		check(data)
 		if len(data) >= 4 { // Past the checksum, where the fuzzer would never come.
-			check(binary.BigEndian.AppendUint32(bytes.Clone(data), crc32.Checksum(data, castagnoli)))
+			check(binary.BigEndian.AppendUint32(bytes.Clone(data), crc32.Checksum(data, record.Castagnoli)))
 		}
 	})
 }
@@ -151,11 +155,13 @@ func FuzzParseProposal(f *testing.F) {
 // FuzzParseCommand proves D10: whatever bytes a command is, it is refused, or it is an append or
 // operations and nothing else, which are encoded and read again as they were.
 func FuzzParseCommand(f *testing.F) {
+	first := record.CommandBytes(fuzzCommands(f)[0])
 	for _, c := range fuzzCommands(f) {
-		f.Add(c.data)
-		f.Add(append(bytes.Clone(c.data), fuzzCommands(f)[0].data...)) // both forms
-		f.Add(append(bytes.Clone(c.data), 0x1a, 0))                    // an unknown field
-		f.Add(c.data[:len(c.data)/2])
+		data := record.CommandBytes(c)
+		f.Add(data)
+		f.Add(append(bytes.Clone(data), first...)) // both forms
+		f.Add(append(bytes.Clone(data), 0x1a, 0))  // an unknown field
+		f.Add(data[:len(data)/2])
 	}
 	f.Add([]byte{0x12, 0x02, 0x08, 0x01})             // an operation without data
 	f.Add([]byte{0x12, 0x02, 0x12, 0x00})             // without a kind
@@ -164,12 +170,12 @@ func FuzzParseCommand(f *testing.F) {
 	// a kind beyond 32 bits
 	f.Add([]byte{0x12, 0x09, 0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 0x12, 0x00})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var a appendCommand
-		ops, err := parseCommand(data, &a, nil)
+		var a record.AppendCommand
+		ops, err := record.ParseCommand(data, &a, nil)
 		if err != nil {
 			return
 		}
-		if (Command{data}).isAppend() && len(ops) > 0 {
+		if record.IsAppend(record.CommandOf(data)) && len(ops) > 0 {
 			t.Fatalf("%d operations, and it begins like an append", len(ops))
 		}
 		if len(ops) == 0 {
@@ -177,14 +183,14 @@ func FuzzParseCommand(f *testing.F) {
 		}
 		var again []Operation
 		for _, op := range ops {
-			again = append(again, Operation{Kind: op.kind, Data: op.data})
+			again = append(again, Operation{Kind: op.Kind, Data: op.Data})
 		}
 		c, err := EncodeCommand(again...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := parseCommand(c.data, &a, nil)
-		if err != nil || !slices.EqualFunc(ops, back, func(x, y operation) bool { return x.kind == y.kind && bytes.Equal(x.data, y.data) }) {
+		back, err := record.ParseCommand(record.CommandBytes(c), &a, nil)
+		if err != nil || !slices.EqualFunc(ops, back, func(x, y record.ParsedOperation) bool { return x.Kind == y.Kind && bytes.Equal(x.Data, y.Data) }) {
 			t.Fatalf("%v\nreads as\n%v, %v", ops, back, err)
 		}
 	})
@@ -211,26 +217,26 @@ func TestParseProposalFlips(t *testing.T) {
 
 func fuzzChunk(t testing.TB) []byte {
 	t.Helper()
-	chunk := beginChunk(nil, 1_893_456_000_000_000_000)
+	chunk := record.BeginChunk(nil, 1_893_456_000_000_000_000)
 	for i, c := range fuzzCommands(t)[:4] {
 		var m recordv1.Command
-		if err := proto.Unmarshal(c.data, &m); err != nil {
+		if err := proto.Unmarshal(record.CommandBytes(c), &m); err != nil {
 			t.Fatal(err)
 		}
 		a := m.GetAppend()
 		for _, b := range a.Blocks {
-			out := block{
-				run: runRef{Bucket: 7, No: uint64(i) + 1}, count: uint64(b.Count), firstSeq: 7, prev: contract.Digest{9},
-				codec: byte(b.Codec), rawSize: uint64(b.RawSize), data: b.Data,
+			out := record.Block{
+				Run: record.RunRef{Bucket: 7, No: uint64(i) + 1}, Count: uint64(b.Count), FirstSeq: 7, Prev: contract.Digest{9},
+				Codec: byte(b.Codec), RawSize: uint64(b.RawSize), Data: b.Data,
 			}
 			if i == 1 {
-				out.plan, out.dead = a.Plan, []uint32{0, 2}
+				out.Plan, out.Dead = a.Plan, []uint32{0, 2}
 			}
-			chunk = out.append(chunk)
+			chunk = out.Append(chunk)
 		}
 	}
-	mark := block{run: runRef{Bucket: 65535, No: 3}}
-	return mark.append(chunk)
+	mark := record.Block{Run: record.RunRef{Bucket: 65535, No: 3}}
+	return mark.Append(chunk)
 }
 
 // FuzzOpenChunk proves that no chunk makes a reader panic or take without end, and that what is
@@ -239,25 +245,25 @@ func FuzzOpenChunk(f *testing.F) {
 	chunk := fuzzChunk(f)
 	f.Add(chunk)
 	f.Add(chunk[:len(chunk)/2])
-	f.Add(beginChunk(nil, 0))
+	f.Add(record.BeginChunk(nil, 0))
 	// Counts that no block has room for.
-	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: math.MaxUint64, firstSeq: 1}).append(beginChunk(nil, 1)))
-	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1, firstSeq: 1, dead: []uint32{0, 1, 2}}).append(beginChunk(nil, 1)))
-	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1 << 32, firstSeq: 1, data: []byte{0}}).append(beginChunk(nil, 1)))
+	f.Add((&record.Block{Run: record.RunRef{Bucket: 1, No: 1}, Count: math.MaxUint64, FirstSeq: 1}).Append(record.BeginChunk(nil, 1)))
+	f.Add((&record.Block{Run: record.RunRef{Bucket: 1, No: 1}, Count: 1, FirstSeq: 1, Dead: []uint32{0, 1, 2}}).Append(record.BeginChunk(nil, 1)))
+	f.Add((&record.Block{Run: record.RunRef{Bucket: 1, No: 1}, Count: 1 << 32, FirstSeq: 1, Data: []byte{0}}).Append(record.BeginChunk(nil, 1)))
 	// 4 GB in six bytes.
-	f.Add((&block{run: runRef{Bucket: 1, No: 1}, count: 1, firstSeq: 1, codec: codecS2, rawSize: math.MaxUint32, data: []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}}).append(beginChunk(nil, 1)))
+	f.Add((&record.Block{Run: record.RunRef{Bucket: 1, No: 1}, Count: 1, FirstSeq: 1, Codec: record.CodecS2, RawSize: math.MaxUint32, Data: []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}}).Append(record.BeginChunk(nil, 1)))
 	run := &recordv1.RunIdentity{RunId: "run", Scope: &recordv1.Scope{TenantId: "t"}, Plan: &recordv1.Plan{PlanId: "p"}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, blocks, err := readBlocks(data)
 		if err != nil {
 			return
 		}
-		again := beginChunk(nil, c.persistedAt)
+		again := record.BeginChunk(nil, c.PersistedAt)
 		for i := range blocks {
-			again = blocks[i].append(again)
-			records, err := blocks[i].records(run, 1, c.persistedAt, Whole)
-			if err == nil && blocks[i].count != uint64(len(records)+len(blocks[i].dead)) {
-				t.Errorf("block of %d bodies, %d of them dead, gives %d records", blocks[i].count, len(blocks[i].dead), len(records))
+			again = blocks[i].Append(again)
+			records, err := blocks[i].Records(run, 1, c.PersistedAt, Whole)
+			if err == nil && blocks[i].Count != uint64(len(records)+len(blocks[i].Dead)) {
+				t.Errorf("block of %d bodies, %d of them dead, gives %d records", blocks[i].Count, len(blocks[i].Dead), len(records))
 			}
 		}
 		if _, blocksAgain, err := readBlocks(again); err != nil || !reflect.DeepEqual(blocks, blocksAgain) {
@@ -266,13 +272,13 @@ func FuzzOpenChunk(f *testing.F) {
 	})
 }
 
-func readBlocks(data []byte) (c chunkReader, blocks []block, err error) {
-	if c, err = openChunk(data); err != nil {
+func readBlocks(data []byte) (c record.ChunkReader, blocks []record.Block, err error) {
+	if c, err = record.OpenChunk(data); err != nil {
 		return c, nil, err
 	}
 	for {
-		var b block
-		ok, err := c.next(&b)
+		var b record.Block
+		ok, err := c.Next(&b)
 		if err != nil || !ok {
 			return c, blocks, err
 		}
@@ -286,12 +292,12 @@ func readBlocks(data []byte) (c chunkReader, blocks []block, err error) {
 func FuzzApplyCommand(f *testing.F) {
 	commands := fuzzCommands(f)
 	for _, c := range commands {
-		f.Add(c.data)
+		f.Add(record.CommandBytes(c))
 	}
 	f.Add([]byte{})
 	// More bodies than headers, fewer, and headers of a wrong size: each after the run was made.
 	var m recordv1.Command
-	if err := proto.Unmarshal(commands[2].data, &m); err != nil {
+	if err := proto.Unmarshal(record.CommandBytes(commands[2]), &m); err != nil {
 		f.Fatal(err)
 	}
 	for _, change := range []func(*recordv1.Append){
@@ -303,7 +309,7 @@ func FuzzApplyCommand(f *testing.F) {
 	} {
 		bad := proto.CloneOf(&m)
 		change(bad.GetAppend())
-		data, err := marshal(bad)
+		data, err := record.Marshal(bad)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -317,7 +323,7 @@ func FuzzApplyCommand(f *testing.F) {
 		}
 		before, applied := fuzzRows(t, s), s.Applied()
 		// A good command in front of it shows whether a proposal can be applied in part.
-		outcomes, err := s.Apply(2, 1, seal(2, commands[3], Command{data}))
+		outcomes, err := s.Apply(2, 1, seal(2, commands[3], record.CommandOf(data)))
 		if err != nil {
 			if outcomes != nil || s.Applied() != applied || !reflect.DeepEqual(fuzzRows(t, s), before) {
 				t.Errorf("refused with %v, and yet something changed", err)
@@ -390,21 +396,21 @@ func TestApplyErrors(t *testing.T) {
 	good := seal(1, fuzzCommands(t)[0])
 	change := func(f func([]byte) []byte) []byte {
 		b := f(bytes.Clone(good[:len(good)-4]))
-		return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+		return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, record.Castagnoli))
 	}
 	for name, c := range map[string]struct {
 		data []byte
 		want error
 	}{
-		"empty":             {nil, errProposal},
-		"flipped":           {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), errProposal},
-		"format":            {change(func(b []byte) []byte { b[0] = 2; return b }), errProposal},
+		"empty":             {nil, record.ErrProposal},
+		"flipped":           {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), record.ErrProposal},
+		"format":            {change(func(b []byte) []byte { b[0] = 2; return b }), record.ErrProposal},
 		"cluster":           {change(func(b []byte) []byte { b[1] ^= 1; return b }), ErrForeign},
 		"partition":         {change(func(b []byte) []byte { b[20] = 1; return b }), ErrForeign},
-		"a command too few": {change(func(b []byte) []byte { b[32]++; return b }), errProposal},
-		"bytes too many":    {change(func(b []byte) []byte { return append(b, 1) }), errProposal},
-		"a count beyond":    {change(func(b []byte) []byte { b[29] = 0xff; return b }), errProposal},
-		"no kind":           {seal(1, Command{}), errCommand},
+		"a command too few": {change(func(b []byte) []byte { b[32]++; return b }), record.ErrProposal},
+		"bytes too many":    {change(func(b []byte) []byte { return append(b, 1) }), record.ErrProposal},
+		"a count beyond":    {change(func(b []byte) []byte { b[29] = 0xff; return b }), record.ErrProposal},
+		"no kind":           {seal(1, Command{}), record.ErrCommand},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fuzzStore(t, vfs.NewMem())

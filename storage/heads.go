@@ -14,6 +14,8 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
 )
 
 // RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
@@ -110,7 +112,7 @@ func (v *Heads) Close() error {
 
 // Run returns a run with its number, or *RunNotFoundError.
 func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
-	r, _, ref, err := lookup(v.snap, runID)
+	r, _, ref, err := read.FindIn(v.snap, runID)
 	return r, ref.No, err
 }
 
@@ -118,7 +120,7 @@ func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
 // metadata. The groups must be given in rising order. A group is valid until the next one is
 // yielded. An error ends the sequence.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
-	return sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
+	return read.Sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }
 
 func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err error) {
@@ -151,7 +153,7 @@ const groupsAtOnce = 64
 type groupReader struct {
 	v                     *Heads
 	buckets, names, heads *pebble.Iterator
-	refs                  []runRef
+	refs                  []record.RunRef
 	order                 []int // of refs, by bucket
 	runs                  []Run
 	key                   []byte
@@ -160,8 +162,8 @@ type groupReader struct {
 
 func (g *groupReader) open() (err error) {
 	g.buckets = g.table(&err, keys.AppendBucket(nil, 0), keys.AppendBucket(nil, g.v.Runs+1))
-	g.names = g.table(&err, keys.AppendIdentity(nil, runRef{}), keys.IdentitiesEnd)
-	g.heads = g.table(&err, keys.AppendHead(nil, runRef{}), keys.HeadsEnd)
+	g.names = g.table(&err, keys.AppendIdentity(nil, record.RunRef{}), keys.IdentitiesEnd)
+	g.heads = g.table(&err, keys.AppendHead(nil, record.RunRef{}), keys.HeadsEnd)
 	return err
 }
 
@@ -176,7 +178,7 @@ func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
 	return it
 }
 
-func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
+func (g *groupReader) close() error { return read.CloseAll(g.buckets, g.names, g.heads) }
 
 // read reads the runs of groups, in the order of their numbers.
 func (g *groupReader) read(groups []uint64) error {
@@ -186,13 +188,13 @@ func (g *groupReader) read(groups []uint64) error {
 			g.key = keys.AppendBucket(g.key[:0], no)
 			row, err := rowAt(g.buckets, g.key)
 			if err == nil && len(row) != 2 {
-				err = fmt.Errorf("%w: bucket of %d bytes", errRow, len(row))
+				err = fmt.Errorf("%w: bucket of %d bytes", record.ErrRow, len(row))
 			}
 			if err != nil {
 				return err
 			}
 			g.order = append(g.order, len(g.refs))
-			g.refs = append(g.refs, runRef{Bucket: binary.BigEndian.Uint16(row), No: no})
+			g.refs = append(g.refs, record.RunRef{Bucket: binary.BigEndian.Uint16(row), No: no})
 			g.runs = append(g.runs, Run{})
 			g.buckets.Next()
 		}
@@ -206,26 +208,26 @@ func (g *groupReader) read(groups []uint64) error {
 	return nil
 }
 
-func (g *groupReader) run(ref runRef, run *Run) error {
+func (g *groupReader) run(ref record.RunRef, run *Run) error {
 	g.key = keys.AppendIdentity(g.key[:0], ref)
 	row, err := rowAt(g.names, g.key)
 	if err != nil {
 		return err
 	}
 	g.id.Reset()
-	if err := unmarshalRow(row, &g.id); err != nil {
+	if err := record.UnmarshalRow(row, &g.id); err != nil {
 		return err
 	}
 	g.key = keys.AppendHead(g.key[:0], ref)
 	if row, err = rowAt(g.heads, g.key); err != nil {
 		return err
 	}
-	h, err := parseHead(row)
+	h, err := record.ParseHead(row)
 	if err != nil {
 		return err
 	}
-	*run = *named(&g.id)
-	run.head(&h)
+	*run = *read.Named(&g.id)
+	read.SetHead(run, &h)
 	g.names.Next()
 	g.heads.Next()
 	return nil
@@ -235,7 +237,7 @@ func (g *groupReader) run(ref runRef, run *Run) error {
 func rowAt(it *pebble.Iterator, key []byte) ([]byte, error) {
 	if !it.Valid() || !bytes.Equal(it.Key(), key) {
 		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-			return nil, errors.Join(fmt.Errorf("%w: %x is not there", errRow, key), it.Error())
+			return nil, errors.Join(fmt.Errorf("%w: %x is not there", record.ErrRow, key), it.Error())
 		}
 	}
 	return it.ValueAndErr()

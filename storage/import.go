@@ -1,24 +1,10 @@
 package storage
 
 import (
-	"encoding/binary"
 	"fmt"
+
+	"runlog/storage/internal/record"
 )
-
-// assignedSize is runSeq (8) and persistedAt (8).
-const assignedSize = 16
-
-func (g *Assigned) append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, g.RunSeq)
-	return binary.BigEndian.AppendUint64(dst, uint64(g.PersistedAt))
-}
-
-func parseAssigned(b []byte) Assigned {
-	return Assigned{RunSeq: binary.BigEndian.Uint64(b), PersistedAt: int64(binary.BigEndian.Uint64(b[8:]))}
-}
-
-// imports says whether the events keep what another authority had assigned to them.
-func (c *appendCommand) imports() bool { return len(c.assigned) > 0 }
 
 // assign gives the events of an import, as classify found them, the runSeq and the persistedAt that
 // they bring along, or says why they cannot have them: runSeq rises and persistedAt does not fall
@@ -27,26 +13,26 @@ func (c *appendCommand) imports() bool { return len(c.assigned) > 0 }
 //
 // In the commit order, imported events lie where they were imported, whatever their persistedAt:
 // windows that are closed stay as they are (READ-4).
-func (a *applyTx) assign(r *run, m *appendCommand, results []EventResult) (why, err error) {
-	if len(m.assigned) != len(results)*assignedSize {
-		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", errCommand, len(m.assigned), len(results))
+func (a *applyTx) assign(r *run, m *record.AppendCommand, results []EventResult) (why, err error) {
+	if len(m.Assigned) != len(results)*record.AssignedSize {
+		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", record.ErrCommand, len(m.Assigned), len(results))
 	}
-	before := Assigned{RunSeq: r.head.lastSeq, PersistedAt: r.head.persistedAt}
-	fresh := make(map[keyHash]int, len(results))
+	before := Assigned{RunSeq: r.head.LastSeq, PersistedAt: r.head.PersistedAt}
+	fresh := make(map[record.KeyHash]int, len(results))
 	for i := range results {
 		res := &results[i]
-		h := parseHeader(m.headers[i*headerSize:])
-		given := parseAssigned(m.assigned[i*assignedSize:])
+		h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
+		given := record.ParseAssigned(m.Assigned[i*record.AssignedSize:])
 		refuse := func(field string) (error, error) {
-			return &ImportError{RunID: string(m.runID), Index: i, Field: field, Given: given, Before: before}, nil
+			return &ImportError{RunID: string(m.RunID), Index: i, Field: field, Given: given, Before: before}, nil
 		}
 		if res.Duplicate {
-			if at, ok := fresh[h.key]; ok {
+			if at, ok := fresh[h.Key]; ok {
 				// It repeats one of this request (IDM-8), of which classify could not know what it
 				// keeps.
 				res.RunSeq, res.PersistedAt = results[at].RunSeq, results[at].PersistedAt
 			}
-			if res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt || res.EventID != h.eventID || !res.SameContent {
+			if res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt || res.EventID != h.EventID || !res.SameContent {
 				return refuse("idempotencyKey")
 			}
 			continue
@@ -58,7 +44,7 @@ func (a *applyTx) assign(r *run, m *appendCommand, results []EventResult) (why, 
 			return refuse("persistedAt")
 		}
 		res.RunSeq, res.PersistedAt = given.RunSeq, given.PersistedAt
-		before, fresh[h.key] = given, i
+		before, fresh[h.Key] = given, i
 	}
 	return nil, nil
 }

@@ -7,6 +7,9 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 var (
@@ -35,8 +38,8 @@ type Received struct {
 // nor what CURRENT says changes, whatever comes. It may be called from anywhere, also while others
 // apply and read.
 func (s *Store) Receive(r io.Reader) (_ *Received, err error) {
-	in := &summing{r: r}
-	m, err := readManifest(in)
+	in := &stream.Summing{Reader: r}
+	m, err := stream.ReadManifest(in)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +55,7 @@ func (s *Store) Receive(r io.Reader) (_ *Received, err error) {
 	if err := s.receiveFiles(in, m, s.path(databaseDir(number))); err != nil {
 		return nil, err
 	}
-	return s.candidate(number, &m.applied)
+	return s.candidate(number, promised(m))
 }
 
 // candidate opens a database that has come whole, and checks it.
@@ -70,11 +73,11 @@ func (s *Store) candidate(number uint64, promised *Applied) (*Received, error) {
 }
 
 // takes refuses a checkpoint that cannot become the store.
-func (s *Store) takes(m *manifest) error {
-	if m.cluster != s.opts.Cluster {
-		return fmt.Errorf("%w: checkpoint of cluster %x, not of %x", ErrForeign, m.cluster, s.opts.Cluster)
+func (s *Store) takes(m *stream.Manifest) error {
+	if m.Cluster != s.opts.Cluster {
+		return fmt.Errorf("%w: checkpoint of cluster %x, not of %x", ErrForeign, m.Cluster, s.opts.Cluster)
 	}
-	return s.newer(&m.applied)
+	return s.newer(promised(m))
 }
 
 // newer refuses a state that would take the store back.
@@ -86,23 +89,29 @@ func (s *Store) newer(a *Applied) error {
 	return nil
 }
 
+// promised is how far a manifest says that its checkpoint reaches.
+func promised(m *stream.Manifest) *Applied {
+	a := m.Applied
+	return &Applied{Index: a.Index, Term: a.Term, RollingHash: a.RollingHash}
+}
+
 // receiveFiles writes the files of a stream and puts them on stable storage.
-func (s *Store) receiveFiles(in *summing, m *manifest, dir string) error {
+func (s *Store) receiveFiles(in *stream.Summing, m *stream.Manifest, dir string) error {
 	fs := s.opts.FS
 	if err := makeDir(fs, dir); err != nil {
 		return err
 	}
 	buf := make([]byte, copyBytes)
-	for _, f := range m.files {
-		sum, err := receiveFile(fs, fs.PathJoin(dir, f.name), in, f.size, buf)
+	for _, f := range m.Files {
+		sum, err := receiveFile(fs, fs.PathJoin(dir, f.Name), in, f.Size, buf)
 		if err == nil {
-			err = in.check(sum, f.name)
+			err = in.Check(sum, f.Name)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := in.check(in.sum, "the checkpoint"); err != nil {
+	if err := in.Check(in.Sum, "the checkpoint"); err != nil {
 		return err
 	}
 	if n, err := io.ReadFull(in, buf[:1]); n > 0 || !errors.Is(err, io.EOF) {
@@ -111,7 +120,7 @@ func (s *Store) receiveFiles(in *summing, m *manifest, dir string) error {
 	return SyncDir(fs, dir)
 }
 
-func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (sum uint32, err error) {
+func receiveFile(fs vfs.FS, path string, in *stream.Summing, size uint64, buf []byte) (sum uint32, err error) {
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
@@ -119,11 +128,11 @@ func receiveFile(fs vfs.FS, path string, in *summing, size uint64, buf []byte) (
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for size > 0 {
 		part := buf[:min(size, uint64(len(buf)))]
-		if err := in.fill(part); err != nil {
+		if err := in.Fill(part); err != nil {
 			return 0, err
 		}
 		// first: vfs.File.Write may change what it is given
-		sum = crc32.Update(sum, castagnoli, part)
+		sum = crc32.Update(sum, record.Castagnoli, part)
 		if _, err := f.Write(part); err != nil {
 			return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
 )
 
 // A store's directory:
@@ -48,7 +50,7 @@ const maxCurrent = 256
 
 func (c current) line() string {
 	line := fmt.Sprintf("runlog store 1 database %06d installed %d", c.number, c.installed)
-	return fmt.Sprintf("%s crc32c %08x\n", line, crc32.Checksum([]byte(line), castagnoli))
+	return fmt.Sprintf("%s crc32c %08x\n", line, crc32.Checksum([]byte(line), record.Castagnoli))
 }
 
 func parseCurrent(line string) (current, error) {

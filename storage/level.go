@@ -9,6 +9,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // The feature level says which operations every member of the cluster can apply. It is a row of the
@@ -71,8 +72,8 @@ func (e *RaiseError) Error() string {
 // RaiseLevel is the operation that raises the feature level. members is Membership.Index of the
 // members that support it. It is refused with a *RaiseError.
 func RaiseLevel(level uint32, members uint64) (Operation, error) {
-	data, err := marshal(&recordv1.RaiseLevel{Level: level, MembersIndex: members})
-	return Operation{Kind: kindRaiseLevel, Data: data}, err
+	data, err := record.Marshal(&recordv1.RaiseLevel{Level: level, MembersIndex: members})
+	return Operation{Kind: record.KindRaiseLevel, Data: data}, err
 }
 
 // Level is the feature level of the store.
@@ -85,25 +86,25 @@ func (s *Store) FeatureLevel() uint32 { return s.opts.FeatureLevel }
 // *UnknownOperationError where this build itself does not know an operation. The proposer calls
 // it. What it allows stays allowed, because the level never falls.
 func (s *Store) CheckLevel(c Command) error {
-	if c.isAppend() {
+	if record.IsAppend(c) {
 		return nil
 	}
-	var a appendCommand
-	ops, err := parseCommand(c.data, &a, nil)
+	var a record.AppendCommand
+	ops, err := record.ParseCommandOf(c, &a, nil)
 	if err != nil {
 		return err
 	}
 	level := s.Level()
 	for _, op := range ops {
-		if op.kind == kindAppend || op.kind == kindRaiseLevel {
+		if op.Kind == record.KindAppend || op.Kind == record.KindRaiseLevel {
 			continue
 		}
-		m := s.machines[op.kind]
+		m := s.machines[op.Kind]
 		if m == nil {
-			return &UnknownOperationError{Kind: op.kind, Level: level, Supports: s.opts.FeatureLevel}
+			return &UnknownOperationError{Kind: op.Kind, Level: level, Supports: s.opts.FeatureLevel}
 		}
-		if needs := m.Level(op.data); needs > level {
-			return &LevelError{Kind: op.kind, Needs: needs, Level: level}
+		if needs := m.Level(op.Data); needs > level {
+			return &LevelError{Kind: op.Kind, Needs: needs, Level: level}
 		}
 	}
 	return nil
@@ -113,7 +114,7 @@ func (s *Store) CheckLevel(c Command) error {
 func (a *applyTx) raiseLevel(data []byte, answer *Answer) (fatal error) {
 	var m recordv1.RaiseLevel
 	if err := proto.Unmarshal(data, &m); err != nil {
-		return fmt.Errorf("%w: %w", errCommand, err)
+		return fmt.Errorf("%w: %w", record.ErrCommand, err)
 	}
 	members, err := readMembership(a.s.db())
 	if err != nil {
@@ -147,7 +148,7 @@ func readLevel(r pebble.Reader, supports uint32) (uint32, error) {
 		return CoreLevel, nil
 	}
 	if len(row) != levelRow {
-		return 0, fmt.Errorf("%w: feature level of %d bytes", errRow, len(row))
+		return 0, fmt.Errorf("%w: feature level of %d bytes", record.ErrRow, len(row))
 	}
 	level := binary.BigEndian.Uint32(row)
 	if level > supports {

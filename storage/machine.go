@@ -45,12 +45,6 @@ type Table struct {
 // FirstMachineKind is the lowest kind of a machine. Those below are the core's.
 const FirstMachineKind = 16
 
-// Kinds of the core's operations.
-const (
-	kindAppend     = 1
-	kindRaiseLevel = 2
-)
-
 // ErrUnknownOperation means that a machine does not know an operation of its kind.
 var ErrUnknownOperation = errors.New("storage: unknown operation")
 

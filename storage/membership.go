@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Membership is who belongs to the group, as the log said last. The store does not know what it
@@ -42,8 +43,8 @@ func (s *Store) applyMembership(index, term uint64, data []byte) error {
 		return err
 	}
 	last := s.applied.Load()
-	next := last.advance(index, term, last.PersistedAt, last.nextRun, last.Events, crc32.Checksum(data, castagnoli), nil)
-	row, err := deterministic.Marshal(next.row(s.opts.Cluster))
+	next := last.advance(index, term, last.PersistedAt, last.nextRun, last.Events, crc32.Checksum(data, record.Castagnoli), nil)
+	row, err := record.Deterministic.Marshal(next.row(s.opts.Cluster))
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func readMembership(r pebble.Reader) (Membership, error) {
 		return Membership{}, fmt.Errorf("storage: read membership: %w", err)
 	}
 	if len(row) < 8 {
-		return Membership{}, errors.Join(fmt.Errorf("%w: membership of %d bytes", errRow, len(row)), closer.Close())
+		return Membership{}, errors.Join(fmt.Errorf("%w: membership of %d bytes", record.ErrRow, len(row)), closer.Close())
 	}
 	m := Membership{Index: binary.BigEndian.Uint64(row), Data: append([]byte(nil), row[8:]...)}
 	return m, closer.Close()

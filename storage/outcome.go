@@ -49,11 +49,6 @@ var ErrNotDurable = errors.New("storage: not flushed yet")
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("storage: closed")
 
-// RunNotFoundError says that no run has this id.
-type RunNotFoundError struct{ RunID string }
-
-func (e *RunNotFoundError) Error() string { return fmt.Sprintf("run %q does not exist", e.RunID) }
-
 // RunExistsError says that a run's metadata is already set to something else (APP-12).
 type RunExistsError struct {
 	RunID string
@@ -85,19 +80,6 @@ type LeaseLostError struct {
 
 func (e *LeaseLostError) Error() string {
 	return fmt.Sprintf("run %q has fence %d, not the given %d", e.RunID, e.Current, e.Given)
-}
-
-// ScopeError says that an event names another scope than its run's (APP-6).
-type ScopeError struct {
-	RunID string
-	Field string // tenantId, projectId or environmentId
-	Index int    // of the event in its request, -1 when the request as a whole names it
-	Given string
-	Want  string
-}
-
-func (e *ScopeError) Error() string {
-	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
 }
 
 // ImportError says that an imported event does not fit its run as it is here.

@@ -5,21 +5,22 @@ import (
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/record"
 )
 
 // refusal says why a request cannot be stored, whatever its events are; r is nil for a new run.
-func refusal(r *run, m *appendCommand) error {
+func refusal(r *run, m *record.AppendCommand) error {
 	if r == nil {
 		return refuseNew(m)
 	}
-	if err := refuseScope(r.identity, &m.scope); err != nil {
+	if err := refuseScope(r.identity, &m.Scope); err != nil {
 		return err
 	}
-	if m.imports() && !r.identity.Imported {
+	if m.Imports() && !r.identity.Imported {
 		return &RunExistsError{RunID: r.identity.RunId, What: "origin: it was made here and not imported"}
 	}
-	if m.create != nil {
-		return refuseCreate(r, m.create)
+	if m.Create != nil {
+		return refuseCreate(r, m.Create)
 	}
 	return nil
 }
@@ -27,52 +28,52 @@ func refusal(r *run, m *appendCommand) error {
 // unmet returns why the condition of a request does not hold. A request that stores nothing has no
 // condition: a retry of one that was stored is answered as a duplicate (APP-4, QUE-8). The fence
 // comes first, because a caller without the lease must not read again and retry.
-func unmet(r *run, m *appendCommand, stores bool) error {
+func unmet(r *run, m *record.AppendCommand, stores bool) error {
 	switch {
 	case !stores:
 		return nil
-	case m.fence != nil && *m.fence != r.head.fence:
-		return &LeaseLostError{RunID: string(m.runID), Given: *m.fence, Current: r.head.fence}
-	case m.expected != nil && *m.expected != r.head.lastSeq:
-		return &SequenceError{RunID: string(m.runID), Expected: *m.expected, Last: r.head.lastSeq}
+	case m.Fence != nil && *m.Fence != r.head.Fence:
+		return &LeaseLostError{RunID: string(m.RunID), Given: *m.Fence, Current: r.head.Fence}
+	case m.Expected != nil && *m.Expected != r.head.LastSeq:
+		return &SequenceError{RunID: string(m.RunID), Expected: *m.Expected, Last: r.head.LastSeq}
 	default:
 		return nil
 	}
 }
 
-func refuseNew(m *appendCommand) error {
+func refuseNew(m *record.AppendCommand) error {
 	var missing []string
-	named := m.create != nil
+	named := m.Create != nil
 	for _, f := range [...]struct {
 		field string
 		given []byte
 		bit   contract.Absent
 	}{
-		{"tenantId", m.scope.tenant, contract.AbsentTenant},
-		{"projectId", m.scope.project, contract.AbsentProject},
-		{"environmentId", m.scope.environment, contract.AbsentEnvironment},
+		{"tenantId", m.Scope.Tenant, contract.AbsentTenant},
+		{"projectId", m.Scope.Project, contract.AbsentProject},
+		{"environmentId", m.Scope.Environment, contract.AbsentEnvironment},
 	} {
-		if len(f.given) == 0 || !named && m.absent&f.bit != 0 {
+		if len(f.given) == 0 || !named && m.Absent&f.bit != 0 {
 			missing = append(missing, f.field)
 		}
 	}
 	switch {
 	case len(missing) > 0:
-		return &UnscopedError{RunID: string(m.runID), Fields: missing}
+		return &UnscopedError{RunID: string(m.RunID), Fields: missing}
 	default:
 		return nil
 	}
 }
 
-func refuseScope(run *recordv1.RunIdentity, given *scopeText) error {
+func refuseScope(run *recordv1.RunIdentity, given *record.ScopeText) error {
 	for _, f := range [...]struct {
 		field string
 		given []byte
 		want  string
 	}{
-		{"tenantId", given.tenant, run.Scope.GetTenantId()},
-		{"projectId", given.project, run.Scope.GetProjectId()},
-		{"environmentId", given.environment, run.Scope.GetEnvironmentId()},
+		{"tenantId", given.Tenant, run.Scope.GetTenantId()},
+		{"projectId", given.Project, run.Scope.GetProjectId()},
+		{"environmentId", given.Environment, run.Scope.GetEnvironmentId()},
 	} {
 		if len(f.given) > 0 && string(f.given) != f.want {
 			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: string(f.given), Want: f.want}

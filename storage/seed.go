@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
 )
 
 var (
@@ -36,7 +39,7 @@ var (
 // the same reason nothing has to be noted down on the way.
 type Seed struct {
 	s   *Store
-	m   *manifest
+	m   *stream.Manifest
 	dir string
 
 	had   []uint64 // how many bytes there are of each of the manifest's files
@@ -63,7 +66,7 @@ type Seed struct {
 // ErrNoRoom; and those of the disk. The Seed must be closed, and the store stay open until then.
 func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 	in := bytes.NewReader(manifest)
-	m, err := readManifest(&summing{r: in})
+	m, err := stream.ReadManifest(&stream.Summing{Reader: in})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +93,7 @@ func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 	if err := s.removeSeeds(func(other string) bool { return other != name }); err != nil {
 		return nil, err
 	}
-	seed := &Seed{s: s, m: m, dir: s.path(name), had: make([]uint64, len(m.files)), total: m.total()}
+	seed := &Seed{s: s, m: m, dir: s.path(name), had: make([]uint64, len(m.Files)), total: m.Total()}
 	if err := makeDir(s.opts.FS, seed.dir); err != nil {
 		return nil, err
 	}
@@ -108,13 +111,13 @@ func (s *Seed) keep() error {
 		return fmt.Errorf("storage: list seed: %w", err)
 	}
 	for _, name := range names {
-		i, found := s.m.find(name)
+		i, found := s.m.Find(name)
 		if found && (strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")) {
 			info, err := fs.Stat(fs.PathJoin(s.dir, name))
 			if err != nil {
 				return fmt.Errorf("storage: look at seed: %w", err)
 			}
-			if n := uint64(info.Size()); n <= s.m.files[i].size {
+			if n := uint64(info.Size()); n <= s.m.Files[i].Size {
 				s.had[i] = n
 				s.have += n
 				continue
@@ -137,7 +140,7 @@ func (s *Seed) fits() error {
 }
 
 // Applied is how far the checkpoint says that it reaches: index, term and rolling hash.
-func (s *Seed) Applied() Applied { return s.m.applied }
+func (s *Seed) Applied() Applied { return *promised(s.m) }
 
 // Progress returns how many bytes of the files are there, and how many there will be. A file that
 // has to be pulled again is taken off.
@@ -147,10 +150,10 @@ func (s *Seed) Progress() (have, total uint64) { return s.have, s.total }
 // taken it; ok is false when there is none left. The offset is the file's size where there is
 // nothing to do but to compare.
 func (s *Seed) Next() (name string, offset uint64, ok bool) {
-	if s.next == len(s.m.files) {
+	if s.next == len(s.m.Files) {
 		return "", 0, false
 	}
-	return s.m.files[s.next].name, s.had[s.next], true
+	return s.m.Files[s.next].Name, s.had[s.next], true
 }
 
 // Write takes the next bytes of the file that Next names, any number of them, and may change p.
@@ -161,12 +164,13 @@ func (s *Seed) Write(p []byte) error {
 	if err != nil {
 		return err
 	}
-	if left := f.size - s.had[s.next]; uint64(len(p)) > left {
-		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", ErrCheckpoint, len(p), f.name, left)
+	if left := f.Size - s.had[s.next]; uint64(len(p)) > left {
+		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", ErrCheckpoint, len(p), f.Name, left)
 	}
-	sum := crc32.Update(s.sum, castagnoli, p) // first: vfs.File.Write may change what it is given
+	// Before the write: vfs.File.Write may change what it is given.
+	sum := crc32.Update(s.sum, record.Castagnoli, p)
 	if _, err := s.file.Write(p); err != nil {
-		return s.broke(f.name, err)
+		return s.broke(f.Name, err)
 	}
 	s.sum = sum
 	s.had[s.next] += uint64(len(p))
@@ -183,44 +187,44 @@ func (s *Seed) EndFile(sum uint32) error {
 	if err != nil {
 		return err
 	}
-	if s.had[s.next] < f.size {
-		return fmt.Errorf("%w: %s ends after %d of %d bytes", ErrCheckpoint, f.name, s.had[s.next], f.size)
+	if s.had[s.next] < f.Size {
+		return fmt.Errorf("%w: %s ends after %d of %d bytes", ErrCheckpoint, f.Name, s.had[s.next], f.Size)
 	}
 	fs, file := s.s.opts.FS, s.file
 	s.file = nil
 	if s.sum != sum {
-		if err := errors.Join(file.Close(), fs.Remove(fs.PathJoin(s.dir, f.name))); err != nil {
-			return s.broke(f.name, err)
+		if err := errors.Join(file.Close(), fs.Remove(fs.PathJoin(s.dir, f.Name))); err != nil {
+			return s.broke(f.Name, err)
 		}
 		s.have -= s.had[s.next]
 		s.had[s.next] = 0
-		return fmt.Errorf("%w: checksum of %s is %08x, its sender has %08x", ErrChecksum, f.name, s.sum, sum)
+		return fmt.Errorf("%w: checksum of %s is %08x, its sender has %08x", ErrChecksum, f.Name, s.sum, sum)
 	}
 	// Also of a file that was here: nobody knows whether it was synced.
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return s.broke(f.name, err)
+		return s.broke(f.Name, err)
 	}
 	if err := SyncDir(fs, s.dir); err != nil {
-		return s.broke(f.name, err)
+		return s.broke(f.Name, err)
 	}
 	s.next++
 	return nil
 }
 
 // begin returns the file at next, open at its end, with the sum of what is there of it.
-func (s *Seed) begin() (*file, error) {
+func (s *Seed) begin() (*stream.File, error) {
 	switch {
 	case s.err != nil:
 		return nil, s.err
-	case s.next == len(s.m.files):
+	case s.next == len(s.m.Files):
 		return nil, fmt.Errorf("%w: more than its files", ErrCheckpoint)
 	}
-	f := &s.m.files[s.next]
+	f := &s.m.Files[s.next]
 	if s.file != nil {
 		return f, nil
 	}
 	fs, had := s.s.opts.FS, s.had[s.next]
-	path := fs.PathJoin(s.dir, f.name)
+	path := fs.PathJoin(s.dir, f.Name)
 	var err error
 	if had == 0 {
 		s.file, err = fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -229,10 +233,10 @@ func (s *Seed) begin() (*file, error) {
 	}
 	if err != nil {
 		s.file = nil
-		return nil, s.broke(f.name, err)
+		return nil, s.broke(f.Name, err)
 	}
-	if s.sum, err = readPieces(s.file, 0, had, make([]byte, copyBytes), nil); err != nil {
-		return nil, s.broke(f.name, err)
+	if s.sum, err = stream.ReadPieces(s.file, 0, had, make([]byte, copyBytes), nil); err != nil {
+		return nil, s.broke(f.Name, err)
 	}
 	return f, nil
 }
@@ -251,10 +255,10 @@ func (s *Seed) Finish() (*Received, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if s.next < len(s.m.files) {
-		return nil, fmt.Errorf("%w: %d of %d files", errUnfinished, s.next, len(s.m.files))
+	if s.next < len(s.m.Files) {
+		return nil, fmt.Errorf("%w: %d of %d files", errUnfinished, s.next, len(s.m.Files))
 	}
-	if err := s.s.newer(&s.m.applied); err != nil {
+	if err := s.s.newer(promised(s.m)); err != nil {
 		return nil, err
 	}
 	fs, number := s.s.opts.FS, s.s.nextNumber()
@@ -269,7 +273,7 @@ func (s *Seed) Finish() (*Received, error) {
 	// Synced first: CURRENT must not come to name what a crash calls a seed again.
 	var received *Received
 	if err = SyncDir(fs, s.s.opts.Dir); err == nil {
-		received, err = s.s.candidate(number, &s.m.applied)
+		received, err = s.s.candidate(number, promised(s.m))
 	}
 	if err != nil {
 		err = errors.Join(err, fs.RemoveAll(dir))

@@ -300,7 +300,7 @@ func TestSignedFormats(t *testing.T) {
 		if o := command(t, l.Store, index, c, err); o.Err != nil {
 			t.Fatal(o.Err)
 		}
-		fmt.Fprintf(&out, "command\n%s\n", hex.Dump(c.Bytes()))
+		fmt.Fprintf(&out, "command\n%s\n", hex.Dump(storage.CommandBytes(c)))
 	}
 	c, err := signing.EncodeKey(signing.Key{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"})
 	put(5, c, err)

@@ -16,6 +16,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // format is the Pebble format of the store, pinned (D6): a newer one is a decision with an ADR.
@@ -278,13 +279,13 @@ func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}
 	var m recordv1.Applied
 	if err := proto.Unmarshal(it.Value(), &m); err != nil {
-		return nil, fmt.Errorf("%w: applied state: %w", errRow, err)
+		return nil, fmt.Errorf("%w: applied state: %w", record.ErrRow, err)
 	}
 	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
 		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", ErrForeign, m.ClusterId, cluster)
 	}
 	if len(m.RollingHash) != 32 {
-		return nil, fmt.Errorf("%w: rolling hash of %d bytes", errRow, len(m.RollingHash))
+		return nil, fmt.Errorf("%w: rolling hash of %d bytes", record.ErrRow, len(m.RollingHash))
 	}
 	return &Applied{
 		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
@@ -292,10 +293,5 @@ func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}, nil
 }
 
-// stamp turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
-func stamp(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
+// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
+func (a *Applied) Stamp() time.Time { return record.Time(a.PersistedAt) }

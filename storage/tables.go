@@ -11,6 +11,7 @@ import (
 
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/overlay"
+	"runlog/storage/internal/read"
 )
 
 // Row is a row of a machine's table.
@@ -89,7 +90,7 @@ func (v *TableView) Scan(from, to []byte) iter.Seq2[Row, error] { return v.scan(
 func (v *TableView) ScanDown(from, to []byte) iter.Seq2[Row, error] { return v.scan(from, to, true) }
 
 func (v *TableView) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
-	return sequence(func(yield func(Row, error) bool) error {
+	return read.Sequence(func(yield func(Row, error) bool) error {
 		to, err := v.m.bound(from, to)
 		if err != nil {
 			return err

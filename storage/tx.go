@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+
+	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
 )
 
 // Tx is what a machine sees of the store while it applies an operation: the machine's own tables,
@@ -52,7 +55,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		}
 		return cloneValue(row.Value), nil
 	}
-	row, err := tx.a.rows.find(key)
+	row, err := tx.a.rows.Find(key)
 	if err != nil {
 		return nil, tx.fail(fmt.Errorf("storage: read row %q: %w", key, err))
 	}
@@ -83,7 +86,7 @@ func (tx *Tx) Scan(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from,
 func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, true) }
 
 func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
-	return sequence(func(yield func(Row, error) bool) error {
+	return read.Sequence(func(yield func(Row, error) bool) error {
 		to, err := tx.m.bound(from, to)
 		if err != nil {
 			return tx.fail(err)
@@ -106,11 +109,11 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 	if r == nil {
 		return nil, nil
 	}
-	run := named(r.identity)
-	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.lastSeq, r.head.persistedAt, r.head.chain, r.head.position
-	run.Fence = r.head.fence
+	run := read.Named(r.identity)
+	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.LastSeq, r.head.PersistedAt, r.head.Chain, r.head.Position
+	run.Fence = r.head.Fence
 	if r.metadata != nil {
-		run.Metadata = decodeMetadata(r.metadata)
+		run.Metadata = record.DecodeMetadata(r.metadata)
 	}
 	return run, nil
 }
@@ -126,7 +129,7 @@ func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
 	if err != nil {
 		return tx.fail(err)
 	}
-	next := encodeMetadata(md)
+	next := record.EncodeMetadata(md)
 	next.CreateDigest = r.metadata.GetCreateDigest()
 	a.undo.save(r, false)
 	a.touch(r)

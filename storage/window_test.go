@@ -257,7 +257,7 @@ func TestTenantPaysForItselfREAD3(t *testing.T) {
 	if err := errors.Join(r.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if looked := r.ChunksRead(); found != 10 || looked > 2*found {
+	if looked := storage.ChunksRead(r); found != 10 || looked > 2*found {
 		t.Errorf("%d events in %d chunks, want 10 in at most 20", found, looked)
 	}
 }

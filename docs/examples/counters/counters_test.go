@@ -99,7 +99,8 @@ func (n *fakeNode) AtLeader(context.Context, func(*cluster.Leadership) error) er
 // serve serves the counters of a node over gRPC, behind the chain that nodes have.
 func serve(t *testing.T, n *fakeNode) counterv1.CounterServiceClient {
 	t.Helper()
-	services := []*rpc.Service{{Desc: &counterv1.CounterService_ServiceDesc, Impl: counters.New(n)}}
+	services := []*rpc.Service{{Desc: &counterv1.CounterService_ServiceDesc}}
+	services[0].Open(counters.New(n))
 	methods, err := rpc.NewMethods(services)
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func machine() []Mutant {
 		}},
 	}, {
 		Name: "dedupe-in-memory-only", Breaks: "IDM-6", What: "duplicates of events from before the node's start are not recognised",
-		Edits: []Edit{{File: applyRun, Old: "r := &run{ref: ref}", New: "r := &run{ref: ref, receipts: map[keyPrefix]struct{}{}}"}},
+		Edits: []Edit{{File: applyRun, Old: "r := &run{ref: ref}", New: "r := &run{ref: ref, receipts: map[record.KeyPrefix]struct{}{}}"}},
 	}, {
 		Name: "dedupe-window", Breaks: "IDM-6", What: "a run remembers at most its last 64 keys",
 		Edits: []Edit{{
@@ -170,7 +170,7 @@ func machine() []Mutant {
 		Edits: []Edit{{
 			File: "storage/active.go",
 			Old:  "\tr.receipts = nil\n",
-			New:  "\tr.receipts = map[keyPrefix]struct{}{}\n",
+			New:  "\tr.receipts = map[record.KeyPrefix]struct{}{}\n",
 		}},
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
@@ -180,8 +180,8 @@ func machine() []Mutant {
 		Name: "chain-from-wrong-head", Breaks: "APP-11", What: "the digest chain of a run that is read from disk starts again",
 		Edits: []Edit{{
 			File: applyRun,
-			Old:  "\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
-			New:  "\tr.head.chain = [32]byte{}\n\tif r.metadata, err = a.rows.metadata(ref); err != nil {",
+			Old:  "\tif r.metadata, err = a.rows.Metadata(ref); err != nil {",
+			New:  "\tr.head.Chain = [32]byte{}\n\tif r.metadata, err = a.rows.Metadata(ref); err != nil {",
 		}},
 	}, {
 		Name: "install-forgets", Breaks: "D5", What: "the runs in memory survive the store that a snapshot has replaced",

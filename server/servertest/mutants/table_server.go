@@ -43,7 +43,7 @@ func reads() []Mutant {
 		},
 	}, {
 		Name: "page-repeats", Breaks: "READ-3", What: "a page of a window begins with the last event of the one before",
-		Edits: []Edit{{File: "storage/window.go", Old: "r.cursor.Event = r.at[n-1] + 1", New: "r.cursor.Event = r.at[n-1]"}},
+		Edits: []Edit{{File: "storage/internal/read/window.go", Old: "r.cursor.Event = r.at[n-1] + 1", New: "r.cursor.Event = r.at[n-1]"}},
 	}, {
 		Name: "projector-skips", Breaks: "PRJ-1, PRJ-2", What: "of the events of one append only the last is folded",
 		Edits: []Edit{{

@@ -4,11 +4,11 @@
 //
 //	a                               applied state           record.v1.Applied
 //	b runNo:8                       bucket of a run         bucket:2
-//	c position:8 chunk:4            chunk                   storage/chunk.go
+//	c position:8 chunk:4            chunk                   storage/internal/record/chunk.go
 //	g                               members of the group    storage/membership.go
-//	h bucket:2 runNo:8              run head                storage/head.go
-//	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/head.go
-//	k bucket:2 runNo:8 sha256:32    receipt                 storage/head.go
+//	h bucket:2 runNo:8              run head                storage/internal/record/head.go
+//	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/internal/record/head.go
+//	k bucket:2 runNo:8 sha256:32    receipt                 storage/internal/record/head.go
 //	l                               feature level           storage/level.go
 //	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
 //	n bucket:2 runNo:8              run identity            record.v1.RunIdentity
@@ -16,7 +16,7 @@
 //	r runId                         the run's name in keys  bucket:2 runNo:8
 //	s position:8                    signed checkpoint       record.v1.Checkpoint
 //	t persistedAt:8                 proposal at that time   position:8
-//	u tenant:8 position:8           a tenant's blocks       storage/tenants.go
+//	u tenant:8 position:8           a tenant's blocks       storage/internal/record/tenants.go
 //
 // The other prefixes are those of machines (storage.Machine).
 package keys

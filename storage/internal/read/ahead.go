@@ -1,6 +1,10 @@
-package storage
+package read
 
-import "iter"
+import (
+	"iter"
+
+	"runlog/storage/internal/record"
+)
 
 const (
 	// aheadFrom is how many entries a reader must be behind for another goroutine to read for it.
@@ -19,15 +23,20 @@ const (
 // the user works with what it has: to decode events costs nearly as much as to fold them. One
 // goroutine uses it.
 type Ahead struct {
-	f     *Follower // the scan's, while there is one
-	limit int       // aheadEvents
-	scan  *scan     // nil: none is under way
+	f       *Follower // the scan's, while there is one
+	applied func() record.Position
+	limit   int   // aheadEvents
+	scan    *scan // nil: none is under way
 }
 
-// FollowAhead returns a follower of the log that may read ahead. It must be closed.
-func (s *Store) FollowAhead(detail Detail) *Ahead {
-	return &Ahead{f: s.Follow(detail), limit: aheadEvents}
+// FollowAhead returns a follower of the log that may read ahead. It must be closed. applied says
+// how far the store is.
+func FollowAhead(acquire Acquire, applied func() record.Position, detail record.Detail) *Ahead {
+	return &Ahead{f: Follow(acquire, detail), applied: applied, limit: aheadEvents}
 }
+
+// Limit makes an Ahead begin again after so many events, for tests.
+func Limit(a *Ahead, events int) { a.limit = events }
 
 // Close ends the reading.
 func (a *Ahead) Close() {
@@ -38,18 +47,18 @@ func (a *Ahead) Close() {
 }
 
 // Log is that of a Follower.
-func (a *Ahead) Log(after Position) iter.Seq2[*Commit, error] {
-	return sequence(func(yield func(*Commit, error) bool) error { return a.log(after, yield) })
+func (a *Ahead) Log(after record.Position) iter.Seq2[*Commit, error] {
+	return Sequence(func(yield func(*Commit, error) bool) error { return a.log(after, yield) })
 }
 
-func (a *Ahead) log(after Position, yield func(*Commit, error) bool) error {
+func (a *Ahead) log(after record.Position, yield func(*Commit, error) bool) error {
 	if a.scan != nil && after < a.scan.passed {
 		a.Close()
 	}
 	// A scan that an earlier call has begun may end before what is there now.
 	for current := false; ; current = false {
 		if a.scan == nil {
-			if applied := a.f.s.Applied(); applied.Position() < after+aheadFrom {
+			if a.applied() < after+aheadFrom {
 				return a.f.log(after, yield)
 			}
 			a.scan, current = a.f.scan(after, a.limit), true
@@ -73,8 +82,8 @@ func (a *Ahead) log(after Position, yield func(*Commit, error) bool) error {
 type scan struct {
 	batches chan []*Commit
 	stop    chan struct{}
-	rest    []*Commit // of the batch at hand
-	passed  Position  // of the last commit that was used, or where the scan began
+	rest    []*Commit       // of the batch at hand
+	passed  record.Position // of the last commit that was used, or where the scan began
 
 	// What follows is there once batches is closed.
 	complete bool // it came to the end of the log
@@ -82,8 +91,8 @@ type scan struct {
 }
 
 // scan has the follower read until the end of a proposal, once it has so many events. Until the
-// scan ends, nobody else uses the follower.
-func (f *Follower) scan(after Position, limit int) *scan {
+// scan ends, the follower has no other user.
+func (f *Follower) scan(after record.Position, limit int) *scan {
 	s := &scan{batches: make(chan []*Commit, aheadBatches), stop: make(chan struct{}), passed: after}
 	go func() {
 		defer close(s.batches)

@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			AppendedBy: b.assigned.AppendedBy,
 		}
 		if b.plan != nil {
-			back.Plan = b.plan.message()
+			back.Plan = b.plan.Message()
 		}
 		if !bytes.Equal(encoded(t, back), encoded(t, m)) {
 			t.Fatalf("body %v is read as %v", m, back)
@@ -60,17 +60,17 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 		if rapid.Bool().Draw(t, "creates") {
 			a.Create = &recordv1.RunMetadata{EngineType: text.Draw(t, "engine type")}
 		}
-		var c appendCommand
-		ops, err := parseCommand(encoded(t, &recordv1.Command{Append: a}), &c, nil)
+		var c AppendCommand
+		ops, err := ParseCommand(encoded(t, &recordv1.Command{Append: a}), &c, nil)
 		if err != nil || len(ops) > 0 {
 			t.Fatal(ops, err)
 		}
 		again := &recordv1.Append{
-			RunId: string(c.runID), Scope: c.scope.message(), Plan: c.plan.message(), ExpectedLastSeq: c.expected, Fence: c.fence,
-			Create: c.create, Headers: c.headers, FirstAbsent: uint32(c.absent),
+			RunId: string(c.RunID), Scope: c.Scope.Message(), Plan: c.Plan.Message(), ExpectedLastSeq: c.Expected, Fence: c.Fence,
+			Create: c.Create, Headers: c.Headers, FirstAbsent: uint32(c.Absent),
 		}
-		for _, b := range c.blocks {
-			again.Blocks = append(again.Blocks, &recordv1.Block{Count: b.count, Codec: b.codec, RawSize: b.rawSize, Data: b.data})
+		for _, b := range c.Blocks {
+			again.Blocks = append(again.Blocks, &recordv1.Block{Count: b.Count, Codec: b.Codec, RawSize: b.RawSize, Data: b.Data})
 		}
 		if !bytes.Equal(encoded(t, again), encoded(t, a)) {
 			t.Fatalf("append %v is read as %v", a, again)
@@ -79,7 +79,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 }
 
 func encoded(t *rapid.T, m proto.Message) []byte {
-	b, err := deterministic.Marshal(m)
+	b, err := Deterministic.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}

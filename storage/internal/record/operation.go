@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"errors"
@@ -13,6 +13,15 @@ type Operation struct {
 	Data []byte
 }
 
+// Kinds of the core's operations.
+const (
+	KindAppend     = 1
+	KindRaiseLevel = 2
+)
+
+// ErrCommand means that a command cannot be decoded.
+var ErrCommand = errors.New("storage: undecodable command")
+
 // maxOperations of one command. It bounds what a refusal has to undo.
 const maxOperations = 1000
 
@@ -25,8 +34,8 @@ func AppendOperation(a *Append) (Operation, error) {
 	if err != nil {
 		return Operation{}, err
 	}
-	data, err := marshal(m)
-	return Operation{Kind: kindAppend, Data: data}, err
+	data, err := Marshal(m)
+	return Operation{Kind: KindAppend, Data: data}, err
 }
 
 // Fields of record.v1.Command and record.v1.Operation.
@@ -57,53 +66,53 @@ func EncodeCommand(operations ...Operation) (Command, error) {
 	return Command{data: data}, nil
 }
 
-// isAppend tells whether a command is one append, without a look at it.
-func (c Command) isAppend() bool {
+// IsAppend tells whether a command is one append, without a look at it.
+func IsAppend(c Command) bool {
 	return len(c.data) > 0 && c.data[0] == fieldAppend<<3|byte(protowire.BytesType)
 }
 
-// operation is a decoded Operation. It aliases the log entry.
-type operation struct {
-	kind uint32
-	data []byte
+// ParsedOperation is a decoded Operation. It aliases the log entry.
+type ParsedOperation struct {
+	Kind uint32
+	Data []byte
 }
 
-func parseOperation(data []byte) (op operation, err error) {
+func parseOperation(data []byte) (op ParsedOperation, err error) {
 	fields := 0
 	err = walkFields(data, func(f field) (err error) {
 		switch f.number {
 		case fieldKind:
 			f.want(protowire.VarintType, &err)
-			if op.kind = uint32(f.bits); uint64(op.kind) != f.bits {
+			if op.Kind = uint32(f.bits); uint64(op.Kind) != f.bits {
 				err = errors.Join(err, fmt.Errorf("%w: operation of kind %d", errWire, f.bits))
 			}
 			fields |= 1
 		case fieldData:
-			op.data = f.raw(&err)
+			op.Data = f.raw(&err)
 			fields |= 2
 		default:
 			err = fmt.Errorf("%w: field %d of an operation", errWire, f.number)
 		}
 		return err
 	})
-	if err == nil && (fields != 3 || op.kind == 0) {
+	if err == nil && (fields != 3 || op.Kind == 0) {
 		err = fmt.Errorf("%w: operation without a kind or data", errWire)
 	}
 	return op, err
 }
 
-// parseCommand takes a record.v1.Command apart: an append, into a, or operations, which it appends
+// ParseCommand takes a record.v1.Command apart: an append, into a, or operations, which it appends
 // to ops. It has one or the other.
-func parseCommand(data []byte, a *appendCommand, ops []operation) ([]operation, error) {
+func ParseCommand(data []byte, a *AppendCommand, ops []ParsedOperation) ([]ParsedOperation, error) {
 	appends, before := 0, len(ops)
 	err := walkFields(data, func(f field) (err error) {
 		f.want(protowire.BytesType, &err)
 		switch f.number {
 		case fieldAppend:
 			appends++
-			return errors.Join(err, a.parse(f.bytes))
+			return errors.Join(err, a.Parse(f.bytes))
 		case fieldOperations:
-			var op operation
+			var op ParsedOperation
 			if err == nil {
 				op, err = parseOperation(f.bytes)
 			}
@@ -119,3 +128,14 @@ func parseCommand(data []byte, a *appendCommand, ops []operation) ([]operation, 
 	}
 	return ops, err
 }
+
+// ParseCommandOf is ParseCommand of a command that was encoded here.
+func ParseCommandOf(c Command, a *AppendCommand, ops []ParsedOperation) ([]ParsedOperation, error) {
+	return ParseCommand(c.data, a, ops)
+}
+
+// CommandOf returns the command with an encoding.
+func CommandOf(data []byte) Command { return Command{data: data} }
+
+// CommandBytes returns the encoding of a command.
+func CommandBytes(c Command) []byte { return c.data }

@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"crypto/sha256"
@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// headerSize is the fixed part of an event that apply needs: SHA-256 of the key (32), record
+	// HeaderSize is the fixed part of an event that apply needs: SHA-256 of the key (32), record
 	// digest (32), event id (16), content digest (8).
-	headerSize = 88
+	HeaderSize = 88
 
-	// blockTarget and chunkTarget are the sizes, before compression, at which a block and a chunk
+	// blockTarget and ChunkTarget are the sizes, before compression, at which a block and a chunk
 	// are closed (D6).
 	blockTarget = 32 << 10
-	chunkTarget = 32 << 10
+	ChunkTarget = 32 << 10
 
 	// maxBlock is what a block may hold before compression: far more than blockTarget and the
 	// largest event, so that a reader knows a length that cannot be true.
@@ -64,13 +64,6 @@ func (a *Append) appendedBy(i int) string {
 		return a.Imported[i].AppendedBy
 	}
 	return a.AppendedBy
-}
-
-// Assigned is what the authority of a run had assigned to an event.
-type Assigned struct {
-	RunSeq      uint64
-	PersistedAt int64  // nanoseconds
-	AppendedBy  string // the identity that it had authenticated; empty: none
 }
 
 // Creation is what CreateRun says about a run beside its events.
@@ -116,7 +109,7 @@ func EncodeAppend(a *Append) (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
-	data, err := marshal(&recordv1.Command{Append: m})
+	data, err := Marshal(&recordv1.Command{Append: m})
 	return Command{data: data}, err
 }
 
@@ -141,7 +134,7 @@ func (e *encoder) append(a *Append) (*recordv1.Append, error) {
 		m.Plan = &recordv1.Plan{PlanId: first.PlanID, PlanVersion: first.PlanVersion}
 	}
 	if a.Create != nil {
-		m.Create = encodeMetadata(&a.Create.Metadata)
+		m.Create = EncodeMetadata(&a.Create.Metadata)
 		m.Create.CreateDigest = createDigest(a.Create)
 		if ref := a.Create.Metadata.PlanRef; ref != nil {
 			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
@@ -159,7 +152,8 @@ func (e *encoder) append(a *Append) (*recordv1.Append, error) {
 	return m, err
 }
 
-func marshal(m proto.Message) ([]byte, error) {
+// Marshal encodes a message of a command.
+func Marshal(m proto.Message) ([]byte, error) {
 	data, err := proto.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("storage: encode command: %w", err)
@@ -196,6 +190,19 @@ func ScopeOf(a *Append) (Scope, error) {
 		}
 	}
 	return s, nil
+}
+
+// ScopeError says that an event names another scope than its run's (APP-6).
+type ScopeError struct {
+	RunID string
+	Field string // tenantId, projectId or environmentId
+	Index int    // of the event in its request, -1 when the request as a whole names it
+	Given string
+	Want  string
+}
+
+func (e *ScopeError) Error() string {
+	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
 }
 
 func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
@@ -266,7 +273,7 @@ func (e *encoder) block(count uint32) *recordv1.Block {
 		e.data = slices.Grow(e.data, most)
 		if packed := s2.Encode(e.data[begin:begin+most], e.raw); len(packed) < len(e.raw)*15/16 {
 			e.data = e.data[:begin+len(packed)]
-			b.Codec, b.Data = codecS2, e.data[begin:]
+			b.Codec, b.Data = CodecS2, e.data[begin:]
 			return b
 		}
 	}
@@ -275,8 +282,8 @@ func (e *encoder) block(count uint32) *recordv1.Block {
 	return b
 }
 
-// encodeMetadata leaves out the digest of what CreateRun said.
-func encodeMetadata(md *Metadata) *recordv1.RunMetadata {
+// EncodeMetadata leaves out the digest of what CreateRun said.
+func EncodeMetadata(md *Metadata) *recordv1.RunMetadata {
 	m := &recordv1.RunMetadata{
 		EngineType:    md.EngineType,
 		EngineRunRef:  md.EngineRunRef,
@@ -294,7 +301,8 @@ func encodeMetadata(md *Metadata) *recordv1.RunMetadata {
 	return m
 }
 
-func decodeMetadata(m *recordv1.RunMetadata) *Metadata {
+// DecodeMetadata is the inverse of EncodeMetadata.
+func DecodeMetadata(m *recordv1.RunMetadata) *Metadata {
 	md := &Metadata{
 		EngineType:    m.GetEngineType(),
 		EngineRunRef:  m.GetEngineRunRef(),

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // chunkSource is an iterator over the chunks of a range in which a window may have events, in
@@ -18,7 +19,7 @@ type chunkSource interface {
 }
 
 // openSource returns the source with the best index for a filter.
-func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, end Position) (chunkSource, error) {
+func openSource(r pebble.Reader, rows *record.Rows, f *WindowFilter, at WindowCursor, end record.Position) (chunkSource, error) {
 	switch {
 	case f.RunID != "":
 		s, err := openRunSource(r, rows, f.RunID, at, end)
@@ -27,7 +28,7 @@ func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, e
 		}
 		return s, nil
 	case f.TenantID != "":
-		s, err := openTenantSource(r, hashTenant(f.TenantID), at, end)
+		s, err := openTenantSource(r, record.HashTenant(f.TenantID), at, end)
 		if err != nil {
 			return nil, err
 		}
@@ -42,9 +43,9 @@ func openSource(r pebble.Reader, rows *rows, f *WindowFilter, at WindowCursor, e
 }
 
 type foundChunk struct {
-	position Position
+	position record.Position
 	chunk    uint32
-	blocks   []blockSpan // that may have selected events; nil: all
+	blocks   []record.BlockSpan // that may have selected events; nil: all
 	data     []byte
 }
 
@@ -55,7 +56,7 @@ type chunkRows struct {
 	key   []byte
 }
 
-func openChunkRows(r pebble.Reader, at WindowCursor, end Position) (c chunkRows, err error) {
+func openChunkRows(r pebble.Reader, at WindowCursor, end record.Position) (c chunkRows, err error) {
 	c.it, err = r.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(at.Position), at.Chunk),
 		UpperBound: keys.AppendChunk(nil, uint64(end), 0),
@@ -66,7 +67,7 @@ func openChunkRows(r pebble.Reader, at WindowCursor, end Position) (c chunkRows,
 	return c, nil
 }
 
-func (c *chunkRows) seek(position Position, chunk uint32) bool {
+func (c *chunkRows) seek(position record.Position, chunk uint32) bool {
 	c.key = keys.AppendChunk(c.key[:0], uint64(position), chunk)
 	return c.it.SeekGE(c.key)
 }
@@ -75,24 +76,24 @@ func (c *chunkRows) seek(position Position, chunk uint32) bool {
 func (c *chunkRows) here() (*foundChunk, error) {
 	position, chunk, ok := keys.ParseChunk(c.it.Key())
 	if !ok {
-		return nil, fmt.Errorf("%w: key %x", errChunk, c.it.Key())
+		return nil, fmt.Errorf("%w: key %x", record.ErrChunk, c.it.Key())
 	}
 	data, err := c.it.ValueAndErr()
 	if err != nil {
 		return nil, fmt.Errorf("storage: read chunk %d of %d: %w", chunk, position, err)
 	}
-	c.found = foundChunk{position: Position(position), chunk: chunk, data: data}
+	c.found = foundChunk{position: record.Position(position), chunk: chunk, data: data}
 	return &c.found, nil
 }
 
 // exactly returns a chunk that an index names; it must exist.
-func (c *chunkRows) exactly(position Position, chunk uint32, blocks []blockSpan) (*foundChunk, error) {
+func (c *chunkRows) exactly(position record.Position, chunk uint32, blocks []record.BlockSpan) (*foundChunk, error) {
 	if !c.seek(position, chunk) {
-		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position))
+		return nil, errors.Join(c.it.Error(), fmt.Errorf("%w: chunk %d of %d is not there", record.ErrRow, chunk, position))
 	}
 	f, err := c.here()
 	if err == nil && (f.position != position || f.chunk != chunk) {
-		err = fmt.Errorf("%w: chunk %d of %d is not there", errRow, chunk, position)
+		err = fmt.Errorf("%w: chunk %d of %d is not there", record.ErrRow, chunk, position)
 	}
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ type logSource struct {
 	begun  bool
 }
 
-func openLogSource(r pebble.Reader, at WindowCursor, end Position) (*logSource, error) {
+func openLogSource(r pebble.Reader, at WindowCursor, end record.Position) (*logSource, error) {
 	chunks, err := openChunkRows(r, at, end)
 	return &logSource{chunks: chunks}, err
 }
@@ -125,7 +126,7 @@ func (s *logSource) next() (*foundChunk, error) {
 	return s.chunks.here()
 }
 
-func (s *logSource) close() error { return closeAll(s.chunks.it) }
+func (s *logSource) close() error { return CloseAll(s.chunks.it) }
 
 // tenantSource is the chunkSource of a tenant's blocks, by table u.
 type tenantSource struct {
@@ -134,13 +135,13 @@ type tenantSource struct {
 	begun  bool
 	from   WindowCursor
 
-	position Position
-	whole    bool        // all chunks of the position belong to the tenant
-	spans    []blockSpan // of the position, not returned yet
-	mine     []blockSpan // of the chunk that was returned last
+	position record.Position
+	whole    bool               // all chunks of the position belong to the tenant
+	spans    []record.BlockSpan // of the position, not returned yet
+	mine     []record.BlockSpan // of the chunk that was returned last
 }
 
-func openTenantSource(r pebble.Reader, hash tenantHash, at WindowCursor, end Position) (*tenantSource, error) {
+func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, end record.Position) (*tenantSource, error) {
 	chunks, err := openChunkRows(r, at, end)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func openTenantSource(r pebble.Reader, hash tenantHash, at WindowCursor, end Pos
 		UpperBound: keys.AppendTenant(nil, hash, uint64(end)),
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), closeAll(chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), CloseAll(chunks.it))
 	}
 	return &tenantSource{chunks: chunks, rows: rows, from: at}, nil
 }
@@ -184,9 +185,9 @@ func (s *tenantSource) next() (*foundChunk, error) {
 			return f, err
 		}
 	}
-	chunk := s.spans[0].chunk
+	chunk := s.spans[0].Chunk
 	n := 1
-	for n < len(s.spans) && s.spans[n].chunk == chunk {
+	for n < len(s.spans) && s.spans[n].Chunk == chunk {
 		n++
 	}
 	s.mine = append(s.mine[:0], s.spans[:n]...)
@@ -200,21 +201,21 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	position, ok := keys.ParseTenant(s.rows.Key())
 	value, err := s.rows.ValueAndErr()
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: tenant %x", errRow, s.rows.Key())
+		err = fmt.Errorf("%w: tenant %x", record.ErrRow, s.rows.Key())
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.position = Position(position)
+	s.position = record.Position(position)
 	first := uint32(0)
 	if s.position == s.from.Position {
 		first = s.from.Chunk
 	}
 	if len(value) > 0 {
-		if s.spans, err = parseSpans(s.spans[:0], value); err != nil {
+		if s.spans, err = record.ParseSpans(s.spans[:0], value); err != nil {
 			return nil, err
 		}
-		for len(s.spans) > 0 && s.spans[0].chunk < first {
+		for len(s.spans) > 0 && s.spans[0].Chunk < first {
 			s.spans = s.spans[1:]
 		}
 		return nil, nil
@@ -231,7 +232,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	return f, nil
 }
 
-func (s *tenantSource) close() error { return closeAll(s.chunks.it, s.rows) }
+func (s *tenantSource) close() error { return CloseAll(s.chunks.it, s.rows) }
 
 // runSource is the chunkSource of a run's blocks, by table i.
 type runSource struct {
@@ -239,16 +240,16 @@ type runSource struct {
 	places *pebble.Iterator // nil: the run does not exist
 	begun  bool
 	from   WindowCursor
-	end    Position
-	ahead  place // already read, not returned yet, if isAhead
-	mine   []blockSpan
+	end    record.Position
+	ahead  record.Place // already read, not returned yet, if isAhead
+	mine   []record.BlockSpan
 
 	isAhead bool
 }
 
-func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, end Position) (*runSource, error) {
+func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCursor, end record.Position) (*runSource, error) {
 	s := &runSource{from: at, end: end}
-	ref, found, err := rows.ref(runID)
+	ref, found, err := rows.Ref(runID)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +261,7 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 	}
 	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, ref, 0), UpperBound: keys.PlacesEnd(ref)})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), CloseAll(s.chunks.it))
 	}
 	if s.begun, err = s.find(ref); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -270,13 +271,13 @@ func openRunSource(r pebble.Reader, rows *rows, runID string, at WindowCursor, e
 
 // find seeks the last place before the range, and returns false if there is none. Places are in the
 // order of runSeq and so of positions: find bisects runSeq.
-func (s *runSource) find(ref runRef) (bool, error) {
+func (s *runSource) find(ref record.RunRef) (bool, error) {
 	if !s.places.Last() {
 		return false, s.places.Error()
 	}
 	last, ok := keys.ParsePlace(s.places.Key())
 	if !ok {
-		return false, fmt.Errorf("%w: place %x", errRow, s.places.Key())
+		return false, fmt.Errorf("%w: place %x", record.ErrRow, s.places.Key())
 	}
 	// Invariant: for a runSeq in [low, high), it is unknown whether the block at or after it is
 	// before the range.
@@ -291,7 +292,7 @@ func (s *runSource) find(ref runRef) (bool, error) {
 			return false, err
 		}
 		at, _ := keys.ParsePlace(s.places.Key())
-		if p.position < s.from.Position {
+		if p.Position < s.from.Position {
 			low = at + 1
 		} else {
 			high = mid
@@ -300,12 +301,12 @@ func (s *runSource) find(ref runRef) (bool, error) {
 	return s.places.SeekLT(keys.AppendPlace(nil, ref, low)), s.places.Error()
 }
 
-func (s *runSource) place() (place, error) {
+func (s *runSource) place() (record.Place, error) {
 	row, err := s.places.ValueAndErr()
 	if err != nil {
-		return place{}, err
+		return record.Place{}, err
 	}
-	return parsePlace(row)
+	return record.ParsePlace(row)
 }
 
 func (s *runSource) next() (*foundChunk, error) {
@@ -313,22 +314,22 @@ func (s *runSource) next() (*foundChunk, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	s.mine = append(s.mine[:0], blockSpan{first.chunk, first.block, 1})
+	s.mine = append(s.mine[:0], record.BlockSpan{Chunk: first.Chunk, First: first.Block, Count: 1})
 	for {
 		p, ok, err := s.step()
 		if err != nil {
 			return nil, err
 		}
-		if s.ahead, s.isAhead = p, ok; !ok || p.position != first.position || p.chunk != first.chunk {
-			return s.chunks.exactly(first.position, first.chunk, s.mine)
+		if s.ahead, s.isAhead = p, ok; !ok || p.Position != first.Position || p.Chunk != first.Chunk {
+			return s.chunks.exactly(first.Position, first.Chunk, s.mine)
 		}
 		s.isAhead = false
-		s.mine = append(s.mine, blockSpan{p.chunk, p.block, 1})
+		s.mine = append(s.mine, record.BlockSpan{Chunk: p.Chunk, First: p.Block, Count: 1})
 	}
 }
 
 // step returns the next place in the range.
-func (s *runSource) step() (p place, ok bool, err error) {
+func (s *runSource) step() (p record.Place, ok bool, err error) {
 	if s.isAhead {
 		s.isAhead = false
 		return s.ahead, true, nil
@@ -340,21 +341,22 @@ func (s *runSource) step() (p place, ok bool, err error) {
 			s.begun, ok = true, s.places.First()
 		}
 		if !ok {
-			return place{}, false, s.places.Error()
+			return record.Place{}, false, s.places.Error()
 		}
-		if p, err = s.place(); err != nil || p.position >= s.end {
-			return place{}, false, err
+		if p, err = s.place(); err != nil || p.Position >= s.end {
+			return record.Place{}, false, err
 		}
-		if p.position > s.from.Position || p.position == s.from.Position && p.chunk >= s.from.Chunk {
+		if p.Position > s.from.Position || p.Position == s.from.Position && p.Chunk >= s.from.Chunk {
 			return p, true, nil
 		}
 	}
-	return place{}, false, nil
+	return record.Place{}, false, nil
 }
 
-func (s *runSource) close() error { return closeAll(s.chunks.it, s.places) }
+func (s *runSource) close() error { return CloseAll(s.chunks.it, s.places) }
 
-func closeAll(its ...*pebble.Iterator) (err error) {
+// CloseAll closes iterators; those that are nil were not opened.
+func CloseAll(its ...*pebble.Iterator) (err error) {
 	for _, it := range its {
 		if it != nil {
 			err = errors.Join(err, it.Close())

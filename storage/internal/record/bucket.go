@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"crypto/sha256"
@@ -36,15 +36,16 @@ func bucketOf[T string | []byte](tenant, project, environment T) Bucket {
 	return Bucket(1 + binary.BigEndian.Uint64(sum[:])%scopeBuckets)
 }
 
-func (s *scopeText) bucket() Bucket { return bucketOf(s.tenant, s.project, s.environment) }
+// Bucket is that of the same Scope.
+func (s *ScopeText) Bucket() Bucket { return bucketOf(s.Tenant, s.Project, s.Environment) }
 
-// runRef names a run in keys and chunks.
-type runRef = keys.Run
+// RunRef names a run in keys and chunks.
+type RunRef = keys.Run
 
-func parseRunRef(row []byte) (runRef, error) {
+func parseRunRef(row []byte) (RunRef, error) {
 	ref, ok := keys.ParseRun(row)
 	if !ok {
-		return runRef{}, fmt.Errorf("%w: name of a run of %d bytes", errRow, len(row))
+		return RunRef{}, fmt.Errorf("%w: name of a run of %d bytes", ErrRow, len(row))
 	}
 	return ref, nil
 }

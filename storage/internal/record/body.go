@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"encoding/binary"
@@ -15,10 +15,11 @@ import (
 // Codecs of a block.
 const (
 	codecRaw = 0
-	codecS2  = 1
+	CodecS2  = 1
 )
 
-var errBody = errors.New("storage: undecodable event body")
+// ErrBody means that the body of an event cannot be decoded.
+var ErrBody = errors.New("storage: undecodable event body")
 
 // appendBody appends an event as a length-delimited record.v1.Body. It leaves out what the run, the
 // plan of the block or the derived key already say (D6). assigned is nil unless the event is
@@ -58,11 +59,11 @@ func namesOtherPlan(e *contract.Event, plan *recordv1.Plan) bool {
 		e.Absent&contract.AbsentPlanVersion == 0 && e.PlanVersion != plan.GetPlanVersion()
 }
 
-// nextBody splits raw into its first body and the rest.
-func nextBody(raw []byte) (body, rest []byte, err error) {
+// NextBody splits raw into its first body and the rest.
+func NextBody(raw []byte) (body, rest []byte, err error) {
 	n, w := binary.Uvarint(raw)
 	if w <= 0 || n > uint64(len(raw)-w) {
-		return nil, nil, fmt.Errorf("%w: bad length", errBody)
+		return nil, nil, fmt.Errorf("%w: bad length", ErrBody)
 	}
 	return raw[w : w+int(n)], raw[w+int(n):], nil
 }
@@ -74,10 +75,10 @@ func nextBody(raw []byte) (body, rest []byte, err error) {
 func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
 	var b body
 	if err := b.parse(data); err != nil {
-		return contract.Event{}, Assigned{}, fmt.Errorf("%w: %w", errBody, err)
+		return contract.Event{}, Assigned{}, fmt.Errorf("%w: %w", ErrBody, err)
 	}
 	if len(b.eventID) != len(contract.EventID{}) {
-		return contract.Event{}, Assigned{}, fmt.Errorf("%w: event id of %d bytes", errBody, len(b.eventID))
+		return contract.Event{}, Assigned{}, fmt.Errorf("%w: event id of %d bytes", ErrBody, len(b.eventID))
 	}
 	e := contract.Event{
 		EventID:          contract.EventID(b.eventID),
@@ -102,7 +103,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 	} else {
 		name, ok := contract.TypeName(b.typeCode)
 		if !ok {
-			return contract.Event{}, Assigned{}, fmt.Errorf("%w: event type %d", errBody, b.typeCode)
+			return contract.Event{}, Assigned{}, fmt.Errorf("%w: event type %d", ErrBody, b.typeCode)
 		}
 		e.Type = name
 	}

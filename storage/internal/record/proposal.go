@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"encoding/binary"
@@ -29,9 +29,11 @@ const (
 // ClusterID names a cluster; a proposal of another cluster is never applied.
 type ClusterID [16]byte
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// Castagnoli is the table of every CRC32C.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-var errProposal = errors.New("storage: undecodable proposal")
+// ErrProposal means that a log entry is not a proposal.
+var ErrProposal = errors.New("storage: undecodable proposal")
 
 // Proposal builds one log entry out of encoded commands.
 type Proposal struct {
@@ -59,62 +61,63 @@ func (p *Proposal) Add(c Command) {
 func (p *Proposal) Seal(clock int64) []byte {
 	binary.BigEndian.PutUint64(p.buf[21:], uint64(clock))
 	binary.BigEndian.PutUint32(p.buf[29:], p.count)
-	return binary.BigEndian.AppendUint32(p.buf, crc32.Checksum(p.buf, castagnoli))
+	return binary.BigEndian.AppendUint32(p.buf, crc32.Checksum(p.buf, Castagnoli))
 }
 
-// entry is a decoded proposal. It aliases the log entry's bytes.
-type entry struct {
-	cluster   ClusterID
-	partition uint32
-	clock     int64
-	count     int
+// Entry is a decoded proposal. It aliases the log entry's bytes.
+type Entry struct {
+	Cluster   ClusterID
+	Partition uint32
+	Clock     int64
+	Count     int
 	commands  []byte
-	crc       uint32
+	CRC       uint32
 }
 
-func parseProposal(data []byte) (entry, error) {
+// ParseProposal decodes what a proposal has before its commands.
+func ParseProposal(data []byte) (Entry, error) {
 	if len(data) < proposalOverhead {
-		return entry{}, fmt.Errorf("%w: %d bytes", errProposal, len(data))
+		return Entry{}, fmt.Errorf("%w: %d bytes", ErrProposal, len(data))
 	}
 	if data[0] != proposalFormat {
-		return entry{}, fmt.Errorf("%w: format version %d, this build knows %d", errProposal, data[0], proposalFormat)
+		return Entry{}, fmt.Errorf("%w: format version %d, this build knows %d", ErrProposal, data[0], proposalFormat)
 	}
 	body, sum := data[:len(data)-4], binary.BigEndian.Uint32(data[len(data)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return entry{}, fmt.Errorf("%w: CRC32C %08x, want %08x", errProposal, got, sum)
+	if got := crc32.Checksum(body, Castagnoli); got != sum {
+		return Entry{}, fmt.Errorf("%w: CRC32C %08x, want %08x", ErrProposal, got, sum)
 	}
-	e := entry{
-		partition: binary.BigEndian.Uint32(data[17:]),
-		clock:     int64(binary.BigEndian.Uint64(data[21:])),
-		count:     int(binary.BigEndian.Uint32(data[29:])),
+	e := Entry{
+		Partition: binary.BigEndian.Uint32(data[17:]),
+		Clock:     int64(binary.BigEndian.Uint64(data[21:])),
+		Count:     int(binary.BigEndian.Uint32(data[29:])),
 		commands:  body[proposalHeader:],
-		crc:       sum,
+		CRC:       sum,
 	}
-	if e.count > len(e.commands)/commandOverhead {
-		return entry{}, fmt.Errorf("%w: %d commands in %d bytes", errProposal, e.count, len(e.commands))
+	if e.Count > len(e.commands)/commandOverhead {
+		return Entry{}, fmt.Errorf("%w: %d commands in %d bytes", ErrProposal, e.Count, len(e.commands))
 	}
-	copy(e.cluster[:], data[1:17])
+	copy(e.Cluster[:], data[1:17])
 	return e, nil
 }
 
-// next cuts the next command off e.commands.
-func (e *entry) next() ([]byte, error) {
+// Next cuts the next command off e.commands.
+func (e *Entry) Next() ([]byte, error) {
 	if len(e.commands) < commandOverhead {
-		return nil, fmt.Errorf("%w: cut off before a command", errProposal)
+		return nil, fmt.Errorf("%w: cut off before a command", ErrProposal)
 	}
 	n := int(binary.BigEndian.Uint32(e.commands))
 	rest := e.commands[commandOverhead:]
 	if n > len(rest) {
-		return nil, fmt.Errorf("%w: command of %d bytes, %d left", errProposal, n, len(rest))
+		return nil, fmt.Errorf("%w: command of %d bytes, %d left", ErrProposal, n, len(rest))
 	}
 	e.commands = rest[n:]
 	return rest[:n], nil
 }
 
-// end is called after the last command.
-func (e *entry) end() error {
+// End is called after the last command.
+func (e *Entry) End() error {
 	if len(e.commands) > 0 {
-		return fmt.Errorf("%w: %d bytes after the last command", errProposal, len(e.commands))
+		return fmt.Errorf("%w: %d bytes after the last command", ErrProposal, len(e.commands))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"errors"
@@ -10,60 +10,53 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Commit is what one proposal did to one run, in commit order.
 type Commit struct {
-	Position    Position
+	Position    record.Position
 	PersistedAt int64 // nanoseconds
 	Run         *Run
 	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
 	// run was made, or its metadata set.
-	Records []Record
+	Records []record.Record
 }
-
-// Detail is how much of each record a reader of the log gets.
-type Detail int
-
-const (
-	// Whole records are those that readers of a run get.
-	Whole Detail = iota
-	// Facts leave out what costs a hash to work out: the three digests, and keys that were derived.
-	Facts
-)
 
 // Follower reads the log in commit order, again and again from where it ended, and remembers the
 // runs that it met. One goroutine uses it.
 type Follower struct {
-	s      *Store
-	detail Detail
-	runs   runCache
+	acquire Acquire
+	detail  record.Detail
+	runs    runCache
 }
 
 // Follow returns a follower of the log.
-func (s *Store) Follow(detail Detail) *Follower { return &Follower{s: s, detail: detail} }
+func Follow(acquire Acquire, detail record.Detail) *Follower {
+	return &Follower{acquire: acquire, detail: detail}
+}
 
 // Log yields what was committed after a position, in commit order, as of now. Commits of one
 // proposal follow each other and are all there. After an error nothing more comes.
 //
 // Commit.Run has what never changes of the run: no metadata, and nothing of its head.
-func (f *Follower) Log(after Position) iter.Seq2[*Commit, error] {
-	return sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
+func (f *Follower) Log(after record.Position) iter.Seq2[*Commit, error] {
+	return Sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
 }
 
-func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err error) {
+func (f *Follower) log(after record.Position, yield func(*Commit, error) bool) (err error) {
 	if after == math.MaxUint64 {
 		return nil
 	}
-	h, err := f.s.acquire()
+	db, release, err := f.acquire()
 	if err != nil {
 		return err
 	}
-	defer f.s.release(h)
-	snap := h.db.NewSnapshot()
+	defer release()
+	snap := db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	rows := rows{r: snap}
-	defer func() { err = errors.Join(err, rows.close()) }()
+	rows := record.Rows{Reader: snap}
+	defer func() { err = errors.Join(err, rows.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{
 		LowerBound: keys.AppendChunk(nil, uint64(after)+1, 0),
 		UpperBound: keys.ChunksEnd,
@@ -75,22 +68,22 @@ func (f *Follower) log(after Position, yield func(*Commit, error) bool) (err err
 	for it.First(); it.Valid(); it.Next() {
 		position, _, ok := keys.ParseChunk(it.Key())
 		if !ok {
-			return fmt.Errorf("%w: key %x", errChunk, it.Key())
+			return fmt.Errorf("%w: key %x", record.ErrChunk, it.Key())
 		}
-		c, err := openChunk(it.Value())
+		c, err := record.OpenChunk(it.Value())
 		if err != nil {
 			return err
 		}
 		for {
-			var b block
-			ok, err := c.next(&b)
+			var b record.Block
+			ok, err := c.Next(&b)
 			if err != nil {
 				return err
 			}
 			if !ok {
 				break
 			}
-			commit, err := f.commit(&rows, &b, Position(position), c.persistedAt)
+			commit, err := f.commit(&rows, &b, record.Position(position), c.PersistedAt)
 			if err != nil {
 				return err
 			}
@@ -116,30 +109,30 @@ type cachedRun struct {
 // runCacheLimit is how many runs a generation has.
 const runCacheLimit = 10_000
 
-func (f *Follower) commit(rows *rows, b *block, position Position, persistedAt int64) (*Commit, error) {
-	cached, err := f.runs.get(rows, b.run)
+func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Position, persistedAt int64) (*Commit, error) {
+	cached, err := f.runs.get(rows, b.Run)
 	if err != nil {
 		return nil, err
 	}
 	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
-	if b.count > 0 {
-		commit.Records, err = b.records(cached.id, position, persistedAt, f.detail)
+	if b.Count > 0 {
+		commit.Records, err = b.Records(cached.id, position, persistedAt, f.detail)
 	}
 	return commit, err
 }
 
 // get returns a run.
-func (c *runCache) get(rows *rows, ref runRef) (cachedRun, error) {
+func (c *runCache) get(rows *record.Rows, ref record.RunRef) (cachedRun, error) {
 	cached, ok := c.young[ref.No]
 	if ok {
 		return cached, nil
 	}
 	if cached, ok = c.old[ref.No]; !ok {
-		id, err := rows.identity(ref)
+		id, err := rows.Identity(ref)
 		if err != nil {
 			return cachedRun{}, err
 		}
-		cached = cachedRun{named(id), id}
+		cached = cachedRun{Named(id), id}
 	}
 	if c.young == nil || len(c.young) >= runCacheLimit {
 		c.young, c.old = make(map[uint64]cachedRun), c.young

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // Verification is what a run looks like on the disk.
@@ -37,10 +38,10 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		runtime.Gosched() // whoever appends goes first
+		runtime.Gosched() // appends go first
 		first, ok := keys.ParsePlace(it.Key())
 		if !ok {
-			return nil, fmt.Errorf("%w: place %x", errRow, it.Key())
+			return nil, fmt.Errorf("%w: place %x", record.ErrRow, it.Key())
 		}
 		records, err := v.verifyBlock(it, &chunks, &c, first)
 		switch {
@@ -66,12 +67,12 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 }
 
 // verifyBlock reads the block at a place.
-func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainCheck, first uint64) ([]Record, error) {
+func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainCheck, first uint64) ([]record.Record, error) {
 	row, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
 	}
-	p, err := parsePlace(row)
+	p, err := record.ParsePlace(row)
 	if err != nil {
 		return nil, err
 	}
@@ -79,23 +80,23 @@ func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainChe
 	if err != nil {
 		return nil, err
 	}
-	if b.run != v.ref {
+	if b.Run != v.ref {
 		return nil, c.fault(first, "its block belongs to another run")
 	}
-	if b.firstSeq != first {
-		return nil, c.fault(first, "its block begins with runSeq %d", b.firstSeq)
+	if b.FirstSeq != first {
+		return nil, c.fault(first, "its block begins with runSeq %d", b.FirstSeq)
 	}
-	if err := c.link(first, b.prev); err != nil {
+	if err := c.link(first, b.Prev); err != nil {
 		return nil, err
 	}
-	return b.records(v.id, p.position, persistedAt, Whole)
+	return b.Records(v.id, p.Position, persistedAt, record.Whole)
 }
 
 // isDamage tells an error that says what is wrong with the data from one that only kept it from
 // being read.
 func isDamage(err error) bool {
 	return pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrNotFound) ||
-		errors.Is(err, errChunk) || errors.Is(err, errBody) || errors.Is(err, errRow)
+		errors.Is(err, record.ErrChunk) || errors.Is(err, record.ErrBody) || errors.Is(err, record.ErrRow)
 }
 
 // errUnsound says that a run is not as it was recorded.
@@ -140,7 +141,7 @@ func (c *chainCheck) follows(seq uint64) error {
 	}
 }
 
-func (c *chainCheck) record(r *Record) error {
+func (c *chainCheck) record(r *record.Record) error {
 	if err := c.follows(r.RunSeq); err != nil {
 		return err
 	}

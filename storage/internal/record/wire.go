@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"errors"
@@ -84,11 +84,13 @@ func (f *field) want(kind protowire.Type, err *error) {
 // planText is a Plan that aliases its message.
 type planText struct{ id, version []byte }
 
-func (p *planText) is(plan *recordv1.Plan) bool {
+// Is reports whether two plans are the same.
+func (p *planText) Is(plan *recordv1.Plan) bool {
 	return string(p.id) == plan.GetPlanId() && string(p.version) == plan.GetPlanVersion()
 }
 
-func (p *planText) message() *recordv1.Plan {
+// Message copies the plan.
+func (p *planText) Message() *recordv1.Plan {
 	return &recordv1.Plan{PlanId: string(p.id), PlanVersion: string(p.version)}
 }
 
@@ -105,103 +107,104 @@ func parsePlan(data []byte) (p planText, err error) {
 	return p, err
 }
 
-// scopeText is a Scope that aliases its message.
-type scopeText struct{ tenant, project, environment []byte }
+// ScopeText is a Scope that aliases its message.
+type ScopeText struct{ Tenant, Project, Environment []byte }
 
-func (s *scopeText) message() *recordv1.Scope {
-	return &recordv1.Scope{TenantId: string(s.tenant), ProjectId: string(s.project), EnvironmentId: string(s.environment)}
+// Message copies the scope.
+func (s *ScopeText) Message() *recordv1.Scope {
+	return &recordv1.Scope{TenantId: string(s.Tenant), ProjectId: string(s.Project), EnvironmentId: string(s.Environment)}
 }
 
-func parseScope(data []byte) (s scopeText, err error) {
+func parseScope(data []byte) (s ScopeText, err error) {
 	err = walkFields(data, func(f field) (err error) {
 		switch f.number {
 		case 1:
-			s.tenant = f.text(&err)
+			s.Tenant = f.text(&err)
 		case 2:
-			s.project = f.text(&err)
+			s.Project = f.text(&err)
 		case 3:
-			s.environment = f.text(&err)
+			s.Environment = f.text(&err)
 		}
 		return err
 	})
 	return s, err
 }
 
-// bodies is a Block of a command.
-type bodies struct {
-	count   uint32
-	codec   uint32
-	rawSize uint32
-	data    []byte
+// Bodies is a Block of a command.
+type Bodies struct {
+	Count   uint32
+	Codec   uint32
+	RawSize uint32
+	Data    []byte
 }
 
-func parseBodies(data []byte) (b bodies, err error) {
+func parseBodies(data []byte) (b Bodies, err error) {
 	err = walkFields(data, func(f field) (err error) {
 		switch f.number {
 		case 1:
-			b.count = f.uint32(&err)
+			b.Count = f.uint32(&err)
 		case 2:
-			b.codec = f.uint32(&err)
+			b.Codec = f.uint32(&err)
 		case 3:
-			b.rawSize = f.uint32(&err)
+			b.RawSize = f.uint32(&err)
 		case 4:
-			b.data = f.raw(&err)
+			b.Data = f.raw(&err)
 		}
 		return err
 	})
 	return b, err
 }
 
-// appendCommand is a decoded Append. It aliases the log entry.
-type appendCommand struct {
-	runID    []byte
-	scope    scopeText
-	plan     planText
-	expected *uint64
-	create   *recordv1.RunMetadata // nil: none
-	headers  []byte
-	blocks   []bodies
-	absent   contract.Absent // of the first event
-	assigned []byte          // of an import; else empty
-	fence    *uint64         // nil: none given
+// AppendCommand is a decoded Append. It aliases the log entry.
+type AppendCommand struct {
+	RunID    []byte
+	Scope    ScopeText
+	Plan     planText
+	Expected *uint64
+	Create   *recordv1.RunMetadata // nil: none
+	Headers  []byte
+	Blocks   []Bodies
+	Absent   contract.Absent // of the first event
+	Assigned []byte          // of an import; else empty
+	Fence    *uint64         // nil: none given
 }
 
-// forget lets go of the log entry.
-func (c *appendCommand) forget() {
-	clear(c.blocks)
-	*c = appendCommand{blocks: c.blocks[:0]}
+// Forget lets go of the log entry.
+func (c *AppendCommand) Forget() {
+	clear(c.Blocks)
+	*c = AppendCommand{Blocks: c.Blocks[:0]}
 }
 
-// parse replaces what c holds; its memory is used again.
-func (c *appendCommand) parse(data []byte) error {
-	c.forget()
+// Parse replaces what c holds; its memory is used again.
+func (c *AppendCommand) Parse(data []byte) error {
+	c.Forget()
 	return walkFields(data, func(f field) (err error) {
 		switch f.number {
 		case 1:
-			c.runID = f.text(&err)
+			c.RunID = f.text(&err)
 		case 2:
-			c.scope, err = parseScope(f.bytes)
+			c.Scope, err = parseScope(f.bytes)
 		case 3:
-			c.plan, err = parsePlan(f.bytes)
+			c.Plan, err = parsePlan(f.bytes)
 		case 4:
 			f.want(protowire.VarintType, &err)
-			c.expected = &f.bits
+			c.Expected = &f.bits
 		case 5:
-			c.create = &recordv1.RunMetadata{}
-			err = proto.Unmarshal(f.bytes, c.create)
+			c.Create = &recordv1.RunMetadata{}
+			err = proto.Unmarshal(f.bytes, c.Create)
 		case 6:
-			c.headers = f.raw(&err)
+			c.Headers = f.raw(&err)
 		case 7:
-			var b bodies
+			var b Bodies
 			b, err = parseBodies(f.bytes)
-			c.blocks = append(c.blocks, b)
+			c.Blocks = append(c.Blocks, b)
 		case 8:
-			c.absent = contract.Absent(f.uint32(&err))
+			c.Absent = contract.Absent(f.uint32(&err))
 		case 9:
-			c.assigned = f.raw(&err)
+			c.Assigned = f.raw(&err)
 		case 10:
 			f.want(protowire.VarintType, &err)
-			c.fence = &f.bits
+			c.Fence = &f.bits
 		}
 		return err
 	})

@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"encoding/binary"
@@ -9,27 +9,28 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
 // PositionRange is a half-open range of positions: from First on, before End.
 type PositionRange struct {
-	First, End Position
+	First, End record.Position
 }
 
-// PositionRange returns the positions of the proposals that were stamped from one time on and
+// PositionRangeOf returns the positions of the proposals that were stamped from one time on and
 // before another, in nanoseconds since 1970, as far as the log is applied. Times are those of
 // proposals: an imported event counts from its import.
 //
 // No event will be stamped at or before completeThrough any more, since stamps rise (APP-5). If
 // completeThrough is not before the end of the window, the range is the same forever and on every
 // node (READ-4).
-func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
-	h, err := s.acquire()
+func PositionRangeOf(acquire Acquire, from, to int64) (st PositionRange, completeThrough int64, err error) {
+	db, release, err := acquire()
 	if err != nil {
 		return PositionRange{}, 0, err
 	}
-	defer s.release(h)
-	snap := h.db.NewSnapshot()
+	defer release()
+	snap := db.NewSnapshot()
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: keys.AppendStamp(nil, 0), UpperBound: keys.StampsEnd})
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	// proposal stays the same.
 	for _, end := range []struct {
 		time int64
-		to   *Position
+		to   *record.Position
 	}{{from, &st.First}, {to, &st.End}} {
 		if !it.SeekLT(keys.AppendStamp(nil, max(end.time, 0))) {
 			if err := it.Error(); err != nil {
@@ -67,16 +68,16 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	return st, completeThrough, nil
 }
 
-func stampRow(it *pebble.Iterator) (int64, Position, error) {
+func stampRow(it *pebble.Iterator) (int64, record.Position, error) {
 	at, ok := keys.ParseStamp(it.Key())
 	row, err := it.ValueAndErr()
 	if err == nil && (!ok || len(row) != 8) {
-		err = fmt.Errorf("%w: stamp %x", errRow, it.Key())
+		err = fmt.Errorf("%w: stamp %x", record.ErrRow, it.Key())
 	}
 	if err != nil {
 		return 0, 0, err
 	}
-	return at, Position(binary.BigEndian.Uint64(row)), nil
+	return at, record.Position(binary.BigEndian.Uint64(row)), nil
 }
 
 // WindowFilter selects events: those that match every field that is not empty.
@@ -98,7 +99,7 @@ func (f *WindowFilter) looksInside() bool {
 	return f.PlanID != "" || f.StepID != "" || len(f.Types) > 0
 }
 
-func (f *WindowFilter) event(r *Record) bool {
+func (f *WindowFilter) event(r *record.Record) bool {
 	return (f.PlanID == "" || f.PlanID == r.PlanID) && (f.StepID == "" || f.StepID == r.StepID) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type))
 }
@@ -106,14 +107,14 @@ func (f *WindowFilter) event(r *Record) bool {
 // WindowCursor is a place in the commit order, before an event. The zero cursor is before all
 // events.
 type WindowCursor struct {
-	Position Position
+	Position record.Position
 	Chunk    uint32 // of the proposal
 	Block    uint32 // of the chunk
 	Event    uint32 // of the live events in the block
 }
 
 // before reports whether the cursor's chunk is before another.
-func (c *WindowCursor) before(position Position, chunk uint32) bool {
+func (c *WindowCursor) before(position record.Position, chunk uint32) bool {
 	return c.Position < position || c.Position == position && c.Chunk < chunk
 }
 
@@ -121,22 +122,21 @@ func (c *WindowCursor) before(position Position, chunk uint32) bool {
 // filter by tenant or by run uses the index of tenants or of runs. One goroutine uses a reader. It
 // keeps a snapshot of the database until it is closed.
 type WindowReader struct {
-	s      *Store
-	h      *handle
-	snap   *pebble.Snapshot
-	filter WindowFilter
-	rows   rows
-	runs   runCache
-	source chunkSource
-	end    Position
+	release func()
+	snap    *pebble.Snapshot
+	filter  WindowFilter
+	rows    record.Rows
+	runs    runCache
+	source  chunkSource
+	end     record.Position
 
 	cursor  WindowCursor
-	chunk   chunkReader // the one at cursor
-	wanted  []blockSpan // blocks of the chunk to read; nil: all
-	blockNo uint32      // of the next block in chunk
+	chunk   record.ChunkReader // the one at cursor
+	wanted  []record.BlockSpan // blocks of the chunk to read; nil: all
+	blockNo uint32             // of the next block in chunk
 	inChunk bool
-	pending []Record // selected events of the block at cursor
-	at      []uint32 // their indexes in the block
+	pending []record.Record // selected events of the block at cursor
+	at      []uint32        // their indexes in the block
 
 	chunksRead int
 }
@@ -148,13 +148,13 @@ const (
 )
 
 // OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
-func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
-	h, err := s.acquire()
+func OpenWindow(acquire Acquire, st PositionRange, filter WindowFilter, at WindowCursor) (_ *WindowReader, err error) {
+	db, release, err := acquire()
 	if err != nil {
 		return nil, err
 	}
-	r := &WindowReader{s: s, h: h, snap: h.db.NewSnapshot(), filter: filter, cursor: at}
-	r.rows.r = r.snap
+	r := &WindowReader{release: release, snap: db.NewSnapshot(), filter: filter, cursor: at}
+	r.rows.Reader = r.snap
 	if at.Position < st.First {
 		r.cursor = WindowCursor{Position: st.First}
 	}
@@ -174,8 +174,8 @@ func (r *WindowReader) Close() error {
 	if r.source != nil {
 		err = r.source.close()
 	}
-	err = errors.Join(err, r.rows.close(), r.snap.Close())
-	r.s.release(r.h)
+	err = errors.Join(err, r.rows.Close(), r.snap.Close())
+	r.release()
 	return err
 }
 
@@ -183,13 +183,16 @@ func (r *WindowReader) Close() error {
 // without a result.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
+// ChunksReadBy is how many chunks a reader has read.
+func ChunksReadBy(r *WindowReader) int { return r.chunksRead }
+
 // Stamp returns the stamp of the chunk that was read last, in nanoseconds since 1970; 0: none was
 // read.
-func (r *WindowReader) Stamp() int64 { return r.chunk.persistedAt }
+func (r *WindowReader) Stamp() int64 { return r.chunk.PersistedAt }
 
 // Next returns the next events, at most most, which the caller may keep. It returns none, and more
 // is true, after it has read much without a result. more is false at the end of the range.
-func (r *WindowReader) Next(most int) (records []Record, more bool, err error) {
+func (r *WindowReader) Next(most int) (records []record.Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {
 		if r.chunksRead > until || events > readForEvents {
@@ -233,14 +236,14 @@ func (r *WindowReader) nextChunk() (bool, error) {
 	}
 	r.chunksRead++
 	r.wanted, r.blockNo, r.inChunk = f.blocks, 0, true
-	r.chunk, err = openChunk(f.data)
+	r.chunk, err = record.OpenChunk(f.data)
 	return true, err
 }
 
 // nextBlock reads the next block, and returns how many events it has read.
 func (r *WindowReader) nextBlock() (int, error) {
-	var b block
-	ok, err := r.chunk.next(&b)
+	var b record.Block
+	ok, err := r.chunk.Next(&b)
 	if err != nil {
 		return 0, err
 	}
@@ -251,7 +254,7 @@ func (r *WindowReader) nextBlock() (int, error) {
 	}
 	no := r.blockNo
 	r.blockNo++
-	if no < r.cursor.Block || b.count == 0 || !r.wants(no) {
+	if no < r.cursor.Block || b.Count == 0 || !r.wants(no) {
 		return 0, nil
 	}
 	skip := uint32(0)
@@ -259,20 +262,20 @@ func (r *WindowReader) nextBlock() (int, error) {
 		skip = r.cursor.Event
 	}
 	r.cursor.Block, r.cursor.Event = no, skip
-	cached, err := r.runs.get(&r.rows, b.run)
+	cached, err := r.runs.get(&r.rows, b.Run)
 	if err != nil || !r.filter.run(cached.run) {
 		return 0, err
 	}
-	return int(b.count), r.readBlock(&b, cached, skip)
+	return int(b.Count), r.readBlock(&b, cached, skip)
 }
 
 // wants reports whether a block of the chunk is to be read.
 func (r *WindowReader) wants(no uint32) bool {
 	for r.wanted != nil {
 		switch s := &r.wanted[0]; {
-		case no < s.first:
+		case no < s.First:
 			return false
-		case no < s.first+s.count:
+		case no < s.First+s.Count:
 			return true
 		case len(r.wanted) == 1:
 			return false
@@ -285,16 +288,16 @@ func (r *WindowReader) wants(no uint32) bool {
 
 // readBlock decodes the events of a block, and keeps those that the filter selects, without the
 // first skip.
-func (r *WindowReader) readBlock(b *block, cached cachedRun, skip uint32) error {
+func (r *WindowReader) readBlock(b *record.Block, cached cachedRun, skip uint32) error {
 	inside := r.filter.looksInside()
 	if inside {
 		// Most blocks have no selected event, and digests cost more than the rest of a record.
-		facts, err := b.records(cached.id, r.cursor.Position, r.chunk.persistedAt, Facts)
-		if err != nil || !slices.ContainsFunc(facts, func(rec Record) bool { return r.filter.event(&rec) }) {
+		facts, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, record.Facts)
+		if err != nil || !slices.ContainsFunc(facts, func(rec record.Record) bool { return r.filter.event(&rec) }) {
 			return err
 		}
 	}
-	records, err := b.records(cached.id, r.cursor.Position, r.chunk.persistedAt, Whole)
+	records, err := b.Records(cached.id, r.cursor.Position, r.chunk.PersistedAt, record.Whole)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package storage
+package record
 
 import (
 	"time"
@@ -33,3 +33,21 @@ type Record struct {
 
 // Persisted returns PersistedAt as a UTC time.
 func (r *Record) Persisted() time.Time { return time.Unix(0, r.PersistedAt).UTC() }
+
+// Detail is how much of each record a reader of the log gets.
+type Detail int
+
+const (
+	// Whole records are those that readers of a run get.
+	Whole Detail = iota
+	// Facts leave out what costs a hash to work out: the three digests, and keys that were derived.
+	Facts
+)
+
+// Time turns nanoseconds since 1970 into a UTC time; 0 is the zero time.
+func Time(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}

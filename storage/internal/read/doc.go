@@ -1,0 +1,14 @@
+// Package read reads what apply left in the database: a run, the log in commit order, and the
+// events of a window of time.
+//
+//	OpenView ──► Events, Verify ──► Close
+//	Follow, FollowAhead ──► Log, Log, … ──► Close
+//	PositionRangeOf ──► OpenWindow ──► Next, Next, … ──► Close
+//
+// Invariants:
+//
+//   - A reader sees one snapshot of one database. Acquire keeps the database until the reader is
+//     closed, also if an install replaces it meanwhile.
+//   - A reader writes nothing, and what it returns is the caller's to keep.
+//   - One goroutine uses a reader. Readers run beside each other and beside Apply.
+package read

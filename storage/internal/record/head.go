@@ -1,0 +1,166 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"runlog/proto/contract"
+)
+
+// ErrRow means that a row cannot be decoded, or is missing.
+var ErrRow = errors.New("storage: undecodable row")
+
+// Head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
+// (32), position of its last event (8), fence (8). A proposal writes the head of each run that it
+// changes once.
+type Head struct {
+	LastSeq     uint64
+	PersistedAt int64
+	Chain       contract.Digest
+	Position    Position
+	// Fence is the number of the run's last lease (QUE-6); 0: the run was never leased.
+	// Invariant: it never falls.
+	Fence uint64
+}
+
+const headRow = 64
+
+// Append appends the row.
+func (h *Head) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, h.LastSeq)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.PersistedAt))
+	dst = append(dst, h.Chain[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(h.Position))
+	return binary.BigEndian.AppendUint64(dst, h.Fence)
+}
+
+// ParseHead decodes a row of the heads.
+func ParseHead(row []byte) (Head, error) {
+	if len(row) != headRow {
+		return Head{}, fmt.Errorf("%w: head of %d bytes", ErrRow, len(row))
+	}
+	return Head{
+		LastSeq:     binary.BigEndian.Uint64(row),
+		PersistedAt: int64(binary.BigEndian.Uint64(row[8:])),
+		Chain:       contract.Digest(row[16:48]),
+		Position:    Position(binary.BigEndian.Uint64(row[48:])),
+		Fence:       binary.BigEndian.Uint64(row[56:]),
+	}, nil
+}
+
+// Receipt is the row that answers a duplicate forever (IDM-6): runSeq (8), persistedAt (8), event
+// id (16), content digest (8). An imported event has the first 8 bytes of its record digest too.
+// The key of the row has the whole SHA-256 of the idempotency key.
+type Receipt struct {
+	RunSeq      uint64
+	PersistedAt int64
+	EventID     contract.EventID
+	Content     [8]byte
+	Record      recordPrefix // zero unless the event was imported
+}
+
+const receiptRow = 40
+
+// recordPrefix is the begin of a record digest. It tells imported records of one key apart; the
+// content digest leaves out what an append may change under a key (IDM-7).
+type recordPrefix [8]byte
+
+// Append appends the row.
+func (r *Receipt) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, r.RunSeq)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.PersistedAt))
+	dst = append(dst, r.EventID[:]...)
+	dst = append(dst, r.Content[:]...)
+	if r.Record != (recordPrefix{}) {
+		dst = append(dst, r.Record[:]...)
+	}
+	return dst
+}
+
+// ParseReceipt decodes a row of the receipts.
+func ParseReceipt(row []byte) (Receipt, error) {
+	var record recordPrefix
+	switch len(row) {
+	case receiptRow:
+	case receiptRow + len(record):
+		record = recordPrefix(row[receiptRow:])
+	default:
+		return Receipt{}, fmt.Errorf("%w: receipt of %d bytes", ErrRow, len(row))
+	}
+	return Receipt{
+		Record:      record,
+		RunSeq:      binary.BigEndian.Uint64(row),
+		PersistedAt: int64(binary.BigEndian.Uint64(row[8:])),
+		EventID:     contract.EventID(row[16:32]),
+		Content:     [8]byte(row[32:40]),
+	}, nil
+}
+
+// Place is the address of a block: position, chunk, and number of the block in the chunk, as
+// uvarints.
+type Place struct {
+	Position Position
+	Chunk    uint32
+	Block    uint32
+}
+
+// Append appends the row.
+func (p *Place) Append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(p.Position))
+	dst = binary.AppendUvarint(dst, uint64(p.Chunk))
+	return binary.AppendUvarint(dst, uint64(p.Block))
+}
+
+// ParsePlace decodes a row of the places.
+func ParsePlace(row []byte) (Place, error) {
+	r := rowReader{data: row}
+	p := Place{Position: Position(r.uvarint()), Chunk: uint32(r.uvarint()), Block: uint32(r.uvarint())}
+	if r.bad || len(r.data) > 0 {
+		return Place{}, fmt.Errorf("%w: place", ErrRow)
+	}
+	return p, nil
+}
+
+// rowReader is a decoder that reads a row field by field. After a field that the row is too short
+// for, bad is set and every later field is empty.
+type rowReader struct {
+	data []byte
+	bad  bool
+}
+
+func (r *rowReader) uvarint() uint64 {
+	n, w := binary.Uvarint(r.data)
+	if w <= 0 {
+		r.data, r.bad = nil, true
+		return 0
+	}
+	r.data = r.data[w:]
+	return n
+}
+
+func (r *rowReader) bytes(n uint64) []byte {
+	if n > uint64(len(r.data)) {
+		r.data, r.bad = nil, true
+		return nil
+	}
+	b := r.data[:n]
+	r.data = r.data[n:]
+	return b
+}
+
+func (r *rowReader) uint16() uint16 {
+	b := r.bytes(2)
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+func (r *rowReader) byte() byte {
+	b := r.bytes(1)
+	if len(b) == 0 {
+		return 0
+	}
+	return b[0]
+}

@@ -1,0 +1,54 @@
+package record
+
+import "runlog/proto/contract"
+
+// KeyHash is the SHA-256 of an idempotency key; KeyPrefix its first half.
+type (
+	KeyHash   [32]byte
+	KeyPrefix [16]byte
+)
+
+// Prefix is what memory holds of the hash.
+func (h *KeyHash) Prefix() KeyPrefix { return KeyPrefix(h[:16]) }
+
+// Header is the fixed part of an event that apply needs.
+type Header struct {
+	Key     KeyHash
+	Record  contract.Digest
+	EventID contract.EventID
+	Content [8]byte
+}
+
+// ParseHeader decodes the first HeaderSize bytes of b.
+func ParseHeader(b []byte) Header {
+	return Header{
+		Key:     KeyHash(b[0:32]),
+		Record:  contract.Digest(b[32:64]),
+		EventID: contract.EventID(b[64:80]),
+		Content: [8]byte(b[80:88]),
+	}
+}
+
+// Fingerprint is what an event says, as far as apply tells two of one key apart.
+type Fingerprint struct {
+	Content [8]byte
+	Record  recordPrefix // zero unless imported
+}
+
+// Fingerprint is that of the event, which may be imported.
+func (h *Header) Fingerprint(imported bool) Fingerprint {
+	s := Fingerprint{Content: h.Content}
+	if imported {
+		s.Record = recordPrefix(h.Record[:])
+	}
+	return s
+}
+
+// Same compares whole records where both were imported, else what IDM-7 compares.
+func (s Fingerprint) Same(t Fingerprint) bool {
+	var none recordPrefix
+	if s.Record != none && t.Record != none {
+		return s.Record == t.Record
+	}
+	return s.Content == t.Content
+}

@@ -1,0 +1,105 @@
+package storage
+
+import (
+	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
+	"runlog/storage/internal/stream"
+)
+
+// What the log and the chunks are made of has its home in record; these are its public names.
+type (
+	// Position is a place in the commit order.
+	Position = record.Position
+	// Record is an event as stored.
+	Record = record.Record
+	// Detail is how much of each record a reader of the log gets.
+	Detail = record.Detail
+
+	// Command is one encoded request to the state machine.
+	Command = record.Command
+	// Append is a validated request to store events of one run.
+	Append = record.Append
+	// Assigned is what the authority of a run had assigned to an event.
+	Assigned = record.Assigned
+	// Creation is what CreateRun says about a run beside its events.
+	Creation = record.Creation
+	// Scope is where a run belongs.
+	Scope = record.Scope
+	// Bucket is a hash partition of the store.
+	Bucket = record.Bucket
+	// Metadata is what CreateRun told of a run.
+	Metadata = record.Metadata
+	// PlanRef points at the plan of a run.
+	PlanRef = record.PlanRef
+	// Operation is one part of a compound command.
+	Operation = record.Operation
+	// Proposal builds one log entry out of encoded commands.
+	Proposal = record.Proposal
+	// ClusterID names a cluster.
+	ClusterID = record.ClusterID
+
+	// ScopeError says that an event names another scope than its run's (APP-6).
+	ScopeError = record.ScopeError
+)
+
+// What reads the store has its home in read; these are its public names.
+type (
+	// Run is what the store knows about a run beside its events.
+	Run = read.Run
+	// View is one consistent state of a run and its events. It must be closed.
+	View = read.View
+	// Verification is what a run looks like on the disk.
+	Verification = read.Verification
+	// Commit is what one proposal did to one run, in commit order.
+	Commit = read.Commit
+	// Follower reads the log in commit order.
+	Follower = read.Follower
+	// Ahead is a Follower that reads on while its user works.
+	Ahead = read.Ahead
+	// PositionRange is a half-open range of positions.
+	PositionRange = read.PositionRange
+	// WindowFilter selects events.
+	WindowFilter = read.WindowFilter
+	// WindowCursor is a place in the commit order, before an event.
+	WindowCursor = read.WindowCursor
+	// WindowReader reads the events of a range of positions that a filter selects.
+	WindowReader = read.WindowReader
+
+	// RunNotFoundError says that no run has this id.
+	RunNotFoundError = read.RunNotFoundError
+)
+
+// Details of the records that a reader of the log gets.
+const (
+	Whole = record.Whole
+	Facts = record.Facts
+)
+
+// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
+var ErrCheckpoint = stream.ErrCheckpoint
+
+// GlobalBucket holds no run.
+const GlobalBucket = record.GlobalBucket
+
+// EncodeAppend turns a request into the command that goes into the log. All events must name the
+// same scope or leave it out: ScopeOf tells.
+func EncodeAppend(a *Append) (Command, error) { return record.EncodeAppend(a) }
+
+// AppendOperation turns a request into an operation of a compound command. EncodeAppend is for a
+// command that has nothing else.
+func AppendOperation(a *Append) (Operation, error) { return record.AppendOperation(a) }
+
+// EncodeCommand makes a command of 1 to 1,000 operations. They take effect together or not at all,
+// in their order: each sees what those before it have written. Its Outcome has one Answer each.
+//
+// Operations that are likely to be refused come first: to undo a few is cheaper.
+func EncodeCommand(operations ...Operation) (Command, error) {
+	return record.EncodeCommand(operations...)
+}
+
+// ScopeOf returns the scope that a request's events name between them. Two that differ cannot be of
+// one run: *ScopeError (APP-6).
+func ScopeOf(a *Append) (Scope, error) { return record.ScopeOf(a) }
+
+// NewProposal starts a proposal with room for size bytes of commands.
+func NewProposal(cluster ClusterID, size int) *Proposal { return record.NewProposal(cluster, size) }

@@ -1,0 +1,47 @@
+package storage
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/storage/internal/read"
+)
+
+// lease is acquire for the packages that read.
+func (s *Store) lease() (*pebble.DB, func(), error) {
+	h, err := s.acquire()
+	if err != nil {
+		return nil, nil, err
+	}
+	return h.db, func() { s.release(h) }, nil
+}
+
+// Run returns a run, or *RunNotFoundError.
+func (s *Store) Run(runID string) (*Run, error) { return read.FindRun(s.lease, runID) }
+
+// View opens a run for reading, or returns *RunNotFoundError.
+func (s *Store) View(runID string) (*View, error) { return read.OpenView(s.lease, runID) }
+
+// Follow returns a follower of the log.
+func (s *Store) Follow(detail Detail) *Follower { return read.Follow(s.lease, detail) }
+
+// FollowAhead returns a follower of the log that may read ahead. It must be closed.
+func (s *Store) FollowAhead(detail Detail) *Ahead {
+	applied := func() Position { return s.applied.Load().Position() }
+	return read.FollowAhead(s.lease, applied, detail)
+}
+
+// PositionRange returns the positions of the proposals that were stamped from one time on and
+// before another, in nanoseconds since 1970, as far as the log is applied. Times are those of
+// proposals: an imported event counts from its import.
+//
+// No event will be stamped at or before completeThrough any more, since stamps rise (APP-5). If
+// completeThrough is not before the end of the window, the range is the same forever and on every
+// node (READ-4).
+func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
+	return read.PositionRangeOf(s.lease, from, to)
+}
+
+// OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
+func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (*WindowReader, error) {
+	return read.OpenWindow(s.lease, st, filter, at)
+}
