@@ -71,7 +71,7 @@ func TestAsOfRefusals(t *testing.T) {
 		says  string
 	}{
 		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(3)}, "asOfSeq", "the run is at 2"},
-		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(1), AsOfTime: timestamppb.New(first)}, "asOfTime", "give one of them"},
+		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(1), AsOfTime: timestamppb.New(first)}, "asOfTime", "set one of them"},
 		{&runlogv1.GetSnapshotRequest{AsOfTime: timestamppb.New(time.Now().Add(time.Hour))}, "asOfTime", "is in the future"},
 		{&runlogv1.GetSnapshotRequest{AsOfTime: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "asOfTime", "is not a time"},
 	} {

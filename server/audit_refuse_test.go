@@ -52,7 +52,7 @@ func TestWindowsAreRefused(t *testing.T) {
 		{"page size", "pageSize", "at most 1000", &runlogv1.QueryEventsRequest{PageSize: 1001}},
 		{"no token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: "what?"}},
 		{"list token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: n.watchToken("run", 1)}},
-		{"token another query", "pageToken", "of another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
+		{"token another query", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
 		{"token of another window", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
 		{"changed token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: changed, TenantId: "tenant"}},
 		{"cut token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: token[:len(token)-4], TenantId: "tenant"}},

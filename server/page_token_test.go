@@ -96,7 +96,7 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 	} {
 		_, err := ask(c.on, c.req)
 		r := refused(t, err, contract.ReasonInvalidArgumentField)
-		if text := r.fields["pageToken"]; !strings.Contains(text, c.says) || !strings.Contains(text, "leave pageToken out") {
+		if text := r.fields["pageToken"]; !strings.Contains(text, c.says) || !strings.Contains(text, "omit pageToken") {
 			t.Errorf("%s: %q", what, r.fields)
 		}
 	}

@@ -73,7 +73,7 @@ func TestNobodyKeepsTheKey(t *testing.T) {
 		}
 	}
 	_, err := leader.audits().RotateSigningKey(leader.context(), &runlogv1.RotateSigningKeyRequest{})
-	says(t, err, contract.ReasonNoLeader, "of 3 voters 1 have it; ")
+	says(t, err, contract.ReasonNoLeader, "1 of 3 voters have the key; ")
 	says(t, err, contract.ReasonNoLeader, why.Error()[len("checkpoint: "):][:20])
 	if keys := leader.signingKeys(); len(keys) != 1 {
 		t.Errorf("keys %v", keys)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -116,20 +117,29 @@ func (c *Cluster) open(ctx context.Context, o *ClusterOptions) error {
 
 func nodeName(i int) string { return "node-" + strconv.Itoa(i+1) }
 
+// Ports of nodes are below the range from which systems choose ports, also for outgoing connections:
+// a port from that range could be taken before the node listens.
+const (
+	lowestPort   = 10_000
+	portRange    = 20_000
+	maxPortTries = 1000
+)
+
 // FreeAddresses returns unused ports of loopback, for processes that must know each other's before
 // they start.
 func FreeAddresses(n int) ([]string, error) {
 	var addresses []string
 	var errs []error
 	var held []net.Listener // until all are known, so that they differ
-	for range n {
-		l, err := net.Listen("tcp", loopback)
-		if err != nil {
+	for tries := 0; len(addresses) < n; tries++ {
+		address := fmt.Sprint("127.0.0.1:", lowestPort+rand.IntN(portRange))
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			held, addresses = append(held, l), append(addresses, address)
+		} else if tries > maxPortTries {
 			errs = append(errs, err)
 			break
 		}
-		held = append(held, l)
-		addresses = append(addresses, l.Addr().String())
 	}
 	for _, l := range held {
 		errs = append(errs, l.Close())
