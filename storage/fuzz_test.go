@@ -183,7 +183,7 @@ func FuzzParseCommand(f *testing.F) {
 		}
 		var again []Operation
 		for _, op := range ops {
-			again = append(again, Operation{Kind: op.Kind, Data: op.Data})
+			again = append(again, Operation(op))
 		}
 		c, err := EncodeCommand(again...)
 		if err != nil {

@@ -18,9 +18,9 @@ const (
 	// digest (32), event id (16), content digest (8).
 	HeaderSize = 88
 
-	// blockTarget and ChunkTarget are the sizes, before compression, at which a block and a chunk
-	// are closed (D6).
+	// blockTarget is the size before compression at which a block is closed, in bytes (D6).
 	blockTarget = 32 << 10
+	// ChunkTarget is the size before compression at which a chunk is closed, in bytes (D6).
 	ChunkTarget = 32 << 10
 
 	// maxBlock is what a block may hold before compression: far more than blockTarget and the

@@ -2,11 +2,11 @@ package record
 
 import "runlog/proto/contract"
 
-// KeyHash is the SHA-256 of an idempotency key; KeyPrefix its first half.
-type (
-	KeyHash   [32]byte
-	KeyPrefix [16]byte
-)
+// KeyHash is the SHA-256 of an idempotency key.
+type KeyHash [32]byte
+
+// KeyPrefix is the first half of a KeyHash.
+type KeyPrefix [16]byte
 
 // Prefix is what memory holds of the hash.
 func (h *KeyHash) Prefix() KeyPrefix { return KeyPrefix(h[:16]) }
