@@ -29,7 +29,6 @@ var proseExceptions = map[string]map[string]int{
 		"audit/proof":             1,
 		"bench":                   1,
 		"bench/load":              2,
-		"bench/target":            1,
 		"docs/vectors/README.md":  1,
 		"projector/run":           4,
 		"proto/contract":          4,

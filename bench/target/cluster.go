@@ -117,8 +117,8 @@ func (c *Cluster) open(ctx context.Context, o *ClusterOptions) error {
 
 func nodeName(i int) string { return "node-" + strconv.Itoa(i+1) }
 
-// Ports of nodes are below the range from which systems choose ports, also for outgoing connections:
-// a port from that range could be taken before the node listens.
+// Ports of nodes are below the range from which systems choose ports, also for outgoing
+// connections: a port from that range could be taken before the node listens.
 const (
 	lowestPort   = 10_000
 	portRange    = 20_000

@@ -18,7 +18,8 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// AwaitProjection waits until the projection has everything that is stored, and returns the metrics then.
+// AwaitProjection waits until the projection has everything that is stored, and returns the metrics
+// then.
 func AwaitProjection(ctx context.Context, o Operator, grace time.Duration) (Metrics, error) {
 	return AwaitMetrics(ctx, o, grace, "the projection did not catch up", func(m Metrics) bool { return m[metricBehind] == 0 })
 }
