@@ -36,7 +36,7 @@ func AdoptDir(fs vfs.FS, dir string) string { return fs.PathJoin(dir, databaseDi
 
 // Adopt makes a store of the cluster in opts out of the files of a checkpoint of another cluster,
 // which are in AdoptDir and nothing beside it. It goes on where the other one was: everything but
-// the cluster and who belongs to its group stays. The members are an entry of the log
+// the cluster and its membership stays. The members are an entry of the log
 // (Membership.Data), as of the last applied index.
 //
 // CURRENT comes last, and says that the store was installed at that index: until then the directory

@@ -93,7 +93,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestSourcesLeaveARunInDoubt: after a call without a good answer nobody knows how far its run is,
+// TestSourcesLeaveARunInDoubt: after a call without a good answer the extent of its run is unknown,
 // so another run goes on in its place.
 func TestSourcesLeaveARunInDoubt(t *testing.T) {
 	s := testSession(100)

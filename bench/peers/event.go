@@ -69,7 +69,7 @@ func failed(reason string, err error) error {
 	return errors.Join(&target.AnswerError{Reason: reason, Message: reason}, err)
 }
 
-// freePort finds a port of loopback that nobody listens on. Another process may take it before it
+// freePort finds a port of loopback without a listener. Another process may take it before it
 // is used; then its server does not start and says so.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

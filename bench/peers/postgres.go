@@ -116,7 +116,7 @@ func (p *postgres) start(ctx context.Context, bin, dir, data string, who *syscal
 	return p.pool.QueryRow(ctx, "show server_version").Scan(&p.version)
 }
 
-// serverUser is whom the server runs as: PostgreSQL refuses to be root. That user needs to reach
+// serverUser is the account of the server: PostgreSQL refuses to run as root. It needs to reach
 // dir.
 func serverUser(dir string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {

@@ -136,7 +136,7 @@ func TestConnectionsThatNobodyAcceptsAreBounded(t *testing.T) {
 	_ = last
 }
 
-// TestGRPCOverTheMesh shows that gRPC runs on the connections, that handlers know who calls, and
+// TestGRPCOverTheMesh shows that gRPC runs on the connections, that handlers know the caller, and
 // what level of security the connection has.
 func TestGRPCOverTheMesh(t *testing.T) {
 	ca := newAuthority(t)

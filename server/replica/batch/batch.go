@@ -281,7 +281,7 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 const closeTimeout = time.Second
 
 // Close refuses new commands, and returns once the admitted ones are answered, or after
-// closeTimeout: those that are left are answered by who proposes, when that is closed.
+// closeTimeout: the proposer answers those that are left when it closes.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.mu.closed = true

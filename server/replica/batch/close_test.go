@@ -49,7 +49,7 @@ func TestClose(t *testing.T) {
 }
 
 // TestCloseWithoutAnAnswer proves D13: a group that does not answer holds up the end of a node for
-// a while, and not for ever. What it answers later reaches who waits.
+// a while, and not for ever. Its later answers reach the waiting callers.
 func TestCloseWithoutAnAnswer(t *testing.T) {
 	g := &group{}
 	synctest.Test(t, func(t *testing.T) {
