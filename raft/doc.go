@@ -15,7 +15,7 @@
 //   - If a node's log ends before the last entry that its store has applied, the node does not
 //     start (D2).
 //   - A leader that sends a snapshot announces the index of the sent store. The follower's log
-//     starts right after it (D5).
+//     starts right after it, and takes no entry that the snapshot covers (D5).
 //   - A leader confirms its leadership by the term of a majority, asked after the read began
 //     (READ-2). It is ready only in the term whose barrier it has applied.
 //   - A node's log never ends in a later term than the stored current term (D3): a node sends

@@ -126,7 +126,7 @@ func (g *group) run(m *member) {
 			other.trans.Connect(trans.LocalAddr(), trans)
 		}
 	}
-	if err := m.node.run(trans); err != nil {
+	if err := m.node.run(covered(trans, m.node)); err != nil {
 		g.t.Fatal(err)
 	}
 	g.mu.Lock()

@@ -133,7 +133,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration) })
+	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.skipCovered) })
 	n.electSelf()
 	return nil
 }

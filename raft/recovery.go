@@ -39,6 +39,7 @@ func (n *Node) reconcile() error {
 		if err := n.dropOldLog(newest); err != nil {
 			return err
 		}
+		n.logs.BeginAfter(newest.EntryID)
 	}
 	return n.checkLog(newest)
 }

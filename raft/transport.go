@@ -63,19 +63,22 @@ func (t transport) Close() error {
 	return t.NetworkTransport.Close()
 }
 
-// deliver passes requests of other nodes to Raft until the transport closes. It treats every
-// candidate as a voter, whatever this node's membership says.
+// deliver passes requests of other nodes to Raft until the transport closes. It first passes a
+// leader's entries to skipCovered. It treats every candidate as a voter, whatever this node's
+// membership says.
 //
 // A node of hashicorp/raft (v1.8.0) refuses its vote to a node that is no voter in its own
 // configuration. In Raft, votes depend on terms and logs alone (section 4.1 of the dissertation).
 // Suppose leaders promote nodes and are then lost for good: the promoted nodes may be the only
 // electable ones, and would never be elected. The check protects a group from removed nodes;
 // pre-votes do that here: a node with a leader grants none.
-func (t transport) deliver(members func() hraft.ConfigurationFuture) {
+func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered func(*hraft.AppendEntriesRequest)) {
 	for in := t.NetworkTransport.Consumer(); ; {
 		select {
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
+			case *hraft.AppendEntriesRequest:
+				skipCovered(req)
 			case *hraft.RequestVoteRequest:
 				// no pre-vote precedes it, and the candidate has the leader's whole log
 				if !req.LeadershipTransfer {

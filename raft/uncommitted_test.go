@@ -129,7 +129,7 @@ func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Shutdown().Error() })
-	go n.trans.deliver(r.GetConfiguration)
+	go n.trans.deliver(r.GetConfiguration, func(*hraft.AppendEntriesRequest) {})
 	return r
 }
 

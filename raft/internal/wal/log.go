@@ -79,6 +79,9 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	}
 	s.writes <- struct{}{}
 	defer func() { <-s.writes }()
+	if err := s.follows(logs[0].Index); err != nil {
+		return err
+	}
 	start := time.Since(s.opened)
 	s.writing.Store(int64(start))
 	err := s.wal.StoreLogs(sealed(logs))
@@ -98,6 +101,20 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	s.fresh.entries.Add(uint64(len(logs)))
 	s.fresh.bytes.Add(uint64(size))
 	return nil
+}
+
+// follows refuses the first entry of an empty log if it is not the one right after the installed
+// snapshot. Nothing is lost by that: the leader sends again.
+func (s *Log) follows(index uint64) error {
+	snap := s.installed.Load()
+	if snap == nil || index == snap.Index+1 {
+		return nil
+	}
+	last, err := s.wal.LastIndex()
+	if err == nil && last == 0 {
+		err = fmt.Errorf("raft: write log entry %d: the log begins after the snapshot of entry %d", index, snap.Index)
+	}
+	return err
 }
 
 // Holding returns how many entries of average size fit into a number of bytes.

@@ -56,6 +56,29 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
+// TestLogBeginsRightAfterSnapshotD5: an empty log takes no entry that the installed snapshot covers,
+// and leaves no hole after it. A refused entry loses nothing and stops nothing.
+func TestLogBeginsRightAfterSnapshotD5(t *testing.T) {
+	s, err := openForTest(vfs.Default, t.TempDir(), 64<<10, func(err error) { t.Errorf("the log fails: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.BeginAfter(EntryID{Index: 10, Term: 2})
+	for _, index := range []uint64{1, 10, 12} {
+		if err := s.StoreLog(&hraft.Log{Index: index, Term: 2}); err == nil {
+			t.Errorf("entry %d was taken after a snapshot of entry 10", index)
+		}
+	}
+	for _, index := range []uint64{11, 12} {
+		if err := s.StoreLog(&hraft.Log{Index: index, Term: 2}); err != nil {
+			t.Errorf("entry %d: %v", index, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestStalled: Stalled returns the duration of a hanging write.
 func TestStalled(t *testing.T) {
 	s := Log{opened: time.Now().Add(-time.Hour)}

@@ -23,8 +23,8 @@ type segmentFiles struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu    sync.Mutex
-	spare int64 // size of the prepared file; 0: none
+	mu    sync.Mutex // guards the file "spare" too
+	spare int64      // its size; 0: none
 }
 
 var _ types.VFS = (*segmentFiles)(nil)
@@ -79,9 +79,6 @@ func (f *segmentFiles) close() {
 // slower to write, but correct.
 func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile, error) {
 	defer f.ask(int64(size))
-	if !f.takeSpare(int64(size)) {
-		return f.walFiles.Create(dir, name, size)
-	}
 	path := f.disk.PathJoin(dir, name)
 	found, err := exists(f.disk, path)
 	if err == nil && found {
@@ -90,20 +87,25 @@ func (f *segmentFiles) Create(dir, name string, size uint64) (types.WritableFile
 	if err != nil {
 		return nil, err
 	}
-	if err := f.disk.Rename(f.disk.PathJoin(dir, spareFile), path); err != nil {
+	taken, err := f.takeSpare(path, int64(size))
+	if err != nil {
 		return nil, err
+	}
+	if !taken {
+		return f.walFiles.Create(dir, name, size)
 	}
 	return f.OpenWriter(dir, name)
 }
 
-func (f *segmentFiles) takeSpare(size int64) bool {
+// takeSpare renames the spare to path, if there is one of that size.
+func (f *segmentFiles) takeSpare(path string, size int64) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ready := f.spare == size
-	if ready {
-		f.spare = 0
+	if f.spare != size {
+		return false, nil
 	}
-	return ready
+	f.spare = 0
+	return true, f.disk.Rename(f.disk.PathJoin(f.dir, spareFile), path)
 }
 
 // ask requests a spare of a size, and replaces an earlier request.
@@ -154,12 +156,12 @@ func (f *segmentFiles) makeSpare(size int64, pause time.Duration) (err error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := f.disk.Rename(path, f.disk.PathJoin(f.dir, spareFile)); err != nil {
 		return err
 	}
-	f.mu.Lock()
 	f.spare = size
-	f.mu.Unlock()
 	return nil
 }
 

@@ -68,6 +68,7 @@ func TestSegmentsAreZeros(t *testing.T) {
 			t.Fatalf("%s made twice: %v", name, err)
 		}
 	}
+	waitSpare(t, f, size) // the refused Create asked for another one
 	if _, err := os.Stat(filepath.Join(dir, newFile)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is left: %v", newFile, err)
 	}

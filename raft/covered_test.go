@@ -1,0 +1,124 @@
+package raft
+
+import (
+	"fmt"
+	"testing"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+// coveredTransport passes requests through skipCovered, as transport.deliver does.
+type coveredTransport struct {
+	*hraft.InmemTransport
+	asked chan hraft.RPC
+}
+
+func (c coveredTransport) Consumer() <-chan hraft.RPC { return c.asked }
+
+// covered returns a node's transport. Its goroutine ends with the node.
+func covered(trans *hraft.InmemTransport, n *Node) coveredTransport {
+	c := coveredTransport{InmemTransport: trans, asked: make(chan hraft.RPC)}
+	go func() {
+		for {
+			select {
+			case rpc := <-trans.Consumer():
+				if req, ok := rpc.Command.(*hraft.AppendEntriesRequest); ok {
+					copied := *req // the leader keeps the original
+					n.skipCovered(&copied)
+					rpc.Command = &copied
+				}
+				select {
+				case c.asked <- rpc:
+				case <-n.stop:
+					return
+				}
+			case <-n.stop:
+				return
+			}
+		}
+	}()
+	return c
+}
+
+// TestLogBeginsAfterSnapshotD5: a member that was away installs a snapshot of the leader. The
+// leader has its whole log, and continues to send from where the member's log ended. The member's
+// log begins right after the snapshot, and has no entry that the snapshot covers.
+func TestLogBeginsAfterSnapshotD5(t *testing.T) {
+	g := newGroup(t, 3, Options{TrailingEntries: 1 << 20})
+	g.fill("run", 0, 10)
+	g.settle()
+	behind := g.follower()
+	g.halt(behind, true)
+	g.leaveBehind("run", 10, 20)
+	behind.open()
+	i := behind.receive(t, g.leader())
+	i.restore(t)
+	i.removeOldLogs(t)
+	behind.shut()
+	behind.open()
+	g.run(behind)
+	g.fill("run", 30, 5)
+	g.settle()
+	if first, last := behind.bounds(); first != i.meta.Index+1 || last < first {
+		t.Errorf("the log has entries %d to %d, the snapshot ends at %d", first, last, i.meta.Index)
+	}
+	g.expectEqual(35)
+}
+
+// TestSkipCoveredD5 lists what of a request passes, by the log of the member and its snapshot of
+// entry 10, term 2.
+func TestSkipCoveredD5(t *testing.T) {
+	request := func(prev, prevTerm uint64, entries ...uint64) *hraft.AppendEntriesRequest {
+		req := &hraft.AppendEntriesRequest{PrevLogEntry: prev, PrevLogTerm: prevTerm}
+		for _, index := range entries {
+			req.Entries = append(req.Entries, &hraft.Log{Index: index, Term: 2})
+		}
+		return req
+	}
+	deposed := request(9, 1, 10, 11)
+	deposed.Entries[0].Term = 1
+	for _, c := range []struct {
+		name string
+		log  []uint64 // entries of the member's log
+		req  *hraft.AppendEntriesRequest
+		want string
+	}{
+		{"a heartbeat", nil, request(0, 0), "0 0 []"},
+		{"from the beginning", nil, request(0, 0, 1, 2, 3), "0 0 []"},
+		{"before the end", nil, request(4, 1, 5, 6), "0 0 []"},
+		{"past the end", nil, request(8, 1, 9, 10, 11, 12), "0 0 [11 12]"},
+		{"at the end", nil, request(10, 2, 11), "0 0 [11]"},
+		{"at the end, with a log", []uint64{11, 12}, request(10, 2, 11, 12, 13), "0 0 [11 12 13]"},
+		{"after the end", []uint64{11, 12}, request(12, 2, 13), "12 2 [13]"},
+		{"the log holds the end", []uint64{9, 10, 11}, request(8, 1, 9, 10), "8 1 [9 10]"},
+		{"a deposed leader's previous entry", nil, request(10, 1, 11), "10 1 [11]"},
+		{"a deposed leader's entry", nil, deposed, "9 1 [10 11]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t)
+			o := b.prepare("node")
+			o.EnsureDefaults()
+			n := newNode(o)
+			if err := n.open(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = n.closeFiles() })
+			if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, snapshotMeta{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, index := range c.log {
+				if err := n.logs.StoreLog(&hraft.Log{Index: index, Term: 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.skipCovered(c.req)
+			var indexes []uint64
+			for _, e := range c.req.Entries {
+				indexes = append(indexes, e.Index)
+			}
+			if got := fmt.Sprint(c.req.PrevLogEntry, c.req.PrevLogTerm, indexes); got != c.want {
+				t.Errorf("%s passes, want %s", got, c.want)
+			}
+		})
+	}
+}
