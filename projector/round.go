@@ -317,19 +317,27 @@ func (r *round) foldRuns() error {
 			}
 		}
 	}
+	if d.tx.empty() {
+		return nil // Most rounds change no row: store moves the watermarks.
+	}
 	w := d.write()
 	defer w.close()
 	w.head(d.from, r.position)
-	for _, pr := range r.p.projections {
-		if !pr.behind && pr != r.p.runs {
-			w.mark(pr, r.position)
-		}
-	}
+	r.p.mark(w, r.position)
 	return w.apply()
 }
 
-// store writes the snapshots that leave memory, some of those that are due, and the position from
-// which to fold on after a restart.
+// mark writes the watermarks of the projections in step, without that of the run snapshots.
+func (p *Projector) mark(w *write, at storage.Position) {
+	for _, pr := range p.projections {
+		if !pr.behind && pr != p.runs {
+			w.mark(pr, at)
+		}
+	}
+}
+
+// store writes the snapshots that leave memory, some of those that are due, the position from which
+// to fold on after a restart, and the watermarks.
 func (r *round) store(now time.Time) error {
 	p, runs := r.p, r.p.live.runs
 	w := p.disk.db.write()
@@ -347,7 +355,9 @@ func (r *round) store(now time.Time) error {
 	if e := runs.oldest(); e != nil {
 		position = e.since.position
 	}
-	w.head(position, max(r.position, p.disk.db.opened.newest))
+	newest := max(r.position, p.disk.db.opened.newest)
+	w.head(position, newest)
+	p.mark(w, newest)
 	if !p.runs.behind {
 		w.mark(p.runs, position)
 	}

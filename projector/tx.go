@@ -99,6 +99,9 @@ func (tx *Tx) fail(err error) {
 
 func (tx *Tx) key(r *row) []byte { return tx.texts[r.key:r.keyEnd] }
 
+// empty reports whether there is nothing to write, and no error to report.
+func (tx *Tx) empty() bool { return len(tx.all) == 0 && tx.err == nil }
+
 // begin forgets the rows of a transaction that was not written.
 func (tx *Tx) begin() {
 	tx.texts, tx.all, tx.newest, tx.err = tx.texts[:0], tx.all[:0], nil, nil
