@@ -34,7 +34,6 @@ var proseExceptions = map[string]map[string]int{
 		"proto/contract/jsontext": 3,
 		"proto/contract/schema":   1,
 		"proto/runlog/v1":         2,
-		"raft/internal/wal":       1,
 		"server/checkpoint":       2,
 		"server/cluster":          3,
 		"server/replica/batch":    2,

@@ -10,8 +10,9 @@ import (
 	raftwal "github.com/hashicorp/raft-wal"
 )
 
-// Log is the log store: raft-wal with checksums, a cache, metrics and fail-stop. hashicorp/raft only
-// logs a failed write and steps down, after which a later write could succeed over the hole (D3).
+// Log is the log store: raft-wal with checksums, a cache, metrics and fail-stop. After a failed
+// write, hashicorp/raft only logs it and steps down. A later write could then succeed over the hole
+// (D3).
 type Log struct {
 	opts  Options
 	wal   *raftwal.WAL

@@ -56,8 +56,8 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestLogBeginsRightAfterSnapshotD5: an empty log takes no entry that the installed snapshot covers,
-// and leaves no hole after it. A refused entry loses nothing and stops nothing.
+// TestLogBeginsRightAfterSnapshotD5: an empty log takes no entry that the installed snapshot
+// covers, and leaves no hole after it. A refused entry loses nothing and stops nothing.
 func TestLogBeginsRightAfterSnapshotD5(t *testing.T) {
 	s, err := openForTest(vfs.Default, t.TempDir(), 64<<10, func(err error) { t.Errorf("the log fails: %v", err) })
 	if err != nil {
