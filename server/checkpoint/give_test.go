@@ -146,7 +146,10 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 
 // seedsOf are the keys that a node has.
 func (g *group) seedsOf(node int) (seeds []string) {
-	for _, k := range g.nodes[node].maker.keys.held {
+	keys := &g.nodes[node].maker.keys
+	keys.mu.Lock()
+	defer keys.mu.Unlock()
+	for _, k := range keys.held {
 		seeds = append(seeds, string(k.seed[:]))
 	}
 	return seeds
