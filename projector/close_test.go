@@ -17,15 +17,15 @@ import (
 func TestCloseEndsWithoutItsDirectory(t *testing.T) {
 	b := newBed(t)
 	rng := rand.New(rand.NewPCG(12, 12))
-	text := func(n int) string {
-		s := make([]byte, n)
-		for i := range s {
-			s[i] = byte(' ' + 3 + rng.IntN(80))
-			if s[i] == '\\' {
-				s[i] = 'x'
-			}
+	pool := make([]byte, 4<<20)
+	for i := range pool {
+		if pool[i] = byte(' ' + 3 + rng.IntN(80)); pool[i] == '\\' {
+			pool[i] = 'x'
 		}
-		return string(s)
+	}
+	text := func(n int) string {
+		at := rng.IntN(len(pool) - n)
+		return string(pool[at : at+n])
 	}
 	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
 		t.Fatal(err)
