@@ -20,6 +20,9 @@ import (
 // patience is how long a test waits for what takes milliseconds.
 const patience = 20 * time.Second
 
+// newLevel is the highest feature level that the nodes of tests support, but for older ones.
+const newLevel = storage.CoreLevel + 1
+
 // bed is a node in a test: its log lies in a real directory, its store on a disk in memory that can
 // lose power.
 type bed struct {
@@ -29,9 +32,11 @@ type bed struct {
 	disk vfs.FS
 	// storeDir is the store's directory on disk.
 	storeDir string
-	store    *storage.Store
-	node     *Node
-	address  string // where the node listens
+	// level is the highest feature level that the store's build supports.
+	level   uint32
+	store   *storage.Store
+	node    *Node
+	address string // where the node listens
 
 	failed struct {
 		sync.Mutex
@@ -41,7 +46,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), storeDir: "store"}
+	b := &bed{t: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), storeDir: "store", level: newLevel}
 	t.Cleanup(func() {
 		if b.node != nil {
 			_ = b.node.Close()
@@ -73,8 +78,8 @@ func (b *bed) wal() string { return filepath.Join(b.dir, "wal") }
 func (b *bed) prepare(id string) Options {
 	b.t.Helper()
 	store, err := storage.Open(storage.Options{
-		Machines: storagetest.Machines(),
-		Dir:      b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
+		Machines: storagetest.Machines(), FeatureLevel: b.level,
+		Dir: b.storeDir, FS: b.disk, Cluster: storagetest.Cluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
 		Fail: func(err error) { b.fail(fmt.Errorf("store: %w", err)) },
 	})
 	if err != nil {

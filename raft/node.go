@@ -160,7 +160,7 @@ func (n *Node) open() error {
 	if err != nil {
 		return err
 	}
-	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable}
+	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable, fail: n.fail}
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}

@@ -92,6 +92,11 @@ func (k *snapshotSink) Close() error {
 	if k.err != nil {
 		k.s.end(k)
 	}
+	var old *storage.BuildTooOldError
+	if errors.As(k.err, &old) {
+		// The leader would send the snapshot again and again.
+		k.s.fail(fmt.Errorf("raft: receive snapshot: %w", k.err))
+	}
 	return k.err
 }
 

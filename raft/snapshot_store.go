@@ -33,6 +33,7 @@ type snapshotStore struct {
 	store  *storage.Store
 	logs   *wal.Log // gets the snapshot after which it begins
 	stable *wal.Stable
+	fail   func(error) // stops the node
 
 	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
 	// (HoldLog).

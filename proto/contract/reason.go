@@ -58,6 +58,10 @@ const (
 // ReasonSigningKeyMissing is one that only AuditService needs.
 const ReasonSigningKeyMissing Reason = "SIGNING_KEY_MISSING"
 
+// ReasonUpgradeIncomplete is one of any call whose operation a member may not know yet: the feature
+// level of the cluster is below the operation's, or the leader's build is older than the call.
+const ReasonUpgradeIncomplete Reason = "UPGRADE_INCOMPLETE"
+
 // Stored tells what a producer may conclude about the events of a call that ended with a reason.
 type Stored string
 
@@ -148,6 +152,8 @@ var reasons = [...]ReasonInfo{
 		"A file on the node's disk has changed since it was written: back up another node, and replace this one."},
 	{ReasonSigningKeyMissing, codes.FailedPrecondition, 409, StoredNothing, "no",
 		"Restart a node that has the key. If no node has it any more, make a new key: runlog audit rotate-key --old-key-is-lost."},
+	{ReasonUpgradeIncomplete, codes.FailedPrecondition, 409, StoredNo, "once all members are upgraded",
+		"Upgrade all members first; runlog cluster status shows their versions. Then send the same request."},
 }
 
 // reserved reasons belong to the contract and to calls that are still to come.

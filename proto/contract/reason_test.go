@@ -41,6 +41,8 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"FILE_CHANGED"}, codes.DataLoss, 500, StoredNothing},
 		// And of who signs.
 		{[]Reason{"SIGNING_KEY_MISSING"}, codes.FailedPrecondition, 409, StoredNothing},
+		// And of a cluster that is being upgraded.
+		{[]Reason{"UPGRADE_INCOMPLETE"}, codes.FailedPrecondition, 409, StoredNo},
 	}
 	count := 0
 	for _, row := range rows {

@@ -116,8 +116,31 @@ func asUnavailable(err error) *contract.Error {
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
 			Message: "the node lost leadership or stopped itself; the events may be stored or not"}
 	default:
+		return asUpgrade(err)
+	}
+}
+
+// asUpgrade converts the errors of operations that a member may not know. The proposer returns them
+// before anything is stored.
+func asUpgrade(err error) *contract.Error {
+	var (
+		level   *storage.LevelError
+		unknown *storage.UnknownOperationError
+	)
+	switch {
+	case errors.As(err, &level):
+		return upgradeFirst(fmt.Sprintf("operation of kind %d needs feature level %d, the cluster is at level %d", level.Kind, level.Needs, level.Level))
+	case errors.As(err, &unknown):
+		return upgradeFirst(fmt.Sprintf("operation of kind %d is unknown to the leader's build, which supports feature levels up to %d",
+			unknown.Kind, unknown.Supports))
+	default:
 		return nil
 	}
+}
+
+// upgradeFirst refuses what a member may not know yet.
+func upgradeFirst(why string) *contract.Error {
+	return &contract.Error{Reason: contract.ReasonUpgradeIncomplete, Message: Helpful(contract.ReasonUpgradeIncomplete, why)}
 }
 
 // Helpful appends the remedy of a reason to a message.

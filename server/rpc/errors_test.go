@@ -35,6 +35,10 @@ var statusCases = []struct {
 	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},
 	{&storage.UnscopedError{RunID: "r", Fields: []string{"tenantId"}}, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
+	{&storage.LevelError{Kind: 16, Needs: 2, Level: 1}, contract.ReasonUpgradeIncomplete, codes.FailedPrecondition},
+	{&storage.UnknownOperationError{Kind: 16, Level: 1, Supports: 1}, contract.ReasonUpgradeIncomplete, codes.FailedPrecondition},
+	// A node that stops at an operation in its log does not know what became of the command.
+	{fmt.Errorf("%w: %w", raft.ErrUnknown, &storage.UnknownOperationError{Kind: 16}), contract.ReasonOutcomeUnknown, codes.Unavailable},
 	{TooManyStreams(), contract.ReasonOverloaded, codes.ResourceExhausted},
 	{context.DeadlineExceeded, "", codes.DeadlineExceeded},
 	{context.Canceled, "", codes.Canceled},

@@ -126,7 +126,7 @@ func ForwardingError(ctx context.Context, sent bool, err error) error {
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: true,
 			Message: "the call ended before the leader's answer came; the events may be stored or not"}
 	case st.Code() == codes.Unimplemented:
-		return err // The leader's build does not know the call.
+		return upgradeFirst("the leader's build does not know the call: " + st.Message())
 	case st.Code() == codes.Unavailable, st.Code() == codes.Canceled, st.Code() == codes.DeadlineExceeded:
 		return &contract.Error{Reason: contract.ReasonOutcomeUnknown,
 			Message: "the leader was lost before its answer came; the events may be stored or not"}

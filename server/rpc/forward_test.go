@@ -61,7 +61,7 @@ func TestForwardingFailsAPP10(t *testing.T) {
 		"its leadership ended":         {t.Context(), true, status.Error(codes.Canceled, "over"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
 		"the call ended":               {over, true, status.Error(codes.DeadlineExceeded, "late"), false, contract.ReasonOutcomeUnknown, codes.DeadlineExceeded},
 		"something else, with no word": {t.Context(), true, status.Error(codes.Internal, "?"), false, contract.ReasonOutcomeUnknown, codes.Unavailable},
-		"it does not know the call":    {t.Context(), true, status.Error(codes.Unimplemented, "?"), false, "", codes.Unimplemented},
+		"it does not know the call":    {t.Context(), true, status.Error(codes.Unimplemented, "?"), false, contract.ReasonUpgradeIncomplete, codes.FailedPrecondition},
 	} {
 		err := ForwardingError(c.ctx, c.sent, c.err)
 		wantEqual(t, name+": again", errors.Is(err, raft.ErrNotLeader), c.again)

@@ -36,7 +36,8 @@
 //	            damage, or has everything nevertheless. A node of three is replaced as
 //	            docs/operations.md describes.
 //	upgrades    From the version of the last tag to this one, node by node, and back as far
-//	            as the formats allow.
+//	            as the formats allow. To a successor of this one with a higher feature level:
+//	            the level rises after the last node, and the way back ends there.
 //	start       Mistakes of an operator: a name or a cluster that is not the node's, too many
 //	            founders, wrong certificates, too few nodes.
 //	backup      Nodes are backed up under load. A node is restored, two nodes join it, and the

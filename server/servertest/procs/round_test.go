@@ -46,8 +46,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binaryOf builds the command runlog from a source with a version, once, and returns its path.
-func binaryOf(t *testing.T, source, version string) string {
+// binaryOf builds the command runlog from a source with a version, once, and returns its path. args
+// are further arguments of go build.
+func binaryOf(t *testing.T, source, version string, args ...string) string {
 	t.Helper()
 	built.Lock()
 	defer built.Unlock()
@@ -64,7 +65,7 @@ func binaryOf(t *testing.T, source, version string) string {
 	path := filepath.Join(built.dir, "runlog-"+version)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if err := Build(ctx, source, path, version); err != nil {
+	if err := Build(ctx, source, path, version, args...); err != nil {
 		t.Fatal(err)
 	}
 	built.path[version] = path

@@ -72,20 +72,11 @@ func TestRollingUpgrade(t *testing.T) {
 func roll(t *testing.T, c *Cluster, binary string) {
 	t.Helper()
 	for range c.Nodes() {
-		leader := c.Leader()
-		next := leader
-		for _, n := range c.Nodes() {
-			if n != leader && n.Binary != binary {
-				next = n
-			}
-		}
-		if next.Binary == binary {
+		next := c.nextOther(binary)
+		if next == nil {
 			continue
 		}
-		next.Stop()
-		next.Binary = binary
-		next.Start()
-		next.Ready()
+		next.runs(binary)
 		c.AwaitAck(10)
 	}
 	for _, n := range c.Nodes() {
@@ -93,6 +84,30 @@ func roll(t *testing.T, c *Cluster, binary string) {
 			t.Errorf("%s was left out", n.Name)
 		}
 	}
+}
+
+// nextOther returns a node that does not run a binary, the leader last; nil: all run it.
+func (c *Cluster) nextOther(binary string) *Node {
+	c.t.Helper()
+	leader := c.Leader()
+	for _, n := range c.nodes {
+		if n != leader && n.Binary != binary {
+			return n
+		}
+	}
+	if leader.Binary != binary {
+		return leader
+	}
+	return nil
+}
+
+// runs stops the node as an operator does, starts it with a binary, and waits until it serves.
+func (n *Node) runs(binary string) {
+	n.c.t.Helper()
+	n.Stop()
+	n.Binary = binary
+	n.Start()
+	n.Ready()
 }
 
 // refuses waits until the node is ready, or has ended because it does not know the format of its
