@@ -4,11 +4,6 @@ package runlog_test
 // The list only shrinks: go test . -run TestProse -update-prose lowers it.
 var proseExceptions = map[string]map[string]int{
 	"actors": {
-		"audit/export":              1,
-		"audit/proof":               1,
-		"bench":                     3,
-		"bench/peers":               3,
-		"client":                    2,
 		"raft":                      2,
 		"raft/internal/wal":         1,
 		"server/cluster":            1,
@@ -21,11 +16,6 @@ var proseExceptions = map[string]map[string]int{
 		"storage/storagetest":       1,
 	},
 	"lines": {
-		"audit/export":          3,
-		"audit/proof":           1,
-		"bench":                 1,
-		"bench/load":            2,
-		"projector/run":         4,
 		"server/checkpoint":     2,
 		"server/cluster":        3,
 		"server/replica/batch":  2,
@@ -42,14 +32,6 @@ var proseExceptions = map[string]map[string]int{
 		"server/servertest/sim": 1,
 	},
 	"words": {
-		"audit/export":               1,
-		"bench/load":                 1,
-		"bench/peers":                2,
-		"bench/report":               4,
-		"client":                     3,
-		"cmd/runlog":                 1,
-		"cmd/runlog/internal/serve":  2,
-		"projector":                  7,
 		"raft":                       3,
 		"server/checkpoint":          1,
 		"server/replica/batch":       2,
