@@ -74,6 +74,9 @@ func TestProseFails(t *testing.T) {
 		{"message with context", "p/a.go", inFunc(`log.ErrorContext(ctx, "Failed")`), []string{"messages"}},
 		{"message with level", "p/a.go", inFunc(`log.Log(ctx, level, "Failed")`), []string{"messages"}},
 		{"no literal", "p/a.go", inFunc(`log.Info(text)`), []string{"messages"}},
+		{"wrapper", "p/a.go", "package p\n\nfunc (l *limited) every(text string) { l.log.Log(ctx, level, text) }\n", nil},
+		{"wrapper of another name", "p/a.go", "package p\n\nfunc (l *limited) say(text string) { l.log.Log(ctx, level, text) }\n", []string{"messages"}},
+		{"call of a wrapper", "p/a.go", inFunc(`m.log.every(period, "key", level, "Failed")`), []string{"messages"}},
 		{"method of a test", "p/a.go", inFunc(`t.Error("It failed.")`), nil},
 
 		{"replaced word in a comment", "p/a.go", "package p\n\n// The reign ends.\nvar x int\n", []string{"words"}},

@@ -129,21 +129,44 @@ func goProse(name string, text []byte) (prose, error) {
 		}
 		p.text = append(p.text, span{first, strings.Join(strings.Fields(group.Text()), " ")})
 	}
-	ast.Inspect(tree, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
+	for _, decl := range tree.Decls {
+		wrapper := isLogMethod(decl)
+		ast.Inspect(decl, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			line := files.Position(call.Pos()).Line
+			message := logMessage(call)
+			if _, handedOn := message.(*ast.Ident); message != nil && (!wrapper || !handedOn) {
+				p.messages = append(p.messages, span{line, literalText(message)})
+			}
+			if isErrorCall(call) {
+				p.errors = append(p.errors, span{line, literalText(call.Args[0])})
+			}
 			return true
-		}
-		line := files.Position(call.Pos()).Line
-		if message := logMessage(call); message != nil {
-			p.messages = append(p.messages, span{line, literalText(message)})
-		}
-		if isErrorCall(call) {
-			p.errors = append(p.errors, span{line, literalText(call.Args[0])})
-		}
-		return true
-	})
+		})
+	}
 	return p, nil
+}
+
+// messageAt says which argument of a logger's method is the message. Such a method may hand on its
+// message, because the rule checks the method's calls.
+var messageAt = map[string]int{
+	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0,
+	"DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
+	"every":  3, // Of limitedLog in server/peer.
+	"Accept": 2, // Of hclog.SinkAdapter: the message is a library's.
+}
+
+// isLogMethod reports whether a declaration is a method that messageAt lists.
+func isLogMethod(decl ast.Decl) bool {
+	f, ok := decl.(*ast.FuncDecl)
+	if !ok || f.Recv == nil {
+		return false
+	}
+	_, ok = messageAt[f.Name.Name]
+	return ok
 }
 
 // logMessage returns the message of a call of a slog.Logger, which it knows by the logger's name.
@@ -163,10 +186,7 @@ func logMessage(call *ast.CallExpr) ast.Expr {
 	if !strings.HasSuffix(logger, "log") && !strings.HasSuffix(logger, "logger") {
 		return nil
 	}
-	at, ok := map[string]int{
-		"Debug": 0, "Info": 0, "Warn": 0, "Error": 0,
-		"DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
-	}[method.Sel.Name]
+	at, ok := messageAt[method.Sel.Name]
 	if !ok || at >= len(call.Args) {
 		return nil
 	}

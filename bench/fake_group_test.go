@@ -20,7 +20,7 @@ import (
 // leads.
 type fakeGroup struct {
 	fakeNode
-	// election is how long nobody leads.
+	// election is how long the group has no leader.
 	election time.Duration
 	// stuck groups keep their leader when they are to transfer the leadership.
 	stuck bool
@@ -28,7 +28,7 @@ type fakeGroup struct {
 	mu     sync.Mutex
 	leader int
 	dead   [3]bool
-	until  time.Time // nobody leads
+	until  time.Time // the group has no leader
 	kills  []int
 }
 
@@ -102,7 +102,7 @@ func (r fakeRoute) Append(ctx context.Context, req *runlogv1.AppendEventsRequest
 	dead, wait := r.g.dead[r.node], time.Until(r.g.until)
 	r.g.mu.Unlock()
 	if dead || wait > 0 {
-		return nil, status.Error(codes.Unavailable, "nobody leads")
+		return nil, status.Error(codes.Unavailable, "no leader")
 	}
 	return r.g.Append(ctx, req)
 }

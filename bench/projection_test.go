@@ -127,7 +127,7 @@ func TestDelivery(t *testing.T) {
 		run.Acknowledge(uint64(seq+1), persisted)
 	}
 	x.told(0, target.Mark{Seq: 1, PersistedAt: 900, At: at(1200)})
-	x.told(0, target.Mark{Seq: 4, PersistedAt: 1100, At: at(1200)}) // and 2, which is too old, and 3
+	x.told(0, target.Mark{Seq: 4, PersistedAt: 1100, At: at(1200)}) // and 2, too old, and 3
 	x.told(0, target.Mark{Seq: 4, PersistedAt: 1100, At: at(1300)})
 	x.told(0, target.Mark{Seq: 6, PersistedAt: 1600, At: at(1700)}) // not acknowledged yet, and 5
 	x.told(0, target.Mark{Seq: 7, PersistedAt: 2000, At: at(2100)}) // too late

@@ -12,7 +12,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestFailover: the leader is killed each time, and what is measured is how long nobody led.
+// TestFailover: the bench kills each leader in turn and measures how long the group had none.
 func TestFailover(t *testing.T) {
 	const election = 60 * time.Millisecond
 	g := newFakeGroup(election)

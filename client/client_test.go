@@ -227,8 +227,9 @@ func TestAnEarlierTryCountsAPP10(t *testing.T) {
 	})
 }
 
-// TestTimeRunsOutWithoutALeader: a call whose time runs out while it waits for a server again says
-// what a server said before; of an append nobody knows, and it says both (APP-10).
+// TestTimeRunsOutWithoutALeader: if the deadline passes while a call retries, the error contains
+// what a server answered before. The error of an append also says that its outcome is unknown
+// (APP-10).
 func TestTimeRunsOutWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries atomic.Int64

@@ -121,9 +121,9 @@ func TestSilentStreamIsUnavailable(t *testing.T) {
 	})
 }
 
-// TestStreamsGiveUp: a stream that breaks for good is given up once Timeout has passed, with what
-// the server has said, however many tries are left; every message begins that time anew.
-func TestStreamsGiveUp(t *testing.T) {
+// TestStreamsTimeOut: if a stream stays broken, it ends once Timeout has passed since the last
+// message, however many tries are left. The error is the server's last one.
+func TestStreamsTimeOut(t *testing.T) {
 	noLeader := refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
 	for name, read := range map[string]func(ctx context.Context, c *Client) (messages int, err error){
 		"ReadEvents": func(ctx context.Context, c *Client) (n int, _ error) {

@@ -93,7 +93,7 @@ func TestHolesAmongEventsWATCH5(t *testing.T) {
 	}
 }
 
-// told shows a message, the events in it as stretches.
+// told shows a message, the events in it as ranges of runSeq.
 func told(res *runlogv1.WatchRunResponse) (text string) {
 	if s := res.GetSnapshot(); s != nil {
 		return fmt.Sprint("snapshot ", s.GetLastEventSeq())
@@ -149,7 +149,7 @@ func TestNoHoleWATCH5(t *testing.T) {
 	}
 }
 
-// TestTokensAroundAHoleWATCH5: whoever leaves at any message and resumes with the token in it
+// TestTokensAroundAHoleWATCH5: a watcher that leaves after any message and resumes with its token
 // misses nothing.
 func TestTokensAroundAHoleWATCH5(t *testing.T) {
 	inRun := slices.Concat(records(1, 3), records(6, 9), records(12, 12))

@@ -12,8 +12,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestCloseEndsWithoutItsDirectory: Close does not wait for ever for a disk that takes nothing,
-// also when memory has more to store than the database's memtables hold.
+// TestCloseEndsWithoutItsDirectory: if the disk takes no writes, Close still ends, also when memory
+// has more to store than the database's memtables hold.
 func TestCloseEndsWithoutItsDirectory(t *testing.T) {
 	b := newBed(t)
 	rng := rand.New(rand.NewPCG(12, 12))

@@ -120,9 +120,9 @@ func tryDatabase(o *Options) (*database, error) {
 	return d, nil
 }
 
-// close stores what is left, in pieces, and flushes, unless the database is damaged: Pebble would
-// retry for ever. If the write under way does not end either, close gives up and leaves the
-// database open.
+// close stores what is left, in pieces, and flushes. If the database is damaged, it does neither:
+// Pebble would retry forever. If the write under way does not end either, close returns an error
+// and leaves the database open.
 func (d *database) close(rest func() error) error {
 	stored := make(chan error, 1)
 	go func() { stored <- rest() }()

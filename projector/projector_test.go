@@ -260,7 +260,7 @@ func TestDamageWhileRunningPRJ13(t *testing.T) {
 	})
 	b.check("made anew")
 
-	// The directory disappears: the next flush finds out, and Close does not wait for it for ever.
+	// The directory disappears: the next flush fails, and Close does not wait forever for it.
 	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +303,8 @@ func TestAlertsPRJ8(t *testing.T) {
 	}
 }
 
-// TestCloseWhileBehind: a projector that has not folded everything ends all the same, and goes on
-// later.
+// TestCloseWhileBehind: a projector can be closed before it has folded everything. It resumes when
+// it is opened again.
 func TestCloseWhileBehind(t *testing.T) {
 	halted, goOn := make(chan struct{}, 10), make(chan struct{})
 	b := newBed(t, func(o *Options) {

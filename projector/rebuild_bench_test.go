@@ -43,8 +43,8 @@ func wholeRun(rng *rand.Rand, i, events int) storagetest.Request {
 	return storagetest.Request{Append: &storage.Append{RunID: runID, Events: list}}
 }
 
-// BenchmarkRebuild makes the projection of whole runs anew, on the disk, while nothing else goes
-// on. It tells the processor time too, which other load disturbs less.
+// BenchmarkRebuild rebuilds the projection of whole runs from scratch, on the disk, without other
+// work. It also reports the processor time, which other load disturbs less.
 func BenchmarkRebuild(b *testing.B) {
 	const events = 200_000
 	for _, each := range []int{5, 100} {

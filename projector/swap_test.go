@@ -11,10 +11,10 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, it goes
-// on from its position and meets every event once, those that it had folded, those that came with
-// the checkpoint, and those that are applied after it, also with the projector started anew in
-// between (PRJ-12, PRJ-13).
+// TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, the
+// projector resumes from its position. It meets every event once: those that it had folded, those
+// of the checkpoint, and those that are applied later. This also holds if the projector is started
+// again in between (PRJ-12, PRJ-13).
 func TestStoreIsReplacedD5(t *testing.T) {
 	b := newBed(t)
 	leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})

@@ -232,7 +232,7 @@ func (s *snapshotStore) install(id string) error {
 		}
 		return err
 	}
-	// A crash before this is on stable storage is mended by finishInstall.
+	// If the node crashes before this is on stable storage, finishInstall repairs it.
 	if _, err := s.record(&in.meta, snapshotMeta{Applied: in.received.Applied.Index, Installed: true}); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ const transferStep = 2 * time.Millisecond
 // and this node takes proposals again. Proposals in between get ErrNotLeader.
 //
 // hashicorp/raft v1.8.0 has a transfer of its own. If the leader is deposed while the voter lags,
-// it hangs for ever, and with it every later proposal of the node.
+// it hangs forever, and with it every later proposal of the node.
 func (n *Node) Transfer(ctx context.Context, id string) error {
 	target, known := find(n.Members(), id)
 	if !known || !target.Voter || id == n.opts.NodeID {

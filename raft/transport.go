@@ -115,7 +115,7 @@ func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
 			Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
-			// No pipeline: it can block for ever after a rejected entry (D4b).
+			// No pipeline: it can block forever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
 		term: term, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),

@@ -103,7 +103,7 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(address string, _ time.Duration) (net.Conn, error) {
 		at, ok := n.reached[address]
 		if !ok {
-			return nil, errors.New("nobody is there")
+			return nil, errors.New("no node at this address")
 		}
 		return net.Dial("tcp", at)
 	}}), n.conf.Logger, func() uint64 {
@@ -203,7 +203,7 @@ func (a *awayTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAddr
 		if req.PrevLogEntry > 0 { // no heartbeat
 			a.tries++
 		}
-		return errors.New("nobody is there")
+		return errors.New("no node at this address")
 	}
 }
 

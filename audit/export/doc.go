@@ -4,8 +4,9 @@
 //	            Writer                                     Verify
 //	Record ──► JSON lines, CSV, Parquet ──► file ──► pieces ──► parse, hash ──► follow ──► Report
 //	                    ▲                            one        several,        one:
-//	                    │                            reader     in parallel     order, bounds, chains,
-//	     manifest: the note that the cluster signed                             window digest, manifest
+//	                    │                            reader     in parallel     order, bounds,
+//	     manifest: the note that the                                            chains, window
+//	     cluster signed                                                         digest, manifest
 //
 // A file has the events in commit order and ends with a manifest; a file without a manifest was
 // cut. All formats hold the same fields of a record, exactly: every text, every nanosecond, and the

@@ -57,9 +57,9 @@ func withFooter(t *testing.T, file []byte, footer any) []byte {
 	return append(binary.LittleEndian.AppendUint32(out, uint32(len(text))), magic...)
 }
 
-// anew writes a file with the same pages, whose headers are what change returns, and the footer
-// that fits them.
-func anew(t *testing.T, file []byte, manifest string, change func(column string, h *pageHeader) any) []byte {
+// rewritten returns a file with the same pages and the footer that fits them. change returns the
+// header of each page.
+func rewritten(t *testing.T, file []byte, manifest string, change func(column string, h *pageHeader) any) []byte {
 	t.Helper()
 	f, err := parquet.OpenFile(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -163,7 +163,7 @@ func TestParquetStatistics(t *testing.T) {
 	manifest, key := manifestOf(t, signer(t, 1), records), signer(t, 1).PublicKey()
 	file := twoGroups(t, records, manifest)
 	same := func(_ string, h *pageHeader) any { return h }
-	for what, file := range map[string][]byte{"as it is": file, "written anew": anew(t, file, manifest, same)} {
+	for what, file := range map[string][]byte{"as it is": file, "rewritten": rewritten(t, file, manifest, same)} {
 		if report := verified(t, Parquet, file, key); len(report.Faults) > 0 || report.Events != uint64(len(records)) {
 			t.Fatalf("%s: %+v", what, report)
 		}
@@ -185,7 +185,7 @@ func TestParquetStatistics(t *testing.T) {
 			return f
 		},
 	} {
-		found(t, what, verified(t, Parquet, anew(t, file, manifest, change), key), "its header has statistics")
+		found(t, what, verified(t, Parquet, rewritten(t, file, manifest, change), key), "its header has statistics")
 	}
 	for what, change := range map[string]func(d *dataHeader){
 		"fewer nulls":  func(d *dataHeader) { d.NumNulls = 0 },
@@ -194,7 +194,7 @@ func TestParquetStatistics(t *testing.T) {
 		"fewer rows":   func(d *dataHeader) { d.NumRows-- },
 	} {
 		for _, of := range []string{"imported_at", "inherited", "event_type"} {
-			changed := anew(t, file, manifest, func(column string, h *pageHeader) any {
+			changed := rewritten(t, file, manifest, func(column string, h *pageHeader) any {
 				// else no page has these
 				if column == of && h.Data.Valid && (what != "rows of none" || h.Data.V.NumValues > h.Data.V.NumRows) {
 					change(&h.Data.V)
@@ -240,7 +240,8 @@ func TestParquetFooter(t *testing.T) {
 		"a smaller column":     func(_ *footer, c *footerColumn) { c.TotalCompressedSize-- },
 		"another place":        func(_ *footer, c *footerColumn) { c.DataPageOffset++ },
 		"without a dictionary": func(_ *footer, c *footerColumn) { c.DictionaryPageOffset = 0 },
-		"only a dictionary":    func(_ *footer, c *footerColumn) { c.Encoding = []format.Encoding{2 /* PLAIN_DICTIONARY */, format.RLE} },
+		// 2 is PLAIN_DICTIONARY.
+		"only a dictionary":    func(_ *footer, c *footerColumn) { c.Encoding = []format.Encoding{2, format.RLE} },
 		"another writer":       func(f *footer, _ *footerColumn) { f.CreatedBy = "parquet-mr version 1.8.0" },
 		"another version":      func(f *footer, _ *footerColumn) { f.Version = 1 },
 		"another column":       func(f *footer, _ *footerColumn) { f.Schema[2].Name = "type" },
@@ -263,7 +264,7 @@ func TestParquetFooter(t *testing.T) {
 			t.Errorf("%s: %q", what, report.Faults)
 		}
 	}
-	// The bytes between the last page and the footer are nobody's.
+	// The bytes between the last page and the footer belong to no column.
 	more := append(bytes.Clone(file[:begin]), append([]byte("hidden"), file[begin:]...)...)
 	found(t, "bytes between", verified(t, Parquet, more, key), "something between")
 }

@@ -19,7 +19,7 @@ import (
 //	runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70       origin: the name of the key that signs
 //	3                                             runs, which are the leaves
 //	CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=  root
-//	position 120                                  and then a line for each further fact, as in a Statement
+//	position 120                                  then a line for each further fact (Statement)
 //	complete-through 2026-02-11T10:30:00Z
 //	events 57
 //	previous 5f70…

@@ -144,7 +144,7 @@ func verify(text string, keys ...string) error {
 	return err
 }
 
-// TestRunProof: a proof is believed by who trusts the key that signed, or one before it.
+// TestRunProof: a proof verifies with the key that signed it, and with each key before that one.
 func TestRunProof(t *testing.T) {
 	for at := range 5 {
 		for _, n := range []int{0, 1, 12} {

@@ -22,8 +22,8 @@ const (
 // TakeoverLimit is how long appends may fail before a takeover has failed.
 const TakeoverLimit = 60 * time.Second
 
-// FailoverClient appends to one run and takes each request from node to node until one has answered that it
-// is stored. It stays with the node that did.
+// FailoverClient appends to one run. It sends each request to one node after the other until a node
+// answers that it is stored, and stays with that node.
 type FailoverClient struct {
 	routes  []target.Target
 	at      int // of routes

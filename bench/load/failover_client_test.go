@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestFailoverClient: a request goes from node to node as it is, and one that was stored by a try that
-// failed is answered as a duplicate.
+// TestFailoverClient: a request goes unchanged from node to node. If a failed try has stored it,
+// the answer is that of a duplicate.
 func TestFailoverClient(t *testing.T) {
 	fake := benchtest.NewStore()
 	fails := 0

@@ -90,7 +90,7 @@ type Tally struct {
 	latency report.Histogram // of the measured calls that succeeded
 	late    report.Histogram // open loop: how much later than due the measured calls began
 	events  atomic.Uint64    // acknowledged by the measured calls
-	unsent  uint64           // open loop: due, but no lane was free before the loop gave up
+	unsent  uint64           // open loop: due, but no lane was free before the loop ended
 	// when the last measured call was answered, in nanoseconds after the warm-up
 	last    atomic.Int64
 	pause   atomic.Int64  // longest time without an answer, in nanoseconds

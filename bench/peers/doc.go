@@ -6,10 +6,10 @@
 //	                     ├─ etcd       this binary, as a child process
 //	                     └─ nats       this binary, as a child process
 //
-// Each is a process of its own on loopback, started anew and empty for each workload, ended by its
-// process id, its data removed. The package bench makes the events, drives the callers, checks the
-// answers and gathers the figures; what is here starts the systems and stores an event in them as a
-// good adapter would:
+// Each is a process of its own on loopback, started empty for each workload and ended by its
+// process id; its data is removed. The package bench makes the events, drives the callers, checks
+// the answers and gathers the figures; this command starts the systems and stores an event in them
+// as a good adapter would:
 //
 //   - An answer leaves when the event is on stable storage.
 //   - An event whose key is stored is not stored again; it is answered with what was stored.

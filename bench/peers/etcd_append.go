@@ -79,7 +79,7 @@ func parseReceipt(value []byte) (stored, error) {
 	}, nil
 }
 
-// storeCounted tries until the run's next number was not taken by somebody else.
+// storeCounted tries until no other caller has taken the run's next number.
 func storeCounted(ctx context.Context, e *etcd, req *runlogv1.AppendEventsRequest, events []contract.Event, twins map[int]int) ([]stored, error) {
 	all := make([]stored, len(events))
 	known := make(map[int]bool) // events that are stored already
@@ -108,7 +108,7 @@ func storeCounted(ctx context.Context, e *etcd, req *runlogv1.AppendEventsReques
 			e.setHead(req.RunId, seqs[len(seqs)-1])
 			return all, nil
 		}
-		// Somebody was there before: learn which events are known, and how far the run is.
+		// Another caller was faster: learn which events are known, and how far the run is.
 		for n, i := range fresh {
 			if kvs := res.Responses[n].GetResponseRange().Kvs; len(kvs) > 0 {
 				known[i] = true

@@ -9,7 +9,7 @@ import (
 	"runlog/bench/target"
 )
 
-// leadership is who leads, and in which term.
+// leadership names the leader and its term.
 type leadership struct{ member, term uint64 }
 
 // electionLimit is how long members may be without a leader.

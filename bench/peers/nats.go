@@ -22,8 +22,8 @@ import (
 
 const (
 	natsCommand = "serve-nats"
-	// natsWindow is how long message ids are remembered: as good as for ever, for as long as a run
-	// of the bench takes, and in memory.
+	// natsWindow is how long message ids are remembered, in memory: far longer than a run of the
+	// bench takes.
 	natsWindow = 7 * 24 * time.Hour
 	natsConns  = 4
 )

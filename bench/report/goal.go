@@ -12,24 +12,24 @@ type Goal struct {
 	Figure func(*Report) (float64, bool)
 	// Must is the required figure; 0: the figure is only printed.
 	Must float64
-	// Stretch is a harder requirement; 0: none.
+	// A harder requirement than Must; 0: none.
 	Stretch float64
 	// AtMost: smaller is better.
 	AtMost bool
-	// Duration: the figure is in nanoseconds, as Must and Stretch are. Otherwise it is a ratio.
+	// Duration: the figure and both requirements are in nanoseconds. Otherwise they are ratios.
 	Duration bool
 }
 
 // Verdict is the outcome of a Goal.
 type Verdict struct {
 	Measure string `json:"measure"`
-	// Figure, Must and Stretch are ratios, or milliseconds according to Unit.
+	// Figure and both requirements are ratios, or milliseconds according to Unit.
 	Figure  float64 `json:"figure"`
 	Must    float64 `json:"must,omitempty"`
 	Stretch float64 `json:"stretch,omitempty"`
 	Unit    string  `json:"unit,omitempty"`
 	AtMost  bool    `json:"atMost"`
-	// Verdict is "stretch", "met" or "missed"; empty without a requirement.
+	// Verdict is what Goal.Judge returns; empty without a requirement.
 	Verdict string `json:"verdict,omitempty"`
 }
 

@@ -133,7 +133,7 @@ func total(errors map[string]uint64) uint64 {
 // measuredFor describes the settings of the measurement.
 func (s *Settings) measuredFor() string {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	text := fmt.Sprintf("%v each after a warm-up of %v, payloads of %s bytes", seconds(s.Seconds), seconds(s.WarmUpSeconds), Grouped(float64(s.PayloadBytes)))
+	text := fmt.Sprintf("%v each after a warm-up of %v, payloads of %s bytes", seconds(s.Seconds), seconds(s.WarmUpSeconds), Grouped(s.PayloadBytes))
 	if s.Connections > 1 {
 		text += fmt.Sprintf(", %d connections", s.Connections)
 	}

@@ -72,7 +72,7 @@ func name(r *Result, many bool) string {
 		what string
 	}{{r.Runs, "runs"}, {r.Watchers, "watchers"}, {r.Stored, "events"}} {
 		if part.n > 0 {
-			text += ", " + Grouped(float64(part.n)) + " " + part.what
+			text += ", " + Grouped(part.n) + " " + part.what
 		}
 	}
 	if many && !r.Limit {
@@ -93,11 +93,11 @@ func figures(results []Result, many bool) Table {
 			events = ""
 		}
 		if r.InFlight > 0 {
-			inFlight = Grouped(float64(r.InFlight))
+			inFlight = Grouped(r.InFlight)
 		}
 		l := &r.Latency
-		t.Rows = append(t.Rows, []string{name(r, many), Grouped(float64(r.Callers)), inFlight, Grouped(float64(r.Batch)), Grouped(r.CallsPerSecond), events,
-			latencyText(l.P50), latencyText(l.P90), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max), Grouped(float64(total(r.Errors)))})
+		t.Rows = append(t.Rows, []string{name(r, many), Grouped(r.Callers), inFlight, Grouped(r.Batch), Grouped(r.CallsPerSecond), events,
+			latencyText(l.P50), latencyText(l.P90), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max), Grouped(total(r.Errors))})
 	}
 	return t
 }
@@ -110,7 +110,7 @@ func ratioTable(results []Result, many bool) Table {
 		if q == nil {
 			continue
 		}
-		cells := []string{name(&results[i], many), Grouped(float64(results[i].Callers))}
+		cells := []string{name(&results[i], many), Grouped(results[i].Callers)}
 		for _, field := range q.fields() {
 			cells = append(cells, RatioText(*field))
 		}
@@ -123,7 +123,7 @@ func openLoops(results []Result, many bool) Table {
 	t := Table{Heads: []string{"OPEN LOOP", "CALLERS", "DUE/S", "CALLS/S", "BEGAN LATE, P99", "NEVER SENT"}}
 	for i := range results {
 		if r := &results[i]; r.Rate > 0 {
-			t.Rows = append(t.Rows, []string{name(r, many), Grouped(float64(r.Callers)), Grouped(r.Rate), Grouped(r.CallsPerSecond), latencyText(r.LateP99), Grouped(float64(r.Unsent))})
+			t.Rows = append(t.Rows, []string{name(r, many), Grouped(r.Callers), Grouped(r.Rate), Grouped(r.CallsPerSecond), latencyText(r.LateP99), Grouped(r.Unsent)})
 		}
 	}
 	return t
@@ -135,8 +135,8 @@ func reads(results []Result, many bool) Table {
 		r := &results[i]
 		for _, q := range r.Reads {
 			l := &q.Latency
-			t.Rows = append(t.Rows, []string{name(r, many) + " " + q.Name, Grouped(float64(r.Readers)), Grouped(q.CallsPerSecond),
-				latencyText(l.P50), latencyText(l.P90), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max), Grouped(float64(total(q.Errors)))})
+			t.Rows = append(t.Rows, []string{name(r, many) + " " + q.Name, Grouped(r.Readers), Grouped(q.CallsPerSecond),
+				latencyText(l.P50), latencyText(l.P90), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max), Grouped(total(q.Errors))})
 		}
 	}
 	return t
@@ -147,7 +147,7 @@ func restarts(results []Result, many bool) Table {
 	for i := range results {
 		r := &results[i]
 		row := func(label string, x Restart) {
-			t.Rows = append(t.Rows, []string{name(r, many) + label, Grouped(float64(x.AcknowledgedEvents)), latencyText(x.FirstAppend), latencyText(x.Outage)})
+			t.Rows = append(t.Rows, []string{name(r, many) + label, Grouped(x.AcknowledgedEvents), latencyText(x.FirstAppend), latencyText(x.Outage)})
 		}
 		for n, x := range r.Restarts {
 			row(fmt.Sprintf(" %d", n+1), x)
@@ -166,7 +166,7 @@ func usages(results []Result, many bool) Table {
 		if r.Limit || !r.Appends() || r.Acknowledged == 0 {
 			continue
 		}
-		cells := []string{name(r, many), Grouped(float64(r.Callers)), latencyText(r.LongestPause), RatioText(r.Timeline.lastToFirst()), "", "", "", ""}
+		cells := []string{name(r, many), Grouped(r.Callers), latencyText(r.LongestPause), RatioText(r.Timeline.lastToFirst()), "", "", "", ""}
 		if u := r.Usage; u != nil {
 			sent := float64(r.Acknowledged) / float64(r.Batch) * float64(r.RequestBytes)
 			cpu := u.CPUSeconds / float64(r.Acknowledged) * 1e6
@@ -180,9 +180,9 @@ func usages(results []Result, many bool) Table {
 func failureText(row, what string, n uint64, errors map[string]uint64) string {
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(errors)) {
-		reasons = append(reasons, Grouped(float64(errors[reason]))+" "+reason)
+		reasons = append(reasons, Grouped(errors[reason])+" "+reason)
 	}
-	text := fmt.Sprintf("%s: %s %s", row, Grouped(float64(n)), what)
+	text := fmt.Sprintf("%s: %s %s", row, Grouped(n), what)
 	if len(reasons) > 0 {
 		text += " (" + strings.Join(reasons, ", ") + ")"
 	}
@@ -210,10 +210,10 @@ func threeDigits(x float64) string {
 	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
-func mebibytes(n uint64) string { return Grouped(float64(n>>20)) + " MiB" }
+func mebibytes(n uint64) string { return Grouped(n>>20) + " MiB" }
 
-// Grouped shows the whole part of a number with a comma every three digits.
-func Grouped(x float64) string {
+// Grouped shows the whole part of a number, which is not negative, with a comma every three digits.
+func Grouped[T int | int64 | uint32 | uint64 | float64](x T) string {
 	digits := strconv.FormatUint(uint64(x), 10)
 	var b strings.Builder
 	for i := range len(digits) {

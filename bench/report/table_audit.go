@@ -9,7 +9,7 @@ func audits(results []Result, many bool) Table {
 		if a == nil {
 			continue
 		}
-		t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(float64(a.Window)), latencyText(a.FirstPage.P50), latencyText(a.FirstPage.P99),
+		t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(a.Window), latencyText(a.FirstPage.P50), latencyText(a.FirstPage.P99),
 			Grouped(a.Exported), RatioText(a.TenantEvents), RatioText(a.TenantTime), kibibytes(float64(a.GrownBytes)), Grouped(a.Verified), "", "", RatioText(a.Slowdown)})
 		for n, turn := range a.Turns {
 			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", threeDigits(turn.Exported) + " MiB/s", "", "", "", "",

@@ -13,7 +13,7 @@ func watches(results []Result, many bool) Table {
 		}
 		l := &w.Delivery
 		t.Rows = append(t.Rows, []string{name(&results[i], many), latencyText(l.P50), latencyText(l.P99), latencyText(l.P999), latencyText(l.Max),
-			Grouped(float64(w.Delivered)), Grouped(float64(w.Watermarks)), Grouped(float64(w.Behind)), "", "", RatioText(w.Kept)})
+			Grouped(w.Delivered), Grouped(w.Watermarks), Grouped(w.Behind), "", "", RatioText(w.Kept)})
 		for n, turn := range w.Turns {
 			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", "", "", "", "",
 				Grouped(turn.Alone), Grouped(turn.Watched), RatioText(Quotient(turn.Watched, turn.Alone))})
@@ -32,7 +32,7 @@ func memories(results []Result, many bool) Table {
 		if m == nil {
 			continue
 		}
-		row := []string{name(r, many), Grouped(float64(m.Streams)), kibibytes(m.LiveBytes), "", kibibytes(m.ResidentBytes), ""}
+		row := []string{name(r, many), Grouped(m.Streams), kibibytes(m.LiveBytes), "", kibibytes(m.ResidentBytes), ""}
 		if r.Limit {
 			echo[r.Workload] = m
 		} else if e := echo[r.IdleBeside()]; e != nil {
@@ -48,8 +48,8 @@ func lags(results []Result, many bool) Table {
 	for i := range results {
 		r := &results[i]
 		if l := r.Lag; l != nil {
-			t.Rows = append(t.Rows, []string{name(r, many), Grouped(l.HighestRate), Grouped(l.Rate), latencyText(r.LateP99), Grouped(float64(r.Unsent)),
-				Grouped(float64(l.Events)), "≤ " + latencyText(l.P50), "≤ " + latencyText(l.P99), "≤ " + latencyText(l.P999)})
+			t.Rows = append(t.Rows, []string{name(r, many), Grouped(l.HighestRate), Grouped(l.Rate), latencyText(r.LateP99), Grouped(r.Unsent),
+				Grouped(l.Events), "≤ " + latencyText(l.P50), "≤ " + latencyText(l.P99), "≤ " + latencyText(l.P999)})
 		}
 	}
 	return t
@@ -59,8 +59,8 @@ func rebuilds(results []Result, many bool) Table {
 	t := Table{Heads: []string{"REBUILD", "EVENTS", "RUNS", "EVENTS/S", "SECONDS", "FOLDED/S", "SECONDS OF IT", "DIFFERING"}}
 	for i := range results {
 		if b := results[i].Rebuild; b != nil {
-			t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(float64(b.Events)), Grouped(float64(b.Runs)), Grouped(b.EventsPerSecond),
-				threeDigits(b.Seconds), Grouped(b.FoldEventsPerSecond), threeDigits(b.FoldSeconds), Grouped(float64(b.Differing))})
+			t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(b.Events), Grouped(b.Runs), Grouped(b.EventsPerSecond),
+				threeDigits(b.Seconds), Grouped(b.FoldEventsPerSecond), threeDigits(b.FoldSeconds), Grouped(b.Differing)})
 		}
 	}
 	return t

@@ -16,8 +16,8 @@ func takeoverTable(results []Result, many bool) Table {
 		for _, x := range r.Takeovers {
 			tries += x.FailedTries
 		}
-		t.Rows = append(t.Rows, []string{name(r, many), Grouped(float64(len(outage))), durationText(quantile(outage, 0)), durationText(quantile(outage, 0.5)),
-			durationText(quantile(outage, 0.9)), durationText(quantile(outage, 1)), durationText(MaxPause(r)), Grouped(float64(tries)),
+		t.Rows = append(t.Rows, []string{name(r, many), Grouped(len(outage)), durationText(quantile(outage, 0)), durationText(quantile(outage, 0.5)),
+			durationText(quantile(outage, 0.9)), durationText(quantile(outage, 1)), durationText(MaxPause(r)), Grouped(tries),
 			durationText(quantile(sync, 0.5)), durationText(quantile(sync, 1))})
 	}
 	return t

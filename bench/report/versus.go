@@ -50,7 +50,7 @@ func (r *Report) Versus(system string) Table {
 		if system == "" || other.Limit || other.System == system {
 			continue
 		}
-		row := []string{name(&other, false), Grouped(float64(other.Callers)), Grouped(float64(other.Batch)), other.System}
+		row := []string{name(&other, false), Grouped(other.Callers), Grouped(other.Batch), other.System}
 		for _, figure := range []func(*Result) float64{Events, P50, P99} {
 			if ratio, ok := r.Ratio(figure, SystemOf(system, other.Workload), SystemOf(other.System, other.Workload)); ok {
 				row = append(row, RatioText(ratio))

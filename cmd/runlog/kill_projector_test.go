@@ -212,7 +212,7 @@ func (b *killBed) attach(at server.Addresses) (conn *grpc.ClientConn, end func()
 	ctx, cancel := context.WithCancel(context.Background())
 	var gone atomic.Bool
 	var streams sync.WaitGroup
-	b.t.Cleanup(func() { // of a test that gives up
+	b.t.Cleanup(func() { // if the test stops early
 		cancel()
 		streams.Wait()
 	})

@@ -73,13 +73,16 @@ func TestServeRefusals(t *testing.T) {
 			t.Errorf("exit %d, %q", code, text)
 		}
 	})
-	t.Run("data directory is a file", func(t *testing.T) {
+	t.Run("data directory is a file, or below one", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(file, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if code, text := serveFailure(t, nil, "--data-dir", file); code != int(output.ExitFailed) || !strings.Contains(text, file) {
-			t.Errorf("exit %d, %q", code, text)
+		for _, path := range []string{file, filepath.Join(file, "x"), "/dev/null/x"} {
+			code, text := serveFailure(t, nil, "--data-dir", path)
+			if code != int(output.ExitFailed) || !strings.Contains(text, "make "+path+": ") || !strings.Contains(text, "not a directory; choose another with --data-dir") {
+				t.Errorf("%s: exit %d, %q", path, code, text)
+			}
 		}
 	})
 	t.Run("configuration", func(t *testing.T) {

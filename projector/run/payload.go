@@ -9,7 +9,8 @@ import (
 // counts as absent. No other field is read.
 //
 //	RunStarted      engineRunRef, engineType, startedAt,
-//	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes, compression}
+//	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes,
+//	                compression}
 //	RunPaused       draining
 //	RunCompleted    completedAt
 //	RunCancelled    completedAt
@@ -24,8 +25,8 @@ import (
 //	StepCompleted   artifacts or artifactRefs, completedAt, reason
 //	StepFailed      error {code, message, retryable, category} or a string, the message;
 //	                artifacts or artifactRefs, completedAt, reason
-//	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed; attestedAt where there
-//	                is no completedAt; notes where there is no reason
+//	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed; attestedAt if
+//	                there is no completedAt; notes if there is no reason
 //	SignalAccepted  signalId, signalType, reason, decidedBy or triggeredBy, decidedAt
 //	SignalRejected  the same
 //

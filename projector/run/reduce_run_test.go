@@ -41,7 +41,7 @@ func runIn(status Status) *tape {
 func TestRunTransitionsPRJ3PRJ4PRJ8(t *testing.T) {
 	const no = Status(255)
 	want := map[Status][8]Status{
-		//            Queued      Approved     Started     Paused     Resumed     Completed     Failed     Cancelled
+		// In the order Queued, Approved, Started, Paused, Resumed, Completed, Failed, Cancelled.
 		Pending:   {Pending, Approved, Running, no, no, no, Failed, Cancelled},
 		Approved:  {no, no, Running, no, no, no, Failed, Cancelled},
 		Running:   {no, no, no, Paused, no, Completed, Failed, Cancelled},

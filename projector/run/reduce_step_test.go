@@ -47,7 +47,8 @@ var stepPayloads = map[string]string{
 func TestStepTransitionsPRJ5PRJ6PRJ8(t *testing.T) {
 	const no = StepStatus(255)
 	want := map[StepStatus][7]StepStatus{
-		//            Started     Delayed      WaitingForAttestation      Completed    Failed      Skipped      Attested
+		// In the order Started, Delayed, WaitingForAttestation, Completed, Failed, Skipped,
+		// Attested.
 		StepPending:               {StepRunning, StepPending, StepWaitingForAttestation, StepSuccess, StepFailed, StepSkipped, no},
 		StepRunning:               {StepRunning, no, StepWaitingForAttestation, StepSuccess, StepFailed, no, no},
 		StepWaitingForAttestation: {StepWaitingForAttestation, no, StepWaitingForAttestation, no, StepFailed, no, StepSuccess},

@@ -8,8 +8,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// MaxViolations bounds the answer to a request in which everything is wrong; what is beyond it
-// shows once the first ones are mended. The error then says truncated=true.
+// MaxViolations bounds the violations in one answer. If a request has more, the error says
+// truncated=true, and the rest appears once the first ones are fixed.
 const MaxViolations = 100
 
 // Metadata keys of the errors made here.

@@ -65,7 +65,8 @@ const canonicalStack = 1024
 //	10 logicalAttemptId  8 bytes, big endian
 //	11 engineAttemptId   8 bytes, big endian
 //	12 idempotencyKey    text, always there, also when the server derived it
-//	13 emittedAt         8 bytes, big endian two's complement: nanoseconds since 1970-01-01T00:00:00Z
+//	13 emittedAt         8 bytes, big endian two's complement: nanoseconds since
+//	                     1970-01-01T00:00:00Z
 //	14 emittedBy         text, where the event has one
 //	15 causedBySignalId  text, where the event has one
 //	16 parentEventId     text, where the event has one

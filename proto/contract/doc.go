@@ -6,7 +6,7 @@
 //	                            ▼
 //	                    runlogv1.EventWrite ──ValidateAll──► []Event ──► batch, storage
 //	                                                │
-//	                                                └──► *Error: reason, every violation, what to do
+//	                                                └──► *Error: reason, every violation, remedy
 //
 // An [Event] is made once, at the gate, by [Validate] or [ValidateAll]; the rooms further in trust
 // it. From an Event follow its idempotency key ([DeriveKey]), its canonical bytes and digests

@@ -47,7 +47,7 @@ var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
 
 type noLoader struct{}
 
-func (noLoader) Load(url string) (any, error) { return nil, errors.New("nobody loads " + url) }
+func (noLoader) Load(url string) (any, error) { return nil, errors.New("no loader for " + url) }
 
 func schemaID(line Line, name string) string {
 	return "https://runlog.invalid" + schema.Path(line.String(), name)

@@ -39,7 +39,7 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"MEMBERSHIP_REFUSED"}, codes.FailedPrecondition, 409, StoredNothing},
 		// And a backup's.
 		{[]Reason{"FILE_CHANGED"}, codes.DataLoss, 500, StoredNothing},
-		// And of who signs.
+		// And of a node that signs.
 		{[]Reason{"SIGNING_KEY_MISSING"}, codes.FailedPrecondition, 409, StoredNothing},
 		// And of a cluster that is being upgraded.
 		{[]Reason{"UPGRADE_INCOMPLETE"}, codes.FailedPrecondition, 409, StoredNo},

@@ -29,10 +29,10 @@ type Record struct {
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
-// other members that reading an event adds, payloadDigest, recordDigest and appendedBy are returned,
-// inherited says which fields the producer had left out, and importedAt and chainDigest, which belong to
-// where the record was read, are dropped. A payload may be payloadJson instead, its bytes in
-// base64, as export files have those that a line cannot hold.
+// other members that reading an event adds, it returns payloadDigest, recordDigest and appendedBy.
+// inherited says which fields the producer had left out. ParseRecord drops importedAt and
+// chainDigest, which belong to the place where the record was read. A payload may be payloadJson
+// instead, its bytes in base64, as export files have those that a line cannot hold.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
 // is.

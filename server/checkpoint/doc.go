@@ -2,9 +2,9 @@
 // all runs, and the signed checkpoints of the tree's root. docs/audit.md explains their use by an
 // auditor.
 //
-//	Maker ─┬─ keyring   the key: made by the leader, told in the log, fetched from other members
-//	        ├─ Tree      hashes of groups of runs and upwards, brought up to date from a storage.Heads
-//	        └─ newest    the last checkpoint made here, with what it was made of: proofs come from there
+//	Maker ─┬─ keyring   the key: made by the leader, named in the log, fetched from other members
+//	       ├─ Tree      hashes of groups of runs and upwards, updated from a storage.Heads
+//	       └─ newest    the last checkpoint made here and its input, for proofs
 //
 // A public key and a checkpoint are commands in the log, which every node applies. The private key
 // is never in the log: each node keeps it in a file, and members send it to each other.

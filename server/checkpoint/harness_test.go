@@ -36,7 +36,7 @@ type group struct {
 	removed map[int]bool
 	// given is called when a key was given.
 	given func()
-	// lose makes answers get lost: the command is applied all the same.
+	// lose makes answers get lost: the command is still applied.
 	lose atomic.Bool
 }
 

@@ -1,11 +1,11 @@
 // Package cluster makes a node part of a cluster: how nodes find each other, which nodes are
 // admitted, and how they ask each other.
 //
-//	New ──► Form ──► (a seed, where the node lacks what the cluster has) ──► Attach ──► member
-//	 │        │                                                                │
-//	 │        ├ founds a cluster with the nodes that it was told to expect     ├ asks to become a member, and
-//	 │        └ or joins one that exists                                       │ goes on being known under its address
-//	 └ other nodes may ask how it is, and invite it                            └ answers all that nodes ask
+//	New ──► Form ──► (state transfer, if the node lacks the state) ──► Attach ──► member
+//	 │        │                                                          │
+//	 │        ├ founds a cluster with the expected nodes                 ├ asks to be a member,
+//	 │        └ or joins one that exists                                 │ and reports its address
+//	 └ other nodes may ask for its state, and invite it                  └ answers other nodes
 //
 // One connection to each other node carries node calls (proto/node/v1), and client calls forwarded
 // to the leader. The package server/peer authenticates the peer.

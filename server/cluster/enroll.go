@@ -34,11 +34,11 @@ func (c *Cluster) enroll() {
 		if done, err := c.tryEnroll(time.Since(led) > lostAfter); !done {
 			step = enrollStep
 			if err != nil && time.Since(told) > tellStep {
-				msg := "this node is no member of the cluster yet"
 				if c.Identity().Member {
-					msg = "this node has no leader, or is not a member under its address"
+					c.log.Warn("no leader confirms this node's address; retrying", "err", explain(err))
+				} else {
+					c.log.Warn("this node is no member of the cluster yet; retrying", "err", explain(err))
 				}
-				c.log.Warn(msg, "err", explain(err))
 				told = time.Now()
 			}
 		}

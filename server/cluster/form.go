@@ -48,7 +48,7 @@ func (c *Cluster) Form(ctx context.Context) error {
 		}
 		c.forming.Store(&waiting)
 		if waiting != "" && time.Since(told) > tellStep {
-			c.log.Info("this node belongs to no cluster yet: "+waiting, "node", c.Identity().NodeID, "raft", c.opts.Advertise)
+			c.log.Info("this node belongs to no cluster yet", "why", waiting, "node", c.Identity().NodeID, "raft", c.opts.Advertise)
 			told = time.Now()
 		}
 		select {

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoLeader means that this node has no leader.
-var ErrNoLeader = errors.New("cluster: nobody leads")
+var ErrNoLeader = errors.New("cluster: no leader")
 
 // Leadership is one node's time as the leader, as far as this node has seen.
 type Leadership struct {

@@ -150,7 +150,7 @@ func (d *Dir) make() error {
 	for _, path := range made {
 		_ = d.disk.Remove(path) // The next start would assume that it is on stable storage.
 	}
-	return fmt.Errorf("data directory: %w", err)
+	return fmt.Errorf("data directory: make %s: %w", d.path, err)
 }
 
 // settle syncs the path again, because a killed process may have made it without syncing it. A

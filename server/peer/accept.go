@@ -46,7 +46,7 @@ func (m *Mesh) admitPending(conn net.Conn) {
 	if m.mu.pending.Len() >= maxHandshakes {
 		oldest := m.mu.pending.Front()
 		_ = m.mu.pending.Remove(oldest).(net.Conn).Close()
-		m.log.every(time.Minute, "crowd", slog.LevelWarn, "too many handshakes of other nodes are under way; the oldest are ended",
+		m.log.every(time.Minute, "crowd", slog.LevelWarn, "too many handshakes under way; ending the oldest",
 			"limit", maxHandshakes)
 	}
 	e := m.mu.pending.PushBack(conn)
@@ -66,7 +66,7 @@ func (m *Mesh) take(raw net.Conn, e *list.Element) {
 		l := m.listenerOf(c.kind)
 		if l == nil || !l.deliver(c) {
 			m.log.every(time.Minute, "backlog "+c.kind.String(), slog.LevelWarn,
-				"a connection of another node is ended: nobody takes it", "kind", c.kind.String(), "node", c.other.NodeID)
+				"connection of another node ended; no listener takes it", "kind", c.kind.String(), "node", c.other.NodeID)
 			_ = c.Close()
 		}
 	}
@@ -169,7 +169,7 @@ func (m *Mesh) turnAway(raw, conn net.Conn, in message, err error) error {
 			// A port scan, a TCP health check or a lost node: there is no other end to inform.
 			m.metrics.done(accepting, broken)
 			if errors.Is(err, errIdentity) {
-				m.log.every(time.Minute, "identity", slog.LevelError, "this node cannot say who it is", "error", err)
+				m.log.every(time.Minute, "identity", slog.LevelError, "this node has no valid identity", "error", err)
 			}
 			m.opts.Logger.Debug("connection ended during its handshake", "from", raw.RemoteAddr().String(), "error", err)
 			return err
@@ -224,12 +224,13 @@ func (m *Mesh) logRefusal(e *RefusedError, address, node string) {
 			who = host
 		}
 	}
-	text := "a node was refused"
+	key := who + " " + string(e.Reason)
+	about := []any{"reason", string(e.Reason), "why", e.Message, "address", address, "node", node}
 	if e.Remote {
-		text = "a node refused this one"
+		m.log.every(time.Minute, key, slog.LevelWarn, "a node refused this one", about...)
+	} else {
+		m.log.every(time.Minute, key, slog.LevelWarn, "a node was refused", about...)
 	}
-	m.log.every(time.Minute, who+" "+string(e.Reason), slog.LevelWarn, text,
-		"reason", string(e.Reason), "why", e.Message, "address", address, "node", node)
 }
 
 // tune sets the options of every connection between nodes, for any listener.
@@ -245,7 +246,7 @@ func (m *Mesh) material() *material {
 	now, err := m.opts.TLS.current()
 	if err != nil {
 		m.log.every(time.Minute, "reload "+err.Error(), slog.LevelError,
-			"the certificate files changed and cannot be used; what was read before is used still", "error", err)
+			"cannot load changed certificate files; keeping the old ones", "error", err)
 	}
 	m.warnOfExpiry()
 	return now

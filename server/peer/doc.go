@@ -4,7 +4,7 @@
 //
 //	dialling end                                accepting end
 //	Dial ── TCP ── TLS 1.3, both certificates ──► accept loop, at most 64 handshakes under way
-//	     ── hello: kind, identity, who is wanted ──►  certificate, format, cluster, Admit
+//	     ── hello: kind, identity, wanted node ────►  certificate, format, cluster, Admit
 //	     ◄── welcome: identity ───────────────────
 //	 certificate, format, cluster, Admit
 //	     ── go ──────────────────────────────────►  Listener(kind).Accept

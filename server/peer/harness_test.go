@@ -119,7 +119,7 @@ func serving(t *testing.T, self Identity, tls *TLS, change func(*Options)) *node
 
 func (n *node) address() string { return n.Addr().String() }
 
-// dialTo dials another node with nobody wanted.
+// dialTo dials another node without a wanted node.
 func (n *node) dialTo(ctx context.Context, kind Kind, to *node) (net.Conn, error) {
 	return n.Dial(ctx, kind, to.address(), "")
 }

@@ -74,7 +74,7 @@ func TestCloseJoinsEverything(t *testing.T) {
 	}
 	for name, c := range map[string]net.Conn{"queued": queued, "slow": slow} {
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		// One whose bytes nobody has read is reset.
+		// The kernel resets a connection with unread bytes.
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the %s connection ended with %v", name, err)
 		}
@@ -132,7 +132,7 @@ func TestConnectionsThatNobodyAcceptsAreBounded(t *testing.T) {
 		defer conn.Close()
 		last = conn
 	}
-	n2.logged(t, "nobody takes it")
+	n2.logged(t, "no listener takes it")
 	_ = last
 }
 

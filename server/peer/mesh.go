@@ -158,7 +158,7 @@ func (m *Mesh) warnOfExpiry() {
 	end, left := m.opts.TLS.expiry()
 	if left < expiryWarning {
 		m.log.every(24*time.Hour, "expiry", slog.LevelWarn,
-			"the certificate of this node ends soon; other nodes refuse it then: put a new one in its place",
+			"this node's certificate expires soon; replace it",
 			"ends", end.UTC().Format(time.RFC3339))
 	}
 }

@@ -129,11 +129,11 @@ func TestAdmitHearsWhoAndWhat(t *testing.T) {
 
 // TestARefusalOfTheDiallingEndIsLoggedAtTheOther shows that a node learns that others refuse it.
 func TestARefusalOfTheDiallingEndIsLoggedAtTheOther(t *testing.T) {
-	n1 := start(t, identity("n1"), nil, func(o *Options) { o.Admit = func(Kind, Identity) error { return errors.New("who are you") } })
+	n1 := start(t, identity("n1"), nil, func(o *Options) { o.Admit = func(Kind, Identity) error { return errors.New("unknown node") } })
 	n2 := serving(t, identity("n2"), nil, nil)
 	conn, err := n1.dialTo(t.Context(), KindNode, n2)
 	refusedWith(t, conn, err, NotAMember, false)
-	n2.logged(t, "a node refused this one", "reason=NOT_A_MEMBER", "who are you")
+	n2.logged(t, "a node refused this one", "reason=NOT_A_MEMBER", "unknown node")
 }
 
 // TestANodeWithoutClusterIsTaken shows that one that belongs to no cluster yet may talk to any, and

@@ -211,7 +211,7 @@ func TestTheEndOfACertificateIsWarnedOf(t *testing.T) {
 	for left, warned := range map[time.Duration]bool{13 * day: true, 15 * day: false} {
 		loaded := ca.tlsAt(t, "n1", clockAt(noon), 20*day+left)
 		n := start(t, identity("n1"), loaded, nil)
-		if got := strings.Contains(n.log.String(), "ends soon"); got != warned {
+		if got := strings.Contains(n.log.String(), "expires soon"); got != warned {
 			t.Errorf("%v before its end: warned %t", left, got)
 		}
 		if got, want := n.count(t, "runlog_peer_certificate_expiry_seconds"), float64(noon.Add(left).Unix()); got != want {
@@ -270,7 +270,7 @@ func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 	if got := n2.shown(t, n1); !got.Equal(before) {
 		t.Errorf("broken files: shown is one that ends at %v", got)
 	}
-	n2.logged(t, "level=ERROR", "the certificate files changed and cannot be used", "no certificate with its key")
+	n2.logged(t, "level=ERROR", "cannot load changed certificate files", "no certificate with its key")
 
 	ca, cert, key := ours.issue(t, "n3", noon, 50*day)
 	n2.replace(t, ca, cert, key)

@@ -2,7 +2,8 @@
 // checkpoint of another node's store file by file, and resumes where an earlier pull stopped.
 //
 //	Pull ──OpenCheckpoint──► Source ──► storage.Store.Checkpoint, held under an id
-//	     ──ReadCheckpoint──►        ──► a file from an offset on, with a sum of each message and of the whole
+//	     ──ReadCheckpoint──►        ──► a file from an offset on, with checksums of each message
+//	                                    and of the whole
 //	     ──CloseCheckpoint─►
 //	     ──► storage.Received, to be installed before the node takes part
 package transfer

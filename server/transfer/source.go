@@ -35,8 +35,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Source is the sender's side: the NodeService calls that serve checkpoints of the store. A
 // checkpoint has a random id, chosen by its receiver. It stays until the receiver closes it, or
-// until nobody has read it for a while: the receiver can resume on another connection, and can ask
-// again after a lost answer. gRPC's flow control alone limits the rate.
+// has not read it for a while: the receiver can resume on another connection, and can ask again
+// after a lost answer. gRPC's flow control alone limits the rate.
 type Source struct {
 	opts SourceOptions
 	stop chan struct{}

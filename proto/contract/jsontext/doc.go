@@ -4,7 +4,7 @@
 //	bytes of unknown origin ──► CheckObject, Scan…  the first fault and its offset
 //	                               │ no fault
 //	                               ▼
-//	checked text ──► Members, Elements, Lookup      values as they are written, duplicates included
+//	checked text ──► Members, Elements, Lookup      values as written, duplicates included
 //	                 SkipValue, SkipString          the end of a value
 //	                 Unquote, Text, Plain           the text of a string
 //	                 SplitNumber                    the digits of a number

@@ -88,9 +88,9 @@ func hexRune(b []byte) (r rune) {
 	return r
 }
 
-// Text returns the text of a string, as SkipString finds it, the way encoding/json decodes it: bytes
-// and escapes that are no Unicode become U+FFFD, so that the text is always valid UTF-8. It is empty
-// for any other value, and for a string that is not JSON.
+// Text returns the text of a string, as SkipString finds it, the way encoding/json decodes it:
+// bytes and escapes that are no Unicode become U+FFFD, so that the text is always valid UTF-8. It
+// is empty for any other value, and for a string that is not JSON.
 func Text(quoted []byte) string {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return ""

@@ -36,8 +36,8 @@ func isSHA256(text []byte) bool {
 	return len(text) == 64
 }
 
-// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A second of 60 is legal
-// only at the end of a UTC day; isDateTime does not know which days had a leap second.
+// isDateTime reports whether a text is a date-time of RFC 3339, section 5.6. A second of 60 is
+// legal only at the end of a UTC day; isDateTime does not know which days had a leap second.
 func isDateTime(text []byte) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	if len(text) <= seconds || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {

@@ -398,8 +398,8 @@ type EventRecord struct {
 	// Set on an imported event: the time of the import. Another authority has assigned run_seq and
 	// persisted_at; windows over persistedAt use this time instead.
 	ImportedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
-	// The authenticated identity that appended the event; the authority sets it, never the producer. It is part of
-	// record_digest (SEC-8). Unset: the caller had no identity.
+	// The authenticated identity that appended the event; the authority sets it, never the producer.
+	// It is part of record_digest (SEC-8). Unset: the caller had no identity.
 	AppendedBy    *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

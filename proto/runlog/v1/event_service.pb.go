@@ -32,8 +32,9 @@ type AppendEventsRequest struct {
 	ExpectedLastSeq *uint64 `protobuf:"varint,3,opt,name=expected_last_seq,json=expectedLastSeq,proto3,oneof" json:"expected_last_seq,omitempty"`
 	// On a stream, the answer repeats it. Any text of at most 256 bytes; need not be unique.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The fence of the caller's lease. If it is not the run's current fence, the request is refused with LEASE_LOST and
-	// stores nothing; 0 requires a run that was never leased. Duplicates are still answered (QUE-8).
+	// The fence of the caller's lease. If it is not the run's current fence, the request is refused
+	// with LEASE_LOST and stores nothing; 0 requires a run that was never leased. Duplicates are
+	// still answered (QUE-8).
 	Fence         *uint64 `protobuf:"varint,5,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

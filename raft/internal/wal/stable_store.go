@@ -24,7 +24,7 @@ const (
 //	format version, 1       1
 //	current term            8
 //	term of the last vote   8
-//	whom it was given to    the rest
+//	candidate of that vote  the rest
 //
 // Integers are big endian. hashicorp/raft writes the term of a vote and the candidate separately.
 // If they were stored apart, a crash in between would leave the new term with the last term's

@@ -19,7 +19,7 @@ var (
 	ErrClosed = errors.New("batch: closed")
 	// ErrAbandoned means that the caller's context ended first. The command may be stored yet
 	// (APP-10).
-	ErrAbandoned = errors.New("batch: gave up waiting")
+	ErrAbandoned = errors.New("batch: the caller stopped waiting")
 )
 
 // Options of a batcher.
@@ -40,7 +40,7 @@ type Options struct {
 	Outstanding int
 	// QueueBytes bounds what is admitted and not yet answered. Default: 64 MiB.
 	QueueBytes int64
-	// Registerer of metrics. Default: a registry that nobody reads.
+	// Registerer of metrics. Default: a registry of its own.
 	Registerer prometheus.Registerer
 }
 
@@ -89,7 +89,7 @@ type Batcher struct {
 
 type call struct {
 	cmd    storage.Command
-	answer chan answer // has room for the one answer, so that an abandoned call blocks nobody
+	answer chan answer // has room for the one answer, so that an abandoned call blocks no sender
 }
 
 type answer struct {

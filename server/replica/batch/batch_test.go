@@ -354,7 +354,7 @@ func TestAbandoned(t *testing.T) {
 }
 
 // TestErrors proves that an error of Propose, or of its wait, reaches every caller of the proposal
-// and nobody else.
+// and no other caller.
 func TestErrors(t *testing.T) {
 	broken := errors.New("broken")
 	for name, setup := range map[string]func(*group){
@@ -392,8 +392,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestEnqueue proves APP-8: what one caller enqueues is proposed in its order, whoever waits first,
-// and a refused command gives its error at once.
+// TestEnqueue proves APP-8: the commands of one caller are proposed in its order, whichever ticket
+// is waited for first. A refused command returns its error at once.
 func TestEnqueue(t *testing.T) {
 	const fits = 20
 	size := int64(command(0, 100).Size())

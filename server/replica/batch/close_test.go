@@ -48,8 +48,8 @@ func TestClose(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{1, 2, 3})
 }
 
-// TestCloseWithoutAnAnswer proves D13: a group that does not answer holds up the end of a node for
-// a while, and not for ever. Its later answers reach the waiting callers.
+// TestCloseWithoutAnAnswer proves D13: if the group does not answer, Close waits for a while and
+// then returns. Later answers still reach the waiting callers.
 func TestCloseWithoutAnAnswer(t *testing.T) {
 	g := &group{}
 	synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,9 @@
 // Package batch is group commit: it folds the commands that queued up while proposals were under
 // way into the next one (D1).
 //
-//	Enqueue ──► queue, bounded in bytes ──► proposed by the caller when nothing is under way, else by one
-//	   ▲                                    goroutine: when the proposal before is answered, or when the next is full
+//	Enqueue ──► queue, bounded in bytes ──► proposed by the caller when nothing is under way,
+//	   ▲                                    else by one goroutine: when the proposal before is
+//	   │                                    answered, or when the next is full
 //	   └── Ticket.Wait ◄── Raft answers ◄────────────┘
 //
 // Invariants: commands are proposed in the order in which they were admitted; a command is refused

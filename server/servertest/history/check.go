@@ -47,7 +47,7 @@ type checker struct {
 	wrote map[request][]*recordRef
 }
 
-// eventKey names an event for ever (contract section 1).
+// eventKey names an event forever (contract section 1).
 type eventKey struct{ run, key string }
 
 // request is one append of an op.

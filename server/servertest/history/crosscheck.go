@@ -17,7 +17,7 @@ import (
 // search.
 const crossCheckSteps = 1_000_000
 
-// ErrUndecided means that the search was given up. The history may be right or wrong.
+// ErrUndecided means that the search was stopped. The history may be right or wrong.
 var ErrUndecided = errors.New("history: the search for an order took too long")
 
 // CrossCheck asks porcupine whether the appends and linearizable reads of each run are linearizable
@@ -56,7 +56,7 @@ func CrossCheck(h *History, finals ...*Final) error {
 	}
 	for _, end := range ends {
 		for run := range end {
-			of(run) // Nobody may have asked for it.
+			of(run) // It may have no operation.
 		}
 	}
 	var faults []error

@@ -63,8 +63,8 @@ func (b *bench) pick(is func(*Op) bool) *Op {
 	return nil
 }
 
-// everywhere changes the records of all nodes alike. The chains are made anew, so that only what
-// was meant is wrong.
+// everywhere changes the records of all nodes alike. It computes the chains again, so that only the
+// intended fault remains.
 func (b *bench) everywhere(change func([]Record) []Record) {
 	for _, f := range b.finals {
 		f.Records = change(f.Records)

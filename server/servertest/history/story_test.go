@@ -27,7 +27,7 @@ func (s story) check() (*Report, error) {
 	return Check(h, nil, f), CrossCheck(h, f)
 }
 
-// local tells whether a local reader takes part, whom porcupine is not asked about.
+// local reports whether a local reader takes part. Porcupine does not check its reads.
 func (s story) local() bool {
 	return slices.ContainsFunc(s.ops, func(op Op) bool { return op.Read != nil && op.Read.Local })
 }

@@ -323,7 +323,7 @@ func (w *world) snapshot(s *Snapshot) {
 	s.Digest, s.RunStatus = want.Digest, want.Status
 }
 
-// window asks for a stretch that ends in the past or ahead, of a node that may be behind.
+// window asks a node, which may be behind, for a window that ends in the past or in the future.
 func (w *world) window(win *Window) {
 	win.From = 1_000 + w.Int64N(w.stamp-1_000+1)
 	win.To = win.From + 1 + w.Int64N(min(w.stamp-win.From, 1_000)+20)

@@ -162,7 +162,7 @@ func (c *Cluster) AwaitAck(n int) {
 	}
 }
 
-// Settle requires that an append succeeds now that all faults are mended. Then it stops the
+// Settle requires that an append succeeds after all faults have ended. Then it stops the
 // clients, waits until all nodes are ready, and checks the history.
 func (c *Cluster) Settle() *history.Report {
 	c.t.Helper()

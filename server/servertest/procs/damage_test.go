@@ -115,7 +115,7 @@ func copyDir(t *testing.T, from, to string) {
 
 // TestDamagedFiles damages or removes one file of a node that is down. The node must not start, or
 // stop itself when it reads the damage, and its last line must name the fault; or it has everything
-// all the same. No node may start with missing or changed records (APP-2, APP-11).
+// nevertheless. No node may start with missing or changed records (APP-2, APP-11).
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: 1, Nodes: 1})

@@ -85,15 +85,15 @@ func immutable(path string, on bool) error {
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
 }
 
-// immutableUntil makes a file immutable until the test ends, or mend is called.
-func immutableUntil(t *testing.T, path string) (mend func()) {
+// immutableUntil makes a file immutable until the test ends, or repair is called.
+func immutableUntil(t *testing.T, path string) (repair func()) {
 	t.Helper()
 	if err := immutable(path, true); err != nil {
 		t.Skip("files cannot be made immutable here: ", err)
 	}
-	mend = func() { _ = immutable(path, false) }
-	t.Cleanup(mend)
-	return mend
+	repair = func() { _ = immutable(path, false) }
+	t.Cleanup(repair)
+	return repair
 }
 
 // diskCluster makes a cluster whose third node has its data on another disk; empty: on the same
@@ -112,11 +112,11 @@ func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 }
 
 // wantFailStop requires that a node stops itself while its disk fails, and that its last line
-// contains says. The others must go on. With the disk mended the node must come back, and nothing
-// may be lost (D10, APP-2).
+// contains says. The others must go on. Once the disk is repaired, the node must come back, and
+// nothing may be lost (D10, APP-2).
 //
 // It calls wait until the node has ended.
-func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, mend func()) {
+func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, repair func()) {
 	t.Helper()
 	victim.ExpectEnd()
 	hurt()
@@ -133,7 +133,7 @@ func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wai
 	}
 	t.Logf("last line: %s", last)
 	c.AwaitAck(20)
-	mend()
+	repair()
 	victim.Start()
 	victim.Ready()
 	t.Log(c.Settle())
@@ -190,12 +190,12 @@ func TestReadOnlyDisk(t *testing.T) {
 	}, load, func() {
 		// Of a copy: as long as a process in another namespace still has the file system, it stays
 		// as it is.
-		mended := image + ".mended"
-		if err := errors.Join(output(exec.Command("umount", disk)), output(exec.Command("cp", "--sparse=always", image, mended))); err != nil {
+		repaired := image + ".repaired"
+		if err := errors.Join(output(exec.Command("umount", disk)), output(exec.Command("cp", "--sparse=always", image, repaired))); err != nil {
 			t.Fatal(err)
 		}
-		_ = exec.Command("e2fsck", "-fy", mended).Run() // its exit code says what it has mended
-		if err := output(exec.Command("mount", "-o", "loop", mended, disk)); err != nil {
+		_ = exec.Command("e2fsck", "-fy", repaired).Run() // its exit code says what it has repaired
+		if err := output(exec.Command("mount", "-o", "loop", repaired, disk)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -206,10 +206,10 @@ func TestReadOnlyDisk(t *testing.T) {
 func TestVoteCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	c, victim := diskCluster(t, "")
-	var mend func()
+	var repair func()
 	wantFailStop(t, c, victim, "write term and vote", func() {
-		mend = immutableUntil(t, filepath.Join(victim.Dir, "raft"))
-	}, lead(c, victim), func() { mend() })
+		repair = immutableUntil(t, filepath.Join(victim.Dir, "raft"))
+	}, lead(c, victim), func() { repair() })
 }
 
 // TestManifestCannotBeWritten covers Pebble's list of files: Pebble cannot go on without it, and
@@ -227,15 +227,15 @@ func TestManifestCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			c, victim := diskCluster(t, "")
-			var mend func()
+			var repair func()
 			wantFailStop(t, c, victim, "MANIFEST", func() {
 				manifests, err := filepath.Glob(filepath.Join(victim.Dir, d.glob))
 				if err != nil || len(manifests) != 1 {
 					t.Fatalf("%d lists of files: %v", len(manifests), err)
 				}
-				mend = immutableUntil(t, manifests[0])
+				repair = immutableUntil(t, manifests[0])
 				d.flush(t, victim)
-			}, load, func() { mend() })
+			}, load, func() { repair() })
 		})
 	}
 }

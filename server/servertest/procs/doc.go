@@ -21,7 +21,7 @@
 //	            one other node alone, or unplugged. A blackhole route drops packets at the
 //	            sender, or a rule at the receiver. Clients reach every node meanwhile.
 //
-// After all faults are mended, an append must succeed again (I10), all nodes must become ready, and
+// After all faults have ended, an append must succeed again (I10), all nodes must become ready, and
 // the history is checked against the records of each (I1 to I8). Every kind happens once before one
 // happens again, and is counted (I11). A plan is a function of its seed; the timing of processes is
 // not. A seed that has failed may pass.
@@ -30,7 +30,7 @@
 //
 //	disks       The disk is full or read-only, or a vote or a list of Pebble's files cannot
 //	            be written. The node stops itself with exit code 8, and its last line names
-//	            the fault. The others go on, and the node comes back on a mended disk.
+//	            the fault. The others go on, and the node comes back on a repaired disk.
 //	damage      A bit is flipped in a file of each kind, or the file is removed, while the
 //	            node is down. The node does not start, or stops itself when it reads the
 //	            damage, or has everything nevertheless. A node of three is replaced as

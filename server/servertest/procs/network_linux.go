@@ -156,8 +156,9 @@ func freeBlock(t testing.TB) int {
 	return 0
 }
 
-// cut cuts a node off as the fault says, until mend. two is the second node of a partial cut.
-func (n *Network) cut(f Fault, one, two int) (mend func()) {
+// cut cuts a node off as the fault says, until heal is called. two is the second node of a partial
+// cut.
+func (n *Network) cut(f Fault, one, two int) (heal func()) {
 	if f.Kind == Unplug {
 		n.unplug(one, true)
 		return func() { n.unplug(one, false) }

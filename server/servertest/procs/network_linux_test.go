@@ -44,7 +44,7 @@ func inSpace(t *testing.T, space string, f func() error) {
 }
 
 // TestNetworkCuts requires that each kind of fault drops what it should and nothing else, at either
-// place where it may, and nothing after it is mended.
+// place where it may, and nothing after it has ended.
 func TestNetworkCuts(t *testing.T) {
 	t.Parallel()
 	if why := WhyNoNetwork(); why != "" {
@@ -112,7 +112,7 @@ func TestNetworkCuts(t *testing.T) {
 	} {
 		seen := map[string]bool{}
 		for seed := range uint64(8) {
-			mend := n.cut(Fault{Kind: c.kind, Seed: seed}, 0, 1)
+			heal := n.cut(Fault{Kind: c.kind, Seed: seed}, 0, 1)
 			open := arrive()
 			for range 3 { // what comes late comes once more
 				if again := arrive(); len(again) > len(open) {
@@ -120,7 +120,7 @@ func TestNetworkCuts(t *testing.T) {
 				}
 			}
 			seen[open] = true
-			mend()
+			heal()
 			if got := settle(all); got != all {
 				t.Fatalf("after %s, %s arrive", c.kind, got)
 			}

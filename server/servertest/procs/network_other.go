@@ -19,4 +19,4 @@ func NewNetwork(t testing.TB, _ int) *Network {
 func (*Network) space(int) string                  { return "" }
 func (*Network) peerIP(int) string                 { return "" }
 func (*Network) clientIP(int) string               { return "" }
-func (*Network) cut(Fault, int, int) (mend func()) { return func() {} }
+func (*Network) cut(Fault, int, int) (heal func()) { return func() {} }

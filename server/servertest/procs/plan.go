@@ -40,7 +40,7 @@ var (
 type Fault struct {
 	Kind  Kind
 	After time.Duration // since the one before it began
-	For   time.Duration // until it is mended
+	For   time.Duration // until it ends
 	Nodes []int         // a permutation: those that it is about come first
 	// Leader: the current leader takes the place of the first node.
 	Leader bool

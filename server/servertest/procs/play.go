@@ -10,7 +10,7 @@ import (
 )
 
 // Play starts each fault of a plan at its time, or when no other fault hits its nodes. It returns
-// when the last is mended, with how often each kind happened.
+// when the last has ended, with how often each kind happened.
 func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	var faults sync.WaitGroup
 	var mu sync.Mutex
@@ -29,7 +29,7 @@ func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	return happened
 }
 
-// do makes one fault happen, and mends it.
+// do makes one fault happen, and ends it.
 func (c *Cluster) do(f Fault) bool {
 	order := c.order(f)
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
@@ -52,9 +52,9 @@ func (c *Cluster) do(f Fault) bool {
 	case Transfer:
 		return c.Transfer(nil) == nil
 	default:
-		mend := c.opts.Network.cut(f, c.index(order[0]), c.index(order[1]))
+		heal := c.opts.Network.cut(f, c.index(order[0]), c.index(order[1]))
 		time.Sleep(f.For)
-		mend()
+		heal()
 	}
 	return true
 }

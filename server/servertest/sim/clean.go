@@ -79,7 +79,7 @@ func (c *clean) written(path string, at int64, n int) {
 	}
 }
 
-// removed is called when a file is removed or created anew.
+// removed is called when a file is removed or created again.
 func (c *clean) removed(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,7 +51,7 @@ func diskOf(mem *vfs.MemFS, c *clean) *disk {
 }
 
 // linking keeps clones away from operations that take MemFS's clone lock twice: with a clone in
-// between, both would wait for ever.
+// between, both would wait forever.
 type linking struct {
 	vfs.FS
 	d *disk
@@ -75,7 +75,7 @@ func (d *disk) goWrong(op errorfs.Op) error {
 		p.pass(d, op)
 	}
 	// Pebble retries its background work without a pause when that fails. Fake time would stand
-	// still, and the goroutine that closes the node or rebuilds its projection would wait for ever.
+	// still, and the goroutine that closes the node or rebuilds its projection would wait forever.
 	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -128,7 +128,7 @@ const killed = -1
 // losePower returns the disk that the next life finds. Of the unsynced data, unsynced percent are
 // there, by blocks of 4 KiB and by names.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
-	defer d.mend()
+	defer d.heal()
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
 	d.over.Store(true)
@@ -144,7 +144,7 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	return next
 }
 
-func (d *disk) mend() {
+func (d *disk) heal() {
 	d.syncFails.Store(false)
 	d.full.Store(false)
 	d.latency.Store(0)

@@ -5,8 +5,8 @@
 //
 //	Plan (seed) ──► faults, scenarios ──► disks, clocks, network, power
 //	                                         │
-//	                                nodes ◄──┴──► workload.Clients ──► history ──┐
-//	                                  └────────── finals, after all is mended ───┴──► history.Check
+//	                                nodes ◄──┴──► workload.Clients ──► history ─┐
+//	                                  └────────── finals, after all faults ─────┴──► history.Check
 //
 // The clients are those of server/servertest/workload, over connections of this network. Package
 // procs runs the same clients against processes.
@@ -48,7 +48,7 @@
 //
 // Fake time advances when every goroutine of the bubble waits for a channel, a timer or a condition
 // variable. A goroutine that waits for a mutex does not count. If a goroutine waits for time or for
-// another node while it holds a mutex that another one needs, time stands still for ever. The same
+// another node while it holds a mutex that another one needs, time stands still forever. The same
 // rule helps on a real node: such a mutex makes callers wait beyond their deadlines.
 //
 // A plan is a function of its seed. A run is nearly one: the Go scheduler, select and maps draw

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// play starts each fault of the plan at its time, and returns when the last is mended.
+// play starts each fault of the plan at its time, and returns when the last has ended.
 func (w *world) play() {
 	var faults sync.WaitGroup
 	began := time.Now()
@@ -23,7 +23,7 @@ func (w *world) play() {
 	faults.Wait()
 }
 
-// do makes one fault happen, and mends it.
+// do makes one fault happen, and ends it.
 func (w *world) do(f Fault) {
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
 	switch f.Kind {

@@ -179,7 +179,7 @@ func (n *network) latency(l link) time.Duration {
 	return minLatency + time.Duration(n.rng.Int64N(int64(maxLatency-minLatency))) + n.slow[l]
 }
 
-// block cuts a link, and open mends it. Pieces on their way wait meanwhile, as TCP sends them
+// block cuts a link, and open restores it. Pieces on their way wait meanwhile, as TCP sends them
 // again.
 func (n *network) block(l link) {
 	n.mu.Lock()

@@ -51,7 +51,7 @@ func Kinds() []Kind {
 type Fault struct {
 	Kind  Kind
 	At    time.Duration // since the plan began
-	For   time.Duration // until it is mended
+	For   time.Duration // until it ends
 	Nodes []int         // that it hits; for one direction, from the first to the second
 	// Client is the client that it hits, for kinds that hit one.
 	Client int

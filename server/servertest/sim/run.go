@@ -66,14 +66,15 @@ const (
 	formPatience = 2 * time.Minute
 	// healPatience is how long after the last fault a write must succeed (I10).
 	healPatience = 10 * time.Second
-	// settleTime is enough for calls that clients have given up: they are stored, or never will be.
+	// settleTime is enough for calls that clients no longer wait for: they are stored by then, or
+	// never will be.
 	settleTime  = 10 * time.Second
 	sampleEvery = 200 * time.Millisecond
 	// finalPatience is how long all nodes together may take to return their records.
 	finalPatience = 10 * time.Minute
 )
 
-// Run runs a cluster under a plan, mends everything, and checks what its clients saw. The caller
+// Run runs a cluster under a plan, ends all faults, and checks what its clients saw. The caller
 // must be in a bubble of fake time. Run leaves no goroutine behind in it.
 func Run(opts Options) *Result {
 	w := newWorld(opts)
@@ -121,7 +122,7 @@ func (w *world) live(r *Result) error {
 		return nil
 	}
 	if err := history.CrossCheck(w.clients.History(), finals...); err != nil {
-		return fmt.Errorf("cross-check: %w", err) // also if the search is given up
+		return fmt.Errorf("cross-check: %w", err) // also if the search was stopped
 	}
 	r.Report.Counts["worlds checked by porcupine"] = 1
 	return nil
@@ -153,7 +154,7 @@ func (w *world) seeHash(n *node) {
 	w.hashes[n.host] = append(w.hashes[n.host], history.AppliedHash{Index: a.Index, Hash: history.Digest(a.RollingHash)})
 }
 
-// progress requires that a write succeeds within healPatience after everything is mended (I10).
+// progress requires that a write succeeds within healPatience after all faults have ended (I10).
 func (w *world) progress() {
 	ctx, cancel := context.WithTimeout(context.Background(), healPatience)
 	defer cancel()
@@ -161,7 +162,7 @@ func (w *world) progress() {
 		n.powerOn()
 	}
 	if err := w.clients.Probe(ctx); err != nil {
-		w.fault("no write succeeds within %s after everything is mended: %v", healPatience, err)
+		w.fault("no write succeeds within %s after all faults have ended: %v", healPatience, err)
 	}
 }
 
@@ -175,7 +176,7 @@ func (w *world) finals() []*history.Final {
 	defer cancel()
 	finals, err := w.clients.Finals(ctx)
 	if err != nil {
-		w.fault("%v", err) // the finals that were returned are checked all the same
+		w.fault("%v", err) // the finals that were returned are still checked
 	}
 	for _, n := range w.nodes {
 		w.seeHash(n)

@@ -39,7 +39,7 @@ type scenario struct {
 	parted map[[2]*node]struct{}
 }
 
-// stage runs a scenario and mends its faults. Scenarios run one at a time. A scenario does not
+// stage runs a scenario and ends its faults. Scenarios run one at a time. A scenario does not
 // count if it finds no leader, or if a step waits in vain.
 func (w *world) stage(f Fault, rng *rand.Rand) {
 	w.staging.Lock()

@@ -90,7 +90,7 @@ type world struct {
 	nodes  []*node
 	plan   []Fault
 	log    *slog.Logger
-	healed chan struct{}  // closed when the last fault is mended
+	healed chan struct{}  // closed when the last fault has ended
 	over   chan struct{}  // closed when no life may begin any more
 	ghosts sync.WaitGroup // lives that have ended and are being closed
 
@@ -211,11 +211,11 @@ func (w *world) failed(l *life, err error) {
 
 // fault records a violation.
 func (w *world) fault(format string, args ...any) {
-	text := fmt.Sprintf("at %s: ", time.Since(w.began)) + fmt.Sprintf(format, args...)
-	w.log.Error(text)
+	text := fmt.Sprintf(format, args...)
+	w.log.Error("violation", "what", text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.broken = append(w.broken, text)
+	w.broken = append(w.broken, fmt.Sprintf("at %s: %s", time.Since(w.began), text))
 }
 
 // form starts all nodes and waits until all of them serve.

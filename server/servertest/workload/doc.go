@@ -8,8 +8,8 @@
 //
 // Requests are drawn from a seed, with a stream for every client. The caller provides the
 // connections: Dial may lead through a simulated network, or to a process in a network namespace. A
-// client retries a call with an unknown outcome at another node, and sometimes gives up. Clients
-// hold no mutex while they wait, so that they may run in a bubble of fake time
+// client retries a call with an unknown outcome at another node, and sometimes stops trying.
+// Clients hold no mutex while they wait, so that they may run in a bubble of fake time
 // (server/servertest/sim/doc.go, "Traps").
 //
 // This package keeps no ledger of its own: package history checks that what was acknowledged is

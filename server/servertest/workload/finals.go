@@ -53,9 +53,9 @@ func (c *Clients) Probe(ctx context.Context) error {
 }
 
 // Finals reads the records and views of every node, after each has applied and folded everything.
-// Clients must have stopped, and all nodes must serve. A request that its client gave up long ago
-// may still arrive after the network held it back; Finals then starts again. It returns the finals
-// of the nodes that return their records, and an error for those that do not.
+// Clients must have stopped, and all nodes must serve. A request whose client stopped waiting long
+// ago may still arrive, if the network held it back; Finals then starts again. It returns the
+// finals of the nodes that return their records, and an error for those that do not.
 func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 	w, err := c.newGuest("auditor")
 	if err != nil {

@@ -1,16 +1,10 @@
 package bench
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"runlog/bench/load"
 	"runlog/bench/report"
-	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
 
 	"github.com/spf13/cobra"
 
@@ -26,9 +20,7 @@ const (
 )
 
 func (a *app) benchAuditCommand() *cobra.Command {
-	var f benchFlags
-	var fill load.Fill
-	var store string
+	fill := load.Fill{Receipts: 2_000_000, RunEvents: 100, PayloadBytes: 300}
 	cmd := &cobra.Command{
 		Use:   report.Audit,
 		Short: "Measure windows, exports and verification on a large store",
@@ -40,61 +32,15 @@ an export, next to appends alone in the same run.
 The events are written without the log, as in runlog bench big-store.`,
 		Example: `  runlog bench audit --receipts 2000000
   runlog bench audit --receipts 50000000 --store /var/tmp/audited --rounds 3`,
-		Args: benchArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := f.options()
-			if err == nil {
-				err = fill.Validate()
-			}
-			if err != nil {
-				return output.UsageError("%v", err)
-			}
-			return a.benchAudit(cmd.Context(), &f, opts, fill, store)
-		},
 	}
-	f.register(cmd)
-	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{report.Audit + ":rate=1000"}, "workloads to measure")
-	flags.IntVar(&fill.Receipts, "receipts", 2_000_000, "events in the store")
-	flags.IntVar(&fill.RunEvents, "run-events", 100, "events of each run")
-	flags.IntVar(&fill.PayloadBytes, "stored-payload-bytes", 300, "size of their payloads")
-	flags.StringVar(&store, "store", "", "place of the filled data directory, which is kept and used again (default: removed afterwards)")
-	f.batch, f.inFlight = 100, 64
-	return cmd
-}
-
-func (a *app) benchAudit(ctx context.Context, f *benchFlags, opts bench.Options, fill load.Fill, data string) error {
-	if name := wantsOwn(&opts); name != "" {
-		return output.UsageError("%s needs its own, empty node; leave it out of %s", name, report.Audit)
-	}
-	for i := range opts.Workloads {
-		opts.Workloads[i].Stored = fill.Receipts
-	}
-	binary, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	opts.Systems = []target.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (target.Target, error) {
-		return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
-	}}}
-	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
-		r.goals = auditGoals(opts.Workloads)
-		if data == "" {
-			data = filepath.Join(dir, "filled")
+	a.onFilled(cmd, &fill, []string{report.Audit + ":rate=1000"}, func(opts *bench.Options) func(*benchReport) {
+		for i := range opts.Workloads {
+			opts.Workloads[i].Stored = fill.Receipts
 		}
-		return a.fill(ctx, r, &fill, binary, data)
+		return func(r *benchReport) { r.goals = auditGoals(opts.Workloads) }
 	})
-}
-
-// fill fills a data directory, unless it is filled already.
-func (a *app) fill(ctx context.Context, r *benchReport, fill *load.Fill, binary, data string) error {
-	began := time.Now()
-	err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
-	r.bar.Clear()
-	if taken := time.Since(began); err == nil && taken > time.Second {
-		fmt.Fprintf(a.Stderr, "runlog: wrote %s events in %s in %v\n", output.Number(fill.Receipts), output.Plural(fill.Runs(), "run"), taken.Round(time.Second/10))
-	}
-	return err
+	cmd.Flags().IntVar(&fill.PayloadBytes, "stored-payload-bytes", fill.PayloadBytes, "size of their payloads")
+	return cmd
 }
 
 // auditGoals are the goals of an audit, for the medians of the rounds.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"runlog/bench/load"
 	"runlog/bench/report"
@@ -25,13 +26,11 @@ const (
 )
 
 func (a *app) benchStoreCommand() *cobra.Command {
-	var f benchFlags
-	var fill load.Fill
-	var store string
+	fill := load.Fill{Receipts: 1_000_000, RunEvents: 50}
 	cmd := &cobra.Command{
 		Use:   report.BigStore,
 		Short: "Measure appends to a large store",
-		Long: `Fill a data directory with many small events, whose receipts are kept for ever. Measure appends of
+		Long: `Fill a data directory with many small events, whose receipts are kept forever. Measure appends of
 a node that opens it, next to a node with an empty store in the same run.
 
 The events are written directly into the files of the store, without the log: a hundred million
@@ -40,54 +39,70 @@ they can be read, but are not listed. If you delete "projection" in the director
 all of them.`,
 		Example: `  runlog bench big-store --receipts 1000000
   runlog bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
-		Args: benchArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := f.options()
-			if err == nil {
-				err = fill.Validate()
-			}
-			if err != nil {
-				return output.UsageError("%v", err)
-			}
-			return a.benchStore(cmd.Context(), &f, opts, fill, store)
-		},
 	}
-	f.register(cmd)
-	flags := cmd.Flags()
-	flags.StringSliceVar(&f.workloads, "workloads", []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", report.StoredRuns}, "workloads to measure on both")
-	flags.IntVar(&fill.Receipts, "receipts", 1_000_000, "events in the store")
-	flags.IntVar(&fill.RunEvents, "run-events", 50, "events of each run")
-	flags.StringVar(&store, "store", "", "place of the filled data directory, which is kept and used again (default: removed afterwards)")
-	f.batch, f.inFlight = 100, 64
+	workloads := []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", report.StoredRuns}
+	a.onFilled(cmd, &fill, workloads, func(opts *bench.Options) func(*benchReport) {
+		for i := range opts.Workloads {
+			if w := &opts.Workloads[i]; w.Name == report.StoredRuns {
+				w.Runs = fill.Runs()
+			}
+		}
+		opts.Systems = append([]target.System{{Name: emptyStore, Open: openChild(opts.Connections)}}, opts.Systems...)
+		return func(r *benchReport) { r.versus = bigStore }
+	})
 	return cmd
 }
 
-func (a *app) benchStore(ctx context.Context, f *benchFlags, opts bench.Options, fill load.Fill, data string) error {
-	if name := wantsOwn(&opts); name != "" {
-		return output.UsageError("%s needs its own, empty node; leave it out of %s", name, report.BigStore)
-	}
-	for i := range opts.Workloads {
-		if w := &opts.Workloads[i]; w.Name == report.StoredRuns {
-			w.Runs = fill.Runs()
+// onFilled completes a command that measures a node with a filled data directory. fill has the
+// defaults of the flags. setUp adjusts the options, and returns what adjusts the report.
+func (a *app) onFilled(cmd *cobra.Command, fill *load.Fill, workloads []string, setUp func(*bench.Options) func(*benchReport)) {
+	f := benchFlags{batch: 100, inFlight: 64}
+	var data string
+	cmd.Args = benchArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		opts, err := f.options()
+		if err == nil {
+			err = fill.Validate()
 		}
-	}
-	binary, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	opts.Systems = []target.System{
-		{Name: emptyStore, Open: openChild(opts.Connections)},
-		{Name: bigStore, Open: func(ctx context.Context, dir string) (target.Target, error) {
+		if err != nil {
+			return output.UsageError("%v", err)
+		}
+		if name := wantsOwn(&opts); name != "" {
+			return output.UsageError("%s needs its own, empty node; leave it out of %s", name, cmd.Name())
+		}
+		binary, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		opts.Systems = []target.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (target.Target, error) {
 			return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
-		}},
+		}}}
+		adjust := setUp(&opts)
+		return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, dir string) error {
+			adjust(r)
+			if data == "" {
+				data = filepath.Join(dir, "filled")
+			}
+			return a.fill(cmd.Context(), r, fill, binary, data)
+		})
 	}
-	return a.runBench(ctx, f, opts, func(r *benchReport, dir string) error {
-		r.versus = bigStore
-		if data == "" {
-			data = filepath.Join(dir, "filled")
-		}
-		return a.fill(ctx, r, &fill, binary, data)
-	})
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.workloads, "workloads", workloads, "workloads to measure")
+	flags.IntVar(&fill.Receipts, "receipts", fill.Receipts, "events in the store")
+	flags.IntVar(&fill.RunEvents, "run-events", fill.RunEvents, "events of each run")
+	flags.StringVar(&data, "store", "", "place of the filled data directory, which is kept and used again (default: removed afterwards)")
+}
+
+// fill fills a data directory, unless it is filled already.
+func (a *app) fill(ctx context.Context, r *benchReport, fill *load.Fill, binary, data string) error {
+	began := time.Now()
+	err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
+	r.bar.Clear()
+	if taken := time.Since(began); err == nil && taken > time.Second {
+		fmt.Fprintf(a.Stderr, "runlog: wrote %s events in %s in %v\n", output.Number(fill.Receipts), output.Plural(fill.Runs(), "run"), taken.Round(time.Second/10))
+	}
+	return err
 }
 
 // filling shows the progress of filling the data directory.

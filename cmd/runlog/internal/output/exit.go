@@ -88,8 +88,12 @@ func HintOf(err error) string {
 
 // DataDirError tells what to do about a data directory that cannot be opened.
 func DataDirError(err error) error {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return Errorf(ExitFailed, "%v; make it writable for this user, or choose another with --data-dir", err)
+	remedy := ""
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
+		remedy = "; make it writable for this user, or choose another with --data-dir"
+	case errors.Is(err, syscall.ENOTDIR):
+		remedy = "; choose another with --data-dir"
 	}
-	return Errorf(ExitFailed, "%v", err)
+	return Errorf(ExitFailed, "%v%s", err, remedy)
 }

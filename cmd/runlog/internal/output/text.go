@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/bench/report"
 )
 
 // OneLine makes text safe to show: it replaces line breaks by blanks and control characters by
@@ -53,18 +55,8 @@ func Elapsed(from, to *timestamppb.Timestamp) string {
 	return to.AsTime().Sub(from.AsTime()).Round(time.Millisecond).String()
 }
 
-// Number formats n with a comma every three digits.
-func Number[T int | int64 | uint32 | uint64](n T) string {
-	digits := strconv.FormatUint(uint64(n), 10)
-	var b strings.Builder
-	for i := range len(digits) {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte(digits[i])
-	}
-	return b.String()
-}
+// Number formats n with a comma every three digits, as the reports of benchmarks do.
+func Number[T int | int64 | uint32 | uint64](n T) string { return report.Grouped(n) }
 
 // Plural formats a count of a noun: "1 event", "2 events".
 func Plural[T int | int64 | uint32 | uint64](n T, noun string) string {

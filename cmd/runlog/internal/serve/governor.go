@@ -13,7 +13,8 @@ import (
 // them.
 const (
 	procsEvery = 100 * time.Millisecond // between two samples of the load
-	// procsCalm is how many samples in a row must show little load before cores are given up.
+	// procsCalm is how many samples in a row must show little load before the process uses fewer
+	// cores.
 	procsCalm = 10
 )
 

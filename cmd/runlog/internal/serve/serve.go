@@ -277,7 +277,7 @@ func Run(ctx context.Context, opts server.Options) error {
 		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
 	<-ctx.Done()
 	log.Info("stopping")
-	// A disk that hangs would block the shutdown for ever. All acknowledged events are in the log.
+	// A disk that hangs would block the shutdown forever. All acknowledged events are in the log.
 	limit := time.AfterFunc(stopLimit, func() {
 		log.Error("shutdown takes too long; exiting", "limit", stopLimit)
 		os.Exit(int(output.ExitFailed))
