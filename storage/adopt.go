@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,17 +103,17 @@ func (a *adoption) adopt(members []byte) (err error) {
 	}
 	h.live.Store(true) // what troubles it from here on ends the adoption
 	defer func() { err = errors.Join(err, h.close()) }()
-	now, err := readApplied(h.db, nil, a.promise.Cluster)
+	now, err := record.ReadApplied(h.db, nil, a.promise.Cluster)
 	if err != nil {
 		return err
 	}
 	if err := a.promise.fits(now); err != nil {
 		return err
 	}
-	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
+	if _, err := record.ReadLevel(h.db, a.s.opts.FeatureLevel); err != nil {
 		return err
 	}
-	row, err := record.Deterministic.Marshal(now.row(a.s.opts.Cluster))
+	row, err := record.AppliedRow(now, a.s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -122,7 +121,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	defer func() { _ = batch.Close() }()
 	err = errors.Join(
 		batch.Set(keys.Applied, row, nil),
-		batch.Set(keys.Membership, append(binary.BigEndian.AppendUint64(nil, now.Index), members...), nil),
+		batch.Set(keys.Membership, record.MembershipRow(now.Index, members), nil),
 		h.db.Apply(batch, pebble.NoSync))
 	if err != nil {
 		return fmt.Errorf("storage: adopt: %w", err)
@@ -142,7 +141,7 @@ func (a *adoption) makeDurable(h *handle) error {
 	case err := <-a.failed:
 		return err
 	}
-	now, err := readApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, a.s.opts.Cluster)
+	now, err := record.ReadApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, a.s.opts.Cluster)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func OpenBulk(opts Options, perProposal int) (*Bulk, error) {
 		return nil, err
 	}
 	applied := s.Applied()
-	b := &Bulk{store: s, perProposal: perProposal, tables: map[string]*bulkTable{}, nextRun: applied.nextRun, events: applied.Events}
+	b := &Bulk{store: s, perProposal: perProposal, tables: map[string]*bulkTable{}, nextRun: applied.NextRun, events: applied.Events}
 	if b.slots, err = bulkSlots(s.db()); err == nil {
 		b.scratch, err = os.MkdirTemp(filepath.Dir(opts.Dir), "bulk-")
 	}
@@ -412,8 +412,8 @@ func (b *Bulk) Close() error {
 // advance makes the runs count.
 func (b *Bulk) advance() error {
 	applied := b.store.Applied()
-	applied.nextRun, applied.Events = b.nextRun, b.events
-	row, err := record.Deterministic.Marshal(applied.row(b.store.opts.Cluster))
+	applied.NextRun, applied.Events = b.nextRun, b.events
+	row, err := record.AppliedRow(&applied, b.store.opts.Cluster)
 	if err != nil {
 		return err
 	}

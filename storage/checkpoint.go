@@ -76,7 +76,7 @@ func (c *Checkpoint) inspect() (err error) {
 		return fmt.Errorf("storage: open checkpoint: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	applied, err := readApplied(db, nil, c.manifest.Cluster)
+	applied, err := record.ReadApplied(db, nil, c.manifest.Cluster)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c *Checkpoint) inspect() (err error) {
 	}
 	c.Applied = *applied
 	c.manifest.Applied = stream.Reach{Index: applied.Index, Term: applied.Term, RollingHash: applied.RollingHash}
-	c.Membership, err = readMembership(db)
+	c.Membership, err = record.ReadMembership(db)
 	return err
 }
 

@@ -93,7 +93,7 @@ func (s *Store) Heads() (*Heads, error) {
 	v := &Heads{s: s, h: h, snap: h.db.NewSnapshot()}
 	taken := s.changes.takeLocked()
 	s.changes.Unlock()
-	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
+	applied, err := record.ReadApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
 		s.changes.everything() // the set that was taken is lost
 		return nil, errors.Join(err, v.Close())

@@ -146,7 +146,7 @@ func receiveFile(fs vfs.FS, path string, in *stream.Summing, size uint64, buf []
 
 // inspect compares what came with what was promised.
 func (r *Received) inspect(promised *Applied) error {
-	applied, err := readApplied(r.h.db, nil, r.s.opts.Cluster)
+	applied, err := record.ReadApplied(r.h.db, nil, r.s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (r *Received) inspect(promised *Applied) error {
 			applied.Index, applied.Term, applied.RollingHash, promised.Index, promised.Term, promised.RollingHash)
 	}
 	r.Applied = *applied
-	r.level, err = readLevel(r.h.db, r.s.opts.FeatureLevel)
+	r.level, err = record.ReadLevel(r.h.db, r.s.opts.FeatureLevel)
 	return err
 }
 

@@ -38,8 +38,15 @@ type (
 	// ClusterID names a cluster.
 	ClusterID = record.ClusterID
 
+	// Applied is how far a store is.
+	Applied = record.Applied
+	// Membership is the members of the group, as the log named them last.
+	Membership = record.Membership
+
 	// ScopeError says that an event names another scope than its run's (APP-6).
 	ScopeError = record.ScopeError
+	// BuildTooOldError says that the build does not support the feature level of a store.
+	BuildTooOldError = record.BuildTooOldError
 )
 
 // What reads the store has its home in read; these are its public names.
@@ -74,6 +81,14 @@ const (
 	Whole = record.Whole
 	Facts = record.Facts
 )
+
+// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
+// (D1).
+var ErrForeign = record.ErrForeign
+
+// CoreLevel is the feature level of the core's operations, and of a store whose level was never
+// raised.
+const CoreLevel = record.CoreLevel
 
 // ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
 var ErrCheckpoint = stream.ErrCheckpoint

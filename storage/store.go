@@ -7,15 +7,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/proto"
 
-	recordv1 "runlog/proto/record/v1"
-	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
 )
 
@@ -91,30 +87,6 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Applied is how far a store is. It is written in the same batch as each proposal's effects (D2).
-type Applied struct {
-	Index       uint64   // of the last applied entry; 0: none
-	Term        uint64   // of that entry
-	PersistedAt int64    // the last stamp, nanoseconds; 0: none
-	Events      uint64   // stored so far
-	RollingHash [32]byte // over every applied entry
-
-	nextRun uint64
-}
-
-// Position of the last applied entry.
-func (a *Applied) Position() Position { return Position(a.Index) }
-
-// Runs is how many runs there are, removed ones included.
-func (a *Applied) Runs() uint64 { return a.nextRun - 1 }
-
-func (a *Applied) row(cluster ClusterID) *recordv1.Applied {
-	return &recordv1.Applied{
-		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.nextRun,
-		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:],
-	}
-}
-
 // Store is the state machine's state on disk.
 type Store struct {
 	opts    Options
@@ -183,7 +155,7 @@ func (s *Store) openLive() error {
 	if err != nil {
 		return err
 	}
-	applied, err := readApplied(h.db, nil, s.opts.Cluster)
+	applied, err := record.ReadApplied(h.db, nil, s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -191,7 +163,7 @@ func (s *Store) openLive() error {
 		return fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
 			errLayout, c.number, applied.Index, c.installed)
 	}
-	level, err := readLevel(h.db, s.opts.FeatureLevel)
+	level, err := record.ReadLevel(h.db, s.opts.FeatureLevel)
 	if err != nil {
 		return err
 	}
@@ -258,7 +230,7 @@ func (s *Store) MakeDurable(index uint64) error {
 	if err := h.db.Flush(); err != nil {
 		return fmt.Errorf("storage: flush: %w", err)
 	}
-	a, err := readApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
+	a, err := record.ReadApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -267,31 +239,3 @@ func (s *Store) MakeDurable(index uint64) error {
 	}
 	return nil
 }
-
-func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
-	it, err := db.NewIter(o)
-	if err != nil {
-		return nil, fmt.Errorf("storage: read applied state: %w", err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	if !it.SeekGE(keys.Applied) || len(it.Key()) != len(keys.Applied) || it.Key()[0] != keys.Applied[0] {
-		return &Applied{nextRun: 1}, it.Error()
-	}
-	var m recordv1.Applied
-	if err := proto.Unmarshal(it.Value(), &m); err != nil {
-		return nil, fmt.Errorf("%w: applied state: %w", record.ErrRow, err)
-	}
-	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
-		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", ErrForeign, m.ClusterId, cluster)
-	}
-	if len(m.RollingHash) != 32 {
-		return nil, fmt.Errorf("%w: rolling hash of %d bytes", record.ErrRow, len(m.RollingHash))
-	}
-	return &Applied{
-		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
-		RollingHash: [32]byte(m.RollingHash), nextRun: m.NextRunNo,
-	}, nil
-}
-
-// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
-func (a *Applied) Stamp() time.Time { return record.Time(a.PersistedAt) }

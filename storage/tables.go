@@ -12,6 +12,7 @@ import (
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
 )
 
 // Row is a row of a machine's table.
@@ -60,7 +61,7 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 		return nil, err
 	}
 	v := &TableView{s: s, m: m, h: h, snap: h.db.NewSnapshot()}
-	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
+	applied, err := record.ReadApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
@@ -80,7 +81,7 @@ func (v *TableView) Get(key []byte) ([]byte, error) {
 	if _, ok := v.m.table(key); !ok {
 		return nil, fmt.Errorf("%w: %q, %v", errOutside, key, v.m)
 	}
-	return getRow(v.snap, key)
+	return record.GetRow(v.snap, key)
 }
 
 // Scan is TableReader's.
@@ -110,19 +111,6 @@ func (r *registered) bound(from, to []byte) ([]byte, error) {
 		return end, nil
 	}
 	return to, nil
-}
-
-// getRow returns a copy of a value; nil: there is no row.
-func getRow(r pebble.Reader, key []byte) ([]byte, error) {
-	row, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("storage: read row %q: %w", key, err)
-	}
-	value := cloneValue(row)
-	return value, closer.Close()
 }
 
 // scanRows yields the rows of the database with pending rows over them.
@@ -155,7 +143,7 @@ func scanRows(r pebble.Reader, from, to []byte, pending []overlay.Row, down bool
 			if err != nil {
 				return fmt.Errorf("storage: scan rows: %w", err)
 			}
-			if !yield(Row{bytes.Clone(it.Key()), cloneValue(value)}, nil) {
+			if !yield(Row{bytes.Clone(it.Key()), record.CloneValue(value)}, nil) {
 				return nil
 			}
 			valid = next()
@@ -166,12 +154,9 @@ func scanRows(r pebble.Reader, from, to []byte, pending []overlay.Row, down bool
 		if order == 0 {
 			valid = next()
 		}
-		if !row.Deleted && !yield(Row{bytes.Clone(row.Key), cloneValue(row.Value)}, nil) {
+		if !row.Deleted && !yield(Row{bytes.Clone(row.Key), record.CloneValue(row.Value)}, nil) {
 			return nil
 		}
 	}
 	return it.Error()
 }
-
-// cloneValue copies the value of a row, which is never nil.
-func cloneValue(v []byte) []byte { return append(make([]byte, 0, len(v)), v...) }

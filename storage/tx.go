@@ -53,7 +53,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		if row.Deleted {
 			return nil, nil
 		}
-		return cloneValue(row.Value), nil
+		return record.CloneValue(row.Value), nil
 	}
 	row, err := tx.a.rows.Find(key)
 	if err != nil {
@@ -62,7 +62,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if row == nil {
 		return nil, nil
 	}
-	return cloneValue(row), nil
+	return record.CloneValue(row), nil
 }
 
 // Set writes a row. Key and value remain the caller's.
