@@ -395,7 +395,7 @@ func (a *applyTx) show() error {
 	c.Lock()
 	defer c.Unlock()
 	for _, r := range a.touched {
-		c.addLocked(r.ref.No)
+		c.AddLocked(r.ref.No)
 	}
 	return a.s.db().Apply(a.batch, pebble.NoSync)
 }

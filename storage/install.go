@@ -197,7 +197,7 @@ func (r *Received) install() error {
 	s.active = newActive(s.opts.ActiveBytes)
 	s.changes.Lock()
 	old := s.current.Swap(r.h)
-	s.changes.all = true
+	s.changes.AddAllLocked()
 	s.changes.Unlock()
 	s.level.Store(r.level)
 	old.live.Store(false)

@@ -72,6 +72,9 @@ type (
 	// WindowReader reads the events of a range of positions that a filter selects.
 	WindowReader = read.WindowReader
 
+	// Heads is a snapshot of the heads of all runs. It must be closed.
+	Heads = read.Heads
+
 	// RunNotFoundError says that no run has this id.
 	RunNotFoundError = read.RunNotFoundError
 )
@@ -92,6 +95,10 @@ const CoreLevel = record.CoreLevel
 
 // ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
 var ErrCheckpoint = stream.ErrCheckpoint
+
+// RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
+// together.
+const RunGroup = read.RunGroup
 
 // GlobalBucket holds no run.
 const GlobalBucket = record.GlobalBucket

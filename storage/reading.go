@@ -45,3 +45,7 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (*WindowReader, error) {
 	return read.OpenWindow(s.lease, st, filter, at)
 }
+
+// Heads takes a snapshot of the heads of all runs. Each change is reported to one call alone: a
+// caller that drops Changed never hears of it again.
+func (s *Store) Heads() (*Heads, error) { return read.OpenHeads(s.lease, &s.changes, s.opts.Cluster) }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
@@ -110,7 +111,7 @@ type Store struct {
 	// application.
 	broken      error
 	application applyTx
-	changes     changes // of the heads of runs
+	changes     read.Changes // of the heads of runs
 
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.
@@ -172,7 +173,7 @@ func (s *Store) openLive() error {
 	if err := s.sweep(c.number); err != nil {
 		return err
 	}
-	s.changes.everything()
+	s.changes.AddAll()
 	s.installed.Store(c.installed)
 	s.applied.Store(applied)
 	s.current.Store(h)
