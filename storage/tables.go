@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -96,7 +95,7 @@ func (v *TableView) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
 		if err != nil {
 			return err
 		}
-		return scanRows(v.snap, from, to, nil, down, yield)
+		return overlay.Scan(v.snap, from, to, nil, down, rowsTo(yield))
 	})
 }
 
@@ -113,50 +112,7 @@ func (r *registered) bound(from, to []byte) ([]byte, error) {
 	return to, nil
 }
 
-// scanRows yields the rows of the database with pending rows over them.
-func scanRows(r pebble.Reader, from, to []byte, pending []overlay.Row, down bool, yield func(Row, error) bool) (err error) {
-	if to != nil && bytes.Compare(from, to) >= 0 {
-		return nil
-	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return fmt.Errorf("storage: scan rows: %w", err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	first, next := it.First, it.Next
-	if down {
-		first, next = it.Last, it.Prev
-		slices.Reverse(pending)
-	}
-	for valid := first(); valid || len(pending) > 0; {
-		order := -1 // the pending row comes first
-		switch {
-		case len(pending) == 0:
-			order = 1
-		case valid:
-			if order = bytes.Compare(pending[0].Key, it.Key()); down {
-				order = -order
-			}
-		}
-		if order > 0 {
-			value, err := it.ValueAndErr()
-			if err != nil {
-				return fmt.Errorf("storage: scan rows: %w", err)
-			}
-			if !yield(Row{bytes.Clone(it.Key()), record.CloneValue(value)}, nil) {
-				return nil
-			}
-			valid = next()
-			continue
-		}
-		row := pending[0]
-		pending = pending[1:]
-		if order == 0 {
-			valid = next()
-		}
-		if !row.Deleted && !yield(Row{bytes.Clone(row.Key), record.CloneValue(row.Value)}, nil) {
-			return nil
-		}
-	}
-	return it.Error()
+// rowsTo hands the rows of a scan to the loop of a sequence.
+func rowsTo(yield func(Row, error) bool) func(key, value []byte) bool {
+	return func(key, value []byte) bool { return yield(Row{key, value}, nil) }
 }

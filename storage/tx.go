@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
@@ -91,7 +92,7 @@ func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
 		if err != nil {
 			return tx.fail(err)
 		}
-		if err := scanRows(tx.a.s.db(), from, to, tx.a.writes.Range(from, to), down, yield); err != nil {
+		if err := overlay.Scan(tx.a.s.db(), from, to, tx.a.writes.Range(from, to), down, rowsTo(yield)); err != nil {
 			return tx.fail(err)
 		}
 		return nil
