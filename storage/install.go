@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/record"
 	"runlog/storage/internal/stream"
 )
@@ -98,7 +99,7 @@ func promised(m *stream.Manifest) *Applied {
 // receiveFiles writes the files of a stream and puts them on stable storage.
 func (s *Store) receiveFiles(in *stream.Summing, m *stream.Manifest, dir string) error {
 	fs := s.opts.FS
-	if err := makeDir(fs, dir); err != nil {
+	if err := files.MakeDir(fs, dir); err != nil {
 		return err
 	}
 	buf := make([]byte, copyBytes)
@@ -117,7 +118,7 @@ func (s *Store) receiveFiles(in *stream.Summing, m *stream.Manifest, dir string)
 	if n, err := io.ReadFull(in, buf[:1]); n > 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more than it said: %w", ErrCheckpoint, err)
 	}
-	return SyncDir(fs, dir)
+	return files.SyncDir(fs, dir)
 }
 
 func receiveFile(fs vfs.FS, path string, in *stream.Summing, size uint64, buf []byte) (sum uint32, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/record"
 )
 
@@ -27,7 +28,7 @@ import (
 // moment either the old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"
-	currentNew       = currentFile + replacingSuffix
+	currentNew       = currentFile + files.ReplacingSuffix
 	checkpointPrefix = "checkpoint-"
 	seedPrefix       = "seed-"
 )
@@ -108,7 +109,7 @@ func (s *Store) readCurrent() (current, error) {
 }
 
 func readCurrentFile(fs vfs.FS, path string) (current, error) {
-	line, err := ReadFile(fs, path, maxCurrent)
+	line, err := files.Read(fs, path, maxCurrent)
 	if err != nil {
 		return current{}, fmt.Errorf("storage: read %s: %w", path, err)
 	}
@@ -117,7 +118,7 @@ func readCurrentFile(fs vfs.FS, path string) (current, error) {
 
 // writeCurrent replaces CURRENT. After an error nobody knows which of the two a restart would find.
 func (s *Store) writeCurrent(c current) error {
-	if err := ReplaceFile(s.opts.FS, s.path(currentFile), []byte(c.line()), 0o666); err != nil {
+	if err := files.Replace(s.opts.FS, s.path(currentFile), []byte(c.line()), 0o666); err != nil {
 		return fmt.Errorf("storage: write %s: %w", currentFile, err)
 	}
 	return nil
@@ -186,12 +187,4 @@ func (s *Store) retireSeeds() {
 			s.opts.Logger.Warn("a seed that is not needed any more was not removed", "err", err)
 		}
 	})
-}
-
-// makeDir makes a directory that survives a crash, also one that is there and may not survive.
-func makeDir(fs vfs.FS, path string) error {
-	if err := fs.MkdirAll(path, 0o755); err != nil {
-		return fmt.Errorf("storage: %w", err)
-	}
-	return SyncDir(fs, fs.PathDir(path))
 }

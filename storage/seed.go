@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/record"
 	"runlog/storage/internal/stream"
 )
@@ -94,7 +95,7 @@ func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 		return nil, err
 	}
 	seed := &Seed{s: s, m: m, dir: s.path(name), had: make([]uint64, len(m.Files)), total: m.Total()}
-	if err := makeDir(s.opts.FS, seed.dir); err != nil {
+	if err := files.MakeDir(s.opts.FS, seed.dir); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(seed.keep(), seed.fits()); err != nil {
@@ -204,7 +205,7 @@ func (s *Seed) EndFile(sum uint32) error {
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return s.broke(f.Name, err)
 	}
-	if err := SyncDir(fs, s.dir); err != nil {
+	if err := files.SyncDir(fs, s.dir); err != nil {
 		return s.broke(f.Name, err)
 	}
 	s.next++
@@ -263,7 +264,7 @@ func (s *Seed) Finish() (*Received, error) {
 	}
 	fs, number := s.s.opts.FS, s.s.nextNumber()
 	dir := s.s.path(databaseDir(number))
-	err := SyncDir(fs, s.dir)
+	err := files.SyncDir(fs, s.dir)
 	if err == nil {
 		err = fs.Rename(s.dir, dir)
 	}
@@ -272,7 +273,7 @@ func (s *Seed) Finish() (*Received, error) {
 	}
 	// Synced first: CURRENT must not come to name what a crash calls a seed again.
 	var received *Received
-	if err = SyncDir(fs, s.s.opts.Dir); err == nil {
+	if err = files.SyncDir(fs, s.s.opts.Dir); err == nil {
 		received, err = s.s.candidate(number, promised(s.m))
 	}
 	if err != nil {

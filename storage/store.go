@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
@@ -145,7 +146,7 @@ func Open(opts Options) (*Store, error) {
 
 // openLive opens the database that CURRENT names, and removes all others.
 func (s *Store) openLive() error {
-	if err := makeDir(s.opts.FS, s.opts.Dir); err != nil {
+	if err := files.MakeDir(s.opts.FS, s.opts.Dir); err != nil {
 		return err
 	}
 	c, err := s.readCurrent()
