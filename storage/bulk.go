@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/directory"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
 )
@@ -363,7 +364,7 @@ func (b *Bulk) set(key, value []byte) error {
 		t = &bulkTable{}
 		b.tables[string(begin)] = t
 	}
-	if t.w != nil && t.w.Raw().EstimatedSize() >= maxFileBytes {
+	if t.w != nil && t.w.Raw().EstimatedSize() >= directory.MaxFileBytes {
 		if err := t.close(); err != nil {
 			return err
 		}
@@ -374,9 +375,7 @@ func (b *Bulk) set(key, value []byte) error {
 		if err != nil {
 			return err
 		}
-		o := b.store.pebbleOptions(b.store.current.Load())
-		o.EnsureDefaults()
-		t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(len(o.Levels)-1, format.MaxTableFormat()))
+		t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), b.store.directory.TableOptions())
 		t.paths = append(t.paths, path)
 	}
 	return t.w.Set(key, value)

@@ -51,10 +51,10 @@ func (s *Store) applyMembership(index, term uint64, data []byte) error {
 
 // Membership returns who belongs to the group as of what is applied, or of a little more.
 func (s *Store) Membership() (Membership, error) {
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return Membership{}, err
 	}
-	defer s.release(h)
-	return record.ReadMembership(h.db)
+	defer release()
+	return record.ReadMembership(db)
 }

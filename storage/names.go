@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"runlog/storage/internal/directory"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 	"runlog/storage/internal/stream"
@@ -79,22 +80,52 @@ type (
 	RunNotFoundError = read.RunNotFoundError
 )
 
+// What becomes of the data directory has its home in directory; these are its public names.
+type (
+	// Checkpoint is a whole state of the store, in hard links to the store's files. It must be
+	// closed.
+	Checkpoint = directory.Checkpoint
+	// CheckpointFile is one of a checkpoint's files.
+	CheckpointFile = stream.File
+	// Promise is the state that the files of a checkpoint must hold, as its giver describes it.
+	Promise = directory.Promise
+)
+
 // Details of the records that a reader of the log gets.
 const (
 	Whole = record.Whole
 	Facts = record.Facts
 )
 
-// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
-// (D1).
-var ErrForeign = record.ErrForeign
-
 // CoreLevel is the feature level of the core's operations, and of a store whose level was never
 // raised.
 const CoreLevel = record.CoreLevel
 
-// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
-var ErrCheckpoint = stream.ErrCheckpoint
+var (
+	// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another
+	// cluster (D1).
+	ErrForeign = record.ErrForeign
+	// ErrClosed means that the store was closed.
+	ErrClosed = directory.ErrClosed
+	// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it
+	// is.
+	ErrCheckpoint = stream.ErrCheckpoint
+	// ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the
+	// offset.
+	ErrNotInCheckpoint = directory.ErrNotInCheckpoint
+	// ErrOlder means that a checkpoint reaches less far than the store, and was not installed: what
+	// a store has applied never goes back.
+	ErrOlder = directory.ErrOlder
+	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be
+	// pulled again.
+	ErrChecksum = directory.ErrChecksum
+	// ErrNoRoom means that the disk has less room than a checkpoint still needs.
+	ErrNoRoom = directory.ErrNoRoom
+	// ErrSeeding means that the store has a Seed already.
+	ErrSeeding = directory.ErrSeeding
+	// ErrPromise means that the files of a checkpoint do not hold what was said of them.
+	ErrPromise = directory.ErrPromise
+)
 
 // RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
 // together.

@@ -46,9 +46,6 @@ type EventResult struct {
 // ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.
 var ErrNotDurable = errors.New("storage: not flushed yet")
 
-// ErrClosed means that the store was closed.
-var ErrClosed = errors.New("storage: closed")
-
 // RunExistsError says that a run's metadata is already set to something else (APP-12).
 type RunExistsError struct {
 	RunID string

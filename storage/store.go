@@ -12,17 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"runlog/storage/internal/files"
+	"runlog/storage/internal/directory"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
-// format is the Pebble format of the store, pinned (D6): a newer one is a decision with an ADR.
-const format = pebble.FormatValueSeparation
-
 // Options of a store.
 type Options struct {
-	// Dir holds the store's files and nothing else; layout.go tells which.
+	// Dir holds the store's files and nothing else; internal/directory/layout.go tells which.
 	Dir string
 	// FS is the file system. Default: the machine's.
 	FS vfs.FS
@@ -89,24 +86,23 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// directory returns the options of the store's directory.
+func (o *Options) directory() directory.Options {
+	return directory.Options{
+		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes,
+		FeatureLevel: o.FeatureLevel, Logger: o.Logger, Fail: o.Fail,
+	}
+}
+
 // Store is the state machine's state on disk.
 type Store struct {
-	opts    Options
-	cache   *pebble.Cache
-	active  *active
-	metrics *metrics
+	opts      Options
+	directory *directory.Directory
+	active    *active
+	metrics   *metrics
 
 	machines machines
 	level    atomic.Uint32 // as of what is applied
-
-	// current is the live database; nil once the store is closed. Only Install replaces it.
-	current    atomic.Pointer[handle]
-	handles    handles
-	lastNumber atomic.Uint64 // of a directory
-	// installed is the applied index with which the live database came here.
-	installed atomic.Uint64
-	// seeding says that there is a Seed; there is one at a time.
-	seeding atomic.Bool
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and
 	// application.
@@ -132,63 +128,30 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), cache: pebble.NewCache(opts.CacheBytes), machines: machines}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), machines: machines}
 	s.advanced.ch = make(chan struct{})
-	s.handles.open = map[*handle]struct{}{}
-	if err := s.openLive(); err != nil {
-		err = errors.Join(err, s.closeHandles())
-		s.cache.Unref()
+	in := opts.directory()
+	in.Reached = func() uint64 { return s.applied.Load().Index }
+	dir, state, err := directory.Open(in)
+	if err != nil {
 		return nil, err
 	}
+	s.directory = dir
+	s.level.Store(state.Level)
+	s.changes.AddAll()
+	s.applied.Store(&state.Applied)
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
 }
 
-// openLive opens the database that CURRENT names, and removes all others.
-func (s *Store) openLive() error {
-	if err := files.MakeDir(s.opts.FS, s.opts.Dir); err != nil {
-		return err
-	}
-	c, err := s.readCurrent()
-	if err != nil {
-		return err
-	}
-	h, err := s.openHandle(c.number, false)
-	if err != nil {
-		return err
-	}
-	applied, err := record.ReadApplied(h.db, nil, s.opts.Cluster)
-	if err != nil {
-		return err
-	}
-	if applied.Index < c.installed {
-		return fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
-			errLayout, c.number, applied.Index, c.installed)
-	}
-	level, err := record.ReadLevel(h.db, s.opts.FeatureLevel)
-	if err != nil {
-		return err
-	}
-	s.level.Store(level)
-	// The database is locked now, so that the rest is nobody else's.
-	if err := s.sweep(c.number); err != nil {
-		return err
-	}
-	s.changes.AddAll()
-	s.installed.Store(c.installed)
-	s.applied.Store(applied)
-	s.current.Store(h)
-	return nil
-}
+// db is the live database, for apply alone. Others acquire it.
+func (s *Store) db() *pebble.DB { return s.directory.Live() }
 
 // Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that
 // is not closed loses nothing: the Raft log has it.
 func (s *Store) Close() error {
 	s.metrics.unregister(s.opts.Registerer)
-	live := s.current.Swap(nil)
-	err := errors.Join(live.db.Flush(), s.closeHandles())
-	s.cache.Unref()
-	return err
+	return s.directory.Close()
 }
 
 // Applied returns how far the store is.
@@ -224,15 +187,15 @@ func (s *Store) Wait(ctx context.Context, after Position) error {
 // MakeDurable flushes until Pebble holds on stable storage everything up to index, and says so only
 // after it has read it back from there. Only then may the Raft log drop entries up to index (D2).
 func (s *Store) MakeDurable(index uint64) error {
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return err
 	}
-	defer s.release(h)
-	if err := h.db.Flush(); err != nil {
+	defer release()
+	if err := db.Flush(); err != nil {
 		return fmt.Errorf("storage: flush: %w", err)
 	}
-	a, err := record.ReadApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
+	a, err := record.ReadApplied(db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
 	if err != nil {
 		return err
 	}

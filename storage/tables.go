@@ -43,10 +43,9 @@ type TableView struct {
 	// Applied is what it is as of.
 	Applied Applied
 
-	s    *Store
-	m    *registered
-	h    *handle
-	snap *pebble.Snapshot
+	m       *registered
+	release func()
+	snap    *pebble.Snapshot
 }
 
 // Tables opens the tables of the machine of a kind for reading.
@@ -55,11 +54,11 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 	if m == nil {
 		return nil, fmt.Errorf("storage: read tables: no machine of kind %d: list it in Options.Machines", kind)
 	}
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return nil, err
 	}
-	v := &TableView{s: s, m: m, h: h, snap: h.db.NewSnapshot()}
+	v := &TableView{m: m, release: release, snap: db.NewSnapshot()}
 	applied, err := record.ReadApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
@@ -71,7 +70,7 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 // Close releases the view.
 func (v *TableView) Close() error {
 	err := v.snap.Close()
-	v.s.release(v.h)
+	v.release()
 	return err
 }
 
