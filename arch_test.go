@@ -75,6 +75,7 @@ var ranks = map[string]int{
 // soleImporters lists packages that are a part of another one: it may import them, and so may the
 // packages below its folder internal.
 var soleImporters = map[string]string{
+	"storage/internal/bulk":      "storage",
 	"storage/internal/directory": "storage",
 	"storage/internal/files":     "storage",
 	"storage/internal/keys":      "storage",

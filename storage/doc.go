@@ -28,6 +28,7 @@
 //	keys       the key space
 //	overlay    rows that a proposal has written and the database does not show yet
 //	read       readers of runs, of the log, of windows and of heads
+//	bulk       rows of whole runs from outside of the log, for benchmarks and tests
 //	directory  the data directory: databases, CURRENT, checkpoints that leave and come
 //	stream     the form of a checkpoint on its way
 //	files      files and directories that survive a loss of power

@@ -44,6 +44,10 @@ type (
 	// Membership is the members of the group, as the log named them last.
 	Membership = record.Membership
 
+	// RunExistsError says that a run's metadata is already set to something else (APP-12).
+	RunExistsError = record.RunExistsError
+	// UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).
+	UnscopedError = record.UnscopedError
 	// ScopeError says that an event names another scope than its run's (APP-6).
 	ScopeError = record.ScopeError
 	// BuildTooOldError says that the build does not support the feature level of a store.

@@ -16,7 +16,7 @@ import (
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("storage: closed")
 
-// Options of a directory. All are required; storage.Options says what they mean.
+// Options of a directory. All but Reached are required; storage.Options says what they mean.
 type Options struct {
 	Dir           string
 	FS            vfs.FS
@@ -27,7 +27,8 @@ type Options struct {
 	Logger        *slog.Logger
 	Fail          func(error)
 	// Reached returns the index of the last entry that the store has applied: a checkpoint that
-	// reaches less far is refused. It is called after Open, from anywhere. Adopt does not need it.
+	// reaches less far is refused. It is called after Open, from anywhere. A caller that takes in
+	// no checkpoint leaves it out.
 	Reached func() uint64
 }
 
