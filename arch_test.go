@@ -75,11 +75,14 @@ var ranks = map[string]int{
 // soleImporters lists packages that are a part of another one: it may import them, and so may the
 // packages below its folder internal.
 var soleImporters = map[string]string{
-	"storage/internal/keys":    "storage",
-	"storage/internal/overlay": "storage",
-	"storage/internal/read":    "storage",
-	"storage/internal/record":  "storage",
-	"storage/internal/stream":  "storage",
+	"storage/internal/bulk":      "storage",
+	"storage/internal/directory": "storage",
+	"storage/internal/files":     "storage",
+	"storage/internal/keys":      "storage",
+	"storage/internal/overlay":   "storage",
+	"storage/internal/read":      "storage",
+	"storage/internal/record":    "storage",
+	"storage/internal/stream":    "storage",
 }
 
 // noNames lists the names that say nothing about what a package is for.

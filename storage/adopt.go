@@ -1,38 +1,14 @@
 package storage
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"slices"
-	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"runlog/storage/internal/keys"
-	"runlog/storage/internal/record"
-	"runlog/storage/internal/stream"
+	"runlog/storage/internal/directory"
 )
-
-// Promise is what somebody says of the state that the files of a checkpoint hold.
-type Promise struct {
-	Cluster      ClusterID
-	Index, Term  uint64 // of the last applied entry
-	RollingHash  [32]byte
-	PersistedAt  int64 // the last stamp, nanoseconds
-	Runs, Events uint64
-}
-
-// ErrPromise means that the files of a checkpoint do not hold what was said of them.
-var ErrPromise = errors.New("storage: the files do not hold what is said of them")
-
-// adopted is the number of the database that Adopt takes over.
-const adopted = 1
 
 // AdoptDir is where Adopt finds the files of the checkpoint, below the directory of the store that
 // is to be.
-func AdoptDir(fs vfs.FS, dir string) string { return fs.PathJoin(dir, databaseDir(adopted)) }
+func AdoptDir(fs vfs.FS, dir string) string { return directory.AdoptDir(fs, dir) }
 
 // Adopt makes a store of the cluster in opts out of the files of a checkpoint of another cluster,
 // which are in AdoptDir and nothing beside it. It goes on where the other one was: everything but
@@ -43,122 +19,10 @@ func AdoptDir(fs vfs.FS, dir string) string { return fs.PathJoin(dir, databaseDi
 // is no store, and is refused as one that has lost it. Errors: ErrPromise, ErrForeign when the
 // files are of another cluster than was promised, and those of the disk. opts.Fail is told of what
 // Pebble cannot go on after.
-func Adopt(opts Options, promise Promise, members []byte) (err error) {
+func Adopt(opts Options, promise Promise, members []byte) error {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return err
 	}
-	a := &adoption{promise: promise, failed: make(chan error, 1)}
-	a.s = &Store{opts: opts, cache: pebble.NewCache(opts.CacheBytes)}
-	defer a.s.cache.Unref()
-	a.s.handles.open = map[*handle]struct{}{}
-	a.s.opts.Fail = func(err error) {
-		select {
-		case a.failed <- err:
-		default:
-		}
-		opts.Fail(err)
-	}
-	if err := a.look(); err != nil {
-		return err
-	}
-	if err := a.adopt(members); err != nil {
-		return err
-	}
-	return a.s.writeCurrent(current{number: adopted, installed: promise.Index})
+	return directory.Adopt(opts.directory(), promise, members)
 }
-
-// adoption is a database on its way to another cluster.
-type adoption struct {
-	s       *Store
-	promise Promise
-	failed  chan error // the first trouble of the database
-}
-
-// look refuses a directory that has more or other than the files of a checkpoint.
-func (a *adoption) look() error {
-	fs, dir := a.s.opts.FS, a.s.opts.Dir
-	names, err := fs.List(dir)
-	if err != nil {
-		return fmt.Errorf("storage: list %s: %w", dir, err)
-	}
-	if !slices.Equal(names, []string{databaseDir(adopted)}) {
-		return fmt.Errorf("%w: it has %q, where nothing but %s is to be adopted", errLayout, names, databaseDir(adopted))
-	}
-	if names, err = fs.List(AdoptDir(fs, dir)); err != nil {
-		return fmt.Errorf("storage: list %s: %w", AdoptDir(fs, dir), err)
-	}
-	for _, name := range names {
-		if len(name) > stream.MaxFileName || !stream.FileNameRE.MatchString(name) {
-			return fmt.Errorf("%w: file %q is none of a checkpoint", ErrPromise, name)
-		}
-	}
-	return nil
-}
-
-// adopt rewrites the two rows that name the old cluster and its nodes.
-func (a *adoption) adopt(members []byte) (err error) {
-	h, err := a.s.openHandle(adopted, true)
-	if err != nil {
-		return err
-	}
-	h.live.Store(true) // what troubles it from here on ends the adoption
-	defer func() { err = errors.Join(err, h.close()) }()
-	now, err := readApplied(h.db, nil, a.promise.Cluster)
-	if err != nil {
-		return err
-	}
-	if err := a.promise.fits(now); err != nil {
-		return err
-	}
-	if _, err := readLevel(h.db, a.s.opts.FeatureLevel); err != nil {
-		return err
-	}
-	row, err := record.Deterministic.Marshal(now.row(a.s.opts.Cluster))
-	if err != nil {
-		return err
-	}
-	batch := h.db.NewBatch()
-	defer func() { _ = batch.Close() }()
-	err = errors.Join(
-		batch.Set(keys.Applied, row, nil),
-		batch.Set(keys.Membership, append(binary.BigEndian.AppendUint64(nil, now.Index), members...), nil),
-		h.db.Apply(batch, pebble.NoSync))
-	if err != nil {
-		return fmt.Errorf("storage: adopt: %w", err)
-	}
-	return a.makeDurable(h)
-}
-
-// makeDurable flushes, and reads back from stable storage what it has flushed. Pebble tries again
-// forever where a flush fails.
-func (a *adoption) makeDurable(h *handle) error {
-	flushed, err := h.db.AsyncFlush()
-	if err != nil {
-		return fmt.Errorf("storage: flush: %w", err)
-	}
-	select {
-	case <-flushed:
-	case err := <-a.failed:
-		return err
-	}
-	now, err := readApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, a.s.opts.Cluster)
-	if err != nil {
-		return err
-	}
-	return a.promise.fits(now)
-}
-
-// fits compares.
-func (p *Promise) fits(a *Applied) error {
-	is := Promise{Cluster: p.Cluster, Index: a.Index, Term: a.Term, RollingHash: a.RollingHash, PersistedAt: a.PersistedAt, Runs: a.Runs(), Events: a.Events}
-	if is != *p {
-		return fmt.Errorf("%w: they hold entries up to %d of term %d, rolling hash %x, %d events of %d runs, the last stamp %s; said was %d, %d, %x, %d, %d, %s",
-			ErrPromise, is.Index, is.Term, is.RollingHash, is.Events, is.Runs, stampText(is.PersistedAt),
-			p.Index, p.Term, p.RollingHash, p.Events, p.Runs, stampText(p.PersistedAt))
-	}
-	return nil
-}
-
-// stampText is a stamp as people read it.
-func stampText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }

@@ -14,10 +14,6 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
-// (D1).
-var ErrForeign = errors.New("storage: entry of another cluster")
-
 var errStamps = errors.New("storage: the last stamp that a proposal can have was given")
 
 // Apply applies the log entry at index: every command of the proposal in order, all in one batch
@@ -115,7 +111,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		position: position,
 		stamp:    max(prev.PersistedAt+1, clock),
 		previous: prev,
-		nextRun:  prev.nextRun,
+		nextRun:  prev.NextRun,
 		events:   prev.Events,
 		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
@@ -359,8 +355,8 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
 		return err
 	}
-	next := a.previous.advance(index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	row, err := record.Deterministic.Marshal(next.row(a.s.opts.Cluster))
+	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
+	row, err := record.AppliedRow(next, a.s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -399,7 +395,7 @@ func (a *applyTx) show() error {
 	c.Lock()
 	defer c.Unlock()
 	for _, r := range a.touched {
-		c.addLocked(r.ref.No)
+		c.AddLocked(r.ref.No)
 	}
 	return a.s.db().Apply(a.batch, pebble.NoSync)
 }

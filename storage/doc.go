@@ -22,6 +22,17 @@
 //     by an older one.
 //   - Any error out of Apply is final: the caller must stop the process (D10).
 //
+// The parts that know nothing of Apply have packages of their own below internal:
+//
+//	record     bytes of commands, proposals and rows
+//	keys       the key space
+//	overlay    rows that a proposal has written and the database does not show yet
+//	read       readers of runs, of the log, of windows and of heads
+//	bulk       rows of whole runs from outside of the log, for benchmarks and tests
+//	directory  the data directory: databases, CURRENT, checkpoints that leave and come
+//	stream     the form of a checkpoint on its way
+//	files      files and directories that survive a loss of power
+//
 // Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads,
 // Checkpoint, Receive and Seed may be called from anywhere.
 package storage

@@ -51,8 +51,3 @@ func ParseStream(data []byte) (files []TestFile, err error) {
 	}
 	return files, err
 }
-
-// CurrentLine is what CURRENT says of a database.
-func CurrentLine(number, installed uint64) string {
-	return current{number: number, installed: installed}.line()
-}

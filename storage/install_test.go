@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -216,11 +217,11 @@ func TestCurrent(t *testing.T) {
 	for what, damage := range map[string]func(fs *vfs.MemFS) error{
 		"gone":       func(fs *vfs.MemFS) error { return fs.Remove("store/CURRENT") },
 		"empty":      func(fs *vfs.MemFS) error { return overwrite(fs, "") },
-		"of another": func(fs *vfs.MemFS) error { return overwrite(fs, storage.CurrentLine(1, 1)) },
+		"of another": func(fs *vfs.MemFS) error { return overwrite(fs, currentLine(1, 1)) },
 		"flipped": func(fs *vfs.MemFS) error {
-			return overwrite(fs, strings.Replace(storage.CurrentLine(2, 1), "000002", "000001", 1))
+			return overwrite(fs, strings.Replace(currentLine(2, 1), "000002", "000001", 1))
 		},
-		"longer":        func(fs *vfs.MemFS) error { return overwrite(fs, storage.CurrentLine(2, 1)+"x") },
+		"longer":        func(fs *vfs.MemFS) error { return overwrite(fs, currentLine(2, 1)+"x") },
 		"database gone": func(fs *vfs.MemFS) error { return fs.RemoveAll("store/000002") },
 	} {
 		fs := vfs.NewMem()
@@ -241,6 +242,12 @@ func TestCurrent(t *testing.T) {
 	}
 }
 
+// currentLine is CURRENT as docs/formats.md describes it.
+func currentLine(number, installed uint64) string {
+	line := fmt.Sprintf("runlog store 1 database %06d installed %d", number, installed)
+	return fmt.Sprintf("%s crc32c %08x\n", line, crc32.Checksum([]byte(line), crc32.MakeTable(crc32.Castagnoli)))
+}
+
 func overwrite(fs *vfs.MemFS, text string) error {
 	f, err := fs.Create("store/CURRENT", vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -252,7 +259,22 @@ func overwrite(fs *vfs.MemFS, text string) error {
 
 // TestCheckpointFormats is TestFormats for what an install leaves and for what a stream is made of.
 func TestCheckpointFormats(t *testing.T) {
-	golden(t, "current", []byte(storage.CurrentLine(2, 1234)))
+	fs := vfs.NewMem()
+	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
+	err := errors.Join(
+		source.Store.ApplyMembership(1234, 2, []byte("members")),
+		target.Store.Install(bytes.NewReader(streamOf(t, source))), source.Close(), target.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, err := readFile(fs, "store/CURRENT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "current", current)
+	if want := currentLine(2, 1234); string(current) != want {
+		t.Errorf("CURRENT says %q, want %q", current, want)
+	}
 	l := open(t, storage.Options{})
 	if err := l.Store.ApplyMembership(5, 2, []byte("members")); err != nil {
 		t.Fatal(err)

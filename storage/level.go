@@ -1,10 +1,8 @@
 package storage
 
 import (
-	"encoding/binary"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
 	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
@@ -12,8 +10,8 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// The feature level says which operations every member of the cluster can apply. It is a row of the
-// core (docs/formats.md): level:4 position:8. It is 1 until a command raises it, and never falls.
+// The feature level says which operations every member of the cluster can apply. It is 1 until a
+// command raises it, and never falls.
 //
 //	build of a member    supports levels up to Options.FeatureLevel
 //	leader               raises the level once every member supports the next one
@@ -22,12 +20,6 @@ import (
 //
 // So a log never has an operation that a member cannot apply, whatever the order in which members
 // are upgraded.
-
-// CoreLevel is the feature level of the core's operations, and of a store whose level was never
-// raised.
-const CoreLevel = 1
-
-const levelRow = 12
 
 // LevelError says that an operation was not proposed, or has no effect, because a member may not
 // know it.
@@ -40,18 +32,6 @@ type LevelError struct {
 func (e *LevelError) Error() string {
 	return fmt.Sprintf("operation of kind %d needs feature level %d, the cluster is at level %d; upgrade the members that run an older build "+
 		"(runlog cluster status lists them)", e.Kind, e.Needs, e.Level)
-}
-
-// BuildTooOldError says that the build does not support the feature level of a store. The node
-// cannot go on.
-type BuildTooOldError struct {
-	Level    uint32 // of the store
-	Supports uint32 // the highest of the build
-}
-
-func (e *BuildTooOldError) Error() string {
-	return fmt.Sprintf("storage: the store is at feature level %d, this build supports levels up to %d: upgrade this node's binary to the build of the other members",
-		e.Level, e.Supports)
 }
 
 // RaiseError says that the feature level was not raised: it is there already, or the members are
@@ -116,7 +96,7 @@ func (a *applyTx) raiseLevel(data []byte, answer *Answer) (fatal error) {
 	if err := proto.Unmarshal(data, &m); err != nil {
 		return fmt.Errorf("%w: %w", record.ErrCommand, err)
 	}
-	members, err := readMembership(a.s.db())
+	members, err := record.ReadMembership(a.s.db())
 	if err != nil {
 		return err
 	}
@@ -128,31 +108,11 @@ func (a *applyTx) raiseLevel(data []byte, answer *Answer) (fatal error) {
 		return &BuildTooOldError{Level: m.Level, Supports: a.s.opts.FeatureLevel}
 	}
 	a.level = m.Level
-	row := binary.BigEndian.AppendUint32(make([]byte, 0, levelRow), m.Level)
-	a.writes.Set(keys.Level, binary.BigEndian.AppendUint64(row, uint64(a.position)))
+	a.writes.Set(keys.Level, record.LevelRow(m.Level, a.position))
 	return nil
 }
 
 // unknown is the end of a node whose build does not know an operation.
 func (a *applyTx) unknown(kind uint32) error {
 	return &UnknownOperationError{Kind: kind, Level: a.level, Supports: a.s.opts.FeatureLevel}
-}
-
-// readLevel reads the feature level, and refuses one that the build does not support.
-func readLevel(r pebble.Reader, supports uint32) (uint32, error) {
-	row, err := getRow(r, keys.Level)
-	if err != nil {
-		return 0, err
-	}
-	if row == nil {
-		return CoreLevel, nil
-	}
-	if len(row) != levelRow {
-		return 0, fmt.Errorf("%w: feature level of %d bytes", record.ErrRow, len(row))
-	}
-	level := binary.BigEndian.Uint32(row)
-	if level > supports {
-		return 0, &BuildTooOldError{Level: level, Supports: supports}
-	}
-	return level, nil
 }

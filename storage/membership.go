@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 
@@ -11,13 +9,6 @@ import (
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
 )
-
-// Membership is who belongs to the group, as the log said last. The store does not know what it
-// means.
-type Membership struct {
-	Index uint64 // of the log entry; 0: none was applied
-	Data  []byte // of that entry
-}
 
 // ApplyMembership applies the log entry at index, which changed who belongs to the group. The store
 // keeps it (D2), because a checkpoint that is given away must tell the members of its own moment.
@@ -39,12 +30,12 @@ func (s *Store) ApplyMembership(index, term uint64, data []byte) error {
 func (s *Store) applyMembership(index, term uint64, data []byte) error {
 	batch := s.db().NewBatch()
 	defer func() { _ = batch.Close() }()
-	if err := batch.Set(keys.Membership, append(binary.BigEndian.AppendUint64(nil, index), data...), nil); err != nil {
+	if err := batch.Set(keys.Membership, record.MembershipRow(index, data), nil); err != nil {
 		return err
 	}
 	last := s.applied.Load()
-	next := last.advance(index, term, last.PersistedAt, last.nextRun, last.Events, crc32.Checksum(data, record.Castagnoli), nil)
-	row, err := record.Deterministic.Marshal(next.row(s.opts.Cluster))
+	next := advance(last, index, term, last.PersistedAt, last.NextRun, last.Events, crc32.Checksum(data, record.Castagnoli), nil)
+	row, err := record.AppliedRow(next, s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -60,25 +51,10 @@ func (s *Store) applyMembership(index, term uint64, data []byte) error {
 
 // Membership returns who belongs to the group as of what is applied, or of a little more.
 func (s *Store) Membership() (Membership, error) {
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return Membership{}, err
 	}
-	defer s.release(h)
-	return readMembership(h.db)
-}
-
-func readMembership(r pebble.Reader) (Membership, error) {
-	row, closer, err := r.Get(keys.Membership)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return Membership{}, nil
-	}
-	if err != nil {
-		return Membership{}, fmt.Errorf("storage: read membership: %w", err)
-	}
-	if len(row) < 8 {
-		return Membership{}, errors.Join(fmt.Errorf("%w: membership of %d bytes", record.ErrRow, len(row)), closer.Close())
-	}
-	m := Membership{Index: binary.BigEndian.Uint64(row), Data: append([]byte(nil), row[8:]...)}
-	return m, closer.Close()
+	defer release()
+	return record.ReadMembership(db)
 }

@@ -15,12 +15,12 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	}
 	database := func(read func(*pebble.Metrics) float64) func() float64 {
 		return func() float64 {
-			h, err := s.acquire()
+			db, release, err := s.directory.Acquire()
 			if err != nil {
 				return 0 // closed
 			}
-			defer s.release(h)
-			return read(h.db.Metrics())
+			defer release()
+			return read(db.Metrics())
 		}
 	}
 	counter := func(name, help string, read func() float64) prometheus.Collector {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"runlog/storage/internal/directory"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 	"runlog/storage/internal/stream"
@@ -38,8 +39,19 @@ type (
 	// ClusterID names a cluster.
 	ClusterID = record.ClusterID
 
+	// Applied is how far a store is.
+	Applied = record.Applied
+	// Membership is the members of the group, as the log named them last.
+	Membership = record.Membership
+
+	// RunExistsError says that a run's metadata is already set to something else (APP-12).
+	RunExistsError = record.RunExistsError
+	// UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).
+	UnscopedError = record.UnscopedError
 	// ScopeError says that an event names another scope than its run's (APP-6).
 	ScopeError = record.ScopeError
+	// BuildTooOldError says that the build does not support the feature level of a store.
+	BuildTooOldError = record.BuildTooOldError
 )
 
 // What reads the store has its home in read; these are its public names.
@@ -65,8 +77,22 @@ type (
 	// WindowReader reads the events of a range of positions that a filter selects.
 	WindowReader = read.WindowReader
 
+	// Heads is a snapshot of the heads of all runs. It must be closed.
+	Heads = read.Heads
+
 	// RunNotFoundError says that no run has this id.
 	RunNotFoundError = read.RunNotFoundError
+)
+
+// What becomes of the data directory has its home in directory; these are its public names.
+type (
+	// Checkpoint is a whole state of the store, in hard links to the store's files. It must be
+	// closed.
+	Checkpoint = directory.Checkpoint
+	// CheckpointFile is one of a checkpoint's files.
+	CheckpointFile = stream.File
+	// Promise is the state that the files of a checkpoint must hold, as its giver describes it.
+	Promise = directory.Promise
 )
 
 // Details of the records that a reader of the log gets.
@@ -75,8 +101,39 @@ const (
 	Facts = record.Facts
 )
 
-// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it is.
-var ErrCheckpoint = stream.ErrCheckpoint
+// CoreLevel is the feature level of the core's operations, and of a store whose level was never
+// raised.
+const CoreLevel = record.CoreLevel
+
+var (
+	// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another
+	// cluster (D1).
+	ErrForeign = record.ErrForeign
+	// ErrClosed means that the store was closed.
+	ErrClosed = directory.ErrClosed
+	// ErrCheckpoint means that what came as a checkpoint is none, or not the one that it says it
+	// is.
+	ErrCheckpoint = stream.ErrCheckpoint
+	// ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the
+	// offset.
+	ErrNotInCheckpoint = directory.ErrNotInCheckpoint
+	// ErrOlder means that a checkpoint reaches less far than the store, and was not installed: what
+	// a store has applied never goes back.
+	ErrOlder = directory.ErrOlder
+	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be
+	// pulled again.
+	ErrChecksum = directory.ErrChecksum
+	// ErrNoRoom means that the disk has less room than a checkpoint still needs.
+	ErrNoRoom = directory.ErrNoRoom
+	// ErrSeeding means that the store has a Seed already.
+	ErrSeeding = directory.ErrSeeding
+	// ErrPromise means that the files of a checkpoint do not hold what was said of them.
+	ErrPromise = directory.ErrPromise
+)
+
+// RunGroup is the number of runs, with consecutive numbers, for which Heads reports changes
+// together.
+const RunGroup = read.RunGroup
 
 // GlobalBucket holds no run.
 const GlobalBucket = record.GlobalBucket

@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"runlog/proto/contract"
 )
@@ -45,19 +44,6 @@ type EventResult struct {
 
 // ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.
 var ErrNotDurable = errors.New("storage: not flushed yet")
-
-// ErrClosed means that the store was closed.
-var ErrClosed = errors.New("storage: closed")
-
-// RunExistsError says that a run's metadata is already set to something else (APP-12).
-type RunExistsError struct {
-	RunID string
-	What  string // what differs
-}
-
-func (e *RunExistsError) Error() string {
-	return fmt.Sprintf("run %q already exists with other %s", e.RunID, e.What)
-}
 
 // SequenceError says that a conditional append met another last runSeq than it expected (APP-4).
 type SequenceError struct {
@@ -106,14 +92,4 @@ func (e *ImportError) Error() string {
 	default:
 		return fmt.Sprintf("event %d of the import into run %q has a persistedAt that is not past", e.Index, e.RunID)
 	}
-}
-
-// UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).
-type UnscopedError struct {
-	RunID  string
-	Fields []string
-}
-
-func (e *UnscopedError) Error() string {
-	return fmt.Sprintf("run %q is new and its first event does not name %s", e.RunID, strings.Join(e.Fields, ", "))
 }

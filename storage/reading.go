@@ -1,33 +1,20 @@
 package storage
 
-import (
-	"github.com/cockroachdb/pebble/v2"
-
-	"runlog/storage/internal/read"
-)
-
-// lease is acquire for the packages that read.
-func (s *Store) lease() (*pebble.DB, func(), error) {
-	h, err := s.acquire()
-	if err != nil {
-		return nil, nil, err
-	}
-	return h.db, func() { s.release(h) }, nil
-}
+import "runlog/storage/internal/read"
 
 // Run returns a run, or *RunNotFoundError.
-func (s *Store) Run(runID string) (*Run, error) { return read.FindRun(s.lease, runID) }
+func (s *Store) Run(runID string) (*Run, error) { return read.FindRun(s.directory.Acquire, runID) }
 
 // View opens a run for reading, or returns *RunNotFoundError.
-func (s *Store) View(runID string) (*View, error) { return read.OpenView(s.lease, runID) }
+func (s *Store) View(runID string) (*View, error) { return read.OpenView(s.directory.Acquire, runID) }
 
 // Follow returns a follower of the log.
-func (s *Store) Follow(detail Detail) *Follower { return read.Follow(s.lease, detail) }
+func (s *Store) Follow(detail Detail) *Follower { return read.Follow(s.directory.Acquire, detail) }
 
 // FollowAhead returns a follower of the log that may read ahead. It must be closed.
 func (s *Store) FollowAhead(detail Detail) *Ahead {
 	applied := func() Position { return s.applied.Load().Position() }
-	return read.FollowAhead(s.lease, applied, detail)
+	return read.FollowAhead(s.directory.Acquire, applied, detail)
 }
 
 // PositionRange returns the positions of the proposals that were stamped from one time on and
@@ -38,10 +25,16 @@ func (s *Store) FollowAhead(detail Detail) *Ahead {
 // completeThrough is not before the end of the window, the range is the same forever and on every
 // node (READ-4).
 func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough int64, err error) {
-	return read.PositionRangeOf(s.lease, from, to)
+	return read.PositionRangeOf(s.directory.Acquire, from, to)
 }
 
 // OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
 func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (*WindowReader, error) {
-	return read.OpenWindow(s.lease, st, filter, at)
+	return read.OpenWindow(s.directory.Acquire, st, filter, at)
+}
+
+// Heads takes a snapshot of the heads of all runs. Each change is reported to one call alone: a
+// caller that drops Changed never hears of it again.
+func (s *Store) Heads() (*Heads, error) {
+	return read.OpenHeads(s.directory.Acquire, &s.changes, s.opts.Cluster)
 }

@@ -3,7 +3,6 @@ package storage
 import (
 	"bytes"
 
-	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/record"
 )
@@ -11,7 +10,7 @@ import (
 // refusal says why a request cannot be stored, whatever its events are; r is nil for a new run.
 func refusal(r *run, m *record.AppendCommand) error {
 	if r == nil {
-		return refuseNew(m)
+		return m.RefuseNew()
 	}
 	if err := refuseScope(r.identity, &m.Scope); err != nil {
 		return err
@@ -36,30 +35,6 @@ func unmet(r *run, m *record.AppendCommand, stores bool) error {
 		return &LeaseLostError{RunID: string(m.RunID), Given: *m.Fence, Current: r.head.Fence}
 	case m.Expected != nil && *m.Expected != r.head.LastSeq:
 		return &SequenceError{RunID: string(m.RunID), Expected: *m.Expected, Last: r.head.LastSeq}
-	default:
-		return nil
-	}
-}
-
-func refuseNew(m *record.AppendCommand) error {
-	var missing []string
-	named := m.Create != nil
-	for _, f := range [...]struct {
-		field string
-		given []byte
-		bit   contract.Absent
-	}{
-		{"tenantId", m.Scope.Tenant, contract.AbsentTenant},
-		{"projectId", m.Scope.Project, contract.AbsentProject},
-		{"environmentId", m.Scope.Environment, contract.AbsentEnvironment},
-	} {
-		if len(f.given) == 0 || !named && m.Absent&f.bit != 0 {
-			missing = append(missing, f.field)
-		}
-	}
-	switch {
-	case len(missing) > 0:
-		return &UnscopedError{RunID: string(m.RunID), Fields: missing}
 	default:
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 // advance chains the applied entry and what it did to its runs into the rolling hash, which is
 // equal on every node at the same index, or the nodes have diverged.
-func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
+func advance(a *Applied, index, term uint64, stamp int64, nextRun, events uint64, crc uint32, effects []byte) *Applied {
 	b := append(make([]byte, 0, 80+len(effects)), a.RollingHash[:]...)
 	b = binary.BigEndian.AppendUint64(b, index)
 	b = binary.BigEndian.AppendUint64(b, uint64(stamp))
@@ -17,6 +17,6 @@ func (a *Applied) advance(index, term uint64, stamp int64, nextRun, events uint6
 	b = append(b, effects...)
 	return &Applied{
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
-		RollingHash: sha256.Sum256(b), nextRun: nextRun,
+		RollingHash: sha256.Sum256(b), NextRun: nextRun,
 	}
 }

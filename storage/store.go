@@ -7,24 +7,19 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/proto"
 
-	recordv1 "runlog/proto/record/v1"
-	"runlog/storage/internal/keys"
+	"runlog/storage/internal/directory"
+	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
-// format is the Pebble format of the store, pinned (D6): a newer one is a decision with an ADR.
-const format = pebble.FormatValueSeparation
-
 // Options of a store.
 type Options struct {
-	// Dir holds the store's files and nothing else; layout.go tells which.
+	// Dir holds the store's files and nothing else; internal/directory/layout.go tells which.
 	Dir string
 	// FS is the file system. Default: the machine's.
 	FS vfs.FS
@@ -91,54 +86,29 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Applied is how far a store is. It is written in the same batch as each proposal's effects (D2).
-type Applied struct {
-	Index       uint64   // of the last applied entry; 0: none
-	Term        uint64   // of that entry
-	PersistedAt int64    // the last stamp, nanoseconds; 0: none
-	Events      uint64   // stored so far
-	RollingHash [32]byte // over every applied entry
-
-	nextRun uint64
-}
-
-// Position of the last applied entry.
-func (a *Applied) Position() Position { return Position(a.Index) }
-
-// Runs is how many runs there are, removed ones included.
-func (a *Applied) Runs() uint64 { return a.nextRun - 1 }
-
-func (a *Applied) row(cluster ClusterID) *recordv1.Applied {
-	return &recordv1.Applied{
-		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.nextRun,
-		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:],
+// directory returns the options of the store's directory.
+func (o *Options) directory() directory.Options {
+	return directory.Options{
+		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes,
+		FeatureLevel: o.FeatureLevel, Logger: o.Logger, Fail: o.Fail,
 	}
 }
 
 // Store is the state machine's state on disk.
 type Store struct {
-	opts    Options
-	cache   *pebble.Cache
-	active  *active
-	metrics *metrics
+	opts      Options
+	directory *directory.Directory
+	active    *active
+	metrics   *metrics
 
 	machines machines
 	level    atomic.Uint32 // as of what is applied
-
-	// current is the live database; nil once the store is closed. Only Install replaces it.
-	current    atomic.Pointer[handle]
-	handles    handles
-	lastNumber atomic.Uint64 // of a directory
-	// installed is the applied index with which the live database came here.
-	installed atomic.Uint64
-	// seeding says that there is a Seed; there is one at a time.
-	seeding atomic.Bool
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and
 	// application.
 	broken      error
 	application applyTx
-	changes     changes // of the heads of runs
+	changes     read.Changes // of the heads of runs
 
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.
@@ -158,63 +128,30 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), cache: pebble.NewCache(opts.CacheBytes), machines: machines}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), machines: machines}
 	s.advanced.ch = make(chan struct{})
-	s.handles.open = map[*handle]struct{}{}
-	if err := s.openLive(); err != nil {
-		err = errors.Join(err, s.closeHandles())
-		s.cache.Unref()
+	in := opts.directory()
+	in.Reached = func() uint64 { return s.applied.Load().Index }
+	dir, state, err := directory.Open(in)
+	if err != nil {
 		return nil, err
 	}
+	s.directory = dir
+	s.level.Store(state.Level)
+	s.changes.AddAll()
+	s.applied.Store(&state.Applied)
 	s.metrics = newMetrics(opts.Registerer, s)
 	return s, nil
 }
 
-// openLive opens the database that CURRENT names, and removes all others.
-func (s *Store) openLive() error {
-	if err := makeDir(s.opts.FS, s.opts.Dir); err != nil {
-		return err
-	}
-	c, err := s.readCurrent()
-	if err != nil {
-		return err
-	}
-	h, err := s.openHandle(c.number, false)
-	if err != nil {
-		return err
-	}
-	applied, err := readApplied(h.db, nil, s.opts.Cluster)
-	if err != nil {
-		return err
-	}
-	if applied.Index < c.installed {
-		return fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
-			errLayout, c.number, applied.Index, c.installed)
-	}
-	level, err := readLevel(h.db, s.opts.FeatureLevel)
-	if err != nil {
-		return err
-	}
-	s.level.Store(level)
-	// The database is locked now, so that the rest is nobody else's.
-	if err := s.sweep(c.number); err != nil {
-		return err
-	}
-	s.changes.everything()
-	s.installed.Store(c.installed)
-	s.applied.Store(applied)
-	s.current.Store(h)
-	return nil
-}
+// db is the live database, for apply alone. Others acquire it.
+func (s *Store) db() *pebble.DB { return s.directory.Live() }
 
 // Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that
 // is not closed loses nothing: the Raft log has it.
 func (s *Store) Close() error {
 	s.metrics.unregister(s.opts.Registerer)
-	live := s.current.Swap(nil)
-	err := errors.Join(live.db.Flush(), s.closeHandles())
-	s.cache.Unref()
-	return err
+	return s.directory.Close()
 }
 
 // Applied returns how far the store is.
@@ -250,15 +187,15 @@ func (s *Store) Wait(ctx context.Context, after Position) error {
 // MakeDurable flushes until Pebble holds on stable storage everything up to index, and says so only
 // after it has read it back from there. Only then may the Raft log drop entries up to index (D2).
 func (s *Store) MakeDurable(index uint64) error {
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return err
 	}
-	defer s.release(h)
-	if err := h.db.Flush(); err != nil {
+	defer release()
+	if err := db.Flush(); err != nil {
 		return fmt.Errorf("storage: flush: %w", err)
 	}
-	a, err := readApplied(h.db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
+	a, err := record.ReadApplied(db, &pebble.IterOptions{OnlyReadGuaranteedDurable: true}, s.opts.Cluster)
 	if err != nil {
 		return err
 	}
@@ -267,31 +204,3 @@ func (s *Store) MakeDurable(index uint64) error {
 	}
 	return nil
 }
-
-func readApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
-	it, err := db.NewIter(o)
-	if err != nil {
-		return nil, fmt.Errorf("storage: read applied state: %w", err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	if !it.SeekGE(keys.Applied) || len(it.Key()) != len(keys.Applied) || it.Key()[0] != keys.Applied[0] {
-		return &Applied{nextRun: 1}, it.Error()
-	}
-	var m recordv1.Applied
-	if err := proto.Unmarshal(it.Value(), &m); err != nil {
-		return nil, fmt.Errorf("%w: applied state: %w", record.ErrRow, err)
-	}
-	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
-		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", ErrForeign, m.ClusterId, cluster)
-	}
-	if len(m.RollingHash) != 32 {
-		return nil, fmt.Errorf("%w: rolling hash of %d bytes", record.ErrRow, len(m.RollingHash))
-	}
-	return &Applied{
-		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
-		RollingHash: [32]byte(m.RollingHash), nextRun: m.NextRunNo,
-	}, nil
-}
-
-// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
-func (a *Applied) Stamp() time.Time { return record.Time(a.PersistedAt) }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
+	"runlog/storage/internal/record"
 )
 
 // Row is a row of a machine's table.
@@ -43,10 +43,9 @@ type TableView struct {
 	// Applied is what it is as of.
 	Applied Applied
 
-	s    *Store
-	m    *registered
-	h    *handle
-	snap *pebble.Snapshot
+	m       *registered
+	release func()
+	snap    *pebble.Snapshot
 }
 
 // Tables opens the tables of the machine of a kind for reading.
@@ -55,12 +54,12 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 	if m == nil {
 		return nil, fmt.Errorf("storage: read tables: no machine of kind %d: list it in Options.Machines", kind)
 	}
-	h, err := s.acquire()
+	db, release, err := s.directory.Acquire()
 	if err != nil {
 		return nil, err
 	}
-	v := &TableView{s: s, m: m, h: h, snap: h.db.NewSnapshot()}
-	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
+	v := &TableView{m: m, release: release, snap: db.NewSnapshot()}
+	applied, err := record.ReadApplied(v.snap, nil, s.opts.Cluster)
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
@@ -71,7 +70,7 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 // Close releases the view.
 func (v *TableView) Close() error {
 	err := v.snap.Close()
-	v.s.release(v.h)
+	v.release()
 	return err
 }
 
@@ -80,7 +79,7 @@ func (v *TableView) Get(key []byte) ([]byte, error) {
 	if _, ok := v.m.table(key); !ok {
 		return nil, fmt.Errorf("%w: %q, %v", errOutside, key, v.m)
 	}
-	return getRow(v.snap, key)
+	return record.GetRow(v.snap, key)
 }
 
 // Scan is TableReader's.
@@ -95,7 +94,7 @@ func (v *TableView) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
 		if err != nil {
 			return err
 		}
-		return scanRows(v.snap, from, to, nil, down, yield)
+		return overlay.Scan(v.snap, from, to, nil, down, rowsTo(yield))
 	})
 }
 
@@ -112,66 +111,7 @@ func (r *registered) bound(from, to []byte) ([]byte, error) {
 	return to, nil
 }
 
-// getRow returns a copy of a value; nil: there is no row.
-func getRow(r pebble.Reader, key []byte) ([]byte, error) {
-	row, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("storage: read row %q: %w", key, err)
-	}
-	value := cloneValue(row)
-	return value, closer.Close()
+// rowsTo hands the rows of a scan to the loop of a sequence.
+func rowsTo(yield func(Row, error) bool) func(key, value []byte) bool {
+	return func(key, value []byte) bool { return yield(Row{key, value}, nil) }
 }
-
-// scanRows yields the rows of the database with pending rows over them.
-func scanRows(r pebble.Reader, from, to []byte, pending []overlay.Row, down bool, yield func(Row, error) bool) (err error) {
-	if to != nil && bytes.Compare(from, to) >= 0 {
-		return nil
-	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return fmt.Errorf("storage: scan rows: %w", err)
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	first, next := it.First, it.Next
-	if down {
-		first, next = it.Last, it.Prev
-		slices.Reverse(pending)
-	}
-	for valid := first(); valid || len(pending) > 0; {
-		order := -1 // the pending row comes first
-		switch {
-		case len(pending) == 0:
-			order = 1
-		case valid:
-			if order = bytes.Compare(pending[0].Key, it.Key()); down {
-				order = -order
-			}
-		}
-		if order > 0 {
-			value, err := it.ValueAndErr()
-			if err != nil {
-				return fmt.Errorf("storage: scan rows: %w", err)
-			}
-			if !yield(Row{bytes.Clone(it.Key()), cloneValue(value)}, nil) {
-				return nil
-			}
-			valid = next()
-			continue
-		}
-		row := pending[0]
-		pending = pending[1:]
-		if order == 0 {
-			valid = next()
-		}
-		if !row.Deleted && !yield(Row{bytes.Clone(row.Key), cloneValue(row.Value)}, nil) {
-			return nil
-		}
-	}
-	return it.Error()
-}
-
-// cloneValue copies the value of a row, which is never nil.
-func cloneValue(v []byte) []byte { return append(make([]byte, 0, len(v)), v...) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
@@ -53,7 +54,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		if row.Deleted {
 			return nil, nil
 		}
-		return cloneValue(row.Value), nil
+		return record.CloneValue(row.Value), nil
 	}
 	row, err := tx.a.rows.Find(key)
 	if err != nil {
@@ -62,7 +63,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if row == nil {
 		return nil, nil
 	}
-	return cloneValue(row), nil
+	return record.CloneValue(row), nil
 }
 
 // Set writes a row. Key and value remain the caller's.
@@ -91,7 +92,7 @@ func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
 		if err != nil {
 			return tx.fail(err)
 		}
-		if err := scanRows(tx.a.s.db(), from, to, tx.a.writes.Range(from, to), down, yield); err != nil {
+		if err := overlay.Scan(tx.a.s.db(), from, to, tx.a.writes.Range(from, to), down, rowsTo(yield)); err != nil {
 			return tx.fail(err)
 		}
 		return nil

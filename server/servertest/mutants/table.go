@@ -22,14 +22,14 @@ func disks() []Mutant {
 	}, {
 		Name: "no-dir-sync", Breaks: "APP-2, D2", What: "directories are not synced, so that a loss of power may take the names of files",
 		Edits: []Edit{{
-			File: "storage/replace.go",
+			File: "storage/internal/files/files.go",
 			Old:  "errors.Join(dir.Sync(), dir.Close())",
 			New:  "dir.Close()",
 		}},
 	}, {
 		Name: "vote-not-synced", Breaks: "D3", What: "small files, such as that of term and vote, are not synced",
 		Edits: []Edit{{
-			File: "storage/replace.go",
+			File: "storage/internal/files/files.go",
 			Old:  "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n",
 			New:  "",
 		}},

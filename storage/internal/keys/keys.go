@@ -5,11 +5,11 @@
 //	a                               applied state           record.v1.Applied
 //	b runNo:8                       bucket of a run         bucket:2
 //	c position:8 chunk:4            chunk                   storage/internal/record/chunk.go
-//	g                               members of the group    storage/membership.go
+//	g                               members of the group    storage/internal/record/applied.go
 //	h bucket:2 runNo:8              run head                storage/internal/record/head.go
 //	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/internal/record/head.go
 //	k bucket:2 runNo:8 sha256:32    receipt                 storage/internal/record/head.go
-//	l                               feature level           storage/level.go
+//	l                               feature level           storage/internal/record/level.go
 //	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
 //	n bucket:2 runNo:8              run identity            record.v1.RunIdentity
 //	p number:8                      public signing key      record.v1.SigningKey

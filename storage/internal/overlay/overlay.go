@@ -2,7 +2,7 @@
 // yet, so that an operation reads what earlier operations wrote, and so that a refused command
 // leaves nothing behind.
 //
-//	Set, Delete ──► rows by key      Get, Range read them
+//	Set, Delete ──► rows by key      Get, Range read them, Scan reads them over the database
 //	            ├─► journal          Rollback undoes it back to a Mark
 //	            └─► effects          for the rolling hash
 //

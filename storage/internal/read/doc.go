@@ -1,14 +1,17 @@
-// Package read reads what apply left in the database: a run, the log in commit order, and the
-// events of a window of time.
+// Package read reads what apply left in the database: a run, the log in commit order, the events of
+// a window of time, and the heads of all runs.
 //
 //	OpenView ──► Events, Verify ──► Close
 //	Follow, FollowAhead ──► Log, Log, … ──► Close
 //	PositionRangeOf ──► OpenWindow ──► Next, Next, … ──► Close
+//	Changes, OpenHeads ──► Run, Groups ──► Close
 //
 // Invariants:
 //
 //   - A reader sees one snapshot of one database. Acquire keeps the database until the reader is
 //     closed, also if an install replaces it meanwhile.
+//   - Apply adds a run to Changes under the lock under which the run's new head becomes visible. So
+//     the changes that OpenHeads takes are those of its snapshot.
 //   - A reader writes nothing, and what it returns is the caller's to keep.
 //   - One goroutine uses a reader. Readers run beside each other and beside Apply.
 package read

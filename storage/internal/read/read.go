@@ -53,12 +53,12 @@ func FindRun(acquire Acquire, runID string) (*Run, error) {
 	}
 	defer release()
 	snap := db.NewSnapshot()
-	r, _, _, err := FindIn(snap, runID)
+	r, _, _, err := findIn(snap, runID)
 	return r, errors.Join(err, snap.Close())
 }
 
-// FindIn returns a run, its identity and its name in keys.
-func FindIn(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref record.RunRef, err error) {
+// findIn returns a run, its identity and its name in keys.
+func findIn(r pebble.Reader, runID string) (_ *Run, _ *recordv1.RunIdentity, ref record.RunRef, err error) {
 	f := record.Rows{Reader: r}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	ref, found, err := f.Ref(runID)
@@ -87,15 +87,15 @@ func runAt(f *record.Rows, ref record.RunRef) (*Run, *recordv1.RunIdentity, erro
 		return nil, nil, err
 	}
 	run := Named(id)
-	SetHead(run, &h)
+	setHead(run, &h)
 	if md != nil {
 		run.Metadata = record.DecodeMetadata(md)
 	}
 	return run, id, nil
 }
 
-// SetHead fills in what moves of a run.
-func SetHead(r *Run, h *record.Head) {
+// setHead fills in what moves of a run.
+func setHead(r *Run, h *record.Head) {
 	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.LastSeq, h.PersistedAt, h.Chain, h.Position, h.Fence
 }
 
@@ -129,7 +129,7 @@ func OpenView(acquire Acquire, runID string) (*View, error) {
 		return nil, err
 	}
 	v := &View{release: release, snap: db.NewSnapshot()}
-	if v.Run, v.id, v.ref, err = FindIn(v.snap, runID); err != nil {
+	if v.Run, v.id, v.ref, err = findIn(v.snap, runID); err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
 	return v, nil

@@ -126,7 +126,7 @@ func (s *logSource) next() (*foundChunk, error) {
 	return s.chunks.here()
 }
 
-func (s *logSource) close() error { return CloseAll(s.chunks.it) }
+func (s *logSource) close() error { return closeAll(s.chunks.it) }
 
 // tenantSource is the chunkSource of a tenant's blocks, by table u.
 type tenantSource struct {
@@ -151,7 +151,7 @@ func openTenantSource(r pebble.Reader, hash record.TenantHash, at WindowCursor, 
 		UpperBound: keys.AppendTenant(nil, hash, uint64(end)),
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), CloseAll(chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read tenant: %w", err), closeAll(chunks.it))
 	}
 	return &tenantSource{chunks: chunks, rows: rows, from: at}, nil
 }
@@ -232,7 +232,7 @@ func (s *tenantSource) row() (*foundChunk, error) {
 	return f, nil
 }
 
-func (s *tenantSource) close() error { return CloseAll(s.chunks.it, s.rows) }
+func (s *tenantSource) close() error { return closeAll(s.chunks.it, s.rows) }
 
 // runSource is the chunkSource of a run's blocks, by table i.
 type runSource struct {
@@ -261,7 +261,7 @@ func openRunSource(r pebble.Reader, rows *record.Rows, runID string, at WindowCu
 	}
 	s.places, err = r.NewIter(&pebble.IterOptions{LowerBound: keys.AppendPlace(nil, ref, 0), UpperBound: keys.PlacesEnd(ref)})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), CloseAll(s.chunks.it))
+		return nil, errors.Join(fmt.Errorf("storage: read run: %w", err), closeAll(s.chunks.it))
 	}
 	if s.begun, err = s.find(ref); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -353,10 +353,10 @@ func (s *runSource) step() (p record.Place, ok bool, err error) {
 	return record.Place{}, false, nil
 }
 
-func (s *runSource) close() error { return CloseAll(s.chunks.it, s.places) }
+func (s *runSource) close() error { return closeAll(s.chunks.it, s.places) }
 
-// CloseAll closes iterators; those that are nil were not opened.
-func CloseAll(its ...*pebble.Iterator) (err error) {
+// closeAll closes iterators; those that are nil were not opened.
+func closeAll(its ...*pebble.Iterator) (err error) {
 	for _, it := range its {
 		if it != nil {
 			err = errors.Join(err, it.Close())

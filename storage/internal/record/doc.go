@@ -5,6 +5,7 @@
 //	ParseProposal ──► Entry ──► ParseCommand ──► AppendCommand or ParsedOperations
 //	Block ──► chunk ──► ChunkReader ──► Block ──► Records
 //	Head, Receipt, Place, Tenants ──► rows ──► Rows finds them again
+//	Applied, Membership, level ──► one row each ──► ReadApplied, ReadMembership, ReadLevel
 //
 // Invariants:
 //

@@ -110,3 +110,19 @@ func UnmarshalRow(row []byte, m proto.Message) error {
 
 // Deterministic marshals what is stored as a message: the same bytes on every node.
 var Deterministic = proto.MarshalOptions{Deterministic: true}
+
+// GetRow returns a copy of a value; nil: there is no row.
+func GetRow(r pebble.Reader, key []byte) ([]byte, error) {
+	row, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("storage: read row %q: %w", key, err)
+	}
+	value := CloneValue(row)
+	return value, closer.Close()
+}
+
+// CloneValue copies the value of a row, which is never nil.
+func CloneValue(v []byte) []byte { return append(make([]byte, 0, len(v)), v...) }

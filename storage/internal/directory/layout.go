@@ -1,4 +1,4 @@
-package storage
+package directory
 
 import (
 	"crypto/sha256"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/record"
 )
 
@@ -18,8 +19,9 @@ import (
 //	CURRENT             names the live database
 //	000001/             a database; live is only the one that CURRENT names
 //	checkpoint-000002/  hard links to a database's files, while they are streamed
-//	seed-000001-…/      what has come of another node's checkpoint that is pulled file by file, since
-//	                    database 1 is the live one; then 16 hex digits that stand for where it comes from
+//	seed-000001-…/      what has come of another node's checkpoint that is pulled file by
+//	                    file, since database 1 is the live one; then 16 hex digits that stand
+//	                    for where it comes from
 //
 // Every database or checkpoint but the live one was left behind by a crash, or by an install that
 // ended badly, and goes when the store is opened. So does a seed that is older than the live
@@ -27,7 +29,7 @@ import (
 // moment either the old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"
-	currentNew       = currentFile + replacingSuffix
+	currentNew       = currentFile + files.ReplacingSuffix
 	checkpointPrefix = "checkpoint-"
 	seedPrefix       = "seed-"
 )
@@ -80,17 +82,17 @@ func outdatedSeed(name string, live uint64) bool {
 }
 
 // path of a file or directory of the store.
-func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.opts.Dir, name) }
+func (d *Directory) path(name string) string { return d.opts.FS.PathJoin(d.opts.Dir, name) }
 
 // nextNumber is one that no directory has, nor had since the store was opened.
-func (s *Store) nextNumber() uint64 { return s.lastNumber.Add(1) }
+func (d *Directory) nextNumber() uint64 { return d.lastNumber.Add(1) }
 
 // readCurrent reads CURRENT, which it makes in a new directory. It comes before the first database,
 // so that a database without it has lost it.
-func (s *Store) readCurrent() (current, error) {
-	names, err := s.opts.FS.List(s.opts.Dir)
+func (d *Directory) readCurrent() (current, error) {
+	names, err := d.opts.FS.List(d.opts.Dir)
 	if err != nil {
-		return current{}, fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+		return current{}, fmt.Errorf("storage: list %s: %w", d.opts.Dir, err)
 	}
 	exists, begun := false, true
 	for _, name := range names {
@@ -99,35 +101,35 @@ func (s *Store) readCurrent() (current, error) {
 	}
 	switch {
 	case exists:
-		return readCurrentFile(s.opts.FS, s.path(currentFile))
+		return readCurrentFile(d.opts.FS, d.path(currentFile))
 	case !begun:
-		return current{}, fmt.Errorf("%w: %s has files, but no %s; restore it", errLayout, s.opts.Dir, currentFile)
+		return current{}, fmt.Errorf("%w: %s has files, but no %s; restore it", errLayout, d.opts.Dir, currentFile)
 	}
 	c := current{number: 1}
-	return c, s.writeCurrent(c)
+	return c, d.writeCurrent(c)
 }
 
 func readCurrentFile(fs vfs.FS, path string) (current, error) {
-	line, err := ReadFile(fs, path, maxCurrent)
+	line, err := files.Read(fs, path, maxCurrent)
 	if err != nil {
 		return current{}, fmt.Errorf("storage: read %s: %w", path, err)
 	}
 	return parseCurrent(string(line))
 }
 
-// writeCurrent replaces CURRENT. After an error nobody knows which of the two a restart would find.
-func (s *Store) writeCurrent(c current) error {
-	if err := ReplaceFile(s.opts.FS, s.path(currentFile), []byte(c.line()), 0o666); err != nil {
+// writeCurrent replaces CURRENT. After an error a restart may find either of the two.
+func (d *Directory) writeCurrent(c current) error {
+	if err := files.Replace(d.opts.FS, d.path(currentFile), []byte(c.line()), 0o666); err != nil {
 		return fmt.Errorf("storage: write %s: %w", currentFile, err)
 	}
 	return nil
 }
 
 // sweep removes what is no part of the store, and sets lastNumber.
-func (s *Store) sweep(live uint64) error {
-	names, err := s.opts.FS.List(s.opts.Dir)
+func (d *Directory) sweep(live uint64) error {
+	names, err := d.opts.FS.List(d.opts.Dir)
 	if err != nil {
-		return fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+		return fmt.Errorf("storage: list %s: %w", d.opts.Dir, err)
 	}
 	last := live
 	for _, name := range names {
@@ -142,23 +144,23 @@ func (s *Store) sweep(live uint64) error {
 		if !leftover {
 			continue
 		}
-		if err := s.opts.FS.RemoveAll(s.path(name)); err != nil {
+		if err := d.opts.FS.RemoveAll(d.path(name)); err != nil {
 			return fmt.Errorf("storage: remove what a crash left behind: %w", err)
 		}
 	}
-	s.lastNumber.Store(last)
+	d.lastNumber.Store(last)
 	return nil
 }
 
 // removeSeeds removes the seeds that are chosen.
-func (s *Store) removeSeeds(chosen func(name string) bool) error {
-	names, err := s.opts.FS.List(s.opts.Dir)
+func (d *Directory) removeSeeds(chosen func(name string) bool) error {
+	names, err := d.opts.FS.List(d.opts.Dir)
 	if err != nil {
-		return fmt.Errorf("storage: list %s: %w", s.opts.Dir, err)
+		return fmt.Errorf("storage: list %s: %w", d.opts.Dir, err)
 	}
 	for _, name := range names {
 		if seedRE.MatchString(name) && chosen(name) {
-			err = errors.Join(err, s.opts.FS.RemoveAll(s.path(name)))
+			err = errors.Join(err, d.opts.FS.RemoveAll(d.path(name)))
 		}
 	}
 	if err != nil {
@@ -169,29 +171,21 @@ func (s *Store) removeSeeds(chosen func(name string) bool) error {
 
 // retireSeeds removes what was pulled for databases that an install has replaced, elsewhere: it may
 // be much. One that is under way is left to its owner.
-func (s *Store) retireSeeds() {
-	s.handles.Lock()
-	defer s.handles.Unlock()
-	if s.handles.closed || s.seeding.Load() {
+func (d *Directory) retireSeeds() {
+	d.handles.Lock()
+	defer d.handles.Unlock()
+	if d.handles.closed || d.seeding.Load() {
 		return
 	}
-	s.handles.retiring.Go(func() {
-		err := s.removeSeeds(func(name string) bool {
+	d.handles.retiring.Go(func() {
+		err := d.removeSeeds(func(name string) bool {
 			// Looked up after the list was read, so that a seed which began since then is of this
 			// one.
-			live := s.current.Load()
+			live := d.current.Load()
 			return live != nil && outdatedSeed(name, live.number)
 		})
 		if err != nil {
-			s.opts.Logger.Warn("a seed that is not needed any more was not removed", "err", err)
+			d.opts.Logger.Warn("a seed that is not needed any more was not removed", "err", err)
 		}
 	})
-}
-
-// makeDir makes a directory that survives a crash, also one that is there and may not survive.
-func makeDir(fs vfs.FS, path string) error {
-	if err := fs.MkdirAll(path, 0o755); err != nil {
-		return fmt.Errorf("storage: %w", err)
-	}
-	return SyncDir(fs, fs.PathDir(path))
 }

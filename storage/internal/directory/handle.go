@@ -1,4 +1,4 @@
-package storage
+package directory
 
 import (
 	"errors"
@@ -10,11 +10,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
-// handle is one database under the store. Whoever reads holds a reference while it does, so that a
+// handle is one database under the store. A reader holds a reference while it reads, so that a
 // database which an install replaced lives until its last reader is done, and then goes, files and
-// all (D5). Apply needs none: nobody else replaces the database.
+// all (D5). Apply needs none: its own caller is the one that replaces the database.
 type handle struct {
 	db     *pebble.DB
 	number uint64
@@ -40,7 +41,7 @@ type handles struct {
 }
 
 // openHandle opens or makes a database. A candidate is none of the store's yet.
-func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error) {
+func (d *Directory) openHandle(number uint64, candidate bool) (h *handle, err error) {
 	h = &handle{number: number}
 	h.refs.Store(1)
 	h.live.Store(!candidate)
@@ -55,23 +56,23 @@ func (s *Store) openHandle(number uint64, candidate bool) (h *handle, err error)
 			h, err = nil, fatal
 		}
 	}()
-	dir := s.path(databaseDir(number))
-	if h.db, err = pebble.Open(dir, s.pebbleOptions(h)); err != nil {
+	dir := d.path(databaseDir(number))
+	if h.db, err = pebble.Open(dir, d.pebbleOptions(h)); err != nil {
 		if disk := syscall.Errno(0); !errors.As(err, &disk) || disk == syscall.ENOENT {
 			err = fmt.Errorf("%w; a file is missing or damaged: restore the data directory, or replace the node", err)
 		}
 		return nil, fmt.Errorf("storage: open %s: %w", dir, err)
 	}
-	s.handles.Lock()
-	s.handles.open[h] = struct{}{}
-	s.handles.Unlock()
+	d.handles.Lock()
+	d.handles.open[h] = struct{}{}
+	d.handles.Unlock()
 	return h, nil
 }
 
 // acquire returns the live database, for the caller to release.
-func (s *Store) acquire() (*handle, error) {
+func (d *Directory) acquire() (*handle, error) {
 	for {
-		h := s.current.Load()
+		h := d.current.Load()
 		if h == nil {
 			return nil, ErrClosed
 		}
@@ -83,26 +84,26 @@ func (s *Store) acquire() (*handle, error) {
 
 // release gives a reference back. The last one of a database that was replaced closes and removes
 // it, elsewhere: that waits for compactions under way.
-func (s *Store) release(h *handle) {
+func (d *Directory) release(h *handle) {
 	if h.refs.Add(-1) > 0 {
 		return
 	}
-	s.handles.Lock()
-	defer s.handles.Unlock()
-	if !s.handles.closed {
-		s.handles.retiring.Go(func() { s.dispose(h) })
+	d.handles.Lock()
+	defer d.handles.Unlock()
+	if !d.handles.closed {
+		d.handles.retiring.Go(func() { d.dispose(h) })
 	}
 }
 
 // dispose closes a database that is not live and removes its files. What it cannot remove goes when
 // the store is opened again.
-func (s *Store) dispose(h *handle) {
+func (d *Directory) dispose(h *handle) {
 	err := h.close()
-	s.handles.Lock()
-	delete(s.handles.open, h)
-	s.handles.Unlock()
-	if err = errors.Join(err, s.opts.FS.RemoveAll(s.path(databaseDir(h.number)))); err != nil {
-		s.opts.Logger.Warn("a database that is not used any more was not removed", "number", h.number, "err", err)
+	d.handles.Lock()
+	delete(d.handles.open, h)
+	d.handles.Unlock()
+	if err = errors.Join(err, d.opts.FS.RemoveAll(d.path(databaseDir(h.number)))); err != nil {
+		d.opts.Logger.Warn("a database that is not used any more was not removed", "number", h.number, "err", err)
 	}
 }
 
@@ -111,68 +112,89 @@ func (h *handle) close() error {
 	return h.closed
 }
 
-// closeHandles closes every database, also one that somebody still reads.
-func (s *Store) closeHandles() (err error) {
-	s.handles.Lock()
-	s.handles.closed = true
-	s.handles.Unlock()
-	s.handles.retiring.Wait()
-	for h := range s.handles.open {
+// closeHandles closes every database, also one that a reader still has.
+func (d *Directory) closeHandles() (err error) {
+	d.handles.Lock()
+	d.handles.closed = true
+	d.handles.Unlock()
+	d.handles.retiring.Wait()
+	for h := range d.handles.open {
 		err = errors.Join(err, h.close())
 	}
 	return err
 }
 
-// db is the live database, for apply alone. Others acquire it.
-func (s *Store) db() *pebble.DB { return s.current.Load().db }
+// Live is the live database, for the caller of Received.Install alone. Others acquire it.
+func (d *Directory) Live() *pebble.DB { return d.current.Load().db }
+
+// Acquire returns the live database and what gives it back: it lives until then at least. After
+// Close it returns ErrClosed.
+func (d *Directory) Acquire() (db *pebble.DB, release func(), err error) {
+	h, err := d.acquire()
+	if err != nil {
+		return nil, nil, err
+	}
+	return h.db, func() { d.release(h) }, nil
+}
 
 // trouble is an error after which a database must not be used (D10).
-func (s *Store) trouble(h *handle, err error) {
+func (d *Directory) trouble(h *handle, err error) {
 	if !h.live.Load() {
 		h.spoiled.CompareAndSwap(nil, &err)
-		s.opts.Logger.Warn("a database that is not live has failed", "number", h.number, "err", err)
+		d.opts.Logger.Warn("a database that is not live has failed", "number", h.number, "err", err)
 	}
 	// Looked at again: an install may have made it live without having seen that it is spoiled.
 	if h.live.Load() {
-		s.opts.Fail(err)
+		d.opts.Fail(err)
 	}
 }
 
-// maxFileBytes bounds Pebble's files. A file has one bloom filter, a seventieth of its size where
+// format is the Pebble format of the store, pinned (D6): a newer one is a decision with an ADR.
+const format = pebble.FormatValueSeparation
+
+// MaxFileBytes bounds Pebble's files. A file has one bloom filter, a seventieth of its size where
 // it holds receipts, and a question about a key that memory does not know reads all of it.
-const maxFileBytes = 16 << 20
+const MaxFileBytes = 16 << 20
 
 // pebbleOptions: no write-ahead log, because the Raft log is it (D2); no compression, because
 // chunks come compressed and everything else is digests (D6); bloom filters for questions about new
 // runs; one block cache for all databases (D12).
-func (s *Store) pebbleOptions(h *handle) *pebble.Options {
-	fail := func(err error) { s.trouble(h, err) }
+func (d *Directory) pebbleOptions(h *handle) *pebble.Options {
+	fail := func(err error) { d.trouble(h, err) }
 	o := &pebble.Options{
-		FS:                          s.opts.FS,
+		FS:                          d.opts.FS,
 		FormatMajorVersion:          format,
 		DisableWAL:                  true,
-		Cache:                       s.cache,
-		MemTableSize:                s.opts.MemTableBytes,
+		Cache:                       d.cache,
+		MemTableSize:                d.opts.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
-		Logger:                      pebbleLogger{log: s.opts.Logger, fail: fail},
+		Logger:                      pebbleLogger{log: d.opts.Logger, fail: fail},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				// String has a stack trace
 				fail(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details))
 			},
-			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { s.opts.Logger.Warn("writes stall", "reason", i.Reason) },
-			WriteStallEnd:   func() { s.opts.Logger.Info("writes go on") },
+			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { d.opts.Logger.Warn("writes stall", "reason", i.Reason) },
+			WriteStallEnd:   func() { d.opts.Logger.Info("writes go on") },
 		},
 	}
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.TargetFileSizes[i] = min(int64(2<<20)<<i, maxFileBytes)
+		o.TargetFileSizes[i] = min(int64(2<<20)<<i, MaxFileBytes)
 	}
 	return o
+}
+
+// TableOptions returns the options of tables that the live database is to take over into its last
+// level.
+func (d *Directory) TableOptions() sstable.WriterOptions {
+	o := d.pebbleOptions(d.current.Load())
+	o.EnsureDefaults()
+	return o.MakeWriterOptions(len(o.Levels)-1, format.MaxTableFormat())
 }
 
 // fatalError is what Pebble said when it could not go on.

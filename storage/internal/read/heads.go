@@ -1,4 +1,4 @@
-package storage
+package read
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
-	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
 )
 
@@ -22,9 +21,10 @@ import (
 // together.
 const RunGroup = 64
 
-// changes is the set of groups whose runs were made or changed since the last call of Heads.
-type changes struct {
-	// Held while a proposal becomes visible: the groups that Heads takes match its snapshot.
+// Changes is the set of groups whose runs were made or changed since it was last taken. The zero
+// value is empty.
+type Changes struct {
+	// Held while a proposal becomes visible: the groups that OpenHeads takes match its snapshot.
 	sync.Mutex
 	touchedGroups
 }
@@ -34,8 +34,8 @@ type touchedGroups struct {
 	groups []uint64 // a bit each
 }
 
-// addLocked adds the group of the run with a number.
-func (c *changes) addLocked(run uint64) {
+// AddLocked adds the group of the run with a number.
+func (c *Changes) AddLocked(run uint64) {
 	g := (run - 1) / RunGroup
 	for uint64(len(c.groups)) <= g/64 {
 		c.groups = append(c.groups, 0)
@@ -43,15 +43,18 @@ func (c *changes) addLocked(run uint64) {
 	c.groups[g/64] |= 1 << (g % 64)
 }
 
-// everything adds all groups: any run may have changed.
-func (c *changes) everything() {
+// AddAllLocked adds all groups: any run may have changed.
+func (c *Changes) AddAllLocked() { c.all = true }
+
+// AddAll is AddAllLocked for a caller that does not hold the lock.
+func (c *Changes) AddAll() {
 	c.Lock()
 	defer c.Unlock()
-	c.all = true
+	c.AddAllLocked()
 }
 
 // takeLocked returns the set and empties it.
-func (c *changes) takeLocked() (taken touchedGroups) {
+func (c *Changes) takeLocked() (taken touchedGroups) {
 	taken, c.touchedGroups = c.touchedGroups, touchedGroups{}
 	return taken
 }
@@ -69,33 +72,31 @@ func (t *touchedGroups) within(count uint64) (list []uint64) {
 // Heads is a snapshot of the heads of all runs. Appends go on beside it. The caller must close it.
 type Heads struct {
 	// Applied is the applied state of the snapshot.
-	Applied Applied
+	Applied record.Applied
 	// Runs is the number of runs. They are numbered from 1, in the order in which they were made.
 	Runs uint64
 	// Changed are the groups, from 0 and in order, that may differ from the Heads before. Group g
 	// has the runs from g × RunGroup + 1 on. After an install or a restart, all groups are listed.
 	Changed []uint64
 
-	s    *Store
-	h    *handle
-	snap *pebble.Snapshot
+	release func()
+	snap    *pebble.Snapshot
 }
 
-// Heads takes a snapshot of the heads of all runs. Each change is reported to one call alone: a
-// caller that drops Changed never hears of it again.
-func (s *Store) Heads() (*Heads, error) {
-	s.changes.Lock()
-	h, err := s.acquire()
+// OpenHeads takes a snapshot of the heads of all runs, and the changes up to it.
+func OpenHeads(acquire Acquire, changes *Changes, cluster record.ClusterID) (*Heads, error) {
+	changes.Lock()
+	db, release, err := acquire()
 	if err != nil {
-		s.changes.Unlock()
+		changes.Unlock()
 		return nil, err
 	}
-	v := &Heads{s: s, h: h, snap: h.db.NewSnapshot()}
-	taken := s.changes.takeLocked()
-	s.changes.Unlock()
-	applied, err := readApplied(v.snap, nil, s.opts.Cluster)
+	v := &Heads{release: release, snap: db.NewSnapshot()}
+	taken := changes.takeLocked()
+	changes.Unlock()
+	applied, err := record.ReadApplied(v.snap, nil, cluster)
 	if err != nil {
-		s.changes.everything() // the set that was taken is lost
+		changes.AddAll() // the set that was taken is lost
 		return nil, errors.Join(err, v.Close())
 	}
 	v.Applied, v.Runs = *applied, applied.Runs()
@@ -106,13 +107,13 @@ func (s *Store) Heads() (*Heads, error) {
 // Close releases the snapshot.
 func (v *Heads) Close() error {
 	err := v.snap.Close()
-	v.s.release(v.h)
+	v.release()
 	return err
 }
 
 // Run returns a run with its number, or *RunNotFoundError.
 func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
-	r, _, ref, err := read.FindIn(v.snap, runID)
+	r, _, ref, err := findIn(v.snap, runID)
 	return r, ref.No, err
 }
 
@@ -120,7 +121,7 @@ func (v *Heads) Run(runID string) (r *Run, no uint64, err error) {
 // metadata. The groups must be given in rising order. A group is valid until the next one is
 // yielded. An error ends the sequence.
 func (v *Heads) Groups(groups []uint64) iter.Seq2[[]Run, error] {
-	return read.Sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
+	return Sequence(func(yield func([]Run, error) bool) error { return v.groups(groups, yield) })
 }
 
 func (v *Heads) groups(groups []uint64, yield func([]Run, error) bool) (err error) {
@@ -178,7 +179,7 @@ func (g *groupReader) table(err *error, from, to []byte) *pebble.Iterator {
 	return it
 }
 
-func (g *groupReader) close() error { return read.CloseAll(g.buckets, g.names, g.heads) }
+func (g *groupReader) close() error { return closeAll(g.buckets, g.names, g.heads) }
 
 // read reads the runs of groups, in the order of their numbers.
 func (g *groupReader) read(groups []uint64) error {
@@ -226,8 +227,8 @@ func (g *groupReader) run(ref record.RunRef, run *Run) error {
 	if err != nil {
 		return err
 	}
-	*run = *read.Named(&g.id)
-	read.SetHead(run, &h)
+	*run = *Named(&g.id)
+	setHead(run, &h)
 	g.names.Next()
 	g.heads.Next()
 	return nil

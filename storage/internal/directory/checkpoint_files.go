@@ -1,29 +1,18 @@
-package storage
+package directory
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage/internal/stream"
 )
 
-// CheckpointFile is one of a checkpoint's files.
-type CheckpointFile struct {
-	Name string
-	Size uint64 // bytes
-}
-
 // Files are what the checkpoint consists of, in the order of their names.
-func (c *Checkpoint) Files() []CheckpointFile {
-	files := make([]CheckpointFile, len(c.manifest.Files))
-	for i, f := range c.manifest.Files {
-		files[i] = CheckpointFile{f.Name, f.Size}
-	}
-	return files
-}
+func (c *Checkpoint) Files() []stream.File { return slices.Clone(c.manifest.Files) }
 
 // OpenFile opens one of the files, to be read from its begin in large pieces. It has as many bytes
 // as Files says, or reading it ends in io.ErrUnexpectedEOF. It must be closed; the checkpoint may

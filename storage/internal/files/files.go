@@ -1,4 +1,4 @@
-package storage
+package files
 
 import (
 	"errors"
@@ -10,15 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replacingSuffix is what a file is called, after its own name, until it is whole.
-const replacingSuffix = ".new"
+// ReplacingSuffix is what a file is called, after its own name, until it is whole.
+const ReplacingSuffix = ".new"
 
-// ReplaceFile makes a file, or replaces one at once, on stable storage. After an error nobody knows
-// which of the two a restart would find, but it is one of them, whole. Nobody has more permissions
-// for the file than mode gives, on a file system that knows permissions, from before its first
-// byte. The text is the file system's from then on.
-func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
-	tmp := path + replacingSuffix
+// Replace makes a file, or replaces one at once, on stable storage. storage.ReplaceFile says what
+// holds after an error, and which permissions the file gets.
+func Replace(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
+	tmp := path + ReplacingSuffix
 	// What was left over is another file: it may have been readable.
 	f, err := createFor(fs, tmp, mode)
 	if err != nil {
@@ -39,8 +37,8 @@ func ReplaceFile(fs vfs.FS, path string, text []byte, mode os.FileMode) error {
 	return err
 }
 
-// createFor makes an empty file. On the machine's own file system nobody can open it who may not,
-// from the beginning; what lies under the name goes first.
+// createFor makes an empty file. On the machine's own file system, the file has no more permissions
+// than mode gives from the beginning; what lies under the name goes first.
 func createFor(fs vfs.FS, path string, mode os.FileMode) (vfs.File, error) {
 	if vfs.Root(fs) != vfs.Default {
 		return fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -75,8 +73,8 @@ func Restrict(f vfs.File, mode os.FileMode) error {
 	return os.NewSyscallError("fchmod", unix.Fchmod(int(f.Fd()), uint32(has&mode)))
 }
 
-// ReadFile reads a file of at most so many bytes; of a longer one, one byte more.
-func ReadFile(fs vfs.FS, path string, most int64) ([]byte, error) {
+// Read reads a file of at most so many bytes; of a longer one, one byte more.
+func Read(fs vfs.FS, path string, most int64) ([]byte, error) {
 	f, err := fs.Open(path)
 	if err != nil {
 		return nil, err
@@ -95,4 +93,12 @@ func SyncDir(fs vfs.FS, path string) error {
 		return fmt.Errorf("storage: sync %s: %w", path, err)
 	}
 	return nil
+}
+
+// MakeDir makes a directory that survives a crash, also one that is there and may not survive.
+func MakeDir(fs vfs.FS, path string) error {
+	if err := fs.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	return SyncDir(fs, fs.PathDir(path))
 }

@@ -1,4 +1,4 @@
-package storage
+package directory
 
 import (
 	"errors"
@@ -23,9 +23,9 @@ var errEmpty = errors.New("storage: the store is empty")
 // store's files: it costs no copy and stands in the way of no apply. It must be closed.
 type Checkpoint struct {
 	// Applied is how far it reaches, as read back from it.
-	Applied Applied
+	Applied record.Applied
 	// Membership of the group at that index.
-	Membership Membership
+	Membership record.Membership
 	// Database is the number of the database whose files these are. A number names one database of
 	// a node forever, and a file's name one file of a database.
 	Database uint64
@@ -39,24 +39,24 @@ type Checkpoint struct {
 }
 
 // Checkpoint makes one of what is applied now, or of a little more.
-func (s *Store) Checkpoint() (_ *Checkpoint, err error) {
-	h, err := s.acquire()
+func (d *Directory) Checkpoint() (_ *Checkpoint, err error) {
+	h, err := d.acquire()
 	if err != nil {
 		return nil, err
 	}
-	defer s.release(h)
+	defer d.release(h)
 	// Without a write-ahead log a checkpoint has what was flushed, no more (D2).
 	if err := h.db.Flush(); err != nil {
 		return nil, fmt.Errorf("storage: flush: %w", err)
 	}
 	c := &Checkpoint{
-		fs: s.opts.FS, dir: s.path(checkpointDir(s.nextNumber())), Database: h.number,
-		logger: pebbleLogger{log: s.opts.Logger, fail: func(error) {}},
+		fs: d.opts.FS, dir: d.path(checkpointDir(d.nextNumber())), Database: h.number,
+		logger: pebbleLogger{log: d.opts.Logger, fail: func(error) {}},
 	}
 	if err := h.db.Checkpoint(c.dir); err != nil {
 		return nil, fmt.Errorf("storage: checkpoint: %w", err)
 	}
-	c.manifest.Cluster = s.opts.Cluster
+	c.manifest.Cluster = d.opts.Cluster
 	if err = c.inspect(); err == nil {
 		err = c.list()
 	}
@@ -76,7 +76,7 @@ func (c *Checkpoint) inspect() (err error) {
 		return fmt.Errorf("storage: open checkpoint: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	applied, err := readApplied(db, nil, c.manifest.Cluster)
+	applied, err := record.ReadApplied(db, nil, c.manifest.Cluster)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c *Checkpoint) inspect() (err error) {
 	}
 	c.Applied = *applied
 	c.manifest.Applied = stream.Reach{Index: applied.Index, Term: applied.Term, RollingHash: applied.RollingHash}
-	c.Membership, err = readMembership(db)
+	c.Membership, err = record.ReadMembership(db)
 	return err
 }
 
@@ -113,15 +113,15 @@ func (c *Checkpoint) list() error {
 // Size is how many bytes Stream gives.
 func (c *Checkpoint) Size() int64 { return c.manifest.Size() }
 
-// Stream gives the checkpoint as Store.Receive takes it, once. It is not used after Close.
+// Stream gives the checkpoint as Directory.Receive takes it, once. It is not used after Close.
 func (c *Checkpoint) Stream() io.Reader {
 	c.stream = &checkpointReader{c: c, pending: c.manifest.Bytes()}
 	return c.stream
 }
 
-// Manifest says what the checkpoint consists of, as Store.Seed takes it: cluster, applied state,
-// and the files with their sizes in bytes, under a checksum (docs/formats.md). It is below 21 MiB
-// (maxStreamFiles, maxFileName).
+// Manifest says what the checkpoint consists of, as Directory.Seed takes it: cluster, applied
+// state, and the files with their sizes in bytes, under a checksum (docs/formats.md). It is below
+// 21 MiB (maxStreamFiles, maxFileName).
 func (c *Checkpoint) Manifest() []byte { return c.manifest.Bytes() }
 
 // ErrNotInCheckpoint means that a checkpoint has no such file, or that the file ends before the

@@ -1,4 +1,4 @@
-package storage_test
+package files_test
 
 import (
 	"bytes"
@@ -11,13 +11,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"runlog/storage"
+	"runlog/storage/internal/files"
 )
 
-// TestReplaceFileModes: whoever may not read the file may not read what it is made of either, also
-// where something readable was left over; a mode gives nobody more than new files have by
+// TestReplaceModes: a user that may not read the file may not read what it is made of either, also
+// where something readable was left over; a mode gives no user more than new files have by
 // themselves.
-func TestReplaceFileModes(t *testing.T) {
+func TestReplaceModes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -41,7 +41,7 @@ func TestReplaceFileModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		disk := &watched{FS: vfs.Default, t: t, most: mode & usual}
-		if err := storage.ReplaceFile(disk, path, []byte("secret"), mode); err != nil {
+		if err := files.Replace(disk, path, []byte("secret"), mode); err != nil {
 			t.Fatal(err)
 		}
 		if disk.writes == 0 {
@@ -88,9 +88,9 @@ func (f *watchedFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// TestReplaceFileCrash: whatever operation fails or is the last one before a crash, the file is the
+// TestReplaceCrash: whatever operation fails or is the last one before a crash, the file is the
 // old one or the new one, whole; and once the call has returned, the new one.
-func TestReplaceFileCrash(t *testing.T) {
+func TestReplaceCrash(t *testing.T) {
 	t.Parallel()
 	older, newer := bytes.Repeat([]byte("old"), 10_000), bytes.Repeat([]byte("newer"), 10_000)
 	for _, percent := range []int{0, 50, 100} {
@@ -99,7 +99,7 @@ func TestReplaceFileCrash(t *testing.T) {
 			if err := mem.MkdirAll("/dir", 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(storage.ReplaceFile(mem, "/dir/file", bytes.Clone(older), 0o600), storage.SyncDir(mem, "/")); err != nil {
+			if err := errors.Join(files.Replace(mem, "/dir/file", bytes.Clone(older), 0o600), files.SyncDir(mem, "/")); err != nil {
 				t.Fatal(err)
 			}
 			disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
@@ -108,9 +108,9 @@ func TestReplaceFileCrash(t *testing.T) {
 				}
 				return nil
 			}))
-			done := storage.ReplaceFile(disk, "/dir/file", bytes.Clone(newer), 0o600)
+			done := files.Replace(disk, "/dir/file", bytes.Clone(newer), 0o600)
 			rng := rand.New(rand.NewPCG(uint64(failing), uint64(percent)))
-			text, err := storage.ReadFile(mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), "/dir/file", 1<<20)
+			text, err := files.Read(mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), "/dir/file", 1<<20)
 			if err != nil || !bytes.Equal(text, newer) && (done == nil || !bytes.Equal(text, older)) {
 				t.Errorf("crash after %d operations, which ended with %v: %d bytes, %v", failing, done, len(text), err)
 			}
@@ -121,19 +121,19 @@ func TestReplaceFileCrash(t *testing.T) {
 	}
 }
 
-// TestReadFileMost tells a file that is too long from one that is not.
-func TestReadFileMost(t *testing.T) {
+// TestReadMost tells a file that is too long from one that is not.
+func TestReadMost(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
-	if err := storage.ReplaceFile(mem, "file", []byte("12345"), 0o600); err != nil {
+	if err := files.Replace(mem, "file", []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for most, want := range map[int64]string{3: "1234", 4: "12345", 5: "12345", 9: "12345"} {
-		if text, err := storage.ReadFile(mem, "file", most); err != nil || string(text) != want {
+		if text, err := files.Read(mem, "file", most); err != nil || string(text) != want {
 			t.Errorf("at most %d: %q, %v", most, text, err)
 		}
 	}
-	if _, err := storage.ReadFile(mem, "none", 1); !errors.Is(err, os.ErrNotExist) {
+	if _, err := files.Read(mem, "none", 1); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a file that is not there:", err)
 	}
 }

@@ -1,4 +1,4 @@
-package storage
+package directory
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/storage/internal/files"
 	"runlog/storage/internal/record"
 	"runlog/storage/internal/stream"
 )
@@ -29,8 +30,8 @@ var (
 // Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also
 // in another process (D5). One goroutine uses it:
 //
-//	Store.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
-//	                ▲─────────────────────────────┘
+//	Directory.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
+//	                    ▲─────────────────────────────┘
 //
 // A file is believed for one reason only: the bytes that are read here have the sum that the sender
 // has just worked out from its own. So what an earlier attempt left is asked for once more, from
@@ -38,7 +39,7 @@ var (
 // disk or a sender with the same file numbers made of it, it is found out, and pulled again. For
 // the same reason nothing has to be noted down on the way.
 type Seed struct {
-	s   *Store
+	d   *Directory
 	m   *stream.Manifest
 	dir string
 
@@ -53,48 +54,40 @@ type Seed struct {
 	over bool
 }
 
-// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or goes on
-// with it. It is called, and used, as Store.Receive is: also while others apply and read, of which
-// nothing changes.
-//
-// origin names the sender and its database (Checkpoint.Database): files of the same name from one
-// origin are the same file. What an earlier attempt has pulled from this origin is kept where the
-// manifest names it too, as far as it goes; only tables, which Pebble never changes. All else that
-// was pulled before goes.
-//
-// Errors: ErrCheckpoint, ErrForeign and ErrOlder, after which everything is as before; ErrSeeding;
-// ErrNoRoom; and those of the disk. The Seed must be closed, and the store stay open until then.
-func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
+// Seed begins to take in the checkpoint that a manifest describes, or goes on with it.
+// storage.Store.Seed says what origin is, and what it keeps of an earlier attempt. The Seed must be
+// closed, and the directory stay open until then.
+func (d *Directory) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 	in := bytes.NewReader(manifest)
 	m, err := stream.ReadManifest(&stream.Summing{Reader: in})
 	if err != nil {
 		return nil, err
 	}
 	if in.Len() > 0 {
-		return nil, fmt.Errorf("%w: %d bytes after its manifest", ErrCheckpoint, in.Len())
+		return nil, fmt.Errorf("%w: %d bytes after its manifest", stream.ErrCheckpoint, in.Len())
 	}
-	if err := s.takes(m); err != nil {
+	if err := d.takes(m); err != nil {
 		return nil, err
 	}
-	if !s.seeding.CompareAndSwap(false, true) {
+	if !d.seeding.CompareAndSwap(false, true) {
 		return nil, ErrSeeding
 	}
 	defer func() {
 		if err != nil {
-			s.seeding.Store(false)
+			d.seeding.Store(false)
 		}
 	}()
-	h, err := s.acquire()
+	h, err := d.acquire()
 	if err != nil {
 		return nil, err
 	}
 	name := seedDir(h.number, origin)
-	s.release(h)
-	if err := s.removeSeeds(func(other string) bool { return other != name }); err != nil {
+	d.release(h)
+	if err := d.removeSeeds(func(other string) bool { return other != name }); err != nil {
 		return nil, err
 	}
-	seed := &Seed{s: s, m: m, dir: s.path(name), had: make([]uint64, len(m.Files)), total: m.Total()}
-	if err := makeDir(s.opts.FS, seed.dir); err != nil {
+	seed := &Seed{d: d, m: m, dir: d.path(name), had: make([]uint64, len(m.Files)), total: m.Total()}
+	if err := files.MakeDir(d.opts.FS, seed.dir); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(seed.keep(), seed.fits()); err != nil {
@@ -105,7 +98,7 @@ func (s *Store) Seed(origin string, manifest []byte) (_ *Seed, err error) {
 
 // keep counts what an earlier attempt left that can be gone on with, and removes the rest.
 func (s *Seed) keep() error {
-	fs := s.s.opts.FS
+	fs := s.d.opts.FS
 	names, err := fs.List(s.dir)
 	if err != nil {
 		return fmt.Errorf("storage: list seed: %w", err)
@@ -132,7 +125,7 @@ func (s *Seed) keep() error {
 
 // fits refuses a checkpoint that the disk has no room for before the first byte is pulled.
 func (s *Seed) fits() error {
-	usage, err := s.s.opts.FS.GetDiskUsage(s.dir)
+	usage, err := s.d.opts.FS.GetDiskUsage(s.dir)
 	if needed := s.total - s.have; err == nil && needed > usage.AvailBytes {
 		return fmt.Errorf("%w: %d bytes are to come, %d are free", ErrNoRoom, needed, usage.AvailBytes)
 	}
@@ -140,7 +133,7 @@ func (s *Seed) fits() error {
 }
 
 // Applied is how far the checkpoint says that it reaches: index, term and rolling hash.
-func (s *Seed) Applied() Applied { return *promised(s.m) }
+func (s *Seed) Applied() record.Applied { return *promised(s.m) }
 
 // Progress returns how many bytes of the files are there, and how many there will be. A file that
 // has to be pulled again is taken off.
@@ -165,7 +158,7 @@ func (s *Seed) Write(p []byte) error {
 		return err
 	}
 	if left := f.Size - s.had[s.next]; uint64(len(p)) > left {
-		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", ErrCheckpoint, len(p), f.Name, left)
+		return fmt.Errorf("%w: %d bytes of %s, which lacks %d", stream.ErrCheckpoint, len(p), f.Name, left)
 	}
 	// Before the write: vfs.File.Write may change what it is given.
 	sum := crc32.Update(s.sum, record.Castagnoli, p)
@@ -188,9 +181,9 @@ func (s *Seed) EndFile(sum uint32) error {
 		return err
 	}
 	if s.had[s.next] < f.Size {
-		return fmt.Errorf("%w: %s ends after %d of %d bytes", ErrCheckpoint, f.Name, s.had[s.next], f.Size)
+		return fmt.Errorf("%w: %s ends after %d of %d bytes", stream.ErrCheckpoint, f.Name, s.had[s.next], f.Size)
 	}
-	fs, file := s.s.opts.FS, s.file
+	fs, file := s.d.opts.FS, s.file
 	s.file = nil
 	if s.sum != sum {
 		if err := errors.Join(file.Close(), fs.Remove(fs.PathJoin(s.dir, f.Name))); err != nil {
@@ -200,11 +193,11 @@ func (s *Seed) EndFile(sum uint32) error {
 		s.had[s.next] = 0
 		return fmt.Errorf("%w: checksum of %s is %08x, its sender has %08x", ErrChecksum, f.Name, s.sum, sum)
 	}
-	// Also of a file that was here: nobody knows whether it was synced.
+	// Also of a file that was here: it may not have been synced.
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return s.broke(f.Name, err)
 	}
-	if err := SyncDir(fs, s.dir); err != nil {
+	if err := files.SyncDir(fs, s.dir); err != nil {
 		return s.broke(f.Name, err)
 	}
 	s.next++
@@ -217,13 +210,13 @@ func (s *Seed) begin() (*stream.File, error) {
 	case s.err != nil:
 		return nil, s.err
 	case s.next == len(s.m.Files):
-		return nil, fmt.Errorf("%w: more than its files", ErrCheckpoint)
+		return nil, fmt.Errorf("%w: more than its files", stream.ErrCheckpoint)
 	}
 	f := &s.m.Files[s.next]
 	if s.file != nil {
 		return f, nil
 	}
-	fs, had := s.s.opts.FS, s.had[s.next]
+	fs, had := s.d.opts.FS, s.had[s.next]
 	path := fs.PathJoin(s.dir, f.Name)
 	var err error
 	if had == 0 {
@@ -241,13 +234,13 @@ func (s *Seed) begin() (*stream.File, error) {
 	return f, nil
 }
 
-// broke keeps an error of the disk, after which nobody knows what a file holds.
+// broke keeps an error of the disk, after which a file may hold anything.
 func (s *Seed) broke(name string, err error) error {
 	s.err = fmt.Errorf("storage: seed %s: %w", name, err)
 	return s.err
 }
 
-// Finish turns the seed into a database, once it has come whole, and checks it as Store.Receive
+// Finish turns the seed into a database, once it has come whole, and checks it as Directory.Receive
 // does. The seed is over then, and what has come is gone unless it is installed. After ErrOlder,
 // which says that the store has got ahead meanwhile, and where files are missing, the seed is as
 // before.
@@ -258,12 +251,12 @@ func (s *Seed) Finish() (*Received, error) {
 	if s.next < len(s.m.Files) {
 		return nil, fmt.Errorf("%w: %d of %d files", errUnfinished, s.next, len(s.m.Files))
 	}
-	if err := s.s.newer(promised(s.m)); err != nil {
+	if err := s.d.newer(promised(s.m)); err != nil {
 		return nil, err
 	}
-	fs, number := s.s.opts.FS, s.s.nextNumber()
-	dir := s.s.path(databaseDir(number))
-	err := SyncDir(fs, s.dir)
+	fs, number := s.d.opts.FS, s.d.nextNumber()
+	dir := s.d.path(databaseDir(number))
+	err := files.SyncDir(fs, s.dir)
 	if err == nil {
 		err = fs.Rename(s.dir, dir)
 	}
@@ -272,8 +265,8 @@ func (s *Seed) Finish() (*Received, error) {
 	}
 	// Synced first: CURRENT must not come to name what a crash calls a seed again.
 	var received *Received
-	if err = SyncDir(fs, s.s.opts.Dir); err == nil {
-		received, err = s.s.candidate(number, promised(s.m))
+	if err = files.SyncDir(fs, s.d.opts.Dir); err == nil {
+		received, err = s.d.candidate(number, promised(s.m))
 	}
 	if err != nil {
 		err = errors.Join(err, fs.RemoveAll(dir))
@@ -291,7 +284,7 @@ func (s *Seed) Close() (err error) {
 		err = s.file.Close()
 	}
 	s.err = errSeedOver
-	s.s.seeding.Store(false)
+	s.d.seeding.Store(false)
 	if err != nil {
 		return fmt.Errorf("storage: close seed: %w", err)
 	}
@@ -304,7 +297,7 @@ func (s *Seed) Discard() error {
 		return nil
 	}
 	// Removed first: once it is closed, another may begin.
-	if err := errors.Join(s.s.opts.FS.RemoveAll(s.dir), s.Close()); err != nil {
+	if err := errors.Join(s.d.opts.FS.RemoveAll(s.dir), s.Close()); err != nil {
 		return fmt.Errorf("storage: remove seed: %w", err)
 	}
 	return nil

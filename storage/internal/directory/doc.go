@@ -1,0 +1,22 @@
+// Package directory keeps the data directory of a store: the databases in it, which of them is the
+// live one, and the checkpoints that leave it and come to it.
+//
+//	Open ──► Acquire … release, Live ──► Close
+//	Checkpoint ──► Stream, or Manifest, ReadFile ──► Close          at the sender
+//	Receive, or Seed … Finish ──► Received ──► Install or Discard   at the receiver
+//	Adopt                                                           before the first Open
+//
+// Invariants:
+//
+//   - CURRENT names the live database. It is replaced as a whole, after the database that it names
+//     is whole and on stable storage. So a restart finds the old database or the new one (D5).
+//   - A database that was replaced lives until its last reader has released it. Then its files go.
+//   - What comes from another node changes nothing of the live database before Install.
+//   - A number names one directory, and is not used again while the process runs.
+//   - What Pebble cannot go on after goes to Options.Fail, if the database is the live one (D10).
+//     Trouble of another database ends what that database was for.
+//
+// Live and Received.Install have one caller at a time, and no caller is inside the other. All else
+// may be called from anywhere. The package knows of the rows only the applied state, the members
+// and the feature level.
+package directory

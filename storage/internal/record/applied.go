@@ -1,0 +1,101 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/internal/keys"
+)
+
+// ErrForeign means that a log entry, a checkpoint or the store itself belongs to another cluster
+// (D1).
+var ErrForeign = errors.New("storage: entry of another cluster")
+
+// Applied is how far a store is. It is written in the same batch as each proposal's effects (D2).
+type Applied struct {
+	Index       uint64   // of the last applied entry; 0: none
+	Term        uint64   // of that entry
+	PersistedAt int64    // the last stamp, nanoseconds; 0: none
+	Events      uint64   // stored so far
+	RollingHash [32]byte // over every applied entry
+
+	NextRun uint64 // number of the next run that is made, from 1
+}
+
+// Position of the last applied entry.
+func (a *Applied) Position() Position { return Position(a.Index) }
+
+// Runs is how many runs there are, removed ones included.
+func (a *Applied) Runs() uint64 { return a.NextRun - 1 }
+
+// Stamp returns the last stamp applied as a UTC time; zero on an empty log.
+func (a *Applied) Stamp() time.Time { return Time(a.PersistedAt) }
+
+// AppliedRow encodes the applied state of a store of a cluster.
+func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
+	return Deterministic.Marshal(&recordv1.Applied{
+		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.NextRun,
+		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:],
+	})
+}
+
+// ReadApplied reads the applied state, and refuses that of another cluster with ErrForeign. A
+// database without one is new.
+func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ *Applied, err error) {
+	it, err := db.NewIter(o)
+	if err != nil {
+		return nil, fmt.Errorf("storage: read applied state: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if !it.SeekGE(keys.Applied) || len(it.Key()) != len(keys.Applied) || it.Key()[0] != keys.Applied[0] {
+		return &Applied{NextRun: 1}, it.Error()
+	}
+	var m recordv1.Applied
+	if err := proto.Unmarshal(it.Value(), &m); err != nil {
+		return nil, fmt.Errorf("%w: applied state: %w", ErrRow, err)
+	}
+	if len(m.ClusterId) != len(cluster) || ClusterID(m.ClusterId) != cluster {
+		return nil, fmt.Errorf("%w: the store belongs to cluster %x, not to %x", ErrForeign, m.ClusterId, cluster)
+	}
+	if len(m.RollingHash) != 32 {
+		return nil, fmt.Errorf("%w: rolling hash of %d bytes", ErrRow, len(m.RollingHash))
+	}
+	return &Applied{
+		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
+		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo,
+	}, nil
+}
+
+// Membership is the members of the group, as the log named them last. The store does not know what
+// the data means.
+type Membership struct {
+	Index uint64 // of the log entry; 0: none was applied
+	Data  []byte // of that entry
+}
+
+// MembershipRow encodes the membership that the log entry at index carries.
+func MembershipRow(index uint64, data []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, index), data...)
+}
+
+// ReadMembership reads the membership. It is zero where no entry of the log was one.
+func ReadMembership(r pebble.Reader) (Membership, error) {
+	row, closer, err := r.Get(keys.Membership)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Membership{}, nil
+	}
+	if err != nil {
+		return Membership{}, fmt.Errorf("storage: read membership: %w", err)
+	}
+	if len(row) < 8 {
+		return Membership{}, errors.Join(fmt.Errorf("%w: membership of %d bytes", ErrRow, len(row)), closer.Close())
+	}
+	m := Membership{Index: binary.BigEndian.Uint64(row), Data: append([]byte(nil), row[8:]...)}
+	return m, closer.Close()
+}

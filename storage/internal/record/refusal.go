@@ -1,0 +1,54 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+
+	"runlog/proto/contract"
+)
+
+// RunExistsError says that a run's metadata is already set to something else (APP-12).
+type RunExistsError struct {
+	RunID string
+	What  string // what differs
+}
+
+func (e *RunExistsError) Error() string {
+	return fmt.Sprintf("run %q already exists with other %s", e.RunID, e.What)
+}
+
+// UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).
+type UnscopedError struct {
+	RunID  string
+	Fields []string
+}
+
+func (e *UnscopedError) Error() string {
+	return fmt.Sprintf("run %q is new and its first event does not name %s", e.RunID, strings.Join(e.Fields, ", "))
+}
+
+// RefuseNew returns why a new run cannot begin with the request: an *UnscopedError where it does
+// not name the run's scope.
+func (c *AppendCommand) RefuseNew() error {
+	var missing []string
+	named := c.Create != nil
+	for _, f := range [...]struct {
+		field string
+		given []byte
+		bit   contract.Absent
+	}{
+		{"tenantId", c.Scope.Tenant, contract.AbsentTenant},
+		{"projectId", c.Scope.Project, contract.AbsentProject},
+		{"environmentId", c.Scope.Environment, contract.AbsentEnvironment},
+	} {
+		if len(f.given) == 0 || !named && c.Absent&f.bit != 0 {
+			missing = append(missing, f.field)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return &UnscopedError{RunID: string(c.RunID), Fields: missing}
+	default:
+		return nil
+	}
+}
