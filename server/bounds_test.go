@@ -116,8 +116,8 @@ func TestUnreadAnswersD12(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const requests, each = 12, 1000
-	pad := payload(`{"a":"` + strings.Repeat("a", 1000) + `"}`)
+	const requests, each = 12, 100
+	pad := payload(`{"a":"` + strings.Repeat("a", 10_000) + `"}`)
 	request := func(i int) *runlogv1.AppendEventsRequest {
 		events := steps(fmt.Sprint(i, "-"), each)
 		for _, e := range events {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -89,5 +90,33 @@ func TestWhatAFailedSyncLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantText(t, d.losePower(nil, 0), "1.wal", want)
+	}
+}
+
+// TestRepairLeavesANewFileAlone requires that a repaired bit is one of the file that had it: a file
+// that has replaced it since may have the changed byte there by itself.
+func TestRepairLeavesANewFileAlone(t *testing.T) {
+	d := newDisk()
+	if err := d.MkdirAll("data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const path = "data/vote"
+	for _, next := range []string{"", "another one"} {
+		create(t, d, path, "0123")
+		s, found := d.rot(rand.New(rand.NewPCG(1, 1)))
+		if !found {
+			t.Fatal("no file was found")
+		}
+		rotten, err := contents(d.mem, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "0123"
+		if next != "" {
+			want = string(rotten) + next
+			create(t, d, path, want)
+		}
+		d.repair(s)
+		wantText(t, d, path, want)
 	}
 }

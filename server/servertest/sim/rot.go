@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -8,9 +9,10 @@ import (
 
 // spot is a byte that has changed on a disk.
 type spot struct {
-	path     string
-	at       int
-	was, now byte
+	path string
+	at   int
+	was  byte
+	now  []byte // the whole file, with the changed byte
 }
 
 // rot flips a bit of a file that does not change any more: a table of Pebble, a sealed segment of
@@ -32,18 +34,20 @@ func (d *disk) rot(rng *rand.Rand) (spot, bool) {
 		return spot{}, false
 	}
 	at := rng.IntN(len(data))
-	s := spot{path: path, at: at, was: data[at], now: data[at] ^ 1<<rng.IntN(8)}
-	data[at] = s.now
+	s := spot{path: path, at: at, was: data[at]}
+	data[at] ^= 1 << rng.IntN(8)
+	s.now = bytes.Clone(data)
 	d.rotten.Store(true)
 	return s, true
 }
 
-// repair flips the bit back if the file still exists, and syncs the file: the next loss of power
-// takes what is not synced.
+// repair flips the bit back if the file is still the one with the bit, and syncs the file: the next
+// loss of power takes what is not synced. A loss of power may have taken the flipped bit, and the
+// node may have replaced the file since.
 func (d *disk) repair(s spot) {
 	defer d.rotten.Store(false)
 	data, err := d.mem.UnsafeGetFileDataBuffer(s.path)
-	if s.path == "" || err != nil || s.at >= len(data) || data[s.at] != s.now {
+	if s.path == "" || err != nil || !bytes.Equal(data, s.now) {
 		return
 	}
 	data[s.at] = s.was
