@@ -19,8 +19,9 @@
 // projection is in step with the tail, or it is behind. A projection that is new, or whose format
 // or tables have changed, begins behind, at 0, with empty tables. Between two rounds, run brings it
 // on by a step of at most 5 ms. When its watermark reaches the position of the tail, the projection
-// is in step. The others do not wait for it: snapshots that are not stored yet are folded from the
-// log for each reader, and rounds write the rows of the other projections as before.
+// is in step. The other projections do not wait for it: rounds write their rows as before. While
+// the run snapshots are behind, a snapshot that is not stored yet is folded from the log for each
+// reader.
 //
 // To add a projection, write its package and name it in Options.Projections. To change its tables,
 // change its format.
@@ -29,9 +30,9 @@
 //
 //   - Everything up to the position is in the snapshots in memory, or in the database.
 //   - Rows of a round and their watermarks are written together, before the position moves.
-//   - The state after a crash is the state after some round or step. Folding goes on behind the
-//     oldest event that is in no stored snapshot. What the other projections have already is not
-//     written to them again.
+//   - The state after a crash is the state after some round or step. Folding resumes at the oldest
+//     event that is in no stored snapshot. Rows that another projection already has are not written
+//     again.
 //   - A snapshot that is served has at least the events that the reader's view shows (D9).
 //   - The log has everything: a damaged database is replaced by an empty one (PRJ-13).
 //

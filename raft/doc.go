@@ -16,13 +16,14 @@
 //     start (D2).
 //   - A leader that sends a snapshot announces the index of the sent store. The follower's log
 //     starts right after it, and takes no entry that the snapshot covers (D5).
-//   - A leader confirms its leadership by the term of a majority, asked after the read began
-//     (READ-2). It is ready only in the term whose barrier it has applied.
+//   - After a read has begun, a leader asks the other voters for their term. It confirms the read
+//     only if a majority is in its own term (READ-2). A leader is ready once it has applied the
+//     barrier of its term.
 //   - A node's log never ends in a later term than the stored current term (D3): a node sends
 //     nothing in a past term.
 //   - A follower applies only entries that the leader has sent or checked (APP-2): the commit index
 //     of a request covers no later entry.
 //
-// The owner passes in connections of members only. The transport disables the heartbeat fast path
-// and pipelines (D4). ADR 14 lists the unused parts of hashicorp/raft, with reasons.
+// The package's owner passes in connections of members only. The transport disables the heartbeat
+// fast path and pipelines (D4). ADR 14 lists the unused parts of hashicorp/raft, with reasons.
 package raft

@@ -34,9 +34,9 @@
 // Every step that opens something registers what closes it. If a step fails, Start closes what is
 // open and returns the error. Close first makes the health service NOT_SERVING, announces the
 // shutdown to the cluster and transfers the leadership. It then ends the context Server.stopping,
-// which ends streams and waits, joins the background loops, and runs the registered functions in
-// reverse order: HTTP and gRPC servers drain, the services, the projector, Raft and the store
-// close, and the lock is released last.
+// which ends the streams and the calls that wait, and joins the background loops. Last it runs the
+// registered functions in reverse order: the HTTP and gRPC servers drain; the services, the
+// projector, Raft and the store close; the lock is released.
 //
 // # Invariants
 //

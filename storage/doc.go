@@ -29,10 +29,10 @@
 //	overlay    rows that a proposal has written and the database does not show yet
 //	read       readers of runs, of the log, of windows and of heads
 //	bulk       rows of whole runs from outside of the log, for benchmarks and tests
-//	directory  the data directory: databases, CURRENT, checkpoints that leave and come
+//	directory  the data directory: databases, CURRENT, checkpoints that are sent and received
 //	stream     the form of a checkpoint on its way
 //	files      files and directories that survive a loss of power
 //
-// Apply, ApplyMembership and Received.Install have one caller at a time. Everything that reads,
-// Checkpoint, Receive and Seed may be called from anywhere.
+// Apply, ApplyMembership and Received.Install have one caller at a time. All readers, Checkpoint,
+// Receive and Seed may be called from any goroutine at any time.
 package storage

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Kind of the machine. A machine of the build takes the next free one in storage/machine.
+	// Kind of the machine. A machine of the build takes the next free one of docs/formats.md.
 	Kind = 1000
 	// Level is the feature level from which on Increment may be proposed.
 	Level = 2

@@ -1,5 +1,5 @@
 // Package directory keeps the data directory of a store: the databases in it, which of them is the
-// live one, and the checkpoints that leave it and come to it.
+// live one, and the checkpoints that it sends and receives.
 //
 //	Open ──► Acquire … release, Live ──► Close
 //	Checkpoint ──► Stream, or Manifest, ReadFile ──► Close          at the sender
@@ -13,10 +13,11 @@
 //   - A database that was replaced lives until its last reader has released it. Then its files go.
 //   - What comes from another node changes nothing of the live database before Install.
 //   - A number names one directory, and is not used again while the process runs.
-//   - What Pebble cannot go on after goes to Options.Fail, if the database is the live one (D10).
-//     Trouble of another database ends what that database was for.
+//   - If Pebble cannot continue after an error, and the database is the live one, the error goes to
+//     Options.Fail (D10). An error of a received database ends only its install; one of a replaced
+//     database is only logged.
 //
-// Live and Received.Install have one caller at a time, and no caller is inside the other. All else
-// may be called from anywhere. The package knows of the rows only the applied state, the members
-// and the feature level.
+// Live and Received.Install have one caller at a time, and neither is called during the other. All
+// other functions may be called from any goroutine at any time. Of the rows, the package knows only
+// the applied state, the members and the feature level.
 package directory

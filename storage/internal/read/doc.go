@@ -12,6 +12,6 @@
 //     closed, also if an install replaces it meanwhile.
 //   - Apply adds a run to Changes under the lock under which the run's new head becomes visible. So
 //     the changes that OpenHeads takes are those of its snapshot.
-//   - A reader writes nothing, and what it returns is the caller's to keep.
+//   - A reader writes nothing, and the caller may keep what it returns.
 //   - One goroutine uses a reader. Readers run beside each other and beside Apply.
 package read

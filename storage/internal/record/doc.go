@@ -11,7 +11,7 @@
 //
 //   - The bytes are a function of the values alone, the same on every node.
 //   - Whatever the bytes are, decoding gives a value or an error, and never panics.
-//   - A decoded value aliases the bytes that it comes from, and is good only as long as they are.
+//   - A decoded value aliases the bytes that it comes from, and is valid only as long as they are.
 //
 // A value has no lifecycle. Only Rows holds resources: iterators, which Close releases.
 package record

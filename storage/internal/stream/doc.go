@@ -1,5 +1,5 @@
-// Package stream encodes and decodes a checkpoint on its way between nodes: the manifest that lists
-// its files, and the checksums around their bytes.
+// Package stream encodes and decodes a checkpoint that one node sends to another: the manifest that
+// lists its files, and the checksums around their bytes.
 //
 //	sender    Manifest.Bytes ──► files, each with AppendChecksum ──► AppendChecksum
 //	receiver  Summing ──► ReadManifest ──► Fill, Check a file ──► Check of the whole
@@ -7,7 +7,8 @@
 // Invariants:
 //
 //   - Nothing of a manifest is believed before its checksum fits.
-//   - The names in a manifest lead out of no directory, and none comes twice.
+//   - No name in a manifest leads out of the directory that receives the files, and no name comes
+//     twice.
 //   - A stream that ends early is an error, and never looks like a shorter stream.
 //
 // A Summing is used once, by one goroutine.
