@@ -154,6 +154,7 @@ func TestPagesAboutTheNode(t *testing.T) {
 	n.append("run", newEvent("RunStarted", payload(`{"other":1}`)))
 	n.snapshot("run")
 	spec := n.get("/openapi.json")
+	wantEqual(t, "title of openapi.json", spec["info"].(map[string]any)["title"].(string), "runlog")
 	paths := spec["paths"].(map[string]any)
 	for _, path := range []string{"/v1/runs", "/v1/runs/{runId}/events:append", "/v1/events:batchAppend", "/v1/runs/{runId}:watch", "/v1/runs/{runId}/snapshot"} {
 		if paths[path] == nil {

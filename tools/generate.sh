@@ -16,12 +16,14 @@ generated() {
   (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.swagger.json') | LC_ALL=C sort
 }
 
-# The OpenAPI plugin takes the title of a merged description from its first file.
-api=(proto/runlog/v1/*.proto)
-cat >third_party/openapi.yaml <<EOF
-openapiOptions:
-  file:
-    - file: ${api[0]#proto/}
+# The OpenAPI plugin takes the title of a merged description from the file that it reads first. That
+# is not the first one by name.
+{
+  echo "openapiOptions:"
+  echo "  file:"
+  for file in proto/runlog/v1/*.proto; do
+    cat <<EOF
+    - file: ${file#proto/}
       option:
         info:
           title: runlog
@@ -30,6 +32,8 @@ openapiOptions:
           license:
             name: Apache-2.0
 EOF
+  done
+} >third_party/openapi.yaml
 
 "$buf" generate --template buf.gen.yaml --output "$fresh"
 "$buf" generate --template buf.gen.api.yaml --output "$fresh"

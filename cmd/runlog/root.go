@@ -46,7 +46,7 @@ func rootCommand(s *session.Session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "runlog",
 		Short: "Append authority and projection database for workflow runs",
-		Long: `runlog keeps the events of workflow runs in order, each once, for ever, and serves
+		Long: `runlog keeps the events of workflow runs in order, each once, forever, and serves
 the state that they add up to.
 
   runlog serve                     start a node on this machine

@@ -247,7 +247,7 @@ func (e *exporter) report(format export.Format) error {
 		})
 	}
 	out := bufio.NewWriter(to)
-	state := "closed: it has these events for ever"
+	state := "closed: it has these events forever"
 	if !s.GetClosed() {
 		state = "open: complete through " + clock(s.GetCompleteThrough()) + "; the window may get more events"
 	}

@@ -27,7 +27,7 @@ func (a *app) auditQueryCommand() *cobra.Command {
 		Short: "List the events of a window of time",
 		Long: `List the events of a window in the order in which the cluster recorded them. With -o json each line is one
 EventRecord. The last line, on stderr, tells of the window: the number of its events, their digest, and whether it is closed.
-A closed window has the same events for ever, on every node. An open one may still get more.
+A closed window has the same events forever, on every node. An open one may still get more.
 
 ` + windowHelp,
 		Example: "  runlog audit query --from 2026-02-11 --to 2026-02-12 --tenant acme\n" +
@@ -101,7 +101,7 @@ func windowNote(p *runlogv1.QueryEventsResponse, limit uint64, more bool) string
 			output.Plural(limit, "event"), span(p.GetFrom(), p.GetTo()))
 	}
 	if p.GetClosed() {
-		return fmt.Sprintf("%s %s; closed: it has these events for ever; digest %s", output.Plural(p.GetCount(), "event"), span(p.GetFrom(), p.GetTo()), p.GetDigest())
+		return fmt.Sprintf("%s %s; closed: it has these events forever; digest %s", output.Plural(p.GetCount(), "event"), span(p.GetFrom(), p.GetTo()), p.GetDigest())
 	}
 	return fmt.Sprintf("%s so far %s; open: complete through %s, and events may still come behind that; ask again when the window has passed",
 		output.Plural(p.GetCount(), "event"), span(p.GetFrom(), p.GetTo()), clock(p.GetCompleteThrough()))

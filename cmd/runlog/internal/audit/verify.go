@@ -162,7 +162,7 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 			Signers: append([]string{}, m.Signers...), VerifiedKey: m.Key,
 		})
 	}
-	state := "closed: the cluster has these events for ever"
+	state := "closed: the cluster has these events forever"
 	if !m.Closed() {
 		state = "open when it was exported: complete through " + proof.FormatTime(m.CompleteThrough)
 	}
