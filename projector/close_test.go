@@ -30,7 +30,7 @@ func TestCloseEndsWithoutItsDirectory(t *testing.T) {
 	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
 		t.Fatal(err)
 	}
-	const runs, events = 24, 40
+	const runs, events = 16, 40
 	for r := range runs {
 		runID := fmt.Sprint("large-", r)
 		var list []contract.Event
