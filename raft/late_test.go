@@ -3,6 +3,8 @@ package raft
 import (
 	"errors"
 	"testing"
+
+	hraft "github.com/hashicorp/raft"
 )
 
 // behindLeader returns a group of three and a member of it, opened, whose log has just begun after
@@ -56,6 +58,42 @@ func TestLateSnapshotD5(t *testing.T) {
 	}
 	if f, l := behind.bounds(); f != first || l != last || !errors.Is(err, errLate) || len(behind.failures()) > 0 {
 		t.Errorf("the log has entries %d to %d, had %d to %d; error %v, failures %v", f, l, first, last, err, behind.failures())
+	}
+	behind.shut()
+	g.halt(g.leader(), false)
+}
+
+// TestOvertakenSnapshotD5: a leader's snapshot is installed while a local one is being flushed. The
+// local one is refused: hashicorp/raft would go on from its earlier index.
+func TestOvertakenSnapshotD5(t *testing.T) {
+	g := newGroup(t, 3, Options{TrailingEntries: 1})
+	g.fill("run", 0, 10)
+	g.settle()
+	behind := g.follower()
+	g.halt(behind, false)
+	g.leaveBehind("run", 10, 20)
+	behind.open()
+	var l hraft.Log
+	if err := behind.node.logs.GetLog(behind.store.Applied().Index, &l); err != nil {
+		t.Fatal(err)
+	}
+	fsm := &stateMachine{store: behind.store, snapshots: behind.node.snapshots}
+	local, err := fsm.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := behind.receive(t, g.leader())
+	i.restore(t)
+	i.removeOldLogs(t)
+	sink, err := behind.node.snapshots.Create(hraft.SnapshotVersionMax, l.Index, l.Term, hraft.Configuration{}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := local.Persist(sink); err == nil {
+		t.Errorf("a local snapshot of entry %d was taken after an installed one of entry %d", l.Index, i.meta.Index)
+	}
+	if newest := behind.node.snapshots.newest(); newest.Index != i.meta.Index {
+		t.Errorf("the newest snapshot is that of entry %d, want %d", newest.Index, i.meta.Index)
 	}
 	behind.shut()
 	g.halt(g.leader(), false)

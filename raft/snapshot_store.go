@@ -53,6 +53,10 @@ var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 // hashicorp/raft would continue from the one that ends last.
 var errInstalling = errors.New("raft: a snapshot is being installed")
 
+// errOvertaken refuses the record of a local snapshot during whose flush a leader's was installed:
+// hashicorp/raft would continue from the local one.
+var errOvertaken = errors.New("raft: a later snapshot was installed meanwhile")
+
 // errLate refuses a snapshot after which the log already begins. The leader has sent it twice, and
 // the network has kept it. hashicorp/raft would drop the log, with entries that this node has
 // acknowledged since.
