@@ -13,11 +13,12 @@ func (n *Node) skipCovered(req *hraft.AppendEntriesRequest) {
 	if req.PrevLogEntry == 0 && len(req.Entries) == 0 {
 		return // a heartbeat
 	}
-	snap := n.snapshots.newest().EntryID
-	if req.PrevLogEntry > snap.Index {
-		return
+	first, err := n.logs.FirstIndex()
+	if err != nil || first > 0 && first <= req.PrevLogEntry {
+		return // as nearly always; newest may have to wait for the disk
 	}
-	if first, err := n.logs.FirstIndex(); err != nil || first > 0 && first <= snap.Index {
+	snap := n.snapshots.newest().EntryID
+	if req.PrevLogEntry > snap.Index || first > 0 && first <= snap.Index {
 		return // hashicorp/raft compares with the log
 	}
 	if req.PrevLogEntry == snap.Index && req.PrevLogTerm != snap.Term {

@@ -3,6 +3,7 @@ package raft
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	hraft "github.com/hashicorp/raft"
 )
@@ -120,5 +121,33 @@ func TestSkipCoveredD5(t *testing.T) {
 				t.Errorf("%s passes, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestDeliverWaitsForNoRecordD3: a leader's entries that follow the log, and heartbeats behind
+// them, do not wait while the record of a snapshot is written to a slow disk.
+func TestDeliverWaitsForNoRecordD3(t *testing.T) {
+	b := newBed(t)
+	o := b.prepare("node")
+	o.EnsureDefaults()
+	n := newNode(o)
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.closeFiles() })
+	if err := n.logs.StoreLog(&hraft.Log{Index: 1, Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.snapshots.mu.Lock()
+	defer n.snapshots.mu.Unlock()
+	passed := make(chan struct{})
+	go func() {
+		n.skipCovered(&hraft.AppendEntriesRequest{PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 1}}})
+		close(passed)
+	}()
+	select {
+	case <-passed:
+	case <-time.After(time.Second):
+		t.Error("the request waits")
 	}
 }

@@ -38,6 +38,9 @@ func (k *snapshotSink) record(meta snapshotMeta) (err error) {
 		return errInstalling
 	}
 	if r := k.s.mu.records; len(r) > 0 && r[0].Meta.Index >= k.meta.Index {
+		if r[0].Meta.Index > k.meta.Index {
+			return errOvertaken
+		}
 		// The snapshot adds nothing. The record of an installed snapshot must stay.
 		k.id = r[0].Meta.ID
 		return nil

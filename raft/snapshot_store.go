@@ -53,6 +53,15 @@ var _ hraft.SnapshotStore = (*snapshotStore)(nil)
 // hashicorp/raft would continue from the one that ends last.
 var errInstalling = errors.New("raft: a snapshot is being installed")
 
+// errOvertaken refuses the record of a local snapshot during whose flush a leader's was installed:
+// hashicorp/raft would continue from the local one.
+var errOvertaken = errors.New("raft: a later snapshot was installed meanwhile")
+
+// errLate refuses a snapshot after which the log already begins. The leader has sent it twice, and
+// the network has kept it. hashicorp/raft would drop the log, with entries that this node has
+// acknowledged since.
+var errLate = errors.New("raft: the log already begins after the snapshot")
+
 // snapshotRecord is the stored metadata of a snapshot.
 type snapshotRecord struct {
 	// Meta is hashicorp/raft's.
@@ -226,8 +235,15 @@ func (s *snapshotStore) install(id string) error {
 		return fmt.Errorf("raft: no snapshot %q received", id)
 	}
 	defer s.end(in)
-	if err := in.received.Install(); err != nil {
-		if errors.Is(err, storage.ErrOlder) {
+	first, err := s.logs.FirstIndex()
+	switch {
+	case err == nil && first > in.meta.Index:
+		err = errLate
+	case err == nil:
+		err = in.received.Install()
+	}
+	if err != nil {
+		if refused(err) {
 			in.received.Discard()
 		}
 		return err
@@ -239,6 +255,10 @@ func (s *snapshotStore) install(id string) error {
 	s.logs.BeginAfter(wal.EntryID{Index: in.meta.Index, Term: in.meta.Term})
 	return nil
 }
+
+// refused reports whether a snapshot was not installed because the node is past it, and changed
+// nothing.
+func refused(err error) bool { return errors.Is(err, storage.ErrOlder) || errors.Is(err, errLate) }
 
 // end forgets a received snapshot.
 func (s *snapshotStore) end(k *snapshotSink) {

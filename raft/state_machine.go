@@ -87,8 +87,8 @@ func (m *stateMachine) Snapshot() (hraft.FSMSnapshot, error) {
 // is its own snapshot (NoSnapshotRestoreOnStart).
 //
 // It refuses a snapshot older than the store, and the node stays as it is: the leader has applied
-// less than this node, and sends a newer one when it retries. After any other error the state after
-// a restart is unknown (D10).
+// less than this node, and sends a newer one when it retries. It refuses one that came late, too,
+// see errLate. After any other error the state after a restart is unknown (D10).
 func (m *stateMachine) Restore(r io.ReadCloser) error {
 	if m.stopped.Load() {
 		return errStopped
@@ -97,7 +97,7 @@ func (m *stateMachine) Restore(r io.ReadCloser) error {
 	if err == nil {
 		err = m.snapshots.install(string(id))
 	}
-	if err != nil && !errors.Is(err, storage.ErrOlder) {
+	if err != nil && !refused(err) {
 		m.stop(fmt.Errorf("raft: install snapshot: %w", err))
 	}
 	return err

@@ -64,8 +64,8 @@ func (t transport) Close() error {
 }
 
 // deliver passes requests of other nodes to Raft until the transport closes. It first passes a
-// leader's entries to skipCovered. It treats every candidate as a voter, whatever this node's
-// membership says.
+// leader's entries to skipCovered, and passes a heartbeat ahead of a snapshot. It treats every
+// candidate as a voter, whatever this node's membership says.
 //
 // A node of hashicorp/raft (v1.8.0) refuses its vote to a node that is no voter in its own
 // configuration. In Raft, votes depend on terms and logs alone (section 4.1 of the dissertation).
@@ -79,6 +79,10 @@ func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
 				skipCovered(req)
+			case *hraft.InstallSnapshotRequest:
+				if !t.pass(heartbeatOf(req)) {
+					return
+				}
 			case *hraft.RequestVoteRequest:
 				// no pre-vote precedes it, and the candidate has the leader's whole log
 				if !req.LeadershipTransfer {
@@ -90,14 +94,34 @@ func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered
 					req.ID = []byte(servers[i].ID) // without one it is refused
 				}
 			}
-			select {
-			case t.asked <- rpc:
-			case <-t.over:
+			if !t.pass(rpc) {
 				return
 			}
 		case <-t.over:
 			return
 		}
+	}
+}
+
+// pass passes a request to Raft, and reports false if the transport closes first.
+func (t transport) pass(rpc hraft.RPC) bool {
+	select {
+	case t.asked <- rpc:
+		return true
+	case <-t.over:
+		return false
+	}
+}
+
+// heartbeatOf returns a heartbeat of the leader that sends a snapshot. Its answer is not read.
+//
+// A candidate of hashicorp/raft (v1.8.0) that gets a snapshot in its own term notes the leader and
+// stays a candidate. Only a follower forgets a leader that is gone. So the node would refuse its
+// vote to all others for good. A heartbeat makes it a follower first.
+func heartbeatOf(req *hraft.InstallSnapshotRequest) hraft.RPC {
+	return hraft.RPC{
+		Command:  &hraft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term, Leader: req.Leader},
+		RespChan: make(chan hraft.RPCResponse, 1),
 	}
 }
 

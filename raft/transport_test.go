@@ -84,3 +84,37 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 		}
 	}
 }
+
+// TestSnapshotReachesCandidateD4: a node stands for election, and gets a snapshot of its own term.
+// The leader is gone after that. The node forgets the leader, so that others can get its vote.
+func TestSnapshotReachesCandidateD4(t *testing.T) {
+	t.Parallel()
+	members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "node", Address: "node"}}}
+	node := newPlainNode(t, "node", members, 100*time.Millisecond)
+	raft := node.start(t, node.trans)
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience / 4); !holds(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				address, _ := raft.LeaderWithID()
+				t.Fatalf("%s; it is a %v, its leader is %q", what, raft.State(), address)
+			}
+		}
+	}
+	until("the node does not stand for election", func() bool { return raft.State() == hraft.Candidate })
+	leader := newPlainNode(t, "leader", members, time.Minute)
+	leader.reach(node)
+	req := &hraft.InstallSnapshotRequest{
+		RPCHeader:       hraft.RPCHeader{ProtocolVersion: hraft.ProtocolVersionMax, ID: []byte("leader"), Addr: []byte("leader")},
+		SnapshotVersion: hraft.SnapshotVersionMax, Term: raft.CurrentTerm(), LastLogIndex: 9, LastLogTerm: 5,
+		Configuration: hraft.EncodeConfiguration(members), ConfigurationIndex: 1, Size: 1,
+	}
+	err := leader.trans.InstallSnapshot("node", "node", req, &hraft.InstallSnapshotResponse{}, strings.NewReader("x"))
+	if err == nil {
+		t.Fatal("a snapshot was installed by a node that cannot")
+	}
+	until("the node does not forget the leader", func() bool {
+		address, _ := raft.LeaderWithID()
+		return address == ""
+	})
+}

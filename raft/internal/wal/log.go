@@ -153,7 +153,7 @@ func (s *Log) DeleteRange(first, last uint64) error {
 		s.opts.Fail(err)
 		return err
 	}
-	if snap := s.installed.Load(); snap != nil && first <= begin && last >= end {
+	if snap := s.installed.Load(); snap != nil && begin <= snap.Index && first <= begin && last >= end {
 		return s.dropReplaced(*snap, begin, end)
 	}
 	if applied := s.opts.Applied(); last >= end && first <= applied {
