@@ -10,8 +10,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// TestAheadReadsWhatAFollowerReads: whoever reads ahead gets every commit, wherever he stops, goes
-// on, goes back or leaps to, and what was committed up to the call.
+// TestAheadReadsWhatAFollowerReads: a reader ahead gets every commit that was made up to the call,
+// wherever it stops, continues, goes back or leaps to.
 func TestAheadReadsWhatAFollowerReads(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 20))

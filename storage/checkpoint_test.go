@@ -170,7 +170,7 @@ func TestCheckpointOfNothing(t *testing.T) {
 	}
 }
 
-// TestCheckpointCloses shows that a checkpoint that nobody reads to its end leaves nothing.
+// TestCheckpointCloses shows that a checkpoint leaves nothing if no reader reads it to its end.
 func TestCheckpointCloses(t *testing.T) {
 	fs := vfs.NewMem()
 	l := open(t, storage.Options{FS: fs})

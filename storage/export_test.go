@@ -13,7 +13,7 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// Dump returns the whole key space: keys and values by turns.
+// Dump returns the whole key space: keys and values alternately.
 func (s *Store) Dump() (rows [][]byte, err error) {
 	it, err := s.db().NewIter(nil)
 	if err != nil {

@@ -50,9 +50,9 @@ func TestImportTwiceInOneRequestIDM8(t *testing.T) {
 	}
 }
 
-// TestImportOfAChangedRecord: nothing in a record may differ from what is stored under its key,
-// also not what an append under the key may change (IDM-7), in the request that brings it and in a
-// later one; and who appends under the key of an imported event is answered as for any other.
+// TestImportOfAChangedRecord: an imported record must not differ from the record that is stored
+// under its key, in the same request or an earlier one. That includes what an append under the key
+// may change (IDM-7). An append under the key of an imported event is answered like any other.
 func TestImportOfAChangedRecord(t *testing.T) {
 	p := storagetest.NewPair(open(t, storage.Options{}))
 	whole := importOf("run", 2)

@@ -160,8 +160,8 @@ func TestCrashInOpenAndCheckpoint(t *testing.T) {
 }
 
 // TestErrorInInstall proves D5 and D10: whichever operation of the disk fails in an install, the
-// error comes out, those who read go on, and the store that is found afterwards is the old or the
-// new one, whole.
+// error is returned, open readers continue, and the next start finds the old store or the new one,
+// whole.
 func TestErrorInInstall(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	p := newInstallPair(t, base)

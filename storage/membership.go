@@ -10,9 +10,9 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// ApplyMembership applies the log entry at index, which changed who belongs to the group. The store
-// keeps it (D2), because a checkpoint that is given away must tell the members of its own moment.
-// For the rest it is as Apply.
+// ApplyMembership applies the log entry at index, which changed the members of the group. The store
+// keeps the members (D2): a checkpoint for another node has to contain those of its own moment.
+// Otherwise ApplyMembership works like Apply.
 func (s *Store) ApplyMembership(index, term uint64, data []byte) error {
 	if s.broken != nil {
 		return s.broken
@@ -49,7 +49,7 @@ func (s *Store) applyMembership(index, term uint64, data []byte) error {
 	return nil
 }
 
-// Membership returns who belongs to the group as of what is applied, or of a little more.
+// Membership returns the members of the group as of the applied index, or a little later.
 func (s *Store) Membership() (Membership, error) {
 	db, release, err := s.directory.Acquire()
 	if err != nil {

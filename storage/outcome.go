@@ -37,8 +37,8 @@ type EventResult struct {
 	PersistedAt int64
 	// Duplicate: the key was there already and nothing was inserted (IDM-6).
 	Duplicate bool
-	// SameContent: the duplicate's content is byte for byte the stored one. If not, whoever answers
-	// compares the two as JSON values before saying that they diverge (IDM-7).
+	// SameContent: the duplicate's content is byte for byte the stored one. If not, the
+	// node that answers compares the two as JSON values before it reports a divergence (IDM-7).
 	SameContent bool
 }
 

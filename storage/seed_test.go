@@ -283,7 +283,7 @@ func TestSeedLeftover(t *testing.T) {
 	if _, err := pull(c, s, 100, 100); !errors.Is(err, errCut) {
 		t.Fatal(err)
 	}
-	// The install leaves the seed to its owner, who can still close it.
+	// After the install, the owner can still close the seed.
 	if err := errors.Join(target.Store.Install(c.Stream()), s.Close(), s.Close(), s.Discard()); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	FeatureLevel uint32
 	// Logger. Default: discards.
 	Logger *slog.Logger
-	// Registerer of metrics. Default: a registry that nobody reads.
+	// Registerer of metrics. Default: a registry of its own.
 	Registerer prometheus.Registerer
 	// Fail is told about an error in the background after which the store must not be used (D10).
 	// It should end the process and not return.
@@ -157,7 +157,7 @@ func (s *Store) Close() error {
 // Applied returns how far the store is.
 func (s *Store) Applied() Applied { return *s.applied.Load() }
 
-// publish makes what was applied known to those who wait for it.
+// publish tells the waiting readers what was applied.
 func (s *Store) publish(a *Applied) {
 	s.applied.Store(a)
 	s.advanced.Lock()

@@ -191,8 +191,8 @@ func TestScopeOfRequest(t *testing.T) {
 	}
 }
 
-// TestWait proves D9's seam: who waits on a position wakes when the store has passed it, not
-// before, and when the context ends.
+// TestWait proves D9's seam: a reader that waits on a position wakes when the store has passed it,
+// not before, and when its context ends.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, storage.Options{})

@@ -53,9 +53,9 @@ func TestVerifyAPP11(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsTamperingAPP11 changes what lies on the disk as somebody would who knows all
-// formats but SHA-256's secrets: every byte of the run's rows, and rows that go or trade places.
-// Nothing is taken for sound.
+// TestVerifyFindsTamperingAPP11 changes the database as an attacker would that knows all formats
+// but cannot break SHA-256: every byte of the run's rows, and rows that are removed or swapped.
+// Verify finds each change.
 func TestVerifyFindsTamperingAPP11(t *testing.T) {
 	l, _ := tamperBed(t)
 	defer l.Close()

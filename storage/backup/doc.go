@@ -1,10 +1,10 @@
 // Package backup keeps backups of a cluster in a directory, and gives them back:
 //
-//	NAME.manifest               a signed note (package proof) for each backup: how far it reaches, and its files
-//	files/5f/5f2c8a01…          the files of all backups, each under the SHA-256 of its bytes
-//	incoming/                   what is being written
-//	incomplete                  which files of a backup that was cut have come whole
-//	LOCK                        locked by who changes the directory
+//	NAME.manifest        a signed note (package proof) for each backup: its position and its files
+//	files/5f/5f2c8a01…   the files of all backups, each under the SHA-256 of its bytes
+//	incoming/            what is being written
+//	incomplete           which files of an interrupted backup are whole
+//	LOCK                 locked by the process that changes the directory
 //
 // Each file is stored once, however many backups contain it: a backup costs the space and the
 // transfer of its new content. A file is written under a temporary name, synced and renamed. The

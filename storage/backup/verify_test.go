@@ -39,7 +39,8 @@ func signed(t testing.TB) (*Repository, *fakeNode, *Manifest, *proof.Signer) {
 	return r, n, n.take(t, r).Manifest, key
 }
 
-// TestSigned: who has signed, and what is said where it was somebody else, or nobody.
+// TestSigned: Signed returns the key that has signed a manifest. It refuses a manifest that another
+// key has signed, or none.
 func TestSigned(t *testing.T) {
 	_, n, m, key := signed(t)
 	other, foreign := signer(t, 1, 2), signer(t, 2, 1)
@@ -143,7 +144,7 @@ func TestFilesDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused(f.Name+" missing", "", ErrMissing)
-		// The next backup has it sent again, or at least not left out, and mends the first.
+		// The next backup has it sent again, or at least not left out, and repairs the first.
 		n.take(t, r)
 		if err := writeFile(r.fs, path, []byte(text)); err != nil {
 			t.Fatal(err)

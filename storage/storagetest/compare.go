@@ -132,8 +132,8 @@ func sameRows(got System, want *Model) error {
 	return nil
 }
 
-// sameRuns compares the runs of these names: those that the model has, and those that nobody may
-// have.
+// sameRuns compares the runs of these names: those that the model has, and those that neither side
+// may have.
 func sameRuns(got Client, want *Model, seen view, names []string) error {
 	for _, name := range names {
 		if err := sameRun(got, want, seen, name); err != nil {

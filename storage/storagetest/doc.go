@@ -1,8 +1,8 @@
 // Package storagetest says what a store must do: a model of it, written from the contract with maps
 // and slices, and a conformance suite that drives any store beside the model.
 //
-//	Run ──► draws proposals ──┬──► System under test ──► outcomes, runs, records, log ──┐
-//	                          └──► Model             ──► the same ──────────────────────┴──► equal?
+//	Run ──► proposals ──┬──► System under test ──► outcomes, runs, records, log ──┐
+//	                    └──► Model             ──► the same ──────────────────────┴──► equal?
 //
 // The model shares no code with the store. Its digests come from the description of the canonical
 // bytes in package contract, not from its functions, so that the two check each other.
