@@ -120,7 +120,7 @@ func (t transport) pass(rpc hraft.RPC) bool {
 // vote to all others for good. A heartbeat makes it a follower first.
 func heartbeatOf(req *hraft.InstallSnapshotRequest) hraft.RPC {
 	return hraft.RPC{
-		Command:  &hraft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term, Leader: req.Leader},
+		Command:  &hraft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term},
 		RespChan: make(chan hraft.RPCResponse, 1),
 	}
 }
