@@ -85,7 +85,7 @@ PROCESS_TESTS := runlog/cmd/runlog runlog/server/servertest/procs
 # detector can find nothing in them.
 PLAIN_TESTS := runlog runlog/audit/proof runlog/server/servertest/mutants
 
-# make check runs go vet. Without debug information, linking takes half the time.
+# make check runs go vet. Linking is faster without debug information.
 TESTFLAGS := -vet=off -ldflags=-w -timeout 10m
 
 .PHONY: test
