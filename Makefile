@@ -76,27 +76,30 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 	mkdir "$$base/third_party"; cp -P $(PROTOS) "$$base/third_party/"; \
 	$(BUF) breaking --against "$$base"
 
-# The tests of real processes run alone and without the race detector. With it, processes take three
-# times as long, and other packages test the same code with it. They wait more than they compute, so
-# more of them run at a time than there are cores.
-PROCESS_TESTS := runlog/cmd/runlog runlog/server/servertest/procs
-
-# These packages start no goroutine and share nothing, or they only start other programs. The race
-# detector can find nothing in them.
-PLAIN_TESTS := runlog runlog/audit/proof runlog/server/servertest/mutants
-
+# Tests wait more than they compute, so more packages are tested at a time than there are cores.
 # make check runs go vet. Linking is faster without debug information.
-TESTFLAGS := -vet=off -ldflags=-w -timeout 10m
+TESTFLAGS := -vet=off -ldflags=-w -timeout 10m -p 3 -parallel 4
 
+# The race detector slows computing down by a factor of ten. It watches how goroutines use memory,
+# for which a few drawn cases are enough: with -short, tests draw less, and those that only compute
+# more than others are skipped.
+RACEFLAGS := -race -short $(TESTFLAGS)
+
+# In these packages the race detector finds nothing. They start no goroutine and share nothing, or
+# they only start other programs. make race has real processes with the race detector.
+NO_RACE := runlog runlog/audit/proof runlog/server/servertest/mutants runlog/cmd/runlog runlog/server/servertest/procs
+
+# The package server takes longest, so its tests start first. Its tests end their goroutines, as
+# others do: a process need not wait a second for a race after its last test.
 .PHONY: test
-test: ## run all tests; the race detector is on where goroutines can race, but not for real processes
-	@packages=$$(go list ./... | grep -vx $(patsubst %,-e %,$(PROCESS_TESTS) $(PLAIN_TESTS))); set -x; go test -race $(TESTFLAGS) $$packages
-	go test $(TESTFLAGS) $(PLAIN_TESTS)
-	go test $(TESTFLAGS) -p 1 -parallel 4 $(PROCESS_TESTS)
+test: ## run all tests, and those of goroutines again with the race detector
+	go test $(TESTFLAGS) ./...
+	@packages=$$(go list ./... | grep -vx -e runlog/server $(patsubst %,-e %,$(NO_RACE))); set -x; \
+	GORACE=atexit_sleep_ms=0 go test $(RACEFLAGS) runlog/server $$packages
 
 .PHONY: race
-race: ## run the tests of real processes with the race detector too
-	go test -race -timeout 20m -p 1 -parallel 4 $(PROCESS_TESTS)
+race: ## run all tests in full with the race detector, those of real processes too
+	go test -race -timeout 30m -p 1 -parallel 4 ./...
 
 # Not part of test, because it needs a browser, which is large.
 .PHONY: check-browser

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // halt stops the goroutine of the projector, so that the test calls rounds and steps itself.
@@ -20,7 +21,7 @@ func (b *bed) halt() {
 // and changes of formats, in any order: each projection comes to what the log says.
 func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 	again, behind := 0, 0
-	for seed := range uint64(30) {
+	for seed := range storagetest.Draws(30) {
 		rng := rand.New(rand.NewPCG(seed, 19))
 		b := newBed(t, func(o *Options) { o.Projections = []Projection{perTenant(1)} })
 		for range 3 {

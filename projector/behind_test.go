@@ -9,11 +9,13 @@ import (
 
 	"runlog/projector/run"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // TestStoredPositionKeepsUp: what has to be folded again after a crash stays within storeBehind and
 // some rounds, although each round changes snapshots of twice the bytes that it may store.
 func TestStoredPositionKeepsUp(t *testing.T) {
+	storagetest.Large(t)
 	b := newBed(t)
 	b.p.stop()
 	b.p.done.Wait()

@@ -13,6 +13,7 @@ import (
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // stored returns up to where the database has a run.
@@ -107,7 +108,7 @@ func TestBusyProjectorStoresInTime(t *testing.T) {
 // least what came up to the stored position; so folding from there misses nothing. Events before it
 // are not folded again.
 func TestCrashLosesNoFoldPRJ13(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range storagetest.Draws(20) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		b := newBed(t, func(o *Options) { o.CacheBytes = 1 + rng.IntN(20*baseWeight) })
 		for range 4 {

@@ -15,6 +15,7 @@ import (
 // TestCloseEndsWithoutItsDirectory: if the disk takes no writes, Close still ends, also when memory
 // has more to store than the database's memtables hold.
 func TestCloseEndsWithoutItsDirectory(t *testing.T) {
+	storagetest.Large(t)
 	b := newBed(t)
 	rng := rand.New(rand.NewPCG(12, 12))
 	pool := make([]byte, 4<<20)

@@ -10,13 +10,14 @@ import (
 
 	"runlog/projector/run"
 	"runlog/proto/contract"
+	"runlog/storage/storagetest"
 )
 
 // TestListAfterCrashPRJ13: a crash may keep a row of the list that is newer than the stored
 // snapshot of its run. When the run's later events bring it back to the status that the snapshot
 // has, the row says so too.
 func TestListAfterCrashPRJ13(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range storagetest.Draws(3) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		b := newBed(t)
 		b.propose(b.more("run", 1)) // RUNNING

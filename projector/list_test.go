@@ -153,7 +153,7 @@ func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
 // right one in the end.
 func TestCrashKeepsTheIndexesPRJ13(t *testing.T) {
 	ahead := 0
-	for seed := range uint64(12) {
+	for seed := range storagetest.Draws(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 11))
 			b := newBed(t)

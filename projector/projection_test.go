@@ -20,6 +20,7 @@ import (
 	"runlog/projector/list"
 	"runlog/projector/run"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // perTenant is a small projection: it counts the events of each tenant.
@@ -221,14 +222,11 @@ func TestSnapshotsAreRebuiltAlonePRJ13(t *testing.T) {
 	b.check("after a restart")
 }
 
-// crashSeeds is how many plans TestCrashWhileBehindPRJ13 draws.
-const crashSeeds = 12
-
 // TestCrashWhileBehindPRJ13: whatever a crash leaves while projections catch up, new formats come,
 // and runs change, each projection comes to what the log says.
 func TestCrashWhileBehindPRJ13(t *testing.T) {
 	behind := 0
-	for seed := range uint64(crashSeeds) {
+	for seed := range storagetest.Draws(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 17))
 			b := newBed(t, func(o *Options) { o.stepEvents = 1 + rng.IntN(20) })

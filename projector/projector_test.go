@@ -20,6 +20,7 @@ import (
 	"runlog/projector/list"
 	"runlog/projector/run"
 	"runlog/proto/contract"
+	"runlog/storage/storagetest"
 )
 
 // TestResumesPRJ13: a projector that was closed goes on from its watermark and folds nothing twice.
@@ -52,7 +53,7 @@ func TestResumesPRJ13(t *testing.T) {
 // after some round; folding goes on from there to equal snapshots.
 func TestCrashPRJ13(t *testing.T) {
 	back := 0
-	for seed := range uint64(12) {
+	for seed := range storagetest.Draws(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			b := newBed(t)

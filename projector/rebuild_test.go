@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"runlog/projector/run"
+	"runlog/storage/storagetest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -162,7 +163,7 @@ func TestRebuildEndsEarly(t *testing.T) {
 // TestCrashInRebuildPRJ13: whatever a crash during a rebuild leaves of the directories, the next
 // start comes to the same snapshots and deletes the rest.
 func TestCrashInRebuildPRJ13(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range storagetest.Draws(10) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		b := newBed(t)
 		b.load(rng, 40, 6)

@@ -16,7 +16,7 @@ import (
 // those of the log.
 func TestStoreIsReplacedWhileBehindPRJ13(t *testing.T) {
 	behind := 0
-	for seed := range uint64(4) {
+	for seed := range storagetest.Draws(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 23))
 			b := newBed(t, func(o *Options) { o.stepEvents = 1 + rng.IntN(8) })

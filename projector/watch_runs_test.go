@@ -331,6 +331,7 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 // TestSlowReaderOfManyRunsWATCH3: one that reads nothing while more runs change than there is room
 // for is told of each of them once, from the log.
 func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
+	storagetest.Large(t)
 	b := newBed(t)
 	sub, err := b.p.SubscribeRuns(run.Filter{}, nil)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // TestCacheWeighsWhatItLoads: snapshots that are read from the database because of a little event,
 // or of metadata, take as much memory as others, and memory stays within its bound.
 func TestCacheWeighsWhatItLoads(t *testing.T) {
+	storagetest.Large(t)
 	const runs, events, limit = 60, 200, 256 << 10
 	for what, next := range map[string]func(b *bed, runID string) storagetest.Request{
 		"an event":     func(b *bed, runID string) storagetest.Request { return b.more(runID, 1) },

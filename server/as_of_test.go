@@ -13,12 +13,14 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/storagetest"
 )
 
 // TestSnapshotAsOfPRJ1: the snapshot as of each event of the quickstart's runs, by runSeq and by
 // persistedAt, is the fold up to there, with the digest and the substatus that it had then; also
 // after a restart.
 func TestSnapshotAsOfPRJ1(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	n := startNode(t)
 	for file := range expectedStories {

@@ -9,11 +9,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/storagetest"
 )
 
 // TestBatchThroughFollowerAPP3: the answer of a batch that another node than the leader takes fits
 // what clients in other languages take: 8 KiB of headers, and 4 MiB.
 func TestBatchThroughFollowerAPP3(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	all := startNodes(t, 3)
 	follower := all.followers()[0]

@@ -16,6 +16,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/storagetest"
 )
 
 // plainConn is a connection with gRPC's own limits, as clients in other languages have them.
@@ -42,6 +43,7 @@ func faulty(count int) []*runlogv1.EventWrite {
 // gRPC's default limits, with its reason. Other calls on the connection are not disturbed (APP-3,
 // APP-9).
 func TestRefusalsFitTheirCallers(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	n := startNode(t)
 	t.Run("8 KiB of trailers", func(t *testing.T) {

@@ -27,9 +27,6 @@ import (
 // TestFailedStartCleansUp: a failed start leaves no goroutine, lock or port behind, whatever the
 // cause.
 func TestFailedStartCleansUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("counts goroutines, and so runs alone")
-	}
 	opts := testOptions(t)
 	opts.Registry = prometheus.NewRegistry()
 	warm := &node{t: t, opts: opts}

@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage/storagetest"
 )
 
 // rawCodec sends bytes as they are, whatever they would be to the server.
@@ -174,6 +175,7 @@ func TestBombsOverGRPCAPP3(t *testing.T) {
 
 // TestBatchLimits: a batch has room for ten full requests.
 func TestBatchLimits(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	n := startNode(t)
 	batch := func(requests, events int) error {

@@ -17,6 +17,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/server/gateway"
 	"runlog/server/rpc/decode"
+	"runlog/storage/storagetest"
 )
 
 const appendRoute = "/v1/runs/run/events:append"
@@ -71,6 +72,7 @@ func TestHTTPBodyFaults(t *testing.T) {
 
 // TestHTTPBombs: a body that would grow in decoding is refused with the validator's errors.
 func TestHTTPBombs(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))

@@ -9,6 +9,7 @@ import (
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // TestLagAlertPRJ11: PROJECTOR_LAG_HIGH is raised once when snapshots are too far behind, and again
@@ -58,6 +59,7 @@ func TestLagAtStartPRJ11(t *testing.T) {
 // TestLagAfterRestorePRJ11: a restored node, and a node whose projection database was deleted,
 // start without an alert, however old their events are.
 func TestLagAfterRestorePRJ11(t *testing.T) {
+	storagetest.Large(t)
 	t.Parallel()
 	later := func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(time.Hour) } }
 	old := startNode(t)

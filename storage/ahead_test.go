@@ -13,7 +13,7 @@ import (
 // TestAheadReadsWhatAFollowerReads: a reader ahead gets every commit that was made up to the call,
 // wherever it stops, continues, goes back or leaps to.
 func TestAheadReadsWhatAFollowerReads(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range storagetest.Draws(6) {
 		rng := rand.New(rand.NewPCG(seed, 20))
 		l := open(t, storage.Options{})
 		made := make([]int, 5)

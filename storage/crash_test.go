@@ -110,7 +110,7 @@ func sameRows(a, b *storagetest.Local) error {
 // or of an apply.
 func TestCrashWhileApplying(t *testing.T) {
 	const proposals = 10
-	for seed := range uint64(10) {
+	for seed := range storagetest.Draws(10) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		fs := vfs.NewCrashableMem()
 		l := open(t, storage.Options{FS: fs, MemTableBytes: 16 << 10})

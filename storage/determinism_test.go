@@ -75,6 +75,7 @@ func TestEvictions(t *testing.T) {
 // TestLargeRunD6: of a run with more receipts than are indexed, the disk answers for every
 // duplicate (IDM-6), after a restart too, and memory stays bounded (D12).
 func TestLargeRunD6(t *testing.T) {
+	storagetest.Large(t)
 	l := open(t, storage.Options{MemTableBytes: 1 << 20})
 	const batch, batches = 500, storage.MaxIndexed/500 + 3
 	request := func(n int) storagetest.Request {

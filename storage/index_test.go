@@ -10,6 +10,7 @@ import (
 // TestWhenColdRunsAreIndexedD12: the receipts of a run that was loaded are indexed once as many
 // keys were asked for as make it worth it, and are counted; those of a run with too many never are.
 func TestWhenColdRunsAreIndexedD12(t *testing.T) {
+	storagetest.Large(t)
 	for _, c := range []struct {
 		stored, each int
 		proposals    int // until it is indexed; 0: never

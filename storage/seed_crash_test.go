@@ -121,6 +121,7 @@ func (p *seedPair) after(disk vfs.FS, old, installed storage.Applied, kept map[s
 // goes on from there and becomes the same; and of a table that EndFile has taken nothing comes
 // again.
 func TestCrashInSeed(t *testing.T) {
+	storagetest.Large(t)
 	mem, tap := vfs.NewCrashableMem(), &tap{}
 	p := newSeedPair(t, tap.disk(mem))
 	defer p.close(t)
@@ -216,6 +217,7 @@ func TestCrashInSeed(t *testing.T) {
 // pulled and finished, the error comes out, the store is as it was, and the seed goes on once the
 // disk does.
 func TestErrorInSeed(t *testing.T) {
+	storagetest.Large(t)
 	base := vfs.NewCrashableMem()
 	p := newSeedPair(t, base)
 	defer p.close(t)

@@ -16,6 +16,7 @@ import (
 // TestWindowReadErrorsREAD4: one read of the disk that fails, whichever it is, makes an answer fail
 // and never another one.
 func TestWindowReadErrorsREAD4(t *testing.T) {
+	storagetest.Large(t)
 	var disk tap
 	l := open(t, storage.Options{FS: disk.disk(vfs.NewMem()), MemTableBytes: 64 << 10, CacheBytes: 1})
 	var stamps []int64

@@ -10,6 +10,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/proto/contract"
+	"runlog/storage/storagetest"
 )
 
 // evidence are records of each kind: of two runs, sparse, imported, and with a payload of several
@@ -137,6 +138,7 @@ func inheritedPlan(name string, r *Record) bool {
 // TestTamperedFields: any change of any field of any record is found, and where. So is one that has
 // had its digests made to fit, and then its whole chain.
 func TestTamperedFields(t *testing.T) {
+	storagetest.Large(t)
 	original := evidence()
 	manifest, key := manifestOf(t, signer(t, 1), original), signer(t, 1).PublicKey()
 	for _, f := range allFormats {
@@ -188,6 +190,7 @@ func reseal(records []*Record) {
 // TestTamperedOrder: records that are missing, repeated, in another order or of another export are
 // found.
 func TestTamperedOrder(t *testing.T) {
+	storagetest.Large(t)
 	original := evidence()
 	manifest, key := manifestOf(t, signer(t, 1), original), signer(t, 1).PublicKey()
 	for _, f := range allFormats {
@@ -220,6 +223,7 @@ func TestTamperedOrder(t *testing.T) {
 // TestTamperedManifest: any change of the manifest is found with the key that signed it, and the
 // manifest of another window, or by another key.
 func TestTamperedManifest(t *testing.T) {
+	storagetest.Large(t)
 	records := evidence()
 	filter := func(e *proof.Export) {
 		e.TenantID, e.Types = "", []string{contract.StepCompleted}
@@ -274,6 +278,7 @@ func statement(t *testing.T, note string) *proof.Statement {
 // TestTamperedBytes: a file that is cut at any byte is found, and one that has more behind its end;
 // and whatever byte is changed, it is found, or what is read is what was written.
 func TestTamperedBytes(t *testing.T) {
+	storagetest.Large(t)
 	original := evidence()
 	for _, f := range allFormats {
 		file := exported(t, f, original)

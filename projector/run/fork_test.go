@@ -8,6 +8,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // longRecord draws an event of a run with many steps and attempts, so that their trees are deep.
@@ -51,7 +52,7 @@ func (v *version) check(t *testing.T, what string) {
 // is folded onto it, each stays what it was, and each future is the one that the stored form of its
 // past has.
 func TestNoVersionOfALongRunChangesPRJ1(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range storagetest.Draws(6) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		steps := []int{1, 30, 400}[seed%3]
 		versions := []version{versionOf(Empty(&storage.Run{RunID: "run-1"}))}
@@ -85,7 +86,7 @@ func TestNoVersionOfALongRunChangesPRJ1(t *testing.T) {
 // TestEveryStoredPrefixFoldsOnPRJ1 puts a run away after each of its events and folds the rest onto
 // what is read back.
 func TestEveryStoredPrefixFoldsOnPRJ1(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range storagetest.Draws(4) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var rs []storage.Record
 		for seq := range uint64(150) {

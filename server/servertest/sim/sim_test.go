@@ -15,6 +15,8 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"runlog/storage/storagetest"
 )
 
 // inBubble runs one world in a bubble of its own.
@@ -55,19 +57,23 @@ func forgiveLibraries() {
 }
 
 // TestWorlds proves APP-1 to APP-5, IDM-6, READ-1 to READ-4, WATCH-3 and PRJ-1 under faults, with
-// fresh seeds and with those that have failed before. A seed that fails is added to testdata/seeds
-// together with its fix.
+// fresh seeds.
 func TestWorlds(t *testing.T) {
-	for _, opts := range corpus(t) {
-		r, _ := inBubble(t, opts)
-		if !r.OK() {
-			t.Errorf("seed %d: %v\n%s", opts.Seed, r.Invariants(), r)
-		}
-	}
 	for i := range uint64(2) {
 		opts := Shape(uint64(time.Now().UnixNano())<<8+i, 15*time.Second, 500*time.Millisecond, 4)
 		if r, _ := inBubble(t, opts); !r.OK() {
 			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, 15*time.Second, opts.Every, r)
+		}
+	}
+}
+
+// TestCorpus proves the same with the seeds that have failed before. A seed that fails is added to
+// testdata/seeds together with its fix.
+func TestCorpus(t *testing.T) {
+	storagetest.Large(t)
+	for _, opts := range corpus(t) {
+		if r, _ := inBubble(t, opts); !r.OK() {
+			t.Errorf("seed %d: %v\n%s", opts.Seed, r.Invariants(), r)
 		}
 	}
 }
@@ -143,6 +149,7 @@ func TestShapesHaveScenarios(t *testing.T) {
 // TestScenarios plays each scenario in a world without other faults: it must come to its end, and
 // the product must survive it.
 func TestScenarios(t *testing.T) {
+	storagetest.Large(t)
 	for i, k := range slices.Concat(Scenarios(), Scenarios()) {
 		opts := Options{
 			Seed: uint64(time.Now().UnixNano()), Length: 20 * time.Second, Every: -1,
