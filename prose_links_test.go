@@ -13,10 +13,12 @@ import (
 var (
 	mdLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	mdHeading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	mdSource  = regexp.MustCompile("`([\\w.-]+/[\\w./-]+\\.go)`")
 	mdBlock   = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
-// TestProseLinks follows every link from a document to a file of the repository and to a heading.
+// TestProseLinks follows every link from a document to a file of the repository and to a heading,
+// and looks for every source file that a document names with its folder.
 func TestProseLinks(t *testing.T) {
 	for _, name := range proseFiles(t) {
 		if !strings.HasSuffix(name, ".md") {
@@ -35,10 +37,15 @@ func TestProseLinks(t *testing.T) {
 	}
 }
 
-// checkLinks returns a line for each link of a document that leads nowhere. A link to another host
-// is not followed.
+// checkLinks returns a line for each link of a document that leads nowhere, and for each source
+// file that does not exist. A link to another host is not followed.
 func checkLinks(name, text string, read func(string) ([]byte, error)) []string {
 	var out []string
+	for _, m := range mdSource.FindAllStringSubmatch(text, -1) {
+		if _, err := read(m[1]); err != nil {
+			out = append(out, fmt.Sprintf("%s: source file: %v", name, err))
+		}
+	}
 	for _, m := range mdLink.FindAllStringSubmatch(mdBlock.ReplaceAllString(text, ""), -1) {
 		if strings.Contains(m[1], "://") {
 			continue
@@ -92,7 +99,18 @@ func TestProseLinksFail(t *testing.T) {
 		if name == "docs/b.md" {
 			return []byte("# Keys (APP-1)\n\n```\n# no heading\n```\n"), nil
 		}
+		if name == "raft/node.go" {
+			return nil, nil
+		}
 		return nil, os.ErrNotExist
+	}
+	for _, c := range []struct {
+		text string
+		want int
+	}{{"`raft/node.go` and `.go`", 0}, {"`raft/gone.go`", 1}, {"`gone.go`", 0}} {
+		if got := checkLinks("docs/a.md", c.text, read); len(got) != c.want {
+			t.Errorf("%s: want %d faults, got %q", c.text, c.want, got)
+		}
 	}
 	for link, want := range map[string]int{
 		"b.md":              0,
