@@ -22,6 +22,8 @@ const (
 	askTimeout = time.Second
 	// askStep is the interval of retries to a node without a useful answer.
 	askStep = 250 * time.Millisecond
+	// voterTries is how often a voter is asked before it counts as down.
+	voterTries = 3
 	// tellStep is the interval at which the node logs what it waits for.
 	tellStep = 10 * time.Second
 )

@@ -233,26 +233,34 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 }
 
 // survives reports whether a majority of the remaining voters answers. Without one the cluster
-// could commit nothing more, not even this change.
+// could commit nothing more, not even this change. A busy voter is asked again before it counts as
+// down.
 func (c *Cluster) survives(ctx context.Context, members []raft.Member, without raft.Member) error {
 	left := slices.DeleteFunc(slices.Clone(members), func(m raft.Member) bool { return !m.Voter || m.ID == without.ID })
 	if len(left) == 0 {
 		return fmt.Errorf("node %s: %w: it is the last voter, and the cluster would be gone without it", NodeIDOf(without.ID), ErrRefused)
 	}
-	up := 0
 	var down []string
-	for i, s := range c.look(ctx, addressesOf(left)) {
-		if s.err == nil && s.about.RaftId == left[i].ID {
-			up++
-		} else {
-			down = append(down, NodeIDOf(left[i].ID))
+	for try := range voterTries {
+		if try > 0 {
+			select {
+			case <-time.After(askStep):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		down = nil
+		for i, s := range c.look(ctx, addressesOf(left)) {
+			if s.err != nil || s.about.RaftId != left[i].ID {
+				down = append(down, NodeIDOf(left[i].ID))
+			}
+		}
+		if len(left)-len(down) > len(left)/2 {
+			return nil
 		}
 	}
-	if up < len(left)/2+1 {
-		return fmt.Errorf("node %s: %w: of the %d voters that would be left, %s would not answer, and the cluster would take no more appends. "+
-			"Bring them back or remove them first", NodeIDOf(without.ID), ErrRefused, len(left), strings.Join(down, " and "))
-	}
-	return nil
+	return fmt.Errorf("node %s: %w: of the %d voters that would be left, %s would not answer, and the cluster would take no more appends. "+
+		"Bring them back or remove them first", NodeIDOf(without.ID), ErrRefused, len(left), strings.Join(down, " and "))
 }
 
 func addressesOf(members []raft.Member) []string {
