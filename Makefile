@@ -87,7 +87,11 @@ RACEFLAGS := -race -short $(TESTFLAGS)
 
 # In these packages the race detector finds nothing. They start no goroutine and share nothing, or
 # they only start other programs. make race has real processes with the race detector.
-NO_RACE := runlog runlog/audit/proof runlog/server/servertest/mutants runlog/cmd/runlog runlog/server/servertest/procs
+NO_RACE := runlog runlog/audit/proof runlog/server/servertest/mutants runlog/cmd/runlog runlog/server/servertest/procs \
+	$(addprefix runlog/cmd/runlog/internal/,audit backup bench output session)
+
+# With the race detector no test is about a disk. Files in memory save a seventh of the time.
+RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')
 
 # The package server takes longest, so its tests start first. Its tests end their goroutines, as
 # others do: a process need not wait a second for a race after its last test.
@@ -95,7 +99,7 @@ NO_RACE := runlog runlog/audit/proof runlog/server/servertest/mutants runlog/cmd
 test: ## run all tests, and those of goroutines again with the race detector
 	go test $(TESTFLAGS) ./...
 	@packages=$$(go list ./... | grep -vx -e runlog/server $(patsubst %,-e %,$(NO_RACE))); set -x; \
-	GORACE=atexit_sleep_ms=0 go test $(RACEFLAGS) runlog/server $$packages
+	TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 go test $(RACEFLAGS) runlog/server $$packages
 
 .PHONY: race
 race: ## run all tests in full with the race detector, those of real processes too

@@ -266,15 +266,12 @@ func TestLogIsGoneAPP2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
-	left := testOptions(t)
-	// As after a power cut.
-	if err := os.CopyFS(left.DataDir, os.DirFS(n.opts.DataDir)); err != nil {
+	n.close()
+	if err := os.RemoveAll(filepath.Join(n.opts.DataDir, "raft")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(left.DataDir, "raft")); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Start(t.Context(), left)
+	n.opts.Registry = nil
+	s, err := Start(t.Context(), n.opts)
 	if err == nil {
 		_ = s.Close()
 		t.Fatal("a node without its log starts")
