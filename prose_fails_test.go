@@ -113,40 +113,6 @@ func TestProseFails(t *testing.T) {
 	}
 }
 
-// TestProseExceptionsFail shows what exceptions excuse, and that they only shrink.
-func TestProseExceptionsFail(t *testing.T) {
-	found := []fault{{"actors", "p", "p/a.go:1", "x"}, {"actors", "p", "p/a.go:2", "x"}}
-	count := func(rule, unit string, n int) map[string]map[string]int {
-		return map[string]map[string]int{rule: {unit: n}}
-	}
-	tests := []struct {
-		name       string
-		exceptions map[string]map[string]int
-		want       int
-	}{
-		{"none", nil, 2},
-		{"as many", count("actors", "p", 2), 0},
-		{"more than there are", count("actors", "p", 3), 0},
-		{"too few", count("actors", "p", 1), 2},
-		{"of another rule", count("words", "p", 2), 3},
-		{"of another package", count("actors", "q", 2), 3},
-	}
-	for _, tt := range tests {
-		if got := unexcused(found, tt.exceptions); len(got) != tt.want {
-			t.Errorf("%s: want %d lines, got %q", tt.name, tt.want, got)
-		}
-	}
-	if got, err := lowered(count("actors", "p", 1), countFaults(found)); err == nil {
-		t.Errorf("one exception for two faults became %v", got)
-	}
-	for _, unit := range []string{"p", "q"} {
-		got, err := lowered(count("actors", unit, 3), countFaults(found))
-		if err != nil || len(got) != 1 || got["actors"]["p"] != 2 {
-			t.Errorf("three exceptions of %s for two faults of p became %v, %v", unit, got, err)
-		}
-	}
-}
-
 // TestProseCommitsFail shows which subjects are refused.
 func TestProseCommitsFail(t *testing.T) {
 	long := strings.Repeat("x", maxCommitSubject+1)

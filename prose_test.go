@@ -2,16 +2,12 @@ package runlog_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"go/ast"
-	"go/format"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,8 +17,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
-
-var updateProse = flag.Bool("update-prose", false, "lower the exceptions in prose_exceptions_test.go")
 
 // Limits of prose, in characters.
 const (
@@ -34,8 +28,7 @@ const (
 
 // A fault is one place that breaks a rule of prose.
 type fault struct {
-	rule string // As in proseExceptions.
-	unit string // A package's folder, or a document.
+	rule string
 	at   string // File and line.
 	says string
 }
@@ -73,16 +66,8 @@ func TestProse(t *testing.T) {
 		}
 		found = append(found, p.faults(words)...)
 	}
-	if *updateProse {
-		exceptions, err := lowered(proseExceptions, countFaults(found))
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeExceptions(t, exceptions)
-		return
-	}
-	for _, line := range unexcused(found, proseExceptions) {
-		t.Error(line)
+	for _, f := range found {
+		t.Errorf("%s: %s (rule %q)", f.at, f.says, f.rule)
 	}
 }
 
@@ -267,13 +252,9 @@ var codeOrLink = regexp.MustCompile("`[^`]*`|\\[([^\\]]*)\\]\\([^)]*\\)")
 
 // faults checks one file against every rule.
 func (p prose) faults(words []replacedWord) []fault {
-	unit := p.file
-	if !strings.HasSuffix(unit, ".md") {
-		unit = path.Dir(p.file)
-	}
 	var out []fault
 	add := func(rule string, line int, says string) {
-		out = append(out, fault{rule, unit, fmt.Sprintf("%s:%d", p.file, line), says})
+		out = append(out, fault{rule, fmt.Sprintf("%s:%d", p.file, line), says})
 	}
 	for _, l := range p.lines {
 		if n := width(l.text); n > maxProseLine && breakable(l.text) {
@@ -403,79 +384,5 @@ func TestProseGlossary(t *testing.T) {
 		if n := bytes.Count(text, []byte("](glossary.md)")); n != want {
 			t.Errorf("%s: want %d links to glossary.md, got %d", page, want, n)
 		}
-	}
-}
-
-// countFaults counts faults by rule and unit.
-func countFaults(found []fault) map[string]map[string]int {
-	counts := map[string]map[string]int{}
-	for _, f := range found {
-		if counts[f.rule] == nil {
-			counts[f.rule] = map[string]int{}
-		}
-		counts[f.rule][f.unit]++
-	}
-	return counts
-}
-
-// unexcused returns a line for each fault of a unit that has more than its exceptions allow, and
-// for each exception that is not needed any more.
-func unexcused(found []fault, exceptions map[string]map[string]int) []string {
-	counts := countFaults(found)
-	var out []string
-	for _, f := range found {
-		if have, may := counts[f.rule][f.unit], exceptions[f.rule][f.unit]; have > may {
-			out = append(out, fmt.Sprintf("%s: %s (rule %q, %d in %s, allowed %d)", f.at, f.says, f.rule, have, f.unit, may))
-		}
-	}
-	for rule, units := range exceptions {
-		for unit := range units {
-			if counts[rule][unit] == 0 {
-				out = append(out, fmt.Sprintf("%s: the exception from rule %q is not needed any more: "+
-					"go test . -run TestProse -update-prose", unit, rule))
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// lowered returns the exceptions that are still needed. A package's faults may move to another one,
-// but no rule gets more exceptions in all.
-func lowered(exceptions, counts map[string]map[string]int) (map[string]map[string]int, error) {
-	total := func(units map[string]int) (sum int) {
-		for _, n := range units {
-			sum += n
-		}
-		return sum
-	}
-	for rule, units := range counts {
-		if have, may := total(units), total(exceptions[rule]); have > may {
-			return nil, fmt.Errorf("rule %q: %d faults, %d allowed: fix the new ones", rule, have, may)
-		}
-	}
-	return counts, nil
-}
-
-func writeExceptions(t *testing.T, exceptions map[string]map[string]int) {
-	t.Helper()
-	b := bytes.NewBufferString("package runlog_test\n\n" +
-		"// proseExceptions counts the faults of prose that a package or a document may still have, by rule.\n" +
-		"// The list only shrinks: go test . -run TestProse -update-prose lowers it.\n" +
-		"var proseExceptions = map[string]map[string]int{\n")
-	for _, rule := range slices.Sorted(maps.Keys(exceptions)) {
-		fmt.Fprintf(b, "%q: {\n", rule)
-		for _, unit := range slices.Sorted(maps.Keys(exceptions[rule])) {
-			fmt.Fprintf(b, "%q: %d,\n", unit, exceptions[rule][unit])
-		}
-		b.WriteString("},\n")
-	}
-	b.WriteString("}\n")
-	text, err := format.Source(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("prose_exceptions_test.go", text, 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
