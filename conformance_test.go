@@ -33,8 +33,11 @@ var (
 
 const conformanceHead = `# Conformance
 
-Which test proves which rule of the contract: a test that carries a rule's id in its name or in the comment above it. Made by
-` + "`go test . -run TestConformance -update-conformance`" + `; the build fails when this page is not up to date, or when a rule has no test.
+This page lists the tests that prove each rule of the contract. A test proves a rule if its name or
+the comment above it has the rule's id. The [glossary](glossary.md) defines the words.
+
+` + "`go test . -run TestConformance -update-conformance`" + ` makes this page. The build fails if the page
+is not up to date, or if a rule has no test.
 
 | rule | tests |
 |---|---|
