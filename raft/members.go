@@ -91,9 +91,9 @@ func (n *Node) Members() []Member {
 	return membersOf(n.raft.GetConfiguration().Configuration()) // answers at once, from memory
 }
 
-// CommittedMembers returns the members. Voter is set only if that is committed, according to this
-// node's store. The log of Members may contain a change that only the leader has, and that is lost
-// with it.
+// CommittedMembers returns the members. Voter is set only if that is committed, and a member is
+// missing only if its removal is, according to this node's store. The log of Members may contain a
+// change that only the leader has, and that is lost with it.
 func (n *Node) CommittedMembers() ([]Member, error) {
 	members := n.Members()
 	applied, err := n.opts.Store.Membership()
@@ -104,6 +104,11 @@ func (n *Node) CommittedMembers() ([]Member, error) {
 	for i := range members {
 		m, _ := find(before, members[i].ID)
 		members[i].Voter = members[i].Voter && m.Voter
+	}
+	for _, m := range before {
+		if _, stays := find(members, m.ID); !stays {
+			members = append(members, m)
+		}
 	}
 	return members, nil
 }
@@ -193,12 +198,25 @@ func (n *Node) Remove(ctx context.Context, id string) error {
 	members := n.Members()
 	m, known := find(members, id)
 	if !known {
-		return fmt.Errorf("%w: %s", ErrNotMember, id)
+		return n.NotMember(id)
 	}
 	if m.Voter && len(others(members, id)) == 0 {
 		return ErrLastVoter
 	}
 	return n.change(ctx, n.raft.RemoveServer(hraft.ServerID(id), 0, time.Until(deadline(ctx))))
+}
+
+// NotMember returns the error for a node that is not in Members. While its removal is only in the
+// leader's log, that is ErrUnknown: the removal may be lost, and the node would be a member again.
+func (n *Node) NotMember(id string) error {
+	committed, err := n.CommittedMembers()
+	if err != nil {
+		return err
+	}
+	if _, pending := find(committed, id); pending {
+		return fmt.Errorf("%w: no majority has stored the removal of %s yet", ErrUnknown, id)
+	}
+	return fmt.Errorf("%w: %s", ErrNotMember, id)
 }
 
 // others returns the voters but one.

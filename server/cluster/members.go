@@ -212,7 +212,7 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	members := r.node.Members()
 	m, err := byName(members, name)
 	if err != nil {
-		return err
+		return c.unknown(name, err)
 	}
 	if m.Voter {
 		if err := c.survives(ctx, members, m); err != nil {
@@ -230,6 +230,19 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	}
 	c.log.Info("member removed", "node", name, "raft", m.ID)
 	return nil
+}
+
+// unknown returns the error of a removal for a name that no member has.
+func (c *Cluster) unknown(name string, noMember error) error {
+	node := c.running.Load().node
+	committed, err := node.CommittedMembers()
+	if err != nil {
+		return err
+	}
+	if m, err := byName(committed, name); err == nil {
+		return node.NotMember(m.ID)
+	}
+	return noMember
 }
 
 // survives reports whether a majority of the remaining voters answers. Without one the cluster
