@@ -90,7 +90,7 @@ RACEFLAGS := -race -short $(TESTFLAGS)
 NO_RACE := runlog runlog/audit/proof runlog/server/servertest/mutants runlog/cmd/runlog runlog/server/servertest/procs \
 	$(addprefix runlog/cmd/runlog/internal/,audit backup bench output session)
 
-# With the race detector no test is about a disk. Files in memory save a seventh of the time.
+# With the race detector no test is about a disk. Files in memory save about a tenth of the time.
 RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')
 
 # The package server takes longest, so its tests start first. Its tests end their goroutines, as

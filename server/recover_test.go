@@ -39,6 +39,9 @@ func TestRecover(t *testing.T) {
 		t.Logf("the lost node does not start: %v", err)
 	}
 
+	if members, err := left.server.replica.Node().CommittedMembers(); err != nil || len(members) != 1 {
+		t.Errorf("members after the recovery: %v, %v", members, err)
+	}
 	young := &node{t: t, opts: testOptions(t)}
 	young.opts.NodeID, young.opts.Join = "young", []string{left.opts.RaftListen}
 	young.start()
@@ -46,7 +49,10 @@ func TestRecover(t *testing.T) {
 	nodes{left, young}.wantSame("run", 11)
 	wantEqual(t, "last", young.append("run", numbered(11)).LastSeq, uint64(12))
 	eventually(t, "the new node votes", func() bool {
-		members := left.server.replica.Node().Members()
+		members, err := left.server.replica.Node().CommittedMembers()
+		if err != nil {
+			t.Fatal(err)
+		}
 		return len(members) == 2 && members[1].Voter
 	})
 }

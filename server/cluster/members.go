@@ -212,7 +212,7 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	members := r.node.Members()
 	m, err := byName(members, name)
 	if err != nil {
-		return c.unknown(name, err)
+		return unknownMember(r.node, name, err)
 	}
 	if m.Voter {
 		if err := c.survives(ctx, members, m); err != nil {
@@ -232,9 +232,8 @@ func (c *Cluster) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// unknown returns the error of a removal for a name that no member has.
-func (c *Cluster) unknown(name string, noMember error) error {
-	node := c.running.Load().node
+// unknownMember returns the error of a removal for a name that no member has.
+func unknownMember(node *raft.Node, name string, noMember error) error {
 	committed, err := node.CommittedMembers()
 	if err != nil {
 		return err
