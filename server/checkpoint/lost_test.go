@@ -123,13 +123,13 @@ func TestRotateWhileFetching(t *testing.T) {
 		g := newGroup(t, t.TempDir(), 3)
 		a, b := g.nodes[0], g.nodes[1]
 		g.append("run", 0, 1)
-		b.silent.Store(true) // while the key is made
+		silent := [][]byte{}
+		b.seeds.Store(&silent) // before its loop can ask for the key
+		b.silent.Store(true)   // while the key is made
 		if k, err := a.maker.Rotate(t.Context(), false); err != nil || k.Number != 1 {
 			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)
 		}
 		b.silent.Store(false)
-		silent := [][]byte{}
-		b.seeds.Store(&silent)
 		a.leads.Store(false)
 		b.leads.Store(true)
 		if k, err := b.maker.Rotate(t.Context(), false); !errors.Is(err, ErrKeyMissing) {

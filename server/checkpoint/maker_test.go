@@ -363,8 +363,8 @@ func TestWrongSeeds(t *testing.T) {
 	defer g.close()
 	g.append("run", 0, 1)
 	g.nodes[1].silent.Store(true)
+	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)}) // before its loop can ask for the key
 	g.nodes[0].prove("run", true)
-	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)})
 	if _, signed, err := g.nodes[1].maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed {
 		t.Errorf("signed %t, %v", signed, err)
 	}
