@@ -181,21 +181,19 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if created {
 		r = a.newRun(m)
 	}
-	fresh, err := a.classify(r, m, o)
+	before := a.writes.Mark()
+	fresh, why, err := a.classify(r, m, o)
+	if err == nil && why == nil && m.Imports() {
+		why, err = a.assign(r, m, o.Results)
+	}
+	if err == nil && why == nil {
+		why = unmet(r, m, created || fresh > 0)
+	}
 	if err != nil {
 		return err
 	}
-	if m.Imports() {
-		why, err := a.assign(r, m, o.Results)
-		if err != nil {
-			return err
-		}
-		if o.refuse(why) {
-			o.Results = nil
-			return nil
-		}
-	}
-	if o.refuse(unmet(r, m, created || fresh > 0)) {
+	if o.refuse(why) {
+		a.writes.Rollback(before)
 		o.Results = nil
 		return nil
 	}

@@ -120,6 +120,16 @@ func ScopeOf(name string) Scope {
 	}
 }
 
+// Recurs reports whether events of a type come again and again in one run, each with a cause, so
+// that the authority can assign their attempts (IDM-9, IDM-10).
+func Recurs(name string) bool {
+	switch name {
+	case RunPaused, RunResumed, SignalAccepted, SignalRejected:
+		return true
+	}
+	return false
+}
+
 // LikelyType returns the known event type that an unknown one seems to mean: the same but for
 // letter case and one typing error. An unknown type is legal (ENV-6), but no snapshot follows from
 // it, so tools may warn.

@@ -71,9 +71,9 @@ func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c.run()
 	c.payload()
 	c.scopeAndPlan()
+	c.text("causedBySignalId", w.GetCausedBySignalId(), &c.e.CausedBySignalID)
 	c.attempts()
 	c.emitted()
-	c.text("causedBySignalId", w.GetCausedBySignalId(), &c.e.CausedBySignalID)
 	c.text("parentEventId", w.GetParentEventId(), &c.e.ParentEventID)
 	c.key()
 	if len(c.bad) > 0 {
@@ -212,10 +212,20 @@ func (c *checker) plan(field, named string, dst *string, bit Absent) {
 
 func (c *checker) attempts() {
 	logical, engine := c.w.GetLogicalAttemptId(), c.w.GetEngineAttemptId()
+	c.e.AttemptAssigned = logical == 0 && c.w.GetIdempotencyKey() == "" && c.e.Cause() != ""
 	if c.e.Contract == Line11 {
-		logical, engine = max(logical, 1), max(engine, 1)
+		engine = max(engine, 1)
+		if !c.e.AttemptAssigned {
+			logical = max(logical, 1)
+		}
 	}
-	if logical == 0 {
+	switch {
+	case logical > 0 || c.e.AttemptAssigned:
+	case Recurs(c.e.Type) && c.e.Payload == nil: // a payload that was refused may name the cause
+		c.keyable = false
+	case Recurs(c.e.Type):
+		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt", c.e.Type)
+	default:
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
 	if engine == 0 {
@@ -255,6 +265,10 @@ func (c *checker) key() {
 			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send one of them")
 		}
 		e.IdempotencyKey = given
+		return
+	}
+	if e.AttemptAssigned {
+		e.KeyDerived = true
 		return
 	}
 	derived := deriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)

@@ -61,6 +61,7 @@ func AsContract(err error) *contract.Error {
 		scope    *storage.ScopeError
 		unscoped *storage.UnscopedError
 		imported *storage.ImportError
+		attempt  *storage.AttemptError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -91,6 +92,11 @@ func AsContract(err error) *contract.Error {
 		return scopeMismatch(scope)
 	case errors.As(err, &unscoped):
 		return unscopedRun(unscoped)
+	case errors.As(err, &attempt):
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
+			Message: "other requests for the run were stored first until the call ended; this one was not stored"}
+	case errors.Is(err, storage.ErrNoAttempt):
+		return Invalid("logicalAttemptId", err.Error()+"; send the event with an attempt of your own, or use another run")
 	case errors.As(err, &imported):
 		return importRefused(imported)
 	default:

@@ -125,6 +125,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	for range n {
 		a.Events = append(a.Events, w.event(t, run, scope))
 	}
+	w.attempts(t, a)
 	if rapid.IntRange(0, 4).Draw(t, "conditional") == 4 {
 		var last uint64
 		if r, err := w.Model.Run(a.RunID); err == nil {
@@ -159,6 +160,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 			continue
 		}
 		seen[a.Events[i].IdempotencyKey] = true
+		a.Events[i].AttemptAssigned = false // a record has its own
 		last.RunSeq += rapid.SampledFrom([]uint64{1, 1, 1, 1, 2, 1000}).Draw(t, "gap")
 		last.PersistedAt += rapid.SampledFrom([]int64{0, 1, 1e6}).Draw(t, "later")
 		switch rapid.IntRange(0, 29).Draw(t, "off") {
@@ -196,7 +198,7 @@ func (w *Workload) identity(t *rapid.T) string {
 }
 
 var drawnTypes = []string{
-	contract.RunStarted, contract.RunPaused, contract.SignalAccepted, contract.StepStarted,
+	contract.RunStarted, contract.RunPaused, contract.RunPaused, contract.SignalAccepted, contract.StepStarted,
 	contract.StepCompleted, contract.StepFailed, "CustomThing", "vendor.example/thing",
 }
 
@@ -235,6 +237,7 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 	}
 	w.key(t, &e)
 	w.payload(t, &e)
+	w.cause(t, &e)
 	return e
 }
 

@@ -42,6 +42,7 @@ const (
 	bugPlan                 // reads every event with the run's plan
 	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
 	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
+	bugAttempt              // takes any attempt that was assigned (IDM-10)
 	bugHalfCompound         // keeps what operations did before a refused one
 	lastBug
 )
@@ -106,7 +107,10 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	if isNew {
 		r = m.makeRun(a, scope)
 	}
-	results, fresh := m.classify(r, a)
+	results, fresh, why := m.classify(r, a)
+	if o.Err = why; why != nil {
+		return
+	}
 	if len(a.Imported) > 0 {
 		if o.Err = m.assign(r, a, results); o.Err != nil {
 			return
@@ -232,43 +236,56 @@ func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	return r
 }
 
-// classify answers for each event (IDM-6, IDM-8) and lists those that are new.
-func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.EventResult, fresh []int) {
+// classify answers for each event (IDM-6, IDM-8) and lists those that are new. why is that of an
+// attempt (IDM-10).
+func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.EventResult, fresh []int, why error) {
 	first := map[string]int{}
+	before := slices.Clone(r.stored)
 	for i := range a.Events {
-		e := &a.Events[i]
-		if at, ok := r.byKey[e.IdempotencyKey]; ok {
+		given := a.Events[i]
+		key := given.IdempotencyKey
+		var attempt uint32
+		if given.AttemptAssigned {
+			if attempt, key, why = m.attempt(a.RunID, i, &given, before); why != nil {
+				return nil, nil, why
+			}
+			if m.readsMeaning {
+				given.SetAttempt(attempt) // an edge compares what would have been stored
+			}
+		}
+		if at, ok := r.byKey[key]; ok {
 			s := &r.records[at]
 			res := storage.EventResult{
 				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
-				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
+				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], &given), Attempt: attempt,
 			}
 			if len(a.Imported) > 0 && s.ImportedAt != 0 {
-				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, e, a.Imported[i].AppendedBy)
+				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, &given, a.Imported[i].AppendedBy)
 			}
-			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
-				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
+			if f, ok := first[key]; ok && m.bug == bugDivergence {
+				res.SameContent = m.sameContent(&r.run, &a.Events[f], &given)
 			}
-			first[e.IdempotencyKey] = i
+			first[key] = i
 			results = append(results, res)
 			continue
 		}
-		if f, ok := first[e.IdempotencyKey]; ok && m.bug != bugTwice {
+		if f, ok := first[key]; ok && m.bug != bugTwice {
 			res := results[f]
-			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
+			res.Duplicate, res.SameContent, res.Attempt = true, m.sameContent(&r.run, &a.Events[f], &given), attempt
 			if len(a.Imported) > 0 {
-				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, e, a.Imported[i].AppendedBy)
+				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, &given, a.Imported[i].AppendedBy)
 			}
 			results = append(results, res)
 			continue
 		}
-		first[e.IdempotencyKey] = i
+		first[key] = i
 		fresh = append(fresh, i)
+		before = append(before, given)
 		results = append(results, storage.EventResult{
-			EventID: e.EventID, RunSeq: r.run.LastSeq + uint64(len(fresh)), PersistedAt: m.stamp,
+			EventID: given.EventID, RunSeq: r.run.LastSeq + uint64(len(fresh)), PersistedAt: m.stamp, Attempt: attempt,
 		})
 	}
-	return results, fresh
+	return results, fresh, nil
 }
 
 // assign lets imported events keep what they bring along, if the run can have them so.
@@ -318,6 +335,7 @@ func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
+		e.AttemptAssigned = false // a record does not tell
 		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp

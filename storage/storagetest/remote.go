@@ -32,7 +32,7 @@ type RemoteFactory func(t rapid.TB) Remote
 
 // RemoteExamples tells a node the stories that Examples tells a store.
 func RemoteExamples(t *testing.T, open RemoteFactory) {
-	examples(t, slices.Concat(stories, fenceStories), func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories, recurringStories), func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
 }
 
 // RemoteWorkloads holds a node to the model as Workloads holds a store.
@@ -51,6 +51,9 @@ func newRemotePair(r Remote) *Pair {
 func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []storage.Outcome, err error) {
 	for i, r := range requests {
 		fit := []Request{p.remote.Fit(r)}
+		if a := fit[0].Append; a != nil {
+			p.Model.AssignAttempts(a)
+		}
 		got, err := p.remote.Propose(clock, fit)
 		if err != nil {
 			return outcomes, fmt.Errorf("request %d: %w", i, err)

@@ -57,8 +57,8 @@ func TestBugsAreFound(t *testing.T) {
 			m.bug = bug
 			return NewPair(m)
 		})
-		if bug == bugHalfCompound {
-			continue // no call of the API is a compound command
+		if bug == bugHalfCompound || bug == bugAttempt {
+			continue // no call of the API is a compound command, and none names an attempt that it assigned
 		}
 		findBug(t, "from outside", bug, func() *Pair {
 			h := newHidden()

@@ -225,7 +225,7 @@ func conditional(last uint64, events ...contract.Event) Request {
 
 // Examples tells the stories, one a rule.
 func Examples(t *testing.T, open Factory) {
-	examples(t, slices.Concat(stories, fenceStories, compoundStories), func(t rapid.TB) *Pair { return NewPair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories, recurringStories, compoundStories), func(t rapid.TB) *Pair { return NewPair(open(t)) })
 }
 
 func examples(t *testing.T, stories []example, open func(t rapid.TB) *Pair) {

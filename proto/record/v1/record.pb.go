@@ -211,7 +211,11 @@ type Append struct {
 	// for each event: runSeq (8) and persistedAt (8, signed). The bodies repeat both.
 	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
-	Fence         *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
+	Fence *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
+	// One fixed 26-byte row for each event of a type that recurs (IDM-10): its index among the headers
+	// (4), type code (1), 1 where the authority assigns the attempt (1), attempt (4), and the first
+	// half of the SHA-256 of its cause, or zeros (16).
+	Recurrences   []byte `protobuf:"bytes,11,opt,name=recurrences,proto3" json:"recurrences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -314,6 +318,13 @@ func (x *Append) GetFence() uint64 {
 		return *x.Fence
 	}
 	return 0
+}
+
+func (x *Append) GetRecurrences() []byte {
+	if x != nil {
+		return x.Recurrences
+	}
+	return nil
 }
 
 type Scope struct {
@@ -1078,7 +1089,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
-	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\x8b\x03\n" +
+	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\xad\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1090,7 +1101,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\ffirst_absent\x18\b \x01(\rR\vfirstAbsent\x12\x1a\n" +
 	"\bassigned\x18\t \x01(\fR\bassigned\x12\x19\n" +
 	"\x05fence\x18\n" +
-	" \x01(\x04H\x01R\x05fence\x88\x01\x01B\x14\n" +
+	" \x01(\x04H\x01R\x05fence\x88\x01\x01\x12 \n" +
+	"\vrecurrences\x18\v \x01(\fR\vrecurrencesB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +

@@ -142,7 +142,9 @@ type EventWrite struct {
 	PlanVersion   string `protobuf:"bytes,8,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
 	// Required on step events, refused on run events (ENV-2).
 	StepId string `protobuf:"bytes,9,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// Business-level attempt, from 1.
+	// Business-level attempt, from 1. Events of type RunPaused, RunResumed, SignalAccepted and
+	// SignalRejected may leave it out, and the idempotency_key with it, if they name their cause as
+	// caused_by_signal_id or as signalId of the payload: the authority then assigns it (IDM-10).
 	LogicalAttemptId uint32 `protobuf:"varint,10,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
 	// Platform-level attempt, from 1. Never part of the idempotency key (IDM-4).
 	EngineAttemptId uint32 `protobuf:"varint,11,opt,name=engine_attempt_id,json=engineAttemptId,proto3" json:"engine_attempt_id,omitempty"`
@@ -662,9 +664,13 @@ type AppendResult struct {
 	// The event was inserted by this request.
 	Persisted bool `protobuf:"varint,5,opt,name=persisted,proto3" json:"persisted,omitempty"`
 	// A duplicate whose content differs from the stored event; the first write won (IDM-7).
-	Diverged      bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Diverged bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
+	// The attempt that the authority assigned and the key derived from it, for an event that left out
+	// logical_attempt_id (IDM-10). For all others 0 and empty: the producer knows them.
+	LogicalAttemptId uint32 `protobuf:"varint,7,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
+	IdempotencyKey   string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *AppendResult) Reset() {
@@ -737,6 +743,20 @@ func (x *AppendResult) GetDiverged() bool {
 		return x.Diverged
 	}
 	return false
+}
+
+func (x *AppendResult) GetLogicalAttemptId() uint32 {
+	if x != nil {
+		return x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *AppendResult) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
 }
 
 // PayloadForm is the form in which a read returns payloads.
@@ -941,7 +961,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\v_emitted_byB\x16\n" +
 	"\x14_caused_by_signal_idB\x12\n" +
 	"\x10_parent_event_idB\x0e\n" +
-	"\f_appended_by\"\xdb\x01\n" +
+	"\f_appended_by\"\xb2\x02\n" +
 	"\fAppendResult\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x02 \x01(\x04R\x06runSeq\x12=\n" +
@@ -950,7 +970,9 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"idempotent\x18\x04 \x01(\bR\n" +
 	"idempotent\x12\x1c\n" +
 	"\tpersisted\x18\x05 \x01(\bR\tpersisted\x12\x1a\n" +
-	"\bdiverged\x18\x06 \x01(\bR\bdiverged\"A\n" +
+	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x12,\n" +
+	"\x12logical_attempt_id\x18\a \x01(\rR\x10logicalAttemptId\x12'\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"A\n" +
 	"\vPayloadForm\"2\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\b\n" +

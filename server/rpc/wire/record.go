@@ -194,8 +194,9 @@ func Run(r *storage.Run, status run.Status) *runlogv1.Run {
 func Instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, ns)) }
 
 // Results returns the answers for the events of an append, in the order of the request. A
-// duplicate's answer describes the stored event.
-func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult {
+// duplicate's answer describes the stored event. keys has the keys of the events whose attempt the
+// authority assigned (IDM-10).
+func Results(outcome *storage.Outcome, diverged []int, keys map[int]string) []*runlogv1.AppendResult {
 	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
 	results := make([]*runlogv1.AppendResult, len(outcome.Results))
 	rows := make([]runlogv1.AppendResult, len(outcome.Results))
@@ -209,6 +210,8 @@ func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult 
 		if r.Duplicate {
 			rows[i].PersistedAt = Timestamp(r.PersistedAt)
 		}
+		rows[i].LogicalAttemptId = r.Attempt
+		rows[i].IdempotencyKey = keys[i]
 		results[i] = &rows[i]
 	}
 	for _, i := range diverged {

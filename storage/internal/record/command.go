@@ -142,7 +142,11 @@ func (e *encoder) append(a *Append) (*recordv1.Append, error) {
 	}
 	e.headers = e.headers[:0]
 	for i := range a.Events {
+		if a.Events[i].LogicalAttemptID == 0 {
+			return nil, fmt.Errorf("storage: encode command: event %d has no attempt", i)
+		}
 		e.headers = appendHeader(e.headers, &a.Events[i], a.appendedBy(i))
+		m.Recurrences = appendRecurrence(m.Recurrences, i, &a.Events[i])
 	}
 	m.Headers = e.headers
 	for i := range a.Imported {

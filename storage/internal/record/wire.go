@@ -167,6 +167,8 @@ type AppendCommand struct {
 	Absent   contract.Absent // of the first event
 	Assigned []byte          // of an import; else empty
 	Fence    *uint64         // nil: none given
+
+	Recurrences Recurrences
 }
 
 // Forget lets go of the log entry.
@@ -205,6 +207,8 @@ func (c *AppendCommand) Parse(data []byte) error {
 		case 10:
 			f.want(protowire.VarintType, &err)
 			c.Fence = &f.bits
+		case 11:
+			c.Recurrences, err = parseRecurrences(f.raw(&err))
 		}
 		return err
 	})
