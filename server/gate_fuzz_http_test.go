@@ -34,7 +34,7 @@ func FuzzGateJSON(f *testing.F) {
 		f.Add([]byte(body), uint8(0))
 	}
 	f.Add([]byte(`{"requests":[{"runId":"RUN","events":[`+event+`]},{"runId":"RUN","events":[{}]},{}]}`), uint8(1))
-	f.Add([]byte(`{"run":{"runId":"RUN","tenantId":"t","projectId":"p","environmentId":"e","planRef":{"planId":"p","planVersion":"1","uri":"u","sha256":"s","schemaVersion":"1","sizeBytes":"7"},"labels":{"a":"b"},"status":"PENDING"},"events":[`+event+`]}`), uint8(2))
+	f.Add([]byte(`{"run":{"runId":"RUN","tenantId":"t","projectId":"p","environmentId":"e","planRef":{"planId":"p","planVersion":"1","uri":"u","sha256":"`+strings.Repeat("ab", 32)+`","schemaVersion":"1","sizeBytes":"7"},"labels":{"a":"b"},"status":"PENDING"},"events":[`+event+`]}`), uint8(2))
 	f.Add([]byte(`{"engineRunRef":"x","run_id":"y"}`), uint8(3))
 	g := openGates(f)
 	f.Fuzz(func(t *testing.T, body []byte, which uint8) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,7 +167,7 @@ func FuzzGateWire(f *testing.F) {
 		f.Add(append(wireField(1, wire), wireField(1, wire)...), uint8(1))
 	}
 	created, err := proto.Marshal(&runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "c", TenantId: "t", ProjectId: "p", EnvironmentId: "e",
-		PlanRef: &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1", Uri: "u", Sha256: "s", SchemaVersion: "1"}, Labels: map[string]string{"a": "b"}}})
+		PlanRef: &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1", Uri: "u", Sha256: strings.Repeat("ab", 32), SchemaVersion: "1"}, Labels: map[string]string{"a": "b"}}})
 	if err != nil {
 		f.Fatal(err)
 	}

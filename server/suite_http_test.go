@@ -56,6 +56,10 @@ func route(req proto.Message) httpCall {
 		return httpCall{runPath(req.RunId, ""), nil}
 	case *runlogv1.SetEngineRunRefRequest:
 		return httpCall{runPath(req.RunId, ":setEngineRunRef"), &runlogv1.SetEngineRunRefRequest{EngineRunRef: req.EngineRunRef}}
+	case *runlogv1.UpdateRunRequest:
+		rest := proto.CloneOf(req)
+		rest.RunId = ""
+		return httpCall{runPath(req.RunId, ""), rest}
 	case *runlogv1.AppendEventsRequest:
 		return httpCall{runPath(req.RunId, "/events:append"),
 			&runlogv1.AppendEventsRequest{Events: req.Events, ExpectedLastSeq: req.ExpectedLastSeq, Fence: req.Fence}}
@@ -86,6 +90,9 @@ func (h httpWire) send(req proto.Message) ([]byte, error) {
 		if method, body, err = jsonOf(call.body); err != nil {
 			return nil, err
 		}
+	}
+	if _, update := req.(*runlogv1.UpdateRunRequest); update {
+		method = http.MethodPatch
 	}
 	answer := h.node.http(method, call.target, string(body))
 	if answer.code == http.StatusOK {

@@ -186,6 +186,9 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if err == nil && why == nil && m.Imports() {
 		why, err = a.assign(r, m, o.Results)
 	}
+	if err == nil && why == nil && m.Create != nil && !created {
+		why = refuseNewEvent(r, o.Results)
+	}
 	if err == nil && why == nil {
 		why = unmet(r, m, created || fresh > 0)
 	}
@@ -200,10 +203,15 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if created || fresh > 0 {
 		a.undo.save(r, created)
 	}
-	if created {
-		if err := a.createRun(r, m.Create); err != nil {
-			return err
-		}
+	switch {
+	case created:
+		o.Created = true
+		err = a.createRun(r, m.Create)
+	case m.Create != nil:
+		err = a.adoptMetadata(r, m.Create)
+	}
+	if err != nil {
+		return err
 	}
 	if err := a.store(r, m, o.Results); err != nil {
 		return err

@@ -13,6 +13,8 @@ type Outcome struct {
 	Err error
 	// Results answer for each event of an Append, in the request's order.
 	Results []EventResult
+	// Created: the command made the run.
+	Created bool
 	// LastSeq is the run's highest runSeq after the command.
 	LastSeq uint64
 	// Answers are those of a command that EncodeCommand made, one for each operation. Err is then

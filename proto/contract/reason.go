@@ -97,7 +97,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonSequenceConflict, codes.Aborted, 409, StoredNo, "after reading again",
 		"Read the run's events after your expectedLastSeq, decide again, and append with the current value."},
 	{ReasonRunAlreadyExists, codes.AlreadyExists, 409, StoredNo, "no",
-		"The run exists with other metadata: choose another runId, or send what it was created with."},
+		"The run exists: choose another runId, or send what it was created with and no new event."},
 	{ReasonRunScopeMismatch, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Name the tenant, project and environment of the run's first event; a run never changes them."},
 	{ReasonStepNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",

@@ -90,7 +90,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 		if !refuseBody(w, r) {
 			g.mux.ServeHTTP(w, r)
 		}

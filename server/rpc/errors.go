@@ -20,6 +20,7 @@ import (
 	"runlog/raft"
 	"runlog/server/replica/batch"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 )
 
 // errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
@@ -56,6 +57,7 @@ func AsContract(err error) *contract.Error {
 		own      *contract.Error
 		notFound *storage.RunNotFoundError
 		exists   *storage.RunExistsError
+		previous *metadata.PreviousError
 		sequence *storage.SequenceError
 		lease    *storage.LeaseLostError
 		scope    *storage.ScopeError
@@ -69,9 +71,11 @@ func AsContract(err error) *contract.Error {
 	case errors.As(err, &notFound):
 		return runNotFound(notFound.RunID)
 	case errors.As(err, &exists):
+		return runExists(exists)
+	case errors.As(err, &previous):
 		return &contract.Error{Reason: contract.ReasonRunAlreadyExists,
-			Message:  Helpful(contract.ReasonRunAlreadyExists, exists.Error()),
-			Metadata: map[string]string{"run_id": exists.RunID}}
+			Message:  previous.Error() + ". Read the run, and name its present reference as previousEngineRunRef.",
+			Metadata: map[string]string{"run_id": previous.RunID, "fields": "engineRunRef", "engine_run_ref": previous.Current}}
 	case errors.As(err, &sequence):
 		return &contract.Error{Reason: contract.ReasonSequenceConflict,
 			Message: Helpful(contract.ReasonSequenceConflict, sequence.Error()),
@@ -156,6 +160,19 @@ func runNotFound(runID string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonRunNotFound,
 		Message:  Helpful(contract.ReasonRunNotFound, "run "+strconv.Quote(runID)+" does not exist"),
 		Metadata: map[string]string{"run_id": runID}}
+}
+
+func runExists(e *storage.RunExistsError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonRunAlreadyExists,
+		Message:  Helpful(contract.ReasonRunAlreadyExists, e.Error()),
+		Metadata: map[string]string{"run_id": e.RunID}}
+	if len(e.Fields) > 0 {
+		out.Metadata["fields"] = strings.Join(e.Fields, ",")
+	}
+	if e.NewEvent > 0 {
+		out.Metadata["index"] = strconv.Itoa(e.NewEvent - 1)
+	}
+	return out
 }
 
 func scopeMismatch(e *storage.ScopeError) *contract.Error {

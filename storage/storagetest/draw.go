@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 )
 
 // epoch is a plausible clock: 2030-01-01T00:00:00Z.
@@ -92,10 +93,28 @@ func (w *Workload) request(t *rapid.T) Request {
 		scope := w.scope(t, run)
 		a := w.append(t, run, scope, 0)
 		a.Create = w.creation(t, run, scope)
+		a.Exclusive = rapid.IntRange(0, 5).Draw(t, "exclusive") == 5
 		return Request{Append: a}
 	default:
-		return Request{SetRef: &SetRef{RunID: runID(run), Ref: rapid.SampledFrom([]string{"ref-a", "ref-b"}).Draw(t, "ref")}}
+		return w.metadata(t, run)
 	}
+}
+
+// metadata draws a change of a run's metadata.
+func (w *Workload) metadata(t *rapid.T, run int) Request {
+	ref := rapid.SampledFrom([]string{"ref-a", "ref-b"}).Draw(t, "ref")
+	if rapid.Bool().Draw(t, "once") {
+		return Request{SetRef: &SetRef{RunID: runID(run), Ref: ref}}
+	}
+	var u metadata.Update
+	if rapid.Bool().Draw(t, "reference") {
+		u.EngineRunRef, u.Previous = &ref, "ref-a"
+		if r, err := w.Model.Run(runID(run)); err == nil && r.Metadata != nil {
+			u.Previous = r.Metadata.EngineRunRef
+		}
+	}
+	u.Labels = rapid.SampledFrom([]map[string]string{nil, {}, {"a": "1"}, {"a": "2", "z": ""}}).Draw(t, "labels")
+	return Request{Update: &Update{RunID: runID(run), Update: u}}
 }
 
 func runID(run int) string {

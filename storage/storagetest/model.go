@@ -1,8 +1,6 @@
 package storagetest
 
 import (
-	"maps"
-	"reflect"
 	"slices"
 
 	"runlog/proto/contract"
@@ -43,6 +41,7 @@ const (
 	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
 	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
 	bugAttempt              // takes any attempt that was assigned (IDM-10)
+	bugCreateAdds           // lets CreateRun add events to a run that exists (APP-12)
 	bugHalfCompound         // keeps what operations did before a refused one
 	lastBug
 )
@@ -116,6 +115,10 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 			return
 		}
 	}
+	if a.Create != nil && !isNew && len(fresh) > 0 && m.bug != bugCreateAdds {
+		o.Err = &storage.RunExistsError{RunID: a.RunID, NewEvent: fresh[0] + 1}
+		return
+	}
 	if given := a.Fence; given != nil && *given != r.run.Fence && (isNew || len(fresh) > 0 || m.bug == bugFenceFirst) {
 		o.Err = &storage.LeaseLostError{RunID: a.RunID, Given: *given, Current: r.run.Fence}
 		return
@@ -130,7 +133,10 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	if isNew {
 		m.runs[a.RunID] = r
 		m.mark(r)
+	} else if a.Create != nil {
+		m.adopt(r, a.Create)
 	}
+	o.Created = isNew
 	m.store(r, a, fresh)
 	o.Results, o.LastSeq = results, r.run.LastSeq
 }
@@ -197,19 +203,12 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 		return err
 	}
 	if len(a.Imported) > 0 && !r.run.Imported {
-		return &storage.RunExistsError{RunID: a.RunID, What: "origin: it was made here and not imported"}
+		return &storage.RunExistsError{RunID: a.RunID, Native: true}
 	}
-	if a.Create != nil && (r.creation == nil || !sameCreation(r.creation, a.Create)) {
-		return &storage.RunExistsError{RunID: a.RunID, What: "metadata"}
+	if a.Create != nil {
+		return refuseCreate(r, a)
 	}
 	return nil
-}
-
-func sameCreation(a, b *storage.Creation) bool {
-	x, y := *a, *b
-	same := maps.Equal(x.Metadata.Labels, y.Metadata.Labels)
-	x.Metadata.Labels, y.Metadata.Labels = nil, nil
-	return same && reflect.DeepEqual(x, y)
 }
 
 func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
@@ -223,12 +222,7 @@ func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	}
 	if c := a.Create; c != nil {
 		r.creation = c
-		metadata := c.Metadata
-		metadata.Labels = nil
-		if len(c.Metadata.Labels) > 0 {
-			metadata.Labels = maps.Clone(c.Metadata.Labels)
-		}
-		r.run.Metadata = &metadata
+		r.run.Metadata = ownMetadata(&c.Metadata)
 		if ref := c.Metadata.PlanRef; ref != nil {
 			r.run.PlanID, r.run.PlanVersion = ref.PlanID, ref.PlanVersion
 		}
@@ -374,34 +368,6 @@ func (m *Model) inherit(run *storage.Run, e contract.Event) contract.Event {
 		e.PlanVersion = run.PlanVersion
 	}
 	return e
-}
-
-func (m *Model) setRef(s *SetRef, o *storage.Answer) {
-	r := m.runs[s.RunID]
-	if r == nil {
-		o.Err = &storage.RunNotFoundError{RunID: s.RunID}
-		return
-	}
-	if m.readsMeaning {
-		o.LastSeq = r.run.LastSeq // an edge answers with the run
-	}
-	next := storage.Metadata{}
-	if r.run.Metadata != nil {
-		next = *r.run.Metadata
-	}
-	switch next.EngineRunRef {
-	case s.Ref:
-		if r.run.Metadata != nil {
-			return
-		}
-	case "":
-	default:
-		o.Err = &storage.RunExistsError{RunID: s.RunID, What: "engineRunRef"}
-		return
-	}
-	next.EngineRunRef = s.Ref
-	r.run.Metadata = &next
-	m.mark(r)
 }
 
 // setFence raises a run's fence, which never falls (QUE-6).

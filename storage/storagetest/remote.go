@@ -76,7 +76,7 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 	out := slices.Clone(model)
 	for i := range out {
 		o := &out[i]
-		o.Position = 0
+		o.Position, o.Created = 0, false // only CreateRun tells
 		if o.Answers != nil && o.Err == nil {
 			o.LastSeq = o.Answers[0].LastSeq
 		}
@@ -102,6 +102,9 @@ func (outside) run(model *storage.Run) *storage.Run {
 	out.Position, out.CreatedPosition = 0, 0
 	if out.Metadata == nil {
 		out.Metadata = &storage.Metadata{}
+	}
+	if ref := out.Metadata.PlanRef; ref != nil {
+		out.PlanID, out.PlanVersion = ref.PlanID, ref.PlanVersion // an API shows one plan
 	}
 	return &out
 }

@@ -173,15 +173,36 @@ var stories = []example{
 				Metadata: storage.Metadata{TriggeredBy: by, Labels: map[string]string{"x": "1", "y": "2"}},
 			}}}
 		}
-		s.expect(s.propose(create("someone"))[0], "")
 		s.expect(s.propose(create("someone", Event("a", 0)))[0], "n")
 		s.expect(s.propose(create("someone", Event("a", 0)))[0], "d")
 		var err *storage.RunExistsError
-		s.refused(s.propose(create("someone else", Event("a", 1)))[0], &err)
+		s.refused(s.propose(create("someone else", Event("a", 0)))[0], &err)
+		s.refused(s.propose(create("someone", Event("a", 0), Event("a", 1)))[0], &err)
+		if err.NewEvent != 2 {
+			s.t.Fatalf("event %d is new", err.NewEvent)
+		}
+		s.append(Event("a", 1))
+		s.expect(s.propose(create("someone", Event("a", 0), Event("a", 1)))[0], "dd")
 		s.reopen()
 		s.expect(s.propose(create("someone"))[0], "")
-		s.append(Event("b", 0))
-		s.refused(s.propose(Request{Append: &storage.Append{RunID: "b", Create: create("x").Append.Create}})[0], &err)
+		exclusive := create("someone")
+		exclusive.Append.Exclusive = true
+		s.refused(s.propose(exclusive)[0], &err)
+	}},
+	{name: "APP-12 a run that came to be by appends takes the metadata of the first CreateRun", tell: func(s *story) {
+		s.append(Event("a", 0))
+		create := func(by string) Request {
+			return Request{Append: &storage.Append{RunID: "a", Create: &storage.Creation{
+				Scope:    storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"},
+				Metadata: storage.Metadata{TriggeredBy: by},
+			}}}
+		}
+		s.expect(s.propose(Request{SetRef: &SetRef{"a", "ref"}})[0], "")
+		s.expect(s.propose(create("someone"))[0], "")
+		s.reopen()
+		var err *storage.RunExistsError
+		s.refused(s.propose(create("someone else"))[0], &err)
+		s.expect(s.propose(create("someone"))[0], "")
 	}},
 	{name: "APP-12 the engine's reference is set once", tell: func(s *story) {
 		set := func(run, ref string) storage.Outcome { return s.propose(Request{SetRef: &SetRef{run, ref}})[0] }

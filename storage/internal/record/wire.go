@@ -169,6 +169,7 @@ type AppendCommand struct {
 	Fence    *uint64         // nil: none given
 
 	Recurrences Recurrences
+	Exclusive   bool // the run must not exist
 }
 
 // Forget lets go of the log entry.
@@ -209,6 +210,8 @@ func (c *AppendCommand) Parse(data []byte) error {
 			c.Fence = &f.bits
 		case 11:
 			c.Recurrences, err = parseRecurrences(f.raw(&err))
+		case 12:
+			c.Exclusive = f.uint32(&err) != 0
 		}
 		return err
 	})
