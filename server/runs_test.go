@@ -100,7 +100,7 @@ func TestCreateRunAPP12(t *testing.T) {
 	n.append("by-events", newEvent("RunStarted"))
 	adopted := mustCreate(newRun("by-events"), newEvent("RunStarted"))
 	wantResults(t, "events that are stored", adopted.Results, "d")
-	wantEqual(t, "adopted", fmt.Sprint(adopted.Created, adopted.Run.GetEngineType(), getRun("by-events").Labels["team"]), "false temporal data")
+	wantEqual(t, "adopted", fmt.Sprint(adopted.Created, adopted.Run.GetEngineType(), getRun("by-events").Labels["team"]), "falsetemporaldata")
 	_, err = create(newRun("by-events", func(r *runlogv1.Run) { r.TriggerSource = nil }))
 	refused(t, err, contract.ReasonRunAlreadyExists)
 
@@ -221,8 +221,8 @@ func TestUpdateRunAPP12(t *testing.T) {
 		t.Fatalf("changes %v, %v", got, err)
 	}
 	newest, first := got.Changes[0], got.Changes[3]
-	wantEqual(t, "newest change", fmt.Sprint(newest.LabelsChanged, newest.Labels["over"], len(newest.PreviousLabels), newest.EngineRunRef == nil), "true http 0 true")
-	wantEqual(t, "first change", fmt.Sprint(first.GetEngineRunRef(), first.PreviousEngineRunRef != nil, first.LabelsChanged), "one true false")
+	wantEqual(t, "newest change", fmt.Sprint(newest.LabelsChanged, newest.Labels["over"], len(newest.PreviousLabels), newest.EngineRunRef == nil), "truehttp0 true")
+	wantEqual(t, "first change", fmt.Sprint(first.GetEngineRunRef(), first.PreviousEngineRunRef != nil, first.LabelsChanged), "onetrue false")
 	again, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
 	if err != nil || again.Created || again.Run.GetEngineRunRef() != "two" {
 		t.Errorf("CreateRun again: %v, %v", again, err)
