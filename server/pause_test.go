@@ -71,7 +71,7 @@ func TestPausesByTheirSignalsIDM10(t *testing.T) {
 			e := stored[signal(p, i)]
 			again := pauseAlone(all[1], signal(p, i))
 			for _, r := range []*runlogv1.AppendResult{first, again} {
-				if e == nil || r.GetRunSeq() != e.RunSeq || r.LogicalAttemptId != e.LogicalAttemptId || r.IdempotencyKey != e.IdempotencyKey || r.Diverged {
+				if e == nil || r.GetRunSeq() != e.RunSeq || r.GetLogicalAttemptId() != e.LogicalAttemptId || r.GetIdempotencyKey() != e.IdempotencyKey || r.Diverged {
 					t.Fatalf("%s: answer %v, stored %v", signal(p, i), r, e)
 				}
 			}

@@ -174,12 +174,12 @@ func decodeOutcome(results []*runlogv1.AppendResult, lastSeq uint64) (storage.Ou
 	o := storage.Outcome{LastSeq: lastSeq}
 	for i, r := range results {
 		id, err := uuid.Parse(r.EventId)
-		if err != nil || r.Persisted == r.Idempotent || r.Diverged && !r.Idempotent || (r.IdempotencyKey != "") != (r.LogicalAttemptId > 0) {
+		if err != nil || r.Persisted == r.Idempotent || r.Diverged && !r.Idempotent || (r.GetIdempotencyKey() != "") != (r.GetLogicalAttemptId() > 0) {
 			return o, errors.Join(fmt.Errorf("result %d is %v", i, r), err)
 		}
 		o.Results = append(o.Results, storage.EventResult{
 			EventID: contract.EventID(id), RunSeq: r.RunSeq, PersistedAt: nanoseconds(r.PersistedAt),
-			Duplicate: r.Idempotent, SameContent: r.Idempotent && !r.Diverged, Attempt: r.LogicalAttemptId,
+			Duplicate: r.Idempotent, SameContent: r.Idempotent && !r.Diverged, Attempt: r.GetLogicalAttemptId(),
 		})
 		if r.Persisted {
 			o.PersistedAt = nanoseconds(r.PersistedAt)

@@ -666,9 +666,9 @@ type AppendResult struct {
 	// A duplicate whose content differs from the stored event; the first write won (IDM-7).
 	Diverged bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
 	// The attempt that the authority assigned and the key derived from it, for an event that left out
-	// logical_attempt_id (IDM-10). For all others 0 and empty: the producer knows them.
-	LogicalAttemptId uint32 `protobuf:"varint,7,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
-	IdempotencyKey   string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// logical_attempt_id (IDM-10). Unset for all others: the producer knows them.
+	LogicalAttemptId *uint32 `protobuf:"varint,7,opt,name=logical_attempt_id,json=logicalAttemptId,proto3,oneof" json:"logical_attempt_id,omitempty"`
+	IdempotencyKey   *string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3,oneof" json:"idempotency_key,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -746,15 +746,15 @@ func (x *AppendResult) GetDiverged() bool {
 }
 
 func (x *AppendResult) GetLogicalAttemptId() uint32 {
-	if x != nil {
-		return x.LogicalAttemptId
+	if x != nil && x.LogicalAttemptId != nil {
+		return *x.LogicalAttemptId
 	}
 	return 0
 }
 
 func (x *AppendResult) GetIdempotencyKey() string {
-	if x != nil {
-		return x.IdempotencyKey
+	if x != nil && x.IdempotencyKey != nil {
+		return *x.IdempotencyKey
 	}
 	return ""
 }
@@ -961,7 +961,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\v_emitted_byB\x16\n" +
 	"\x14_caused_by_signal_idB\x12\n" +
 	"\x10_parent_event_idB\x0e\n" +
-	"\f_appended_by\"\xb2\x02\n" +
+	"\f_appended_by\"\xe7\x02\n" +
 	"\fAppendResult\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x02 \x01(\x04R\x06runSeq\x12=\n" +
@@ -970,9 +970,11 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"idempotent\x18\x04 \x01(\bR\n" +
 	"idempotent\x12\x1c\n" +
 	"\tpersisted\x18\x05 \x01(\bR\tpersisted\x12\x1a\n" +
-	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x12,\n" +
-	"\x12logical_attempt_id\x18\a \x01(\rR\x10logicalAttemptId\x12'\n" +
-	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\"A\n" +
+	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x121\n" +
+	"\x12logical_attempt_id\x18\a \x01(\rH\x00R\x10logicalAttemptId\x88\x01\x01\x12,\n" +
+	"\x0fidempotency_key\x18\b \x01(\tH\x01R\x0eidempotencyKey\x88\x01\x01B\x15\n" +
+	"\x13_logical_attempt_idB\x12\n" +
+	"\x10_idempotency_key\"A\n" +
 	"\vPayloadForm\"2\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\b\n" +
@@ -1046,6 +1048,7 @@ func file_runlog_v1_event_proto_init() {
 		(*EventRecord_PayloadJson)(nil),
 		(*EventRecord_Payload)(nil),
 	}
+	file_runlog_v1_event_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

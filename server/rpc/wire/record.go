@@ -210,8 +210,9 @@ func Results(outcome *storage.Outcome, diverged []int, keys map[int]string) []*r
 		if r.Duplicate {
 			rows[i].PersistedAt = Timestamp(r.PersistedAt)
 		}
-		rows[i].LogicalAttemptId = r.Attempt
-		rows[i].IdempotencyKey = keys[i]
+		if key := keys[i]; key != "" {
+			rows[i].LogicalAttemptId, rows[i].IdempotencyKey = &r.Attempt, &key
+		}
 		results[i] = &rows[i]
 	}
 	for _, i := range diverged {

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -25,8 +27,9 @@ const (
 
 // origin is the line that an event came from.
 type origin struct {
-	file string
-	line int
+	file  string
+	line  int
+	place int // in the whole input, from 1
 }
 
 func (o origin) String() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
@@ -66,6 +69,7 @@ type intake struct {
 	checked bool              // an earlier reading found a record in every line
 	out     chan<- chunk
 	next    chunk // that is not delivered yet
+	place   int   // of the line read last, in the whole input
 	// odd has the unknown event types with a warning, at most maxOddTypes.
 	odd map[string]bool
 }
@@ -109,12 +113,14 @@ func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error
 	for {
 		text, size, err := lines.next()
 		in.next.bytes += size
+		in.place++
+		at := origin{name, lines.number, in.place}
 		if text = bytes.TrimSpace(text); len(text) > 0 {
-			in.take(origin{name, lines.number}, text)
+			in.take(at, text)
 		}
 		switch {
 		case errors.Is(err, errLineTooLong):
-			in.refuse(origin{name, lines.number}, "", "the line is longer than 2 MiB; store the data elsewhere and send a reference to it as an artifact")
+			in.refuse(at, "", "the line is longer than 2 MiB; store the data elsewhere and send a reference to it as an artifact")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -142,13 +148,24 @@ func (in *intake) take(at origin, text []byte) {
 	}
 	switch {
 	case err != nil:
-		in.refuse(at, "", whyNoEvent(text, err))
+		in.refuse(at, likelyRun(text), whyNoEvent(text, err))
 	case it.event.GetRunId() == "":
 		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required; name the run of the event")
 	default:
 		in.next.items = append(in.next.items, it)
 		in.warnOfType(at, it.event.GetEventType())
 	}
+}
+
+// runID matches the first runId of a line.
+var runID = regexp.MustCompile(`"run_?[iI]d"\s*:\s*("(?:[^"\\]|\\.)*")`)
+
+// likelyRun returns the run that a line which is no event names; empty: none can be read.
+func likelyRun(text []byte) (run string) {
+	if m := runID.FindSubmatch(text); m == nil || json.Unmarshal(m[1], &run) != nil {
+		return ""
+	}
+	return run
 }
 
 // warnOfType warns once of a type that is probably a misspelled known one: the server stores such
