@@ -45,7 +45,8 @@ func TestPausesByTheirSignalsIDM10(t *testing.T) {
 	all[0].append("run", newEvent("RunStarted"))
 	const producers, pauses = 6, 8
 	ways := []func(n *node, signal string) *runlogv1.AppendResult{pauseAlone, pauseInBatch, pauseOnStream}
-	signal := func(producer, i int) string { return fmt.Sprint("signal-", producer/2, "-", i) } // two say the same
+	// Two producers send the same signals.
+	signal := func(producer, i int) string { return fmt.Sprint("signal-", producer/2, "-", i) }
 	answers := make([][]*runlogv1.AppendResult, producers)
 	var racing sync.WaitGroup
 	for p := range producers {

@@ -185,8 +185,8 @@ func TestSetEngineRunRefAPP12(t *testing.T) {
 	n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
 }
 
-// TestUpdateRunAPP12: labels and the engine's reference change, each change is kept, and what CreateRun
-// said remains the measure of its repetitions.
+// TestUpdateRunAPP12: labels and the engine's reference change, each change is kept, and what
+// CreateRun said remains the measure of its repetitions.
 func TestUpdateRunAPP12(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -209,7 +209,8 @@ func TestUpdateRunAPP12(t *testing.T) {
 	_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "none"})
 	wantEqual(t, "another previous reference", refused(t, err, contract.ReasonRunAlreadyExists).metadata["engine_run_ref"], "one")
 	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one", Labels: map[string]string{"a": "b"}})
-	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one"}) // a retry
+	// A retry changes nothing.
+	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one"})
 	r = update(&runlogv1.UpdateRunRequest{RunId: "run", UpdateMask: mask("labels")})
 	wantEqual(t, "labels taken away", fmt.Sprint(r.GetEngineRunRef(), len(r.Labels)), "two0")
 	over := n.http("PATCH", "/v1/runs/run", `{"labels":{"over":"http"},"updateMask":"labels"}`).ok(t)

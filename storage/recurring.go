@@ -95,10 +95,11 @@ func assignAttempts(a *Append, find func(key func(record.RunRef) []byte) ([]byte
 	return nil
 }
 
-// assignedAttempt returns under which key and attempt an event is stored whose attempt the authority
-// assigns: those of the stored event with its cause, or else its own. why is an *AttemptError where
-// its own attempt is not above the highest of its type. It need not be the next: AssignAttempts
-// counts the events before it in the request, and some may be duplicates under keys of their own.
+// assignedAttempt returns under which key and attempt an event is stored whose attempt the
+// authority assigns: those of the stored event with its cause, or else its own. why is an
+// *AttemptError where its own attempt is not above the highest of its type. It need not be the
+// next: AssignAttempts counts the events before it in the request, and some may be duplicates under
+// keys of their own.
 func (a *applyTx) assignedAttempt(r *run, rec *record.Recurrence, key record.KeyHash) (_ record.Attempted, why, err error) {
 	stored, err := a.attempted(r, rec)
 	if err != nil || stored.Attempt != 0 {

@@ -28,7 +28,8 @@ func refusal(r *run, m *record.AppendCommand) error {
 	return nil
 }
 
-// refuseNewEvent says why CreateRun of an existing run cannot be stored: it has a new event (APP-12).
+// refuseNewEvent says why CreateRun of an existing run cannot be stored: it has a new event
+// (APP-12).
 func refuseNewEvent(r *run, results []EventResult) error {
 	for i := range results {
 		if !results[i].Duplicate {

@@ -138,7 +138,7 @@ type streamed struct {
 	requestID string
 	append    storage.Append
 	pending   replica.Pending
-	appended  *replica.Appended   // not nil: the request waited for its outcome when it was admitted
+	appended  *replica.Appended   // its outcome, if it was waited for when it was admitted
 	tokens    int                 // of the stream's room
 	remote    <-chan remoteAnswer // nil: the request was admitted here
 	// of requests without an answer, where the request is one; else nil
@@ -180,9 +180,9 @@ func (s *Service) receive(stream appendStream, in *intake, route *streamRoute) e
 	}
 }
 
-// admit admits a request behind those of earlier, which have no answer yet. A request whose attempts
-// the authority assigns may need several tries (IDM-10). It waits for those before it and for its
-// outcome, so that the requests of the stream are applied in order.
+// admit admits a request behind those of earlier, which have no answer yet. A request whose
+// attempts the authority assigns may need several tries (IDM-10). It waits for those before it and
+// for its outcome, so that the requests of the stream are applied in order.
 func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, earlier *sync.WaitGroup) *streamed {
 	r := &streamed{requestID: safeID(req)}
 	r.append, r.err = s.parse(ctx, req)

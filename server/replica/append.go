@@ -65,8 +65,8 @@ type Pending struct {
 }
 
 // Append stores the events of one run, all or none (APP-3). It assigns the attempts that they leave
-// out, and assigns them again if another request came in between (IDM-10): at each try, at least one
-// of the competing requests is stored.
+// out, and assigns them again if another request came in between (IDM-10): at each try, at least
+// one of the competing requests is stored.
 func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
 	for {
 		if LeavesOutAttempts(a) {

@@ -45,8 +45,9 @@ func sameCause(e *contract.Event, events []contract.Event) *contract.Event {
 	return nil
 }
 
-// attempt is IDM-10 for one event: the attempt and the key of the event that is stored for its cause,
-// or else its own. before are the events of the run and the new ones of the request before it.
+// attempt is IDM-10 for one event: the attempt and the key of the event that is stored for its
+// cause, or else its own. before are the events of the run and the new ones of the request before
+// it.
 func (m *Model) attempt(runID string, i int, e *contract.Event, before []contract.Event) (uint32, string, error) {
 	if same := sameCause(e, before); same != nil {
 		return same.LogicalAttemptID, same.IdempotencyKey, nil

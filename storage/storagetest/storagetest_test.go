@@ -58,7 +58,7 @@ func TestBugsAreFound(t *testing.T) {
 			return NewPair(m)
 		})
 		if bug == bugHalfCompound || bug == bugAttempt {
-			continue // no call of the API is a compound command, and none names an attempt that it assigned
+			continue // no call of the API has one
 		}
 		findBug(t, "from outside", bug, func() *Pair {
 			h := newHidden()

@@ -1,6 +1,6 @@
 // Package metadata is the machine that changes the metadata of runs that exist (APP-12): the
-// engine's own reference, once or by naming the one before, and the labels. What CreateRun says is a
-// part of its append.
+// engine's own reference, once or by naming the one before, and the labels. What CreateRun says is
+// a part of its append.
 //
 // Its one table has every change with its time and identity:
 //

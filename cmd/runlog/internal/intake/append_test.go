@@ -410,8 +410,8 @@ func sentBefore(t *testing.T, blame func([]int) *client.Error, bad []string) (go
 	return got
 }
 
-// TestRunsStopAtTheirFirstRefusedLine: nothing of a run is sent behind a line of it that was refused,
-// here or by the server; other runs go on.
+// TestRunsStopAtTheirFirstRefusedLine: nothing of a run is sent behind a line of it that was
+// refused, here or by the server; other runs go on.
 func TestRunsStopAtTheirFirstRefusedLine(t *testing.T) {
 	lines := []string{
 		`{"runId":"a","stepId":"1"}`, `{"runId":"b","stepId":"1"}`,

@@ -14,8 +14,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// outcome is the result of one batch. Each event is in results, in refused or in skipped, unless err
-// ended the batch early.
+// outcome is the result of one batch. Each event is in results, in refused or in skipped, unless
+// err ended the batch early.
 type outcome struct {
 	run     string
 	results []stored
@@ -39,8 +39,8 @@ type sender struct {
 }
 
 // send stores a batch in order. A request is all or nothing (APP-3): the sender removes the first
-// event that the server refuses and all behind it, or with keepGoing the refused ones, and sends the
-// others again. If the server names no event, the sender halves the request to find it.
+// event that the server refuses and all behind it, or with keepGoing the refused ones, and sends
+// the others again. If the server names no event, the sender halves the request to find it.
 func (s sender) send(ctx context.Context, batch []item) outcome {
 	o := outcome{run: batch[0].event.GetRunId()}
 	work := [][]item{batch}
