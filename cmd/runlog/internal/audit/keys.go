@@ -25,7 +25,7 @@ func (a *app) auditCheckpointsCommand() *cobra.Command {
 the operators of the cluster cannot reach it: then no change of anything before it stays unnoticed. With -o json each line has
 the signed note.`,
 		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
-			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+			"  runlog audit verify checkpoint.txt --key cluster.pub",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {

@@ -39,7 +39,7 @@ in base64.`,
 	flags := cmd.Flags()
 	flags.Uint64Var(&opts.afterSeq, "after-seq", 0, "only events after this runSeq")
 	session.LimitFlag(flags, &opts.limit, 0, "limit of the number of events")
-	flags.StringArrayVar(&opts.types, "type", nil, "only events of this type; may be repeated")
+	session.TypesFlag(cmd, &opts.types)
 	flags.BoolVar(&opts.local, "local", false, "let the node answer from its own state, without the leader")
 	return cmd
 }
