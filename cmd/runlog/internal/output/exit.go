@@ -22,6 +22,7 @@ const (
 	ExitTimeout     ExitCode = 6
 	ExitForbidden   ExitCode = 7
 	ExitFailed      ExitCode = 8
+	ExitUnverified  ExitCode = 9
 	ExitInterrupted ExitCode = 130
 )
 
@@ -38,6 +39,7 @@ var exitMeanings = []struct {
 	{ExitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
 	{ExitForbidden, "not signed in, or not allowed"},
 	{ExitFailed, "any other failure: inside the server, or a file that cannot be read"},
+	{ExitUnverified, "audit verify: no --key was given, so that no signature was verified; no other fault was found"},
 	{ExitInterrupted, "ended by Ctrl-C or SIGTERM (a watch without --until-done: 0)"},
 }
 
