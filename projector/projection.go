@@ -36,8 +36,9 @@ type Projection struct {
 
 // The names of the projections that every projector has.
 const (
-	nameRuns = "runs"
-	nameList = "list"
+	nameRuns  = "runs"
+	nameList  = "list"
+	nameTypes = "types"
 )
 
 // projection is a Projection with its state.
@@ -52,10 +53,11 @@ type projection struct {
 	at atomic.Uint64
 }
 
-// newProjections returns the run snapshots, the list, and the projections of the options.
+// newProjections returns the run snapshots, the list, the event types, and the projections of the
+// options.
 func newProjections(more []Projection) ([]*projection, error) {
 	var all []*projection
-	for _, pr := range append([]Projection{runsProjection(), listProjection()}, more...) {
+	for _, pr := range append([]Projection{runsProjection(), listProjection(), typesProjection()}, more...) {
 		all = append(all, &projection{Projection: pr})
 	}
 	return all, checkProjections(all)

@@ -38,7 +38,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// hasSQLite reports whether sqlite3 is installed. It is needed where CI is set: .ci/run installs it.
+// hasSQLite reports whether sqlite3 is installed. If CI is set it must be: .ci/run installs it.
 func hasSQLite(t *testing.T) bool {
 	t.Helper()
 	_, err := exec.LookPath("sqlite3")

@@ -41,6 +41,9 @@ The file gets its name when it is complete; an existing file is never replaced. 
 goes on at another node. A window that is not closed is refused, because it may get more events later. An export that the
 cluster does not sign is refused, because it could not be told from a forged one.
 
+If the cluster has no event of a --type at all, or does not have the --run, stderr says so. With --strict no file is written
+then, and the exit code is 3.
+
 ` + windowHelp,
 		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
 			"  runlog audit export --from yesterday --to today --manifest=sidecar -f yesterday.csv\n" +
@@ -153,6 +156,9 @@ func (e *exporter) look(ctx context.Context, req *runlogv1.QueryEventsRequest) e
 		e.first = page
 		break
 	}
+	if err := e.app.tellUnseen(&e.opts.windowOptions, e.first); err != nil {
+		return err
+	}
 	if !e.first.GetClosed() && !e.opts.allowOpen {
 		return e.openError(e.first.GetTo().AsTime(), e.first.GetCompleteThrough().AsTime())
 	}
@@ -234,7 +240,23 @@ type exportReport struct {
 	Digest    string   `json:"digest"`
 	ClusterID string   `json:"clusterId"`
 	Signers   []string `json:"signers"`
+	Unseen    []unseen `json:"unseen,omitempty"`
 	Seconds   float64  `json:"seconds"`
+}
+
+// unseen is the JSON form of a value of the filter that no event of the cluster has.
+type unseen struct {
+	Field      string `json:"field"`
+	Value      string `json:"value"`
+	DidYouMean string `json:"didYouMean,omitempty"`
+	Uncertain  bool   `json:"uncertain,omitempty"`
+}
+
+func (e *exporter) unseen() (list []unseen) {
+	for _, v := range e.first.GetUnseen() {
+		list = append(list, unseen{v.GetField(), v.GetValue(), v.GetDidYouMean(), v.GetUncertain()})
+	}
+	return list
 }
 
 // report prints the result; on stderr if the events are on stdout.
@@ -252,7 +274,7 @@ func (e *exporter) report(format export.Format) error {
 		return json.NewEncoder(to).Encode(exportReport{
 			File: e.opts.file, Manifest: e.opts.sidecar(), Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
 			Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
-			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Seconds: took.Seconds(),
+			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Unseen: e.unseen(), Seconds: took.Seconds(),
 		})
 	}
 	out := bufio.NewWriter(to)
