@@ -139,6 +139,11 @@ func (f *fakeAudit) QueryEvents(_ context.Context, req *runlogv1.QueryEventsRequ
 	return res, nil
 }
 
+// ListSigningKeys answers as a cluster that has no key yet.
+func (f *fakeAudit) ListSigningKeys(context.Context, *runlogv1.ListSigningKeysRequest) (*runlogv1.ListSigningKeysResponse, error) {
+	return &runlogv1.ListSigningKeysResponse{}, nil
+}
+
 // unseen returns the values of a filter that no record has.
 func (f *fakeAudit) unseen(req *runlogv1.QueryEventsRequest) (list []*runlogv1.UnseenValue) {
 	has := func(field, value string, of func(*runlogv1.EventRecord) string) {

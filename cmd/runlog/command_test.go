@@ -166,6 +166,7 @@ func TestGolden(t *testing.T) {
 		"audit-export-kind":   {args: []string{"audit", "export", "--from", "-7d", "-f", "events.xlsx"}},
 		"audit-proof-help":    {args: []string{"audit", "proof", "--help"}},
 		"audit-keys-help":     {args: []string{"audit", "keys", "--help"}},
+		"audit-keys-none":     {args: []string{"audit", "keys", "-o", "json"}},
 		"audit-rotate-help":   {args: []string{"audit", "rotate-key", "--help"}},
 		"audit-verify-help":   {args: []string{"audit", "verify", "--help"}},
 		"audit-verify-none":   {args: []string{"audit", "verify", "testdata/none.jsonl"}},

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,8 +49,8 @@ func (l *keyList) Type() string { return "key|file" }
 const keyForm = `want name+id+key as "runlog audit keys" lists them, such as ` +
 	"runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70+783390d8+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4, or a file with such a line"
 
-// readKeys returns the public keys in a file: one a line; empty lines and those that begin with #
-// do not count.
+// readKeys returns the public keys in a file: one a line, as it is or as "runlog audit keys -o
+// json" prints it. Empty lines and those that begin with # do not count.
 func readKeys(path string) (keys []string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -80,8 +81,12 @@ func readKeys(path string) (keys []string, err error) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+		var listed struct{ PublicKey string }
+		if json.Unmarshal([]byte(line), &listed) == nil {
+			line = listed.PublicKey
+		}
 		if _, err := proof.KeyID(line); err != nil {
-			return nil, fmt.Errorf("line %d of the file is no public key; %s", n, keyForm)
+			return nil, fmt.Errorf("line %d of the file is no public key; \"runlog audit keys -o json\" writes lines that are taken; %s", n, keyForm)
 		}
 		keys = append(keys, line)
 	}

@@ -43,6 +43,10 @@ func TestKeys(t *testing.T) {
 		file("windows", key+"\r\n"): {want: []string{key}},
 		file("two", "# the cluster in Bern\n\n"+key+"\n  "+other+"  \n"): {want: []string{key, other}},
 
+		file("json", `{"number":"1","publicKey":"`+key+`","keyId":"0"}`+"\n"): {want: []string{key}},
+		file("more", `{"publicKey":""}`):                                      {fault: "line 1 of the file is no public key"},
+		file("null", "null\n"):                                                {fault: "-o json"},
+
 		"":                               {fault: "want name+id+key"},
 		"x":                              {fault: "neither a public key nor a file"},
 		key[:48]:                         {fault: "the key itself is missing"},
