@@ -355,7 +355,7 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		}
 		return differing
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "types 0", "tenants 0"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "tenants 0"}) {
 		t.Errorf("compared %v", got)
 	}
 	db := b.p.disk.db.db
@@ -379,10 +379,10 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "types 1", "tenants 1"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "tenants 1"}) {
 		t.Errorf("compared %v", got)
 	}
-	for _, name := range []string{"projection=list", "projection=types", "projection=tenants"} {
+	for _, name := range []string{"projection=list", "projection=seen", "projection=tenants"} {
 		if !strings.Contains(text.String(), name) {
 			t.Errorf("no log line about %s", name)
 		}

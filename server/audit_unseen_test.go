@@ -29,9 +29,9 @@ func unseenOf(resp *runlogv1.QueryEventsResponse) (list []string) {
 	return list
 }
 
-// TestUnseenREAD3: an answer says which types and runs of its filter the cluster has never had, of
-// any node, in any window, as soon as a node has acknowledged the first event, and never that
-// it lacks what it has.
+// TestUnseenREAD3: an answer says which types, runs and tenants of its filter the cluster has never
+// had, of any node, in any window. It never says that of a value whose first event was acknowledged
+// before the call.
 func TestUnseenREAD3(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -50,7 +50,9 @@ func TestUnseenREAD3(t *testing.T) {
 		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "StepCompleted"}}, nil},
 		{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}}, nil},
 		{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}, To: early}, nil}, // behind it
-		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted"}, TenantId: "nobody"}, nil},
+		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted"}, TenantId: "nobody"}, []string{"tenantId nobody"}},
+		{&runlogv1.QueryEventsRequest{TenantId: "other", RunId: "run-2"}, nil}, // each is there
+		{&runlogv1.QueryEventsRequest{TenantId: "tenant", To: timestamppb.New(early.AsTime().AddDate(-1, 0, 0))}, nil},
 		{&runlogv1.QueryEventsRequest{Types: []string{"RunFailed"}}, []string{"types RunFailed"}},
 		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "stepstarted", "Late"}},
 			[]string{"types Late", "types stepstarted, rather StepStarted"}},

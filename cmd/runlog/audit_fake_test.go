@@ -155,6 +155,7 @@ func (f *fakeAudit) unseen(req *runlogv1.QueryEventsRequest) (list []*runlogv1.U
 			list = append(list, v)
 		}
 	}
+	has("tenantId", req.GetTenantId(), (*runlogv1.EventRecord).GetTenantId)
 	has("runId", req.GetRunId(), (*runlogv1.EventRecord).GetRunId)
 	for _, t := range req.GetTypes() {
 		has("types", t, (*runlogv1.EventRecord).GetEventType)

@@ -142,6 +142,7 @@ func TestGolden(t *testing.T) {
 		"audit-query":         {args: []string{"audit", "query", "--from", "2026-02-11", "--to", "2026-02-12"}},
 		"audit-query-unseen":  {args: []string{"audit", "query", "--from", "2026-02-11", "--type", "StepFialed,RunFailed,Heartbeat"}},
 		"audit-query-strict":  {args: []string{"audit", "query", "--from", "2026-02-11", "--type", "StepFialed,RunFailed", "--strict"}},
+		"audit-query-tenant":  {args: []string{"audit", "query", "--from", "2026-02-11", "--tenant", "acne", "--type", "RunFailed"}},
 		"audit-query-no-run":  {args: []string{"audit", "query", "--run", "run-9"}},
 		"audit-query-run-9":   {args: []string{"audit", "query", "--run", "run-9", "--strict", "-o", "json"}},
 		"audit-query-help":    {args: []string{"audit", "query", "--help"}},

@@ -33,7 +33,7 @@ type Node interface {
 // Options configure the service. All are required.
 type Options struct {
 	Node   Node
-	Types  Types
+	Seen   Seen
 	Signer *Signer
 	// ClusterName is the cluster's id as clients know it.
 	ClusterName string

@@ -11,65 +11,97 @@ import (
 	"runlog/storage"
 )
 
-// Types knows which event types the log has.
-type Types interface {
-	// UnseenTypes returns those of some types that no event up to a position has. It waits until it
-	// knows, or until the context ends.
+// Seen knows which event types and tenants the events of the log have. The calls wait until they
+// know, or until the context ends.
+type Seen interface {
+	// UnseenTypes returns those of some types that no event up to a position has.
 	UnseenTypes(ctx context.Context, types []string, at storage.Position) ([]string, error)
+	// UnseenTenants does the same for tenants.
+	UnseenTenants(ctx context.Context, tenants []string, at storage.Position) ([]string, error)
 }
 
 // unseenWait is how long an answer waits to find out that the cluster lacks a value of its filter.
 const unseenWait = time.Second
 
-// unseen returns the values of a filter that no event of the cluster has. It leaves out the types
+// unseen returns the values of a filter that no event of the cluster has. It leaves out the values
 // of the events that the answer has anyway.
 //
 // This node may lack the newest events. So if it does not find a value, it asks the leader how far
 // the log is, and looks again from there.
 func (s *Service) unseen(ctx context.Context, f *storage.WindowFilter, found []*runlogv1.EventRecord) (list []*runlogv1.UnseenValue, err error) {
-	var types []string
+	u := unseenValues{s: s}
 	for _, name := range f.Types {
 		if !slices.ContainsFunc(found, func(r *runlogv1.EventRecord) bool { return r.GetEventType() == name }) {
-			types = append(types, name)
+			u.types = append(u.types, name)
 		}
 	}
-	runExists := f.RunID == "" || len(found) > 0
-	if !runExists {
-		if runExists, err = s.hasRun(f.RunID); err != nil {
-			return nil, err
+	if len(found) == 0 {
+		u.run = f.RunID
+		if f.TenantID != "" {
+			u.tenants = []string{f.TenantID}
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, unseenWait)
 	defer cancel()
-	if rest, err := s.opts.Types.UnseenTypes(ctx, types, 0); err == nil {
-		types = rest // Most queries name types that this node has seen.
+	// Most queries name values that this node has seen.
+	if err := u.look(ctx, 0); err != nil || u.none() {
+		return nil, err
 	}
-	if runExists && len(types) == 0 {
-		return nil, nil
-	}
-	// An error leaves the answer uncertain: without a leader, or while the projection is rebuilt,
-	// windows are answered still.
-	late := s.node.ReadIndex(ctx)
-	if !runExists {
-		if runExists, err = s.hasRun(f.RunID); err != nil {
+	// Without a leader, or while the projection is rebuilt, the answer is uncertain: windows are
+	// answered still.
+	uncertain := s.node.ReadIndex(ctx) != nil
+	if !uncertain {
+		now := s.node.Store().Applied()
+		if err := u.look(ctx, now.Position()); err != nil {
 			return nil, err
 		}
 	}
-	if !runExists {
-		list = append(list, &runlogv1.UnseenValue{Field: "runId", Value: f.RunID, Uncertain: late != nil})
-	}
-	if late == nil && len(types) > 0 {
-		now := s.node.Store().Applied()
-		var rest []string
-		if rest, late = s.opts.Types.UnseenTypes(ctx, types, now.Position()); late == nil {
-			types = rest
+	return u.values(uncertain), nil
+}
+
+// unseenValues are the values of a filter that were not found yet.
+type unseenValues struct {
+	s       *Service
+	tenants []string
+	run     string
+	types   []string
+	// behind is true if the projection did not get as far as the last look needed.
+	behind bool
+}
+
+// look removes the values that an event up to a position has. err is that of a damaged store.
+func (u *unseenValues) look(ctx context.Context, at storage.Position) error {
+	if u.run != "" {
+		exists, err := u.s.hasRun(u.run)
+		if err != nil {
+			return err
+		}
+		if exists {
+			u.run = ""
 		}
 	}
-	for _, name := range types {
-		likely, _ := contract.LikelyType(name)
-		list = append(list, &runlogv1.UnseenValue{Field: "types", Value: name, DidYouMean: likely, Uncertain: late != nil})
+	types, err := u.s.opts.Seen.UnseenTypes(ctx, u.types, at)
+	tenants, err2 := u.s.opts.Seen.UnseenTenants(ctx, u.tenants, at)
+	if u.behind = err != nil || err2 != nil; !u.behind {
+		u.types, u.tenants = types, tenants
 	}
-	return list, nil
+	return nil
+}
+
+func (u *unseenValues) none() bool { return len(u.tenants) == 0 && u.run == "" && len(u.types) == 0 }
+
+func (u *unseenValues) values(uncertain bool) (list []*runlogv1.UnseenValue) {
+	for _, tenant := range u.tenants {
+		list = append(list, &runlogv1.UnseenValue{Field: "tenantId", Value: tenant, Uncertain: uncertain || u.behind})
+	}
+	if u.run != "" {
+		list = append(list, &runlogv1.UnseenValue{Field: "runId", Value: u.run, Uncertain: uncertain})
+	}
+	for _, name := range u.types {
+		likely, _ := contract.LikelyType(name)
+		list = append(list, &runlogv1.UnseenValue{Field: "types", Value: name, DidYouMean: likely, Uncertain: uncertain || u.behind})
+	}
+	return list
 }
 
 func (s *Service) hasRun(runID string) (bool, error) {

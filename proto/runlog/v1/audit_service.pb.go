@@ -181,8 +181,8 @@ type QueryEventsResponse struct {
 	// The window, with defaults filled in.
 	From *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
 	To   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=to,proto3" json:"to,omitempty"`
-	// Values of runId and types that no event of the cluster has, in this window or in any other. On
-	// the first page only.
+	// Values of tenantId, runId and types that no event of the cluster has, in this window or in any
+	// other. On the first page only.
 	Unseen        []*UnseenValue `protobuf:"bytes,9,rep,name=unseen,proto3" json:"unseen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -285,7 +285,7 @@ func (x *QueryEventsResponse) GetUnseen() []*UnseenValue {
 // may be a typing error.
 type UnseenValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parameter that has the value: runId or types.
+	// The parameter that has the value: tenantId, runId or types.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// The event type of the contract that the value seems to mean. Empty if none is similar.

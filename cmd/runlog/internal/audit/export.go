@@ -41,7 +41,7 @@ The file gets its name when it is complete; an existing file is never replaced. 
 goes on at another node. A window that is not closed is refused, because it may get more events later. An export that the
 cluster does not sign is refused, because it could not be told from a forged one.
 
-If the cluster has no event of a --type at all, or does not have the --run, stderr says so. With --strict no file is written
+If the cluster has no event of a --type or of the --tenant at all, or no such --run, stderr says so. With --strict no file is written
 then, and the exit code is 3.
 
 ` + windowHelp,

@@ -29,7 +29,7 @@ func (a *app) auditQueryCommand() *cobra.Command {
 EventRecord. The last line, on stderr, tells of the window: the number of its events, their digest, and whether it is closed.
 A closed window has the same events forever, on every node. An open one may still get more.
 
-If the cluster has no event of a --type at all, or does not have the --run, stderr says so. With --strict nothing is listed
+If the cluster has no event of a --type or of the --tenant at all, or no such --run, stderr says so. With --strict nothing is listed
 then, and the exit code is 3.
 
 ` + windowHelp,

@@ -10,13 +10,17 @@ import (
 
 // unseenText tells of a value of the filter that no event of the cluster has.
 func unseenText(v *runlogv1.UnseenValue) string {
-	text := fmt.Sprintf("run %q does not exist in this cluster; check the runId", v.GetValue())
+	name := valueNames[v.GetField()]
+	if name == "" {
+		name = v.GetField() // of a newer server
+	}
+	text := fmt.Sprintf("this cluster has no event of %s %q, in this window or in any other", name, v.GetValue())
 	switch {
 	case v.GetUncertain():
 		text = fmt.Sprintf("no event was found, and the node that answered cannot tell yet whether the cluster has the %s %q: no leader answers, or a projection is being rebuilt; ask again later",
-			valueName(v), v.GetValue())
-	case v.GetField() == typesField:
-		text = fmt.Sprintf("this cluster has no event of type %q, in this window or in any other", v.GetValue())
+			name, v.GetValue())
+	case v.GetField() == "runId":
+		text = fmt.Sprintf("run %q does not exist in this cluster; check the runId", v.GetValue())
 	}
 	if v.GetDidYouMean() != "" {
 		text += "; did you mean " + v.GetDidYouMean() + "?"
@@ -24,15 +28,8 @@ func unseenText(v *runlogv1.UnseenValue) string {
 	return text
 }
 
-// typesField is the parameter that has event types.
-const typesField = "types"
-
-func valueName(v *runlogv1.UnseenValue) string {
-	if v.GetField() == typesField {
-		return "event type"
-	}
-	return "run"
-}
+// valueNames are the words for the parameters that an answer may find unseen.
+var valueNames = map[string]string{"tenantId": "tenant", "runId": "run", "types": "type"}
 
 // tellUnseen tells of the values of the filter that no event of the cluster has. With --strict they
 // are an error.

@@ -18,7 +18,7 @@ type windowOptions struct {
 	from, to                                      string
 	tenant, project, environment, plan, run, step string
 	types                                         []string
-	strict                                        bool // an unseen type or run is an error
+	strict                                        bool // an unseen value is an error
 }
 
 // windowHelp documents --from and --to.
@@ -39,7 +39,7 @@ func (o *windowOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.run, "run", "", "only events of this run")
 	flags.StringVar(&o.step, "step", "", "only events of this step")
 	session.TypesFlag(cmd, &o.types)
-	flags.BoolVar(&o.strict, "strict", false, "fail if the cluster has no event of a --type, in any window, or does not have the --run")
+	flags.BoolVar(&o.strict, "strict", false, "fail if the cluster has no event of a --type or of the --tenant, in any window, or does not have the --run")
 }
 
 // window returns the bounds. A nil from is before the first event, a nil to is the time of the

@@ -16,40 +16,50 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// checkTypes wants the types of the log, and no others, to be seen.
-func (b *bed) checkTypes(what string) {
+// checkSeen wants the types and tenants of the log, and no others, to be seen.
+func (b *bed) checkSeen(what string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	want := map[string]struct{}{}
+	types, tenants := map[string]struct{}{}, map[string]struct{}{}
 	for c, err := range b.local.Store.Follow(storage.Facts).Log(0) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		for i := range c.Records {
-			want[c.Records[i].Type] = struct{}{}
+			types[c.Records[i].Type] = struct{}{}
+			tenants[c.Run.Scope.TenantID] = struct{}{}
 		}
 	}
 	applied := b.local.Applied()
-	unseen, err := b.p.UnseenTypes(ctx, slices.Sorted(maps.Keys(want)), applied.Position())
-	if err != nil || len(unseen) > 0 {
-		b.t.Errorf("%s: the log has %q, which were not seen: %v", what, unseen, err)
+	unseen, err := b.p.UnseenTypes(ctx, slices.Sorted(maps.Keys(types)), applied.Position())
+	others, err2 := b.p.UnseenTenants(ctx, slices.Sorted(maps.Keys(tenants)), applied.Position())
+	if err = errors.Join(err, err2); err != nil || len(unseen)+len(others) > 0 {
+		b.t.Errorf("%s: the log has %q and %q, which were not seen: %v", what, unseen, others, err)
 	}
-	rows := 0
-	if _, err := b.p.Read(nameTypes, func(r pebble.Reader) error {
-		it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{tableType}, UpperBound: []byte{tableType + 1}})
-		for ok := err == nil && it.First(); ok; ok = it.Next() {
-			rows++
+	rows := map[byte]int{}
+	if _, err := b.p.Read(nameSeen, func(r pebble.Reader) error {
+		for _, table := range []byte{tableType, tableTenant} {
+			it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
+			if err != nil {
+				return err
+			}
+			for ok := it.First(); ok; ok = it.Next() {
+				rows[table]++
+			}
+			if err := it.Close(); err != nil {
+				return err
+			}
 		}
-		return errors.Join(err, it.Close())
-	}); err != nil || rows != len(want) {
-		b.t.Errorf("%s: %d types, want %d: %v", what, rows, len(want), err)
+		return nil
+	}); err != nil || rows[tableType] != len(types) || rows[tableTenant] != len(tenants) {
+		b.t.Errorf("%s: %d types and %d tenants, want %d and %d: %v", what, rows[tableType], rows[tableTenant], len(types), len(tenants), err)
 	}
 }
 
-// TestTypesPRJ13 draws appends of few and of new types, restarts, losses of power and rebuilds: the
-// types that are seen are those of the log.
-func TestTypesPRJ13(t *testing.T) {
+// TestSeenPRJ13 draws appends of few and of new types, restarts, losses of power and rebuilds: the
+// types and tenants that are seen are those of the log.
+func TestSeenPRJ13(t *testing.T) {
 	for seed := range storagetest.Draws(20) {
 		rng := rand.New(rand.NewPCG(seed, 23))
 		b := newBed(t)
@@ -83,9 +93,9 @@ func TestTypesPRJ13(t *testing.T) {
 	}
 }
 
-// TestUnseenTypesWait: of a type that is not seen, nothing is said before the projection has the
+// TestUnseenWaits: of a type that is not seen, nothing is said before the projection has the
 // position.
-func TestUnseenTypesWait(t *testing.T) {
+func TestUnseenWaits(t *testing.T) {
 	b := newBed(t)
 	b.runs["run-1"]++
 	at := b.propose(b.of("run-1", "Seen", 1))
@@ -97,6 +107,9 @@ func TestUnseenTypesWait(t *testing.T) {
 	cancel()
 	if unseen, err = b.p.UnseenTypes(ctx, []string{"Seen"}, at+100); err != nil || len(unseen) > 0 {
 		t.Errorf("a type that is seen is not waited for: %q, %v", unseen, err)
+	}
+	if unseen, err = b.p.UnseenTenants(ctx, []string{"tenant", "tenants"}, at); err != nil || !slices.Equal(unseen, []string{"tenants"}) {
+		t.Errorf("%q, %v", unseen, err)
 	}
 	if unseen, err = b.p.UnseenTypes(ctx, []string{"Never"}, at+100); err == nil {
 		t.Errorf("%q is said of a position that nothing has reached", unseen)
