@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/audit/proof"
 	"runlog/cmd/runlog/internal/output"
 )
 
@@ -106,6 +107,7 @@ func TestAuditSidecarFails(t *testing.T) {
 		"the manifest exists": {"a.csv.manifest", []string{"-f", "a.csv"}, false, output.ExitUsage, "a.csv.manifest already exists"},
 		"the export exists":   {"a.csv", []string{"-f", "a.csv"}, false, output.ExitUsage, "a.csv already exists"},
 		"a bad record":        {"", []string{"-f", "a.csv"}, true, output.ExitFailed, "undecodable record"},
+		"made meanwhile":      {"", []string{"-f", "a.csv"}, false, output.ExitFailed, "file exists"},
 		"standard output":     {"", []string{"-f", "-", "--format", "csv"}, false, output.ExitUsage, "no place for a file beside it"},
 		"Parquet":             {"", []string{"-f", "a.parquet"}, false, output.ExitUsage, "Parquet has its manifest in its metadata"},
 		"an unknown value":    {"", []string{"-f", "a.csv", "--manifest=beside"}, false, output.ExitUsage, `--manifest "beside" is neither inside nor sidecar`},
@@ -123,11 +125,17 @@ func TestAuditSidecarFails(t *testing.T) {
 			if test.breaks {
 				audit.records[4].PayloadDigest = "x"
 			}
+			if name == "made meanwhile" {
+				audit.lie = func(*proof.Export) { _ = os.WriteFile("a.csv", []byte("mine"), 0o600) }
+			}
 			s := auditSession(t.Context(), t, audit, append([]string{"export", "--from", "2026-02-11", "--manifest=sidecar"}, test.args...)...)
 			if s.code != test.code || !strings.Contains(s.text(), test.want) {
 				t.Errorf("no %q, or not exit %d: %s", test.want, test.code, s.text())
 			}
 			want := []string{}
+			if name == "made meanwhile" {
+				test.there = "a.csv"
+			}
 			if test.there != "" {
 				want = append(want, test.there)
 				if text, err := os.ReadFile(test.there); err != nil || string(text) != "mine" {
