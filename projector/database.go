@@ -204,6 +204,20 @@ func (d *database) get(key []byte) ([]byte, error) {
 	return bytes.Clone(row), closer.Close()
 }
 
+// has reports whether there is a row.
+func (d *database) has(key []byte) (bool, error) { return hasRow(d.db, key) }
+
+func hasRow(r pebble.Reader, key []byte) (bool, error) {
+	_, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errProjection, err)
+	}
+	return true, closer.Close()
+}
+
 // load returns the stored snapshot of a run and the length of its canonical form, nil when there is
 // none.
 func (d *database) load(runID string) (s *run.Snapshot, length int, err error) {

@@ -38,7 +38,9 @@ func (w *csvWriter) Write(r *Record) error {
 }
 
 func (w *csvWriter) Close(manifest string) error {
-	w.buf = append(append(append(w.buf, manifestComment...), proof.Quote(manifest)...), '\n')
+	if manifest != "" {
+		w.buf = append(append(append(w.buf, manifestComment...), proof.Quote(manifest)...), '\n')
+	}
 	return w.spill(0)
 }
 

@@ -37,7 +37,7 @@ func verified(t testing.TB, f Format, file []byte, keys ...string) *Report {
 
 // readAll returns the records of a file, as its reader has them.
 func readAll(f Format, file []byte) (records []*Record, manifest string, err error) {
-	src, manifest, err := open(f, bytes.NewReader(file), int64(len(file)))
+	src, manifest, err := open(f, bytes.NewReader(file), int64(len(file)), "")
 	for err == nil {
 		b := &batch{raw: make([]byte, 0, 64)}
 		if err = src.next(b); err != nil {

@@ -26,7 +26,9 @@ func (w *jsonWriter) Write(r *Record) error {
 }
 
 func (w *jsonWriter) Close(manifest string) error {
-	w.buf = append(append(append(w.buf, manifestMember...), proof.Quote(manifest)...), "}\n"...)
+	if manifest != "" {
+		w.buf = append(append(append(w.buf, manifestMember...), proof.Quote(manifest)...), "}\n"...)
+	}
 	return w.spill(0)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -94,7 +95,7 @@ func (f *fakeServer) stored(run string) []*runlogv1.EventRecord {
 func (f *fakeServer) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
 	res := &runlogv1.ListEventsResponse{}
 	for _, record := range f.stored(req.GetRunId()) {
-		if record.GetRunSeq() > req.GetAfterSeq() && record.GetEventType() == req.GetTypes()[0] {
+		if record.GetRunSeq() > req.GetAfterSeq() && slices.Contains(req.GetTypes(), record.GetEventType()) {
 			res.Events = append(res.Events, record)
 		}
 	}

@@ -58,9 +58,6 @@ func repositoryOf(path string) (repo *backup.Repository, name string) {
 }
 
 func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
-	if err := session.CheckKeys(opts.PublicKeys); err != nil {
-		return err
-	}
 	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
 		return output.UsageError("--node-id %q %s", opts.NodeID, fault)
 	}
