@@ -212,9 +212,9 @@ type Append struct {
 	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
 	Fence *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
-	// One fixed 26-byte row for each event of a type that recurs (IDM-10): its index among the headers
-	// (4), type code (1), 1 where the authority assigns the attempt (1), attempt (4), and the first
-	// half of the SHA-256 of its cause, or zeros (16).
+	// One fixed 26-byte row for each event of a type that recurs (IDM-10): its index among the
+	// headers (4), type code (1), 1 where the authority assigns the attempt (1), attempt (4), and the
+	// first half of the SHA-256 of its cause, or zeros (16).
 	Recurrences []byte `protobuf:"bytes,11,opt,name=recurrences,proto3" json:"recurrences,omitempty"`
 	// With create: the run must not exist.
 	Exclusive     bool `protobuf:"varint,12,opt,name=exclusive,proto3" json:"exclusive,omitempty"`

@@ -32,10 +32,10 @@ const (
 //
 // RunService starts, describes and lists runs.
 type RunServiceClient interface {
-	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id:
-	// for a run that exists with the same metadata and all of the events, it changes nothing. A run
-	// that came to be by appends takes its metadata from the first CreateRun. It never adds an event
-	// to a run that exists (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by
+	// run_id: for a run that exists with the same metadata and all of the events, it changes nothing.
+	// A run that came to be by appends takes its metadata from the first CreateRun. It never adds an
+	// event to a run that exists (APP-12).
 	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -113,10 +113,10 @@ func (c *runServiceClient) SetEngineRunRef(ctx context.Context, in *SetEngineRun
 //
 // RunService starts, describes and lists runs.
 type RunServiceServer interface {
-	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id:
-	// for a run that exists with the same metadata and all of the events, it changes nothing. A run
-	// that came to be by appends takes its metadata from the first CreateRun. It never adds an event
-	// to a run that exists (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by
+	// run_id: for a run that exists with the same metadata and all of the events, it changes nothing.
+	// A run that came to be by appends takes its metadata from the first CreateRun. It never adds an
+	// event to a run that exists (APP-12).
 	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
