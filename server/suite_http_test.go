@@ -18,6 +18,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage/storagetest"
+	"runlog/storage/storagetest/stories"
 )
 
 // TestConformanceOverHTTP holds a node to the contract's examples and to the model, over HTTP and
@@ -26,7 +27,7 @@ import (
 func TestConformanceOverHTTP(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
-		storagetest.RemoteExamples(t, func(tb rapid.TB) storagetest.Remote {
+		stories.TellRemote(t, func(tb rapid.TB) storagetest.Remote {
 			t := tb.(*testing.T)
 			t.Parallel()
 			return openRemote(t, tb, overHTTP)

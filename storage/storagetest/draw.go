@@ -14,8 +14,8 @@ import (
 	"runlog/storage/machine/metadata"
 )
 
-// epoch is a plausible clock: 2030-01-01T00:00:00Z.
-const epoch = 1893456000_000000000
+// Epoch is a plausible clock: 2030-01-01T00:00:00Z.
+const Epoch = 1893456000_000000000
 
 // Workload draws proposals that meet each other: few runs, few logical events, so that duplicates,
 // conflicts and refusals are common.
@@ -46,7 +46,7 @@ type Workload struct {
 // none.
 func (w *Workload) Proposal(t *rapid.T) (clock int64, requests []Request) {
 	if w.clock == 0 {
-		w.clock = epoch
+		w.clock = Epoch
 	}
 	w.clock += rapid.SampledFrom([]int64{1e6, 1e9, 0, 1, -1e9, -1e6}).Draw(t, "tick")
 	if w.Fences && rapid.IntRange(0, 4).Draw(t, "lease") == 4 {
@@ -168,7 +168,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 	}
 	a := w.append(t, run, w.scope(t, run), 1)
 	a.ExpectedLastSeq, a.Fence = nil, nil
-	last := storage.Assigned{PersistedAt: epoch - 3600e9}
+	last := storage.Assigned{PersistedAt: Epoch - 3600e9}
 	if r, err := w.Model.Run(a.RunID); err == nil && r.LastSeq > 0 {
 		last = storage.Assigned{RunSeq: r.LastSeq, PersistedAt: r.PersistedAt}
 	}
@@ -233,7 +233,7 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 		PlanVersion:      "v1",
 		LogicalAttemptID: rapid.Uint32Range(1, 2).Draw(t, "attempt"),
 		EngineAttemptID:  uint32(1 + w.events%3),
-		EmittedAt:        epoch - int64(w.events)*1_000_003,
+		EmittedAt:        Epoch - int64(w.events)*1_000_003,
 	}
 	binary.BigEndian.PutUint64(e.EventID[8:], w.events)
 	if w.events%2 == 0 {
@@ -306,12 +306,12 @@ func (w *Workload) payload(t *rapid.T, e *contract.Event) {
 	case 3:
 		e.Payload = fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("the same words ", size/15))
 	default:
-		e.Payload = fmt.Appendf(nil, `{"noise":%q}`, noise(w.events, size))
+		e.Payload = fmt.Appendf(nil, `{"noise":%q}`, Noise(w.events, size))
 	}
 }
 
-// noise is text that does not compress.
-func noise(seed uint64, size int) string {
+// Noise is text that does not compress.
+func Noise(seed uint64, size int) string {
 	rng := rand.NewChaCha8([32]byte(binary.BigEndian.AppendUint64(make([]byte, 24), seed)))
 	raw := make([]byte, size)
 	_, _ = rng.Read(raw)
@@ -333,7 +333,7 @@ func Event(runID string, n int) contract.Event {
 		LogicalAttemptID: 1,
 		EngineAttemptID:  1,
 		KeyDerived:       true,
-		EmittedAt:        epoch + int64(n),
+		EmittedAt:        Epoch + int64(n),
 		Payload:          fmt.Appendf(nil, `{"n":%d}`, n),
 	}
 	binary.BigEndian.PutUint64(e.EventID[:], 0x0190_0000_0000_7000)

@@ -30,17 +30,13 @@ type Remote interface {
 // RemoteFactory opens an empty node. It may use t for cleanups and fatal errors.
 type RemoteFactory func(t rapid.TB) Remote
 
-// RemoteExamples tells a node the stories that Examples tells a store.
-func RemoteExamples(t *testing.T, open RemoteFactory) {
-	examples(t, slices.Concat(stories, fenceStories, recurringStories), func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
-}
-
 // RemoteWorkloads holds a node to the model as Workloads holds a store.
 func RemoteWorkloads(t *testing.T, open RemoteFactory) {
-	workloads(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+	workloads(t, func(t rapid.TB) *Pair { return NewRemotePair(open(t)) })
 }
 
-func newRemotePair(r Remote) *Pair {
+// NewRemotePair returns a node with a model of its own. The node must be empty.
+func NewRemotePair(r Remote) *Pair {
 	m := NewModel()
 	m.readsMeaning = true
 	return &Pair{Model: m, remote: r}

@@ -8,15 +8,6 @@ import (
 	"runlog/storage"
 )
 
-// TestModel shows that the model agrees with itself, so that the suite asks for nothing impossible.
-func TestModel(t *testing.T) {
-	Run(t, func(rapid.TB) System { return NewModel() })
-	t.Run("from outside", func(t *testing.T) {
-		RemoteExamples(t, func(rapid.TB) Remote { return newHidden() })
-		RemoteWorkloads(t, func(rapid.TB) Remote { return newHidden() })
-	})
-}
-
 // hidden is a model of which one sees what an API shows.
 type hidden struct{ *Model }
 
@@ -63,7 +54,7 @@ func TestBugsAreFound(t *testing.T) {
 		findBug(t, "from outside", bug, func() *Pair {
 			h := newHidden()
 			h.bug = bug
-			return newRemotePair(h)
+			return NewRemotePair(h)
 		})
 	}
 }

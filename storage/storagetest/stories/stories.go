@@ -1,4 +1,4 @@
-package storagetest
+package stories
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 func with(e contract.Event, change func(*contract.Event)) contract.Event {
@@ -21,7 +22,7 @@ func otherID(e *contract.Event) { e.EventID[7]++ }
 
 // sparseEvent is a 1.1 event that names nothing but its run and its key.
 func sparseEvent(runID string, n int) contract.Event {
-	return with(Event(runID, n), func(e *contract.Event) {
+	return with(storagetest.Event(runID, n), func(e *contract.Event) {
 		e.Contract = contract.Line11
 		e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID, e.PlanVersion = "", "", "", "", ""
 		e.Absent = contract.AbsentTenant | contract.AbsentProject | contract.AbsentEnvironment |
@@ -32,31 +33,31 @@ func sparseEvent(runID string, n int) contract.Event {
 
 var stories = []example{
 	{name: "APP-1 runSeq counts each run from 1", tell: func(s *story) {
-		s.expect(s.append(Events("a", 0, 3)...), "nnn")
-		s.expect(s.append(Event("b", 0)), "n")
-		s.expect(s.append(Event("a", 3)), "n")
+		s.expect(s.append(storagetest.Events("a", 0, 3)...), "nnn")
+		s.expect(s.append(storagetest.Event("b", 0)), "n")
+		s.expect(s.append(storagetest.Event("a", 3)), "n")
 	}},
 	{name: "APP-3 a refused request stores nothing", tell: func(s *story) {
-		s.append(Event("a", 0))
+		s.append(storagetest.Event("a", 0))
 		var err *storage.SequenceError
-		s.refused(s.propose(conditional(7, Events("a", 0, 5)...))[0], &err)
+		s.refused(s.propose(conditional(7, storagetest.Events("a", 0, 5)...))[0], &err)
 	}},
 	{name: "APP-4 a retry of a successful conditional append succeeds", tell: func(s *story) {
-		first := s.propose(conditional(0, Events("a", 0, 2)...))[0]
+		first := s.propose(conditional(0, storagetest.Events("a", 0, 2)...))[0]
 		s.expect(first, "nn")
-		s.expect(s.propose(conditional(0, Events("a", 0, 2)...))[0], "dd")
+		s.expect(s.propose(conditional(0, storagetest.Events("a", 0, 2)...))[0], "dd")
 	}},
 	{name: "APP-4 one new event among duplicates meets the expectation", tell: func(s *story) {
-		s.append(Events("a", 0, 2)...)
+		s.append(storagetest.Events("a", 0, 2)...)
 		var err *storage.SequenceError
-		s.refused(s.propose(conditional(0, Events("a", 0, 3)...))[0], &err)
+		s.refused(s.propose(conditional(0, storagetest.Events("a", 0, 3)...))[0], &err)
 		if err.Expected != 0 || err.Last != 2 {
 			s.t.Fatalf("conflict says %+v", err)
 		}
-		s.expect(s.propose(conditional(2, Events("a", 0, 3)...))[0], "ddn")
+		s.expect(s.propose(conditional(2, storagetest.Events("a", 0, 3)...))[0], "ddn")
 	}},
 	{name: "APP-4 two conditional appends in one proposal", tell: func(s *story) {
-		o := s.propose(conditional(0, Event("a", 0)), conditional(0, Event("a", 1)), conditional(1, Event("a", 2)))
+		o := s.propose(conditional(0, storagetest.Event("a", 0)), conditional(0, storagetest.Event("a", 1)), conditional(1, storagetest.Event("a", 2)))
 		s.expect(o[0], "n")
 		var err *storage.SequenceError
 		s.refused(o[1], &err)
@@ -64,39 +65,39 @@ var stories = []example{
 	}},
 	{name: "APP-4 a new run is at 0", tell: func(s *story) {
 		var err *storage.SequenceError
-		s.refused(s.propose(conditional(1, Event("a", 0)))[0], &err)
-		s.expect(s.propose(conditional(0, Event("a", 0)))[0], "n")
+		s.refused(s.propose(conditional(1, storagetest.Event("a", 0)))[0], &err)
+		s.expect(s.propose(conditional(0, storagetest.Event("a", 0)))[0], "n")
 	}},
 	{name: "APP-5 the stamp never goes back", tell: func(s *story) {
-		s.proposeAt(epoch, appendOf(Event("a", 0)))
-		s.proposeAt(epoch-1e9, appendOf(Event("a", 1)), appendOf(Event("b", 0)))
+		s.proposeAt(storagetest.Epoch, appendOf(storagetest.Event("a", 0)))
+		s.proposeAt(storagetest.Epoch-1e9, appendOf(storagetest.Event("a", 1)), appendOf(storagetest.Event("b", 0)))
 		s.reopen()
-		s.proposeAt(epoch-2e9, appendOf(Event("a", 2)))
-		o := s.proposeAt(epoch+5, appendOf(Event("a", 3)))[0]
-		if o.PersistedAt != epoch+5 {
-			s.t.Fatalf("stamp %d, want %d", o.PersistedAt, epoch+5)
+		s.proposeAt(storagetest.Epoch-2e9, appendOf(storagetest.Event("a", 2)))
+		o := s.proposeAt(storagetest.Epoch+5, appendOf(storagetest.Event("a", 3)))[0]
+		if o.PersistedAt != storagetest.Epoch+5 {
+			s.t.Fatalf("stamp %d, want %d", o.PersistedAt, storagetest.Epoch+5)
 		}
 	}},
 	{name: "APP-5 a clock before 1970", tell: func(s *story) {
-		s.proposeAt(-5, appendOf(Event("a", 0)))
-		s.proposeAt(0, appendOf(Event("a", 1)))
+		s.proposeAt(-5, appendOf(storagetest.Event("a", 0)))
+		s.proposeAt(0, appendOf(storagetest.Event("a", 1)))
 	}},
 	{name: "APP-6 a run stays where it is", tell: func(s *story) {
-		s.append(Event("a", 0))
+		s.append(storagetest.Event("a", 0))
 		for _, stray := range []func(*contract.Event){
 			func(e *contract.Event) { e.TenantID = "other" },
 			func(e *contract.Event) { e.ProjectID = "other" },
 			func(e *contract.Event) { e.EnvironmentID = "other" },
 		} {
 			var err *storage.ScopeError
-			s.refused(s.append(with(Event("a", 1), stray)), &err)
+			s.refused(s.append(with(storagetest.Event("a", 1), stray)), &err)
 		}
-		s.expect(s.append(Event("a", 1)), "n")
+		s.expect(s.append(storagetest.Event("a", 1)), "n")
 	}},
 	{name: "IDM-6 the answer to a duplicate stays the same", tell: func(s *story) {
-		first := s.append(Events("a", 0, 3)...)
+		first := s.append(storagetest.Events("a", 0, 3)...)
 		for range 2 {
-			again := s.append(with(Event("a", 1), otherID))
+			again := s.append(with(storagetest.Event("a", 1), otherID))
 			s.expect(again, "d")
 			got, want := again.Results[0], first.Results[1]
 			if got.RunSeq != want.RunSeq || got.EventID != want.EventID || got.PersistedAt != want.PersistedAt {
@@ -106,34 +107,34 @@ var stories = []example{
 		}
 	}},
 	{name: "IDM-6 two requests of one proposal", tell: func(s *story) {
-		o := s.propose(appendOf(Event("a", 0)), appendOf(with(Event("a", 0), otherID), Event("a", 1)), appendOf(Event("a", 0)))
+		o := s.propose(appendOf(storagetest.Event("a", 0)), appendOf(with(storagetest.Event("a", 0), otherID), storagetest.Event("a", 1)), appendOf(storagetest.Event("a", 0)))
 		s.expect(o[0], "n")
 		s.expect(o[1], "dn")
 		s.expect(o[2], "d")
 	}},
 	{name: "IDM-7 a duplicate of other content", tell: func(s *story) {
-		s.append(Event("a", 0))
-		s.expect(s.append(with(Event("a", 0), payload(`{"n":1}`))), "x")
-		s.expect(s.append(with(Event("a", 0), func(e *contract.Event) {
+		s.append(storagetest.Event("a", 0))
+		s.expect(s.append(with(storagetest.Event("a", 0), payload(`{"n":1}`))), "x")
+		s.expect(s.append(with(storagetest.Event("a", 0), func(e *contract.Event) {
 			e.EventID, e.EngineAttemptID, e.EmittedAt, e.EmittedBy = contract.EventID{1}, 9, 1, "someone"
 		})), "d")
 	}},
 	{name: "IDM-7 a duplicate of the same meaning in other bytes", tell: func(s *story) {
-		s.append(Event("a", 0), sparseEvent("a", 1))
-		o := s.append(with(Event("a", 0), payload(`{ "n": 0.0 }`)), with(sparseEvent("a", 1), func(e *contract.Event) {
+		s.append(storagetest.Event("a", 0), sparseEvent("a", 1))
+		o := s.append(with(storagetest.Event("a", 0), payload(`{ "n": 0.0 }`)), with(sparseEvent("a", 1), func(e *contract.Event) {
 			e.Absent = 0
 			e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID, e.PlanVersion = "tenant", "project", "prod", "plan", "v1"
 		}), with(sparseEvent("a", 1), payload(`{"n":1e0}`)))
-		if s.p.remote != nil {
+		if s.p.System == nil {
 			s.expect(o, "ddd")
 		} else {
 			s.expect(o, "xxx") // for the edge to look at
 		}
 	}},
 	{name: "IDM-7 two equal duplicates in a request, both unlike the stored event", tell: func(s *story) {
-		s.append(Event("a", 0))
-		other := with(Event("a", 0), payload(`{"n":1}`))
-		s.expect(s.append(other, other, Event("a", 0)), "xxd")
+		s.append(storagetest.Event("a", 0))
+		other := with(storagetest.Event("a", 0), payload(`{"n":1}`))
+		s.expect(s.append(other, other, storagetest.Event("a", 0)), "xxd")
 	}},
 	{name: "SEC-8 the identity is recorded, and is no content", tell: func(s *story) {
 		by := func(name string, events ...contract.Event) storage.Outcome {
@@ -141,13 +142,13 @@ var stories = []example{
 			r.Append.AppendedBy = name
 			return s.propose(r)[0]
 		}
-		s.expect(by("worker", Events("a", 0, 2)...), "nn")
-		s.expect(by("another", Event("a", 1), Event("a", 2)), "dn")
-		s.expect(by("", Event("a", 0), Event("a", 3)), "dn")
-		s.expect(by("worker", Event("a", 3), Event("a", 3)), "dd")
+		s.expect(by("worker", storagetest.Events("a", 0, 2)...), "nn")
+		s.expect(by("another", storagetest.Event("a", 1), storagetest.Event("a", 2)), "dn")
+		s.expect(by("", storagetest.Event("a", 0), storagetest.Event("a", 3)), "dn")
+		s.expect(by("worker", storagetest.Event("a", 3), storagetest.Event("a", 3)), "dd")
 	}},
 	{name: "IDM-8 duplicates inside one request", tell: func(s *story) {
-		o := s.append(Event("a", 0), with(Event("a", 0), otherID), Event("a", 1), with(Event("a", 1), payload(`{}`)), Event("a", 0))
+		o := s.append(storagetest.Event("a", 0), with(storagetest.Event("a", 0), otherID), storagetest.Event("a", 1), with(storagetest.Event("a", 1), payload(`{}`)), storagetest.Event("a", 0))
 		s.expect(o, "ndnxd")
 		if o.LastSeq != 2 || o.Results[4].EventID != o.Results[0].EventID {
 			s.t.Fatalf("outcome %+v", o)
@@ -155,34 +156,34 @@ var stories = []example{
 	}},
 	{name: "ENV-1 the first event names the scope", tell: func(s *story) {
 		var err *storage.UnscopedError
-		s.refused(s.append(sparseEvent("a", 0), Event("a", 1)), &err)
+		s.refused(s.append(sparseEvent("a", 0), storagetest.Event("a", 1)), &err)
 		if len(err.Fields) != 3 {
 			s.t.Fatalf("missing %v", err.Fields)
 		}
-		s.expect(s.append(Event("a", 1), sparseEvent("a", 0)), "nn")
+		s.expect(s.append(storagetest.Event("a", 1), sparseEvent("a", 0)), "nn")
 		s.expect(s.append(sparseEvent("a", 0)), "d")
 	}},
 	{name: "ENV-1 a creation names the scope", tell: func(s *story) {
 		create := &storage.Creation{Scope: storage.Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"}}
-		s.expect(s.propose(Request{Append: &storage.Append{RunID: "a", Create: create, Events: []contract.Event{sparseEvent("a", 0)}}})[0], "n")
+		s.expect(s.propose(storagetest.Request{Append: &storage.Append{RunID: "a", Create: create, Events: []contract.Event{sparseEvent("a", 0)}}})[0], "n")
 	}},
 	{name: "APP-12 CreateRun is idempotent", tell: func(s *story) {
-		create := func(by string, events ...contract.Event) Request {
-			return Request{Append: &storage.Append{RunID: "a", Events: events, Create: &storage.Creation{
+		create := func(by string, events ...contract.Event) storagetest.Request {
+			return storagetest.Request{Append: &storage.Append{RunID: "a", Events: events, Create: &storage.Creation{
 				Scope:    storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"},
 				Metadata: storage.Metadata{TriggeredBy: by, Labels: map[string]string{"x": "1", "y": "2"}},
 			}}}
 		}
-		s.expect(s.propose(create("someone", Event("a", 0)))[0], "n")
-		s.expect(s.propose(create("someone", Event("a", 0)))[0], "d")
+		s.expect(s.propose(create("someone", storagetest.Event("a", 0)))[0], "n")
+		s.expect(s.propose(create("someone", storagetest.Event("a", 0)))[0], "d")
 		var err *storage.RunExistsError
-		s.refused(s.propose(create("someone else", Event("a", 0)))[0], &err)
-		s.refused(s.propose(create("someone", Event("a", 0), Event("a", 1)))[0], &err)
+		s.refused(s.propose(create("someone else", storagetest.Event("a", 0)))[0], &err)
+		s.refused(s.propose(create("someone", storagetest.Event("a", 0), storagetest.Event("a", 1)))[0], &err)
 		if err.NewEvent != 2 {
 			s.t.Fatalf("event %d is new", err.NewEvent)
 		}
-		s.append(Event("a", 1))
-		s.expect(s.propose(create("someone", Event("a", 0), Event("a", 1)))[0], "dd")
+		s.append(storagetest.Event("a", 1))
+		s.expect(s.propose(create("someone", storagetest.Event("a", 0), storagetest.Event("a", 1)))[0], "dd")
 		s.reopen()
 		s.expect(s.propose(create("someone"))[0], "")
 		exclusive := create("someone")
@@ -190,14 +191,14 @@ var stories = []example{
 		s.refused(s.propose(exclusive)[0], &err)
 	}},
 	{name: "APP-12 a run that came to be by appends takes the metadata of the first CreateRun", tell: func(s *story) {
-		s.append(Event("a", 0))
-		create := func(by string) Request {
-			return Request{Append: &storage.Append{RunID: "a", Create: &storage.Creation{
+		s.append(storagetest.Event("a", 0))
+		create := func(by string) storagetest.Request {
+			return storagetest.Request{Append: &storage.Append{RunID: "a", Create: &storage.Creation{
 				Scope:    storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"},
 				Metadata: storage.Metadata{TriggeredBy: by},
 			}}}
 		}
-		s.expect(s.propose(Request{SetRef: &SetRef{"a", "ref"}})[0], "")
+		s.expect(s.propose(storagetest.Request{SetRef: &storagetest.SetRef{RunID: "a", Ref: "ref"}})[0], "")
 		s.expect(s.propose(create("someone"))[0], "")
 		s.reopen()
 		var err *storage.RunExistsError
@@ -205,10 +206,12 @@ var stories = []example{
 		s.expect(s.propose(create("someone"))[0], "")
 	}},
 	{name: "APP-12 the engine's reference is set once", tell: func(s *story) {
-		set := func(run, ref string) storage.Outcome { return s.propose(Request{SetRef: &SetRef{run, ref}})[0] }
+		set := func(run, ref string) storage.Outcome {
+			return s.propose(storagetest.Request{SetRef: &storagetest.SetRef{RunID: run, Ref: ref}})[0]
+		}
 		var missing *storage.RunNotFoundError
 		s.refused(set("a", "r1"), &missing)
-		s.append(Event("a", 0))
+		s.append(storagetest.Event("a", 0))
 		s.expect(set("a", "r1"), "")
 		s.expect(set("a", "r1"), "")
 		s.reopen()
@@ -217,7 +220,7 @@ var stories = []example{
 	}},
 	{name: "D6 bodies of other plans", tell: func(s *story) {
 		plan := func(id, version string, n int) contract.Event {
-			return with(Event("a", n), func(e *contract.Event) {
+			return with(storagetest.Event("a", n), func(e *contract.Event) {
 				e.PlanID, e.PlanVersion = id, version
 				e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, id, version)
 			})
@@ -231,16 +234,16 @@ var stories = []example{
 		for n := range 40 {
 			text := strings.Repeat("word ", 1000)
 			if n%3 == 0 {
-				text = noise(uint64(n), 3000)
+				text = storagetest.Noise(uint64(n), 3000)
 			}
-			events = append(events, with(Event("a", n), payload(fmt.Sprintf(`{"text":%q}`, text))))
+			events = append(events, with(storagetest.Event("a", n), payload(fmt.Sprintf(`{"text":%q}`, text))))
 		}
 		s.append(events[10], events[20])
-		s.propose(appendOf(events[:30]...), appendOf(Event("b", 0)), appendOf(events...), appendOf(Event("b", 1)))
+		s.propose(appendOf(events[:30]...), appendOf(storagetest.Event("b", 0)), appendOf(events...), appendOf(storagetest.Event("b", 1)))
 	}},
 	{name: "D7 a proposal without commands moves the stamp", tell: func(s *story) {
 		s.propose()
-		s.append(Event("a", 0))
+		s.append(storagetest.Event("a", 0))
 		s.propose()
 	}},
 }

@@ -1,13 +1,14 @@
-package storagetest
+package stories
 
 import (
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // caused is an event of a type that recurs, whose attempt the authority assigns.
 func caused(typ, cause string) contract.Event {
-	return with(Event("a", 0), func(e *contract.Event) {
+	return with(storagetest.Event("a", 0), func(e *contract.Event) {
 		e.Type, e.StepID, e.CausedBySignalID, e.AttemptAssigned = typ, "", cause, true
 	})
 }
