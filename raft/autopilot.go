@@ -114,7 +114,7 @@ func (p *pilot) run() {
 		p.auto.Start(ctx)
 		_ = p.n.WaitFollowing(ctx)
 		<-p.auto.Stop()
-		p.n.metrics.tolerance.Set(0)
+		p.n.metrics.tolerance.Clear()
 	}
 }
 

@@ -128,17 +128,33 @@ func (s *Server) keepSigningKey(number uint64, seed []byte) error {
 	return errors.New("the node is starting")
 }
 
-// serveAdmin serves health and metrics, also while the node waits for its cluster.
-func (s *Server) serveAdmin(l net.Listener) *admin.Admin {
-	a := admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz})
-	h := a.Server()
-	s.onClose(h.Close)
-	s.goServe("admin", func() error { return h.Serve(l) })
-	return a
+// pages are the handlers of the HTTP listeners. They answer health checks while the node waits for
+// its cluster.
+type pages struct {
+	admin  *admin.Admin
+	public *gateway.Pages
+	http   *http.Server // of public
 }
 
-// serve starts the gRPC server and the gateway, and completes the admin listener.
-func (s *Server) serve(l listeners, a *admin.Admin) error {
+// serveHealth serves health and metrics, also while the node waits for its cluster.
+func (s *Server) serveHealth(l listeners) pages {
+	p := pages{
+		admin:  admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz}),
+		public: gateway.NewPages(gateway.PagesOptions{
+			Healthz: s.healthz, Readyz: s.readyz, Waiting: s.notReady, Wait: s.opts.LeaderWait, Stopping: s.stopping,
+		}),
+	}
+	h := p.admin.Server()
+	p.http = &http.Server{Handler: p.public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+	s.onClose(h.Close)
+	s.onClose(p.http.Close)
+	s.goServe("admin", func() error { return h.Serve(l.admin) })
+	s.goServe("http", func() error { return p.http.Serve(l.http) })
+	return p
+}
+
+// serve starts the gRPC server and the gateway, and completes the HTTP listeners.
+func (s *Server) serve(l listeners, p pages) error {
 	chain := s.chain(rpc.CallerClient)
 	g := grpc.NewServer(slices.Concat(chain.ServerOptions(), transportOptions(), s.opts.GRPC)...)
 	chain.Register(g, s.services)
@@ -156,13 +172,11 @@ func (s *Server) serve(l listeners, a *admin.Admin) error {
 	if err != nil {
 		return err
 	}
-	public := &http.Server{Handler: gateway.Pages(s.healthz, s.readyz, api), ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
-	s.onClose(func() error { return drainHTTP(public) })
-	a.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log}, s.opts.Registry)
+	s.onClose(func() error { return drainHTTP(p.http) })
+	p.public.Serve(api)
+	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log}, s.opts.Registry)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
-	s.goServe("http", func() error { return public.Serve(l.http) })
 	// Closers run last first: streams end and new calls are refused before anything else closes.
 	s.onClose(func() error { s.health.Shutdown(); return nil })
 	return nil

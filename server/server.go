@@ -138,7 +138,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pages := s.serveAdmin(listeners.admin)
+	pages := s.serveHealth(listeners)
 	if err := s.openCluster(listeners.raft, tls); err != nil {
 		return err
 	}

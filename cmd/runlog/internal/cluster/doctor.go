@@ -90,18 +90,22 @@ func (a *app) askAll(ctx context.Context, servers []string) []answer {
 	return all
 }
 
-// bestOf returns the answer that the others are compared with: that of the leader, else that of a
-// node that knows the leader, of the newest term. It is nil if no server answered.
+// bestOf returns the answer that the others are compared with: that of a confirmed leader, else that
+// of a node whose leader is confirmed, else as before without the confirmation, of the newest term.
+// It is nil if no server answered.
 func bestOf(all []answer) *answer {
-	rank := func(r *answer) int {
-		switch s := r.status; {
-		case s.GetLeaderId() == "":
-			return 0
-		case s.GetLeaderId() != s.GetNodeId():
-			return 1
-		default:
-			return 2
+	rank := func(r *answer) (rank int) {
+		s := r.status
+		if s.GetLeaderConfirmed() {
+			rank += 4
 		}
+		if s.GetLeaderId() != "" {
+			rank += 2
+		}
+		if s.GetLeaderId() == s.GetNodeId() {
+			rank++
+		}
+		return rank
 	}
 	var best *answer
 	for i := range all {

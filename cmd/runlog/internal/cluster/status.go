@@ -143,10 +143,14 @@ func (a *app) statusText(s *runlogv1.GetStatusResponse, at string) ([]byte, erro
 	if s.GetLeaderId() != "" {
 		leader = s.GetLeaderId()
 	}
+	unconfirmed := ""
+	if s.LeaderConfirmed != nil && !s.GetLeaderConfirmed() {
+		unconfirmed = ", not confirmed by a majority"
+	}
 	output.Facts(out,
 		[2]string{"At", at},
 		[2]string{"Cluster", s.GetClusterId()},
-		[2]string{"Leader", fmt.Sprintf("%s, term %d", leader, s.GetTerm())},
+		[2]string{"Leader", fmt.Sprintf("%s, term %d%s", leader, s.GetTerm(), unconfirmed)},
 		[2]string{"Voters", output.Number(voters) + mayFail(int(s.GetFailureTolerance()))},
 		[2]string{"Health", health(s)},
 		[2]string{"Asked", s.GetNodeId()},
