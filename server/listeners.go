@@ -56,12 +56,33 @@ func (s *Server) listen() (l listeners, err error) {
 			return l, fmt.Errorf("%s %s: the port is in use; stop what uses it, or choose another (port 0 picks a free one)", a.flag, a.address)
 		}
 		if err != nil {
-			return l, fmt.Errorf("%s: %w", a.flag, err)
+			return l, fmt.Errorf("%s %s: %w; name an address of this machine and a port that this user may take", a.flag, a.address, err)
 		}
 		*a.to, *a.bound = ln, ln.Addr().String()
 		s.onClose(func() error { return ignoreClosed(ln.Close()) })
 	}
 	return l, nil
+}
+
+// bound bounds the connections of clients, so that files are left for the node's data.
+func (s *Server) bound(l listeners) listeners {
+	clients, admins := 0, 0
+	if s.opts.OpenFiles > 0 {
+		_, clients = shareFiles(s.opts.OpenFiles)
+		admins = adminConnections
+	}
+	if s.opts.OpenFiles > 0 && s.opts.OpenFiles < fewFiles {
+		s.log.Warn("few open files are allowed; clients get few connections", "limit", s.opts.OpenFiles, "connections", clients,
+			"remedy", fmt.Sprintf("raise the limit to %d or more (ulimit -n)", fewFiles))
+	}
+	bound := func(name string, limit int) func(net.Listener) net.Listener {
+		c, unregister := newConnections(name, limit, s.log, s.opts.Registry)
+		s.onClose(unregister)
+		return c.bound
+	}
+	client := bound("clients", clients)
+	l.grpc, l.http, l.admin = client(l.grpc), client(l.http), bound("admin", admins)(l.admin)
+	return l
 }
 
 // ignoreClosed drops the error of a listener that its server has already closed.
@@ -139,7 +160,7 @@ type pages struct {
 // serveHealth serves health and metrics, also while the node waits for its cluster.
 func (s *Server) serveHealth(l listeners) pages {
 	p := pages{
-		admin:  admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz}),
+		admin: admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz}),
 		public: gateway.NewPages(gateway.PagesOptions{
 			Healthz: s.healthz, Readyz: s.readyz, Waiting: s.notReady, Wait: s.opts.LeaderWait, Stopping: s.stopping,
 		}),

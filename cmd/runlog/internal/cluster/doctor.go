@@ -36,20 +36,22 @@ The exit code is 0 if no finding is an ERROR, else 8.`,
 
 func (a *app) doctor(ctx context.Context) error {
 	a.limitTimeout(doctorPatience)
-	named := a.askAll(ctx, a.Servers())
+	servers, err := a.Servers()
+	if err != nil {
+		return err
+	}
+	named := a.askAll(ctx, servers)
 	best := bestOf(named)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case len(named) == 0:
-		return output.UsageError("--server is empty")
 	case best == nil:
 		return named[len(named)-1].err
 	}
 	// The addresses that clients are sent to, and that were not asked yet.
 	var others []string
 	for _, m := range best.status.GetMembers() {
-		if address := m.GetGrpcAddress(); address != "" && !slices.Contains(a.Servers(), address) && !slices.Contains(others, address) {
+		if address := m.GetGrpcAddress(); address != "" && !slices.Contains(servers, address) && !slices.Contains(others, address) {
 			others = append(others, address)
 		}
 	}
