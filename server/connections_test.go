@@ -24,11 +24,12 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
-// TestConnectionsOverTheLimit: a connection above the limit is closed at once and counted, whichever
-// listener it came to; those below the limit work on, and one that ends makes room.
+// TestConnectionsOverTheLimit: a connection above the limit is closed at once and counted,
+// whichever listener it came to; those below the limit work on, and one that ends makes room.
 func TestConnectionsOverTheLimit(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.OpenFiles = 64 }) // 16 connections, of which the test's clients have one
+	// 16 connections, of which the clients of the test have some.
+	n := startNode(t, func(o *Options) { o.OpenFiles = 64 })
 	a := n.server.Addresses()
 	n.append("run", newEvent("RunStarted"))
 	var idle []net.Conn

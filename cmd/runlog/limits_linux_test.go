@@ -38,9 +38,9 @@ func metricOf(t *testing.T, admin, name string) float64 {
 	return v
 }
 
-// TestIdleConnectionsD10: idle connections use up what clients may have. The node closes further ones
-// at once and counts them, keeps files for its data, and takes appends on a connection that was open
-// before; it does not stop. The soft limit of open files is raised to the hard one.
+// TestIdleConnectionsD10: idle connections use up what clients may have. The node closes further
+// ones at once and counts them, keeps files for its data, and takes appends on a connection that
+// was open before; it does not stop. The soft limit of open files is raised to the hard one.
 func TestIdleConnectionsD10(t *testing.T) {
 	t.Parallel()
 	const limit = 256 // of which clients get a quarter
@@ -51,7 +51,8 @@ func TestIdleConnectionsD10(t *testing.T) {
 	cmd.Env = serve.Env
 	n := spawnCommand(t, dir, cmd)
 	a := n.ready(t)
-	if got := metricOf(t, a.Admin, "process_max_fds"); got < limit-1 || got > limit { // Go leaves one out.
+	// Go leaves one out.
+	if got := metricOf(t, a.Admin, "process_max_fds"); got < limit-1 || got > limit {
 		t.Errorf("the process may open %v files, want %d", got, limit)
 	}
 	events := runlogv1.NewEventServiceClient(dialNode(t, a.GRPC))

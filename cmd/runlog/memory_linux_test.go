@@ -32,8 +32,8 @@ func residentKiB(t *testing.T, pid int) int {
 	return kib
 }
 
-// TestSmallNodeIsSmall: a node with 30 events, some readers and a scraper stays below 80 MiB. The race
-// detector needs more by itself.
+// TestSmallNodeIsSmall: a node with 30 events, some readers and a scraper stays below 80 MiB. The
+// race detector needs more by itself.
 func TestSmallNodeIsSmall(t *testing.T) {
 	t.Parallel()
 	n := spawnNode(t, t.TempDir())

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// alertDiskLow has the name of the reason of those refusals. It is raised while appends are refused because the disk is nearly full.
+	// alertDiskLow has the name of the reason of those refusals. It is raised while appends are
+	// refused because the disk is nearly full.
 	alertDiskLow = "DISK_LOW"
 	// diskInterval is the time between two reads of the free space. Even a fast disk does not fill
 	// MinFreeBytes in it.

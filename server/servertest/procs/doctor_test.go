@@ -46,9 +46,9 @@ func (c *Cluster) wantDoctor(code int, says, not []string, at ...*Node) {
 	}
 }
 
-// TestDoctorOfADeadLeader: the nodes wait so long for their leader that they still believe in it when
-// it has been dead for a second. The doctor does not believe in a leader that is paused or dead, or
-// whose majority is down.
+// TestDoctorOfADeadLeader: the nodes wait so long for their leader that they still believe in it
+// when it has been dead for a second. The doctor does not believe in a leader that is paused or
+// dead, or whose majority is down.
 func TestDoctorOfADeadLeader(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag, Flags: []string{"--election-timeout", "10s"}})

@@ -16,7 +16,8 @@ import (
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("storage: closed")
 
-// Options of a directory. All but OpenFiles and Reached are required; storage.Options says what they mean.
+// Options of a directory. All but OpenFiles and Reached are required; storage.Options says what
+// they mean.
 type Options struct {
 	Dir           string
 	FS            vfs.FS

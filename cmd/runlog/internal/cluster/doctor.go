@@ -92,9 +92,9 @@ func (a *app) askAll(ctx context.Context, servers []string) []answer {
 	return all
 }
 
-// bestOf returns the answer that the others are compared with: that of a confirmed leader, else that
-// of a node whose leader is confirmed, else as before without the confirmation, of the newest term.
-// It is nil if no server answered.
+// bestOf returns the answer that the others are compared with: that of a confirmed leader, else
+// that of a node whose leader is confirmed, else as before without the confirmation, of the newest
+// term. It is nil if no server answered.
 func bestOf(all []answer) *answer {
 	rank := func(r *answer) (rank int) {
 		s := r.status

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// ByteSize is the value of a flag in bytes, such as 512MiB or 2GB; a number without a unit is bytes.
+// ByteSize is the value of a flag in bytes, such as 512MiB or 2GB; a number without a unit is
+// bytes.
 type ByteSize int64
 
 type byteUnit struct {

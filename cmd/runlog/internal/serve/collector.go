@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Go's collector may let the heap grow to a multiple of its live objects. The default of twice takes
-// a fifth of the time of an append under load. Five times, always, makes a node with little to do
-// twice as large as it need be. So a node lets the heap grow while it allocates much.
+// Go's collector may let the heap grow to a multiple of its live objects. The default of twice
+// takes a fifth of the time of an append under load. Five times, always, makes a node with little
+// to do twice as large as it need be. So a node lets the heap grow while it allocates much.
 const (
 	busyPercent = 400
 	calmPercent = 100
-	// busyRate is the allocation in bytes a second from which on the heap may grow. At this rate, and
-	// with a small heap, the collector runs once a second, which takes about 1 % of a core.
+	// busyRate is the allocation in bytes a second from which on the heap may grow. At this rate,
+	// and with a small heap, the collector runs once a second, which takes about 1 % of a core.
 	busyRate = 16 << 20
 	// collectorEvery is the time between two samples, and collectorCalm how many of them in a row
 	// must show little allocation before the heap shrinks and its memory goes back to the system.

@@ -2,8 +2,8 @@ package serve
 
 import "testing"
 
-// TestCollectorFollowsTheLoad: the heap may grow at once with the load, and shrinks after it has been
-// little for a while.
+// TestCollectorFollowsTheLoad: the heap may grow at once with the load, and shrinks after it has
+// been little for a while.
 func TestCollectorFollowsTheLoad(t *testing.T) {
 	c := collector{now: calmPercent}
 	looks := func(n int, rate float64, want int) {

@@ -19,8 +19,8 @@ func Variable(flag string) string {
 	return "RUNLOG_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// injected matches the variables that Kubernetes and Docker set for a service whose name begins with
-// runlog.
+// injected matches the variables that Kubernetes and Docker set for a service whose name begins
+// with runlog.
 var injected = regexp.MustCompile(`^RUNLOG_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // CheckEnvironment refuses variables that look like runlog's and are not: a typing error would
