@@ -163,20 +163,7 @@ func (o *Options) EnsureDefaults() {
 	if o.QueueBytes == 0 {
 		o.QueueBytes = o.MemoryBytes / 16
 	}
-	if o.Store.CacheBytes == 0 {
-		o.Store.CacheBytes = o.MemoryBytes / 8
-	}
-	if o.Store.ActiveBytes == 0 {
-		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
-	}
-	if o.Store.MemTableBytes == 0 {
-		// Up to four memtables wait for their flush.
-		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
-	}
-	if o.OpenFiles > 0 && o.Store.OpenFiles == 0 {
-		o.Store.OpenFiles, _ = shareFiles(o.OpenFiles)
-	}
-	machine.EnsureDefaults(&o.Store)
+	o.ensureStoreDefaults()
 	if o.LeaderWait == 0 {
 		o.LeaderWait = 3 * time.Second
 	}
@@ -226,6 +213,24 @@ func (o *Options) EnsureDefaults() {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+}
+
+// ensureStoreDefaults divides memory and open files. They are set.
+func (o *Options) ensureStoreDefaults() {
+	if o.Store.CacheBytes == 0 {
+		o.Store.CacheBytes = o.MemoryBytes / 8
+	}
+	if o.Store.ActiveBytes == 0 {
+		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
+	}
+	if o.Store.MemTableBytes == 0 {
+		// Up to four memtables wait for their flush.
+		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
+	}
+	if o.OpenFiles > 0 && o.Store.OpenFiles == 0 {
+		o.Store.OpenFiles, _ = shareFiles(o.OpenFiles)
+	}
+	machine.EnsureDefaults(&o.Store)
 }
 
 // Validate reports every fault of the options.

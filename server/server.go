@@ -167,7 +167,8 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 		return nil, nodeID, nil
 	}
 	if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
-		return nil, "", err
+		// The cause is text only, because advice about the data directory would be wrong.
+		return nil, "", fmt.Errorf("%s; name PEM files that this user can read with --node-ca, --node-cert and --node-key (runlog cluster certs makes them)", err.Error())
 	}
 	if nodeID != "" && nodeID != tls.NodeID() {
 		return nil, "", fmt.Errorf("--node-cert %s belongs to node %q, but --node-id is %q: give each node its own certificate (runlog cluster certs)",
