@@ -60,8 +60,12 @@ func TestSmallNodeIsSmall(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // A benchmark may use more.
 	}
+	// On a busy machine the collector falls behind; the node then returns the memory within 20 s.
 	resident := residentKiB(t, n.cmd.Process.Pid)
-	t.Logf("%d KiB", resident)
+	for until := time.Now().Add(clusterPatience); resident > most && time.Now().Before(until); time.Sleep(time.Second) {
+		call(http.Get("http://" + a.Admin + "/metrics"))
+		resident = residentKiB(t, n.cmd.Process.Pid)
+	}
 	if resident > most {
 		t.Errorf("%d KiB are resident, want at most %d", resident, most)
 	}

@@ -108,7 +108,7 @@ func worstFirst(all []finding) {
 }
 
 func findNoLeader(v *view) []finding {
-	if v.GetLeaderConfirmed() {
+	if v.GetLeaderId() != "" && v.GetLeaderConfirmed() {
 		return nil
 	}
 	voters, up := votersOf(v.GetMembers())

@@ -15,12 +15,14 @@ const (
 	busyPercent = 400
 	calmPercent = 100
 	// busyRate is the allocation in bytes a second from which on the heap may grow. At this rate,
-	// and with a small heap, the collector runs once a second, which takes about 1 % of a core.
+	// and with a small heap, the collector runs twice a second, which takes about 1 % of a core.
 	busyRate = 16 << 20
 	// collectorEvery is the time between two samples, and collectorCalm how many of them in a row
 	// must show little allocation before the heap shrinks and its memory goes back to the system.
 	collectorEvery = time.Second
 	collectorCalm  = 20
+	// muchFree is so much unused memory, in bytes, that it is worth a collection to return it.
+	muchFree = 16 << 20
 )
 
 // collector is a governor of the collector's percentage (GOGC).
@@ -42,6 +44,12 @@ func (c *collector) look(rate float64) int {
 	return c.now
 }
 
+// wasteful reports, once in collectorCalm calm samples, whether the process holds much more memory
+// than its live objects need. Go would return it only slowly.
+func (c *collector) wasteful(free, live uint64) bool {
+	return c.calm > 0 && c.calm%collectorCalm == 0 && free > max(muchFree, live)
+}
+
 // tuneCollector keeps the process within its memory. A tenth is for what the Go runtime does not
 // count: the binary and the kernel's buffers. GOGC and GOMEMLIMIT override it.
 func tuneCollector(memory int64) {
@@ -60,7 +68,7 @@ func governCollector(ctx context.Context) {
 		return
 	}
 	c := collector{now: calmPercent}
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	ticker := time.NewTicker(collectorEvery)
 	defer ticker.Stop()
@@ -76,9 +84,9 @@ func governCollector(ctx context.Context) {
 		was := c.now
 		if now := c.look(float64(sample[0].Value.Uint64()-before) / last.Sub(since).Seconds()); now != was {
 			debug.SetGCPercent(now)
-			if now == calmPercent {
-				debug.FreeOSMemory()
-			}
+		}
+		if c.wasteful(sample[1].Value.Uint64(), sample[2].Value.Uint64()) {
+			debug.FreeOSMemory()
 		}
 	}
 }

@@ -26,4 +26,11 @@ func TestCollectorFollowsTheLoad(t *testing.T) {
 	looks(1, 2*busyRate, busyPercent) // Counting begins again.
 	looks(collectorCalm-1, 1, busyPercent)
 	looks(1, 1, calmPercent)
+	if !c.wasteful(muchFree+1, 1) || c.wasteful(muchFree, 1) || c.wasteful(2*muchFree, 2*muchFree) {
+		t.Error("memory is returned, or kept, that should not be")
+	}
+	looks(1, 1, calmPercent)
+	if c.wasteful(10*muchFree, 1) {
+		t.Error("memory is returned every second")
+	}
 }
