@@ -102,6 +102,7 @@ func tryDatabase(o *Options) (*database, error) {
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
 		MemTableSize:       16 << 20,
+		MaxOpenFiles:       o.OpenFiles,
 		Logger:             pebbleLogger{log: o.Logger, fail: o.fatal},
 		EventListener: &pebble.EventListener{
 			BackgroundError: d.damaged,

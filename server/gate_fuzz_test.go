@@ -68,7 +68,9 @@ func openGates(f *testing.F) *gates {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g.http = gateway.Pages(s.healthz, s.readyz, api)
+	pages := gateway.NewPages(gateway.PagesOptions{Healthz: s.healthz, Readyz: s.readyz})
+	pages.Serve(api)
+	g.http = pages
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {

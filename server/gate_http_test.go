@@ -304,7 +304,9 @@ func TestHTTPSlowBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(gateway.Pages(n.server.healthz, n.server.readyz, g))
+	pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.server.healthz, Readyz: n.server.readyz})
+	pages.Serve(g)
+	s := httptest.NewServer(pages)
 	t.Cleanup(s.Close)
 	body := `{"events":[` + httpEvent("one") + `]}`
 	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: x\r\n"

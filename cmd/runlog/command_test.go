@@ -29,6 +29,7 @@ type invocation struct {
 	args   []string
 	stdin  string
 	width  int // of a terminal on stdout
+	height int // of the same
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 	code   output.ExitCode
@@ -38,7 +39,7 @@ type invocation struct {
 func (s *invocation) do(ctx context.Context, t *testing.T, fake *fakeServer) {
 	t.Helper()
 	one := testSession(&s.stdout, &s.stderr)
-	one.Stdin, one.StdoutWidth, one.DialOptions = strings.NewReader(s.stdin), s.width, fake.serve(t)
+	one.Stdin, one.StdoutWidth, one.StdoutHeight, one.DialOptions = strings.NewReader(s.stdin), s.width, s.height, fake.serve(t)
 	s.code = run(ctx, one, append([]string{"--server", "passthrough:///fake"}, s.args...))
 }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -129,11 +130,26 @@ type shell struct {
 	env []string
 }
 
+// background ends what commands leave running, with the test: each command is a process group.
+func (s *shell) background(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.t.Cleanup(func() {
+		if cmd.Process != nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	})
+}
+
 // run returns what a command prints. Its exit code is part of what commands here are for: refusals
 // are shown too, so only bash's own failures count.
 func (s *shell) run(command string) string {
 	s.t.Helper()
+	if variable, ok := strings.CutPrefix(command, "export "); ok {
+		s.env = append(s.env, variable)
+		return ""
+	}
 	cmd := exec.Command("bash", "-c", command)
+	s.background(cmd)
 	cmd.Dir = s.dir
 	cmd.Env = s.env
 	var out bytes.Buffer
@@ -197,18 +213,21 @@ func steady(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// matches compares line by line; a line "..." stands for any lines.
+// matches compares line by line; a line "..." stands for any lines, also none, and "..." at the end
+// of a line for its rest.
 func matches(want, have string) bool {
 	var pattern strings.Builder
-	for i, line := range strings.Split(want, "\n") {
-		if i > 0 {
-			pattern.WriteString(`\n`)
-		}
+	for _, line := range strings.Split(want, "\n") {
 		if line == "..." {
-			pattern.WriteString(`(?s:.*)`)
+			pattern.WriteString(`(?:.*\n)*`)
 			continue
 		}
-		pattern.WriteString(regexp.QuoteMeta(line))
+		begin, open := strings.CutSuffix(line, "...")
+		pattern.WriteString(regexp.QuoteMeta(begin))
+		if open {
+			pattern.WriteString(`.*`)
+		}
+		pattern.WriteString(`\n`)
 	}
-	return regexp.MustCompile(`^` + pattern.String() + `$`).MatchString(have)
+	return regexp.MustCompile(`^` + pattern.String() + `$`).MatchString(have + "\n")
 }

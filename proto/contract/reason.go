@@ -28,6 +28,7 @@ const (
 	ReasonOverloaded             Reason = "OVERLOADED"
 	ReasonTenantRateLimited      Reason = "TENANT_RATE_LIMITED"
 	ReasonQuotaExceeded          Reason = "QUOTA_EXCEEDED"
+	ReasonDiskLow                Reason = "DISK_LOW"
 	ReasonNoLeader               Reason = "NO_LEADER"
 	ReasonNotLeader              Reason = "NOT_LEADER"
 	ReasonShuttingDown           Reason = "SHUTTING_DOWN"
@@ -118,6 +119,8 @@ var reasons = [...]ReasonInfo{
 		"The tenant is over its rate: wait for the retry delay, then send the same request."},
 	{ReasonQuotaExceeded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
 		"The tenant is over its quota: free some of it or ask for more, then send the same request."},
+	{ReasonDiskLow, codes.ResourceExhausted, 507, StoredNo, "after the delay",
+		"The leader's disk is nearly full: free disk space there, or let another node lead (runlog cluster transfer); then send the same request."},
 	{ReasonNoLeader, codes.Unavailable, 503, StoredNo, "yes",
 		"The cluster is electing a leader: retry shortly, on any node."},
 	{ReasonNotLeader, codes.Unavailable, 503, StoredNo, "yes",

@@ -50,7 +50,7 @@ Importing a file again stores nothing twice. The import uses the admin listener 
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
-	cmd.Flags().StringVar(&admin, "admin", "127.0.0.1:7412", "address of the node's admin listener")
+	session.AdminFlag(cmd, &admin)
 	return cmd
 }
 

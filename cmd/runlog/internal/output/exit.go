@@ -94,7 +94,7 @@ func DataDirError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
 		remedy = "; make it writable for this user, or choose another with --data-dir"
-	case errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrNotExist):
 		remedy = "; choose another with --data-dir"
 	}
 	return Errorf(ExitFailed, "%v%s", err, remedy)
