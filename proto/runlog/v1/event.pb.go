@@ -163,8 +163,8 @@ type EventWrite struct {
 	//	*EventWrite_PayloadJson
 	//	*EventWrite_Payload
 	PayloadForm isEventWrite_PayloadForm `protobuf_oneof:"payload_form"`
-	// What this contract version has no field for: one JSON object in UTF-8 of at most 4 KiB, kept and
-	// returned byte for byte. Empty: none. Over HTTP it is the object "extensions".
+	// What this contract version has no field for: one JSON object in UTF-8 of at most 4 KiB, kept
+	// and returned byte for byte. Empty: none. Over HTTP it is the object "extensions".
 	ExtensionsJson []byte `protobuf:"bytes,40,opt,name=extensions_json,json=extensionsJson,proto3" json:"extensions_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -361,8 +361,8 @@ type EventWrite_PayloadJson struct {
 }
 
 type EventWrite_Payload struct {
-	// For gRPC clients that prefer it: it is stored as canonical JSON, and numbers are IEEE doubles.
-	// Over HTTP a payload is JSON text, kept byte for byte (ENV-8).
+	// For gRPC clients that prefer it: it is stored as canonical JSON, and numbers are IEEE
+	// doubles. Over HTTP a payload is JSON text, kept byte for byte (ENV-8).
 	Payload *structpb.Struct `protobuf:"bytes,19,opt,name=payload,proto3,oneof"`
 }
 
@@ -683,7 +683,8 @@ type AppendResult struct {
 	Persisted bool `protobuf:"varint,5,opt,name=persisted,proto3" json:"persisted,omitempty"`
 	// A duplicate whose content differs from the stored event; the first write won (IDM-7).
 	Diverged bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
-	// The contract does not know the event's type. The event is kept, but no snapshot changes (ENV-6).
+	// The contract does not know the event's type. The event is kept, but no snapshot changes
+	// (ENV-6).
 	UnknownType bool `protobuf:"varint,40,opt,name=unknown_type,json=unknownType,proto3" json:"unknown_type,omitempty"`
 	// The known type that an unknown one may have meant: it is within two edits (ENV-6).
 	DidYouMean *string `protobuf:"bytes,41,opt,name=did_you_mean,json=didYouMean,proto3,oneof" json:"did_you_mean,omitempty"`
