@@ -199,7 +199,7 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 	} else if err == nil {
 		var done replica.Appended
 		if done, err = r.pending.Wait(ctx); err == nil {
-			resp.Results = wire.Results(&done.Outcome, done.Diverged)
+			resp.Results = wire.Results(r.append.Events, &done.Outcome, done.Diverged)
 			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
 			return resp
 		}

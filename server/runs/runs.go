@@ -73,7 +73,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(&done.Outcome, done.Diverged)}, nil
+	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(a.Events, &done.Outcome, done.Diverged)}, nil
 }
 
 // GetRun returns a run's metadata, head and status.

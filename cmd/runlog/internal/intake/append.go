@@ -71,6 +71,7 @@ func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Conte
 		stderr: a.Stderr,
 		json:   a.Format == output.JSON,
 		runs:   make(map[string]*runTotal),
+		odd:    make(map[string]bool),
 	}
 	var ticks <-chan time.Time
 	if a.StderrWidth > 0 {
