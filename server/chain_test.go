@@ -148,7 +148,7 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 				Fields                                                                 json.RawMessage
 				Absent                                                                 []string
 				Payload, RunSeq, PersistedAt, PayloadDigest, RecordDigest, ChainDigest string
-				AppendedBy                                                             *string
+				AppendedBy, Extensions                                                 *string
 			}
 		}
 	}
@@ -164,6 +164,9 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 			}
 			if v.AppendedBy != nil {
 				members["appendedBy"] = *v.AppendedBy
+			}
+			if v.Extensions != nil {
+				members["extensionsJson"] = []byte(*v.Extensions)
 			}
 			rest, err := json.Marshal(members)
 			if err != nil {

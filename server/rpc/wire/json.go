@@ -40,8 +40,7 @@ func (m *JSON) MarshalLine(v any) ([]byte, error) { return m.marshal(v, true) }
 
 func (m *JSON) marshal(v any, line bool) ([]byte, error) {
 	var o objects
-	switch natural := v.(type) {
-	case Natural:
+	if natural, ok := v.(Natural); ok {
 		v = natural.Message
 		o.line, o.texts = line, takeTexts(natural.Message)
 	}
