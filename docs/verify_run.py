@@ -94,7 +94,10 @@ def record_digest(r, payload):
     envelope[1] = uuid.UUID(r["eventId"]).bytes
     envelope[10], envelope[11] = u64(r["logicalAttemptId"]), u64(r["engineAttemptId"])
     envelope[13] = u64(nanoseconds(r["emittedAt"]))
-    fields = b"".join(field(n, v) for n, v in sorted(envelope.items()))
+    if "extensionsJson" in r:
+        envelope[19] = base64.b64decode(r["extensionsJson"], validate=True)
+    # contractVersion ends the envelope.
+    fields = b"".join(field(n, envelope[n]) for n in sorted(envelope, key=lambda n: (n == 17, n)))
     by = r.get("appendedBy", "").encode()
     return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"")
 

@@ -100,7 +100,7 @@ func encodeEvent(e *contract.Event, natural bool) *runlogv1.EventWrite {
 		LogicalAttemptId: e.LogicalAttemptID, EngineAttemptId: e.EngineAttemptID,
 		EmittedAt: timestamppb.New(time.Unix(0, e.EmittedAt)), EmittedBy: e.EmittedBy,
 		CausedBySignalId: e.CausedBySignalID, ParentEventId: e.ParentEventID,
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.Payload},
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.Payload}, ExtensionsJson: e.Extensions,
 	}
 	if natural {
 		s, err := structpb.NewStruct(decodeValue(e.Payload))
@@ -203,7 +203,7 @@ func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
 			LogicalAttemptID: m.LogicalAttemptId, EngineAttemptID: m.EngineAttemptId, IdempotencyKey: m.IdempotencyKey,
 			EmittedAt: nanoseconds(m.EmittedAt), EmittedBy: m.GetEmittedBy(),
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
-			Contract: line, Payload: m.GetPayloadJson(),
+			Contract: line, Payload: m.GetPayloadJson(), Extensions: m.GetExtensionsJson(),
 		},
 		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: m.GetAppendedBy(),
 	}

@@ -98,9 +98,11 @@ func (w *writer) stepError(name string, e *StepError) {
 	w.name(name)
 	w.open()
 	w.optional("category", e.Category)
-	w.string("code", e.Code)
-	w.string("message", e.Message)
-	w.bool("retryable", e.Retryable)
+	w.optional("code", e.Code)
+	w.optional("message", e.Message)
+	if e.Retryable != nil {
+		w.bool("retryable", *e.Retryable)
+	}
 	w.close()
 }
 
@@ -112,7 +114,7 @@ func (w *writer) rootCause(name string, c *RootCause) {
 	w.open()
 	w.optional("category", c.Category)
 	w.optional("code", c.Code)
-	w.string("message", c.Message)
+	w.optional("message", c.Message)
 	w.optional("stepId", c.StepID)
 	w.close()
 }

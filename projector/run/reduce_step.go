@@ -1,6 +1,8 @@
 package run
 
 import (
+	"time"
+
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -109,7 +111,7 @@ func (a *StepAttempt) delay(r *storage.Record) bool {
 	if a.Status != StepPending {
 		return false
 	}
-	a.Reason = decodeStep(r.Payload).reason.text()
+	a.Reason = decodeStep(r.Payload).reason.reasonText()
 	return true
 }
 
@@ -129,7 +131,7 @@ func (a *StepAttempt) skip(r *storage.Record) bool {
 		return a.Status == StepSkipped
 	}
 	a.Status = StepSkipped
-	a.Reason = decodeStep(r.Payload).reason.text()
+	a.Reason = decodeStep(r.Payload).reason.reasonText()
 	return true
 }
 
@@ -164,10 +166,13 @@ func (a *StepAttempt) attest(r *storage.Record) bool {
 func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
 	a.Status = to
 	a.CompletedAt = p.endedAt(emitted(r))
+	if a.StartedAt.IsZero() {
+		a.StartedAt = p.startedAt.timeOr(time.Time{})
+	}
 	a.Artifacts = p.artifactList()
 	a.Reason = p.reasonText()
 	if to == StepFailed {
-		a.Error = p.failure.stepError()
+		a.Error = p.failed()
 	}
 }
 

@@ -114,6 +114,7 @@ func TestStepEffectsPRJ5PRJ10(t *testing.T) {
 	second := func(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
 	noon := time.Date(2026, 2, 11, 12, 0, 0, 0, time.UTC)
 	size := int64(1 << 40)
+	yes, no := true, false
 	for _, c := range []struct {
 		name, eventType, payload string
 		want                     StepAttempt
@@ -134,13 +135,31 @@ func TestStepEffectsPRJ5PRJ10(t *testing.T) {
 		{"failed", contract.StepFailed, `{"error":{"code":"E1","message":"boom","retryable":true,"category":"USER"},
 			"artifacts":[{"uri":"u1","kind":"log"}],"completedAt":"2026-02-11T12:00:00Z"}`,
 			StepAttempt{Status: StepFailed, CompletedAt: noon, Artifacts: []Artifact{{URI: "u1", Kind: "log"}},
-				Error: &StepError{Code: "E1", Message: "boom", Retryable: true, Category: "USER"}}},
+				Error: &StepError{Code: "E1", Message: "boom", Retryable: &yes, Category: "USER"}}},
 		{"failed, in a word", contract.StepFailed, `{"error":"boom"}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
 		{"failed, half told", contract.StepFailed, `{"error":{"code":7,"message":"boom","retryable":"true"}}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
 		{"failed, untold", contract.StepFailed, `{"error":null}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3)}},
+		{"failed, nothing said", contract.StepFailed, `{"error":{"details":1},"errorCode":"","errorMessage":7}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3)}},
+		{"failed, not to be retried", contract.StepFailed, `{"error":{"retryable":false},"failedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: noon, Error: &StepError{Retryable: &no}}},
+		{"failed, flat", contract.StepFailed, `{"error":null,"errorCode":"E1","errorMessage":"boom","reasonCode":"R"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Code: "E1", Message: "boom"}}},
+		{"failed, by its reason", contract.StepFailed, `{"reasonCode":"R","reason":{"message":"gone","at":7}}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Code: "R"}, Reason: "gone"}},
+		{"failed, its error first", contract.StepFailed, `{"errorCode":"E1","error":{"message":"boom"}}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
+		{"failed, two ends", contract.StepFailed, `{"failedAt":"2020-01-01T00:00:00Z","completedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: noon}},
+		{"completed, with its start", contract.StepCompleted, `{"startedAt":"2026-02-11T12:00:00Z","completedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepSuccess, StartedAt: noon, CompletedAt: noon}},
+		{"skipped, with an object", contract.StepSkipped, `{"reason":{"code":"UPSTREAM"}}`,
+			StepAttempt{Status: StepSkipped, Reason: "UPSTREAM"}},
+		{"delayed, with an object", contract.StepDelayed, `{"reason":{"code":"SLOTS","message":"no slot"}}`,
+			StepAttempt{Status: StepPending, Reason: "no slot"}},
 		{"skipped", contract.StepSkipped, `{"reason":"upstream","completedAt":"2026-02-11T12:00:00Z"}`,
 			StepAttempt{Status: StepSkipped, Reason: "upstream"}},
 		{"waiting", contract.StepWaitingForAttestation, `{"reason":"x"}`,

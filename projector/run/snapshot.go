@@ -93,11 +93,11 @@ type Artifact struct {
 	ExpiresAt string // as the producer wrote it
 }
 
-// StepError is the reason for which a step failed.
+// StepError is the reason for which a step failed. Empty texts are absent (PRJ-10).
 type StepError struct {
 	Code      string
 	Message   string
-	Retryable bool
+	Retryable *bool // nil: not said
 	Category  string
 }
 

@@ -77,5 +77,13 @@ type Event struct {
 	ParentEventID    string
 	Contract         Line
 
-	Payload []byte // one JSON object, never empty
+	Payload    []byte // one JSON object, never empty
+	Extensions []byte // one JSON object; empty: none
+
+	// Warnings are the optional fields of the payload that have an unexpected form (ENV-9). They
+	// are part of an answer, and are not stored.
+	Warnings []Warning
 }
+
+// Warning is a remark about a field of an event that was accepted.
+type Warning struct{ Field, Description string }

@@ -22,6 +22,9 @@ const (
 	// included.
 	MaxDepth = jsontext.MaxDepth
 
+	// MaxExtensionsBytes is the largest extensions object.
+	MaxExtensionsBytes = 4 << 10
+
 	maxTextBytes = 256 // ENV-3, and the other texts of the envelope
 	maxKeyBytes  = 128 // IDM-5
 
@@ -56,9 +59,11 @@ func (o *Options) maxPayloadBytes() int {
 }
 
 // Validate turns a wire message into the event that the inner rooms trust, and reports every
-// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty.
+// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty. What is kept
+// and yet unexpected is in the event's warnings (ENV-9).
 //
-// The event shares its strings and its payload bytes with w, which must not change afterwards.
+// The event shares its strings and the bytes of payload and extensions with w, which must not
+// change afterwards.
 //
 // On line 1.1, attempts default to 1, and a RunStarted takes tenant, project and environment from
 // its payload's context and the plan from its planRef where the envelope does not name them. What
@@ -75,6 +80,7 @@ func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c.attempts()
 	c.emitted()
 	c.text("parentEventId", w.GetParentEventId(), &c.e.ParentEventID)
+	c.extensions()
 	c.key()
 	if len(c.bad) > 0 {
 		return Event{}, c.bad

@@ -62,7 +62,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	if err != nil {
 		return nil, err
 	}
-	results := wire.Results(&done.Outcome, done.Diverged, done.Keys)
+	results := wire.Results(in.Events, &done.Outcome, done.Diverged, done.Keys)
 	for i := range results {
 		results[i].PersistedAt = wire.Timestamp(in.Imported[i].PersistedAt)
 	}

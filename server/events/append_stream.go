@@ -216,7 +216,7 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 			done = &waited
 		}
 		if err == nil {
-			resp.Results = wire.Results(&done.Outcome, done.Diverged, done.Keys)
+			resp.Results = wire.Results(r.append.Events, &done.Outcome, done.Diverged, done.Keys)
 			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
 			return resp
 		}

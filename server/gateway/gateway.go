@@ -54,6 +54,7 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		// A runId is one segment. In this mode grpc-gateway splits the path first and then
 		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithForwardResponseRewriter(asNatural),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
@@ -92,7 +93,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	prepareStream(w, r)
 	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 		if !refuseBody(w, r) {
-			g.mux.ServeHTTP(w, r)
+			g.mux.ServeHTTP(w, r.WithContext(withAsked(r.Context())))
 		}
 		return
 	}

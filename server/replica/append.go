@@ -132,7 +132,7 @@ const heldEvent = 512
 func (r *Replica) hold(a *storage.Append) (int64, error) {
 	size := int64(0)
 	for i := range a.Events {
-		size += heldEvent + int64(len(a.Events[i].Payload))
+		size += heldEvent + int64(len(a.Events[i].Payload)+len(a.Events[i].Extensions))
 	}
 	if now := r.held.Add(size); now > r.opts.HeldBytes && now > size {
 		r.held.Add(-size)
@@ -173,6 +173,7 @@ func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended
 			out.setKey(i, key)
 		}
 	}
+	r.countRemarks(a.Events)
 	r.metrics.inserted.Add(float64(len(outcome.Results) - duplicates))
 	r.metrics.duplicates.Add(float64(duplicates))
 	return out, nil
@@ -183,6 +184,23 @@ func (a *Appended) setKey(i int, key string) {
 		a.Keys = map[int]string{}
 	}
 	a.Keys[i] = key
+}
+
+// countRemarks counts what the answer remarks on (ENV-6, ENV-9).
+func (r *Replica) countRemarks(events []contract.Event) {
+	unknown, warnings := 0, 0
+	for i := range events {
+		if contract.TypeCode(events[i].Type) == 0 {
+			unknown++
+		}
+		warnings += len(events[i].Warnings)
+	}
+	if unknown > 0 {
+		r.metrics.unknown.Add(float64(unknown))
+	}
+	if warnings > 0 {
+		r.metrics.warnings.Add(float64(warnings))
+	}
 }
 
 // diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7),

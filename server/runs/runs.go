@@ -78,7 +78,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(&done.Outcome, done.Diverged, done.Keys),
+	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
 		Created: done.Created, Position: rpc.FormatPosition(done.Position)}, nil
 }
 

@@ -254,6 +254,9 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 		e.ParentEventID = rapid.SampledFrom([]string{"", "", "parent"}).Draw(t, "parent")
 		w.sparse(t, &e)
 	}
+	if rapid.IntRange(0, 4).Draw(t, "extended") == 4 {
+		e.Extensions = []byte(rapid.SampledFrom([]string{`{}`, `{"x":1.10}`, `{ "x":1.1 }`, `{"x":2}`}).Draw(t, "extensions"))
+	}
 	w.key(t, &e)
 	w.payload(t, &e)
 	w.cause(t, &e)

@@ -549,7 +549,9 @@ type Body struct {
 	RunSeq      uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	PersistedAt int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	// The authenticated identity of the caller that appended the event (SEC-8). Empty: none.
-	AppendedBy    string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
+	AppendedBy string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
+	// One JSON object, byte for byte as the producer sent it. Empty: none.
+	Extensions    []byte `protobuf:"bytes,19,opt,name=extensions,proto3" json:"extensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -708,6 +710,13 @@ func (x *Body) GetAppendedBy() string {
 		return x.AppendedBy
 	}
 	return ""
+}
+
+func (x *Body) GetExtensions() []byte {
+	if x != nil {
+		return x.Extensions
+	}
+	return nil
 }
 
 // RunIdentity is written once, with a run's first event or its creation.
@@ -1135,7 +1144,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\xdc\x04\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xfc\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1158,7 +1167,10 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x12!\n" +
 	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\x12\x1f\n" +
 	"\vappended_by\x18\x12 \x01(\tR\n" +
-	"appendedBy\"\xd7\x01\n" +
+	"appendedBy\x12\x1e\n" +
+	"\n" +
+	"extensions\x18\x13 \x01(\fR\n" +
+	"extensions\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +

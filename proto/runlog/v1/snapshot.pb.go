@@ -396,12 +396,12 @@ func (x *ArtifactRef) GetExpiresAt() string {
 	return ""
 }
 
-// StepError is why a step failed.
+// StepError is why a step failed. A field that its event does not have is absent (PRJ-10).
 type StepError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Retryable     bool                   `protobuf:"varint,3,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	Code          *string                `protobuf:"bytes,1,opt,name=code,proto3,oneof" json:"code,omitempty"`
+	Message       *string                `protobuf:"bytes,2,opt,name=message,proto3,oneof" json:"message,omitempty"`
+	Retryable     *bool                  `protobuf:"varint,3,opt,name=retryable,proto3,oneof" json:"retryable,omitempty"`
 	Category      *string                `protobuf:"bytes,4,opt,name=category,proto3,oneof" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -438,22 +438,22 @@ func (*StepError) Descriptor() ([]byte, []int) {
 }
 
 func (x *StepError) GetCode() string {
-	if x != nil {
-		return x.Code
+	if x != nil && x.Code != nil {
+		return *x.Code
 	}
 	return ""
 }
 
 func (x *StepError) GetMessage() string {
-	if x != nil {
-		return x.Message
+	if x != nil && x.Message != nil {
+		return *x.Message
 	}
 	return ""
 }
 
 func (x *StepError) GetRetryable() bool {
-	if x != nil {
-		return x.Retryable
+	if x != nil && x.Retryable != nil {
+		return *x.Retryable
 	}
 	return false
 }
@@ -689,7 +689,7 @@ type RootCause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StepId        *string                `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3,oneof" json:"step_id,omitempty"`
 	Code          *string                `protobuf:"bytes,2,opt,name=code,proto3,oneof" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message,proto3,oneof" json:"message,omitempty"`
 	Category      *string                `protobuf:"bytes,4,opt,name=category,proto3,oneof" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,8 +740,8 @@ func (x *RootCause) GetCode() string {
 }
 
 func (x *RootCause) GetMessage() string {
-	if x != nil {
-		return x.Message
+	if x != nil && x.Message != nil {
+		return *x.Message
 	}
 	return ""
 }
@@ -1235,12 +1235,17 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"expires_at\x18\x05 \x01(\tH\x02R\texpiresAt\x88\x01\x01B\t\n" +
 	"\a_sha256B\r\n" +
 	"\v_size_bytesB\r\n" +
-	"\v_expires_at\"\x85\x01\n" +
-	"\tStepError\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
-	"\tretryable\x18\x03 \x01(\bR\tretryable\x12\x1f\n" +
-	"\bcategory\x18\x04 \x01(\tH\x00R\bcategory\x88\x01\x01B\v\n" +
+	"\v_expires_at\"\xb7\x01\n" +
+	"\tStepError\x12\x17\n" +
+	"\x04code\x18\x01 \x01(\tH\x00R\x04code\x88\x01\x01\x12\x1d\n" +
+	"\amessage\x18\x02 \x01(\tH\x01R\amessage\x88\x01\x01\x12!\n" +
+	"\tretryable\x18\x03 \x01(\bH\x02R\tretryable\x88\x01\x01\x12\x1f\n" +
+	"\bcategory\x18\x04 \x01(\tH\x03R\bcategory\x88\x01\x01B\a\n" +
+	"\x05_codeB\n" +
+	"\n" +
+	"\b_messageB\f\n" +
+	"\n" +
+	"_retryableB\v\n" +
 	"\t_category\"\xbb\x03\n" +
 	"\vStepAttempt\x12,\n" +
 	"\x12logical_attempt_id\x18\x01 \x01(\rR\x10logicalAttemptId\x123\n" +
@@ -1268,15 +1273,17 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\battempts\x18\n" +
 	" \x03(\v2\x16.runlog.v1.StepAttemptR\battemptsB\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
-	"\a_reason\"\x9f\x01\n" +
+	"\a_reason\"\xb0\x01\n" +
 	"\tRootCause\x12\x1c\n" +
 	"\astep_id\x18\x01 \x01(\tH\x00R\x06stepId\x88\x01\x01\x12\x17\n" +
-	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
-	"\bcategory\x18\x04 \x01(\tH\x02R\bcategory\x88\x01\x01B\n" +
+	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x1d\n" +
+	"\amessage\x18\x03 \x01(\tH\x02R\amessage\x88\x01\x01\x12\x1f\n" +
+	"\bcategory\x18\x04 \x01(\tH\x03R\bcategory\x88\x01\x01B\n" +
 	"\n" +
 	"\b_step_idB\a\n" +
-	"\x05_codeB\v\n" +
+	"\x05_codeB\n" +
+	"\n" +
+	"\b_messageB\v\n" +
 	"\t_category\"\x86\x03\n" +
 	"\x0eSignalDecision\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +

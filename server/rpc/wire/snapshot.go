@@ -43,7 +43,7 @@ func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 	}
 	if c := s.RootCause; c != nil {
 		m.RootCause = &runlogv1.RootCause{
-			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: c.Message, Category: Optional(c.Category),
+			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: Optional(c.Message), Category: Optional(c.Category),
 		}
 	}
 	for step := range s.Steps.All() {
@@ -102,7 +102,7 @@ func encodeStepError(e *run.StepError) *runlogv1.StepError {
 	if e == nil {
 		return nil
 	}
-	return &runlogv1.StepError{Code: e.Code, Message: e.Message, Retryable: e.Retryable, Category: Optional(e.Category)}
+	return &runlogv1.StepError{Code: Optional(e.Code), Message: Optional(e.Message), Retryable: e.Retryable, Category: Optional(e.Category)}
 }
 
 func encodeSignal(d *run.SignalDecision) *runlogv1.SignalDecision {

@@ -234,7 +234,8 @@ type body struct {
 	payload          []byte
 	absent           contract.Absent
 	plan             *planText // nil: the block's
-	assigned         Assigned  // runSeq and persistedAt are 0 unless imported
+	extensions       []byte
+	assigned         Assigned // runSeq and persistedAt are 0 unless imported
 }
 
 func (b *body) parse(data []byte) error {
@@ -282,6 +283,8 @@ func (b *body) parse(data []byte) error {
 			b.assigned.PersistedAt = int64(f.bits)
 		case 18:
 			b.assigned.AppendedBy = string(f.text(&err))
+		case 19:
+			b.extensions = f.raw(&err)
 		}
 		return err
 	})

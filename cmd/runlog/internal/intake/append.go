@@ -103,6 +103,7 @@ func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Conte
 		json:   a.Format == output.JSON,
 		dryRun: opts.dryRun,
 		runs:   make(map[string]*runTotal),
+		odd:    make(map[string]bool),
 	}
 	var ticks <-chan time.Time
 	if a.StderrWidth > 0 {

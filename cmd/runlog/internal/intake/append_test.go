@@ -187,7 +187,7 @@ func (r *recorder) send(_ context.Context, batch []item) outcome {
 	delete(r.mu.flying, run)
 	o := outcome{run: run, err: r.fail}
 	for _, it := range batch {
-		o.results = append(o.results, stored{it.origin, &runlogv1.AppendResult{Persisted: true}})
+		o.results = append(o.results, stored{it.origin, it.event.GetEventType(), &runlogv1.AppendResult{Persisted: true}})
 	}
 	return o
 }
@@ -203,7 +203,7 @@ func inputOf(n, runs, size int) chunk {
 }
 
 func newReport() *report {
-	return &report{out: bufio.NewWriter(io.Discard), stderr: io.Discard, runs: make(map[string]*runTotal)}
+	return &report{out: bufio.NewWriter(io.Discard), stderr: io.Discard, runs: make(map[string]*runTotal), odd: make(map[string]bool)}
 }
 
 func TestGrouping(t *testing.T) {

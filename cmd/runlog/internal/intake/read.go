@@ -21,8 +21,6 @@ const (
 	maxLineBytes = 2 << 20
 	// chunkBytes is the size of a chunk, so that events of a run share a request.
 	chunkBytes = 256 << 10
-	// maxOddTypes bounds the warnings of unknown types.
-	maxOddTypes = 100
 )
 
 // origin is the line that an event came from.
@@ -53,11 +51,10 @@ type refusal struct {
 
 // chunk is a part of the input. err ends the input.
 type chunk struct {
-	items    []item
-	refused  []refusal
-	warnings []string
-	bytes    int
-	err      error
+	items   []item
+	refused []refusal
+	bytes   int
+	err     error
 }
 
 // intake reads the input and delivers it in chunks.
@@ -70,8 +67,6 @@ type intake struct {
 	out     chan<- chunk
 	next    chunk // that is not delivered yet
 	place   int   // of the line read last, in the whole input
-	// odd has the unknown event types with a warning, at most maxOddTypes.
-	odd map[string]bool
 }
 
 // read reads every path in turn and closes out at the end. If the context ends, read ends early,
@@ -153,7 +148,6 @@ func (in *intake) take(at origin, text []byte) {
 		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required; name the run of the event")
 	default:
 		in.next.items = append(in.next.items, it)
-		in.warnOfType(at, it.event.GetEventType())
 	}
 }
 
@@ -166,21 +160,6 @@ func likelyRun(text []byte) (run string) {
 		return ""
 	}
 	return run
-}
-
-// warnOfType warns once of a type that is probably a misspelled known one: the server stores such
-// events, but they change no snapshot (ENV-6).
-func (in *intake) warnOfType(at origin, name string) {
-	likely, ok := contract.LikelyType(name)
-	if !ok || in.odd[name] || len(in.odd) == maxOddTypes {
-		return
-	}
-	if in.odd == nil {
-		in.odd = make(map[string]bool)
-	}
-	in.odd[name] = true
-	in.next.warnings = append(in.next.warnings,
-		fmt.Sprintf("%s: warning: unknown event type %q changes no snapshot; did you mean %s?", at, name, likely))
 }
 
 // whyNoEvent explains why a line is no event, also if the whole file has another shape.

@@ -14,6 +14,9 @@ import (
 // maxRunsListed bounds the summary. The runs beyond it share one line.
 const maxRunsListed = 1000
 
+// maxRemarks bounds the warnings that are printed.
+const maxRemarks = 101
+
 // counts of events. Diverged events are also duplicates.
 type counts struct {
 	Read       uint64 `json:"read"`
@@ -57,6 +60,9 @@ type report struct {
 	total   counts
 	bytes   int64 // of the input
 	failure error // of writing a result
+
+	odd      map[string]bool // unknown event types with a warning
+	remarked int
 }
 
 // of returns the total that counts a run.
@@ -80,9 +86,6 @@ func (r *report) taken(c chunk) {
 	r.total.Read += uint64(len(c.items) + len(c.refused))
 	for _, it := range c.items {
 		r.of(it.event.GetRunId()).Read++
-	}
-	for _, warning := range c.warnings {
-		r.warn(warning)
 	}
 	for _, refusal := range c.refused {
 		r.refused(refusal)
@@ -115,6 +118,7 @@ func (r *report) stored(o outcome) {
 			r.warn(fmt.Sprintf("%s: warning: differs from the stored event with the same key, runSeq %d of run %q; the stored event stays",
 				result.origin, result.GetRunSeq(), o.run))
 		}
+		r.remarks(result)
 		if r.json && !r.dryRun {
 			r.line(o.run, result)
 		}
@@ -132,6 +136,28 @@ func (r *report) skipped(items []item) {
 	for _, it := range items {
 		r.total.Skipped++
 		r.of(it.event.GetRunId()).Skipped++
+	}
+}
+
+// remarks prints what the server remarks on an event: once of each unknown type that is probably a
+// misspelled known one (ENV-6), and of optional fields of an unexpected form (ENV-9).
+func (r *report) remarks(result stored) {
+	if name := result.eventType; result.GetDidYouMean() != "" && !r.odd[name] {
+		r.odd[name] = true
+		r.remark(fmt.Sprintf("%s: warning: unknown event type %q changes no snapshot; did you mean %s?", result.origin, name, result.GetDidYouMean()))
+	}
+	for _, w := range result.GetWarnings() {
+		r.remark(fmt.Sprintf("%s: warning: %s %s; it is kept as it is", result.origin, w.GetField(), w.GetDescription()))
+	}
+}
+
+// remark prints a remark, at most maxRemarks of an input.
+func (r *report) remark(text string) {
+	switch r.remarked++; {
+	case r.remarked < maxRemarks:
+		r.warn(text)
+	case r.remarked == maxRemarks:
+		r.warn("warning: there are more warnings than " + strconv.Itoa(maxRemarks-1) + "; use -o json to see all")
 	}
 }
 

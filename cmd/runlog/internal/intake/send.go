@@ -28,6 +28,7 @@ type outcome struct {
 // stored is the result of an event that the server has.
 type stored struct {
 	origin
+	eventType string
 	*runlogv1.AppendResult
 }
 
@@ -102,7 +103,7 @@ func (o *outcome) add(items []item, res *runlogv1.AppendEventsResponse) error {
 		return fmt.Errorf("append to run %q: the server answered for %d of %d events", o.run, len(res.GetResults()), len(items))
 	}
 	for i, result := range res.GetResults() {
-		o.results = append(o.results, stored{items[i].origin, result})
+		o.results = append(o.results, stored{items[i].origin, items[i].event.GetEventType(), result})
 	}
 	o.lastSeq = res.GetLastSeq()
 	return nil
