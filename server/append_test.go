@@ -317,7 +317,7 @@ func TestAppendConditions(t *testing.T) {
 	t.Run("ENV1_sparse_events_inherit", func(t *testing.T) {
 		started := newEvent("RunStarted", sparse, payload(`{"status":"RUNNING","engineType":"mock","engineRunRef":"e","startedAt":"2026-02-11T10:30:00Z",
 			"context":{"tenantId":"T","projectId":"P","environmentId":"E"},
-			"planRef":{"planId":"PL","planVersion":"7"}}`))
+			"planRef":{"uri":"u","sha256":"s","schemaVersion":"v","planId":"PL","planVersion":"7"}}`))
 		resp := n.append("sparse", started, newEvent("StepStarted", sparse, step("s"), key("k1")))
 		wantResults(t, "sparse", resp.Results, "nn")
 		n.append("sparse", newEvent("StepCompleted", sparse, step("s"), func(e *runlogv1.EventWrite) { e.PlanVersion = "7" }))

@@ -168,7 +168,7 @@ func sharedEvent(run string, n int) *runlogv1.EventWrite {
 	case 5:
 		return newEvent("RunStarted", at, sparse, payload(`{"status":"RUNNING","engineType":"mock","engineRunRef":"e","startedAt":"2026-02-11T10:30:00Z",
 			"context":{"tenantId":"tenant","projectId":"project","environmentId":"prod"},
-			"planRef":{"planId":"plan","planVersion":"other"}}`))
+			"planRef":{"uri":"u","sha256":"s","schemaVersion":"v","planId":"plan","planVersion":"other"}}`))
 	case 6:
 		return newEvent("StepFailed", at, step("s"), attempt(2), payload(`{"error":{"message":"`+strings.Repeat("no ", 400)+`"}}`))
 	default:

@@ -30,69 +30,83 @@ var ErrNoAttempt = errors.New("storage: the run has the highest attempt that an 
 // the attempt of the stored event with the same cause, or else the next one of the type. Apply
 // refuses the request with an *AttemptError if the run has changed in the meantime.
 func (s *Store) AssignAttempts(a *Append) error {
-	rows := record.Rows{Reader: s.db()}
-	ref, found, err := rows.Ref(a.RunID)
-	if err == nil {
-		err = assignAttempts(a, func(key func(record.RunRef) []byte) ([]byte, error) {
-			if !found {
-				return nil, nil
+	g := attemptGiver{rows: record.Rows{Reader: s.db()}, last: map[byte]uint32{}, assigned: map[cause]uint32{}}
+	var err error
+	if g.run, g.found, err = g.rows.Ref(a.RunID); err == nil {
+		for i := range a.Events {
+			if e := &a.Events[i]; contract.Recurs(e.Type) && err == nil {
+				err = g.give(e)
 			}
-			return rows.Find(key(ref))
-		})
+		}
 	}
-	return errors.Join(err, rows.Close())
+	return errors.Join(err, g.rows.Close())
 }
 
-// assignAttempts reads rows with find, which returns nil where there is none.
-func assignAttempts(a *Append, find func(key func(record.RunRef) []byte) ([]byte, error)) error {
-	type cause struct {
-		typeCode byte
-		hash     record.CauseHash
+// cause is what caused an event of a type.
+type cause struct {
+	typeCode byte
+	hash     record.CauseHash
+}
+
+// attemptGiver gives attempts to the events of one request, in their order.
+type attemptGiver struct {
+	rows  record.Rows
+	run   record.RunRef
+	found bool // the run exists
+	// last is the highest attempt of each type, in the run and among the events so far.
+	last     map[byte]uint32
+	assigned map[cause]uint32
+}
+
+func (g *attemptGiver) give(e *contract.Event) error {
+	c := cause{byte(contract.TypeCode(e.Type)), record.HashCause(e.Cause())}
+	if _, known := g.last[c.typeCode]; !known {
+		row, err := g.row(nil, c.typeCode)
+		if err == nil {
+			g.last[c.typeCode], err = record.ParseAttempt(row)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	last, assigned := map[byte]uint32{}, map[cause]uint32{}
-	for i := range a.Events {
-		e := &a.Events[i]
-		if !contract.Recurs(e.Type) {
-			continue
+	if e.AttemptAssigned {
+		attempt, err := g.attempt(c)
+		if err == nil && attempt == 0 {
+			err = fmt.Errorf("%w: %s of run %q", ErrNoAttempt, e.Type, e.RunID)
 		}
-		c := cause{byte(contract.TypeCode(e.Type)), record.HashCause(e.Cause())}
-		if _, known := last[c.typeCode]; !known {
-			row, err := find(func(ref record.RunRef) []byte { return keys.AppendAttempt(nil, ref, c.typeCode) })
-			if err != nil {
-				return err
-			}
-			if last[c.typeCode], err = record.ParseAttempt(row); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
-		if e.AttemptAssigned {
-			// An attempt that an event of the request names does not count for its cause: the event
-			// may be a duplicate. Apply knows.
-			attempt, known := assigned[c]
-			if !known {
-				row, err := find(func(ref record.RunRef) []byte {
-					return append(keys.AppendAttempt(nil, ref, c.typeCode), c.hash[:]...)
-				})
-				if err != nil {
-					return err
-				}
-				stored, err := record.ParseAttempted(row)
-				if err != nil {
-					return err
-				}
-				if attempt = stored.Attempt; attempt == 0 {
-					attempt = last[c.typeCode] + 1
-				}
-			}
-			if attempt == 0 {
-				return fmt.Errorf("%w: %s of run %q", ErrNoAttempt, e.Type, a.RunID)
-			}
-			assigned[c] = attempt
-			e.SetAttempt(attempt)
-		}
-		last[c.typeCode] = max(last[c.typeCode], e.LogicalAttemptID)
+		g.assigned[c] = attempt
+		e.SetAttempt(attempt)
 	}
+	g.last[c.typeCode] = max(g.last[c.typeCode], e.LogicalAttemptID)
 	return nil
+}
+
+// attempt returns the attempt of a cause; 0: none is left. An attempt that an event of the request
+// names does not count for its cause, because the event may be a duplicate. Apply knows.
+func (g *attemptGiver) attempt(c cause) (uint32, error) {
+	if attempt, known := g.assigned[c]; known {
+		return attempt, nil
+	}
+	row, err := g.row(c.hash[:], c.typeCode)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := record.ParseAttempted(row)
+	if err != nil || stored.Attempt != 0 {
+		return stored.Attempt, err
+	}
+	return g.last[c.typeCode] + 1, nil
+}
+
+// row returns a row of the run's attempts; nil: there is none.
+func (g *attemptGiver) row(causeHash []byte, typeCode byte) ([]byte, error) {
+	if !g.found {
+		return nil, nil
+	}
+	return g.rows.Find(append(keys.AppendAttempt(nil, g.run, typeCode), causeHash...))
 }
 
 // assignedAttempt returns under which key and attempt an event is stored whose attempt the

@@ -302,7 +302,7 @@ func (w *runWriter) create(ctx context.Context, conn *grpc.ClientConn, run strin
 	w.bed.try(run)
 	_, err := runlogv1.NewRunServiceClient(conn).CreateRun(ctx, &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
 		RunId: run, TenantId: tenantOf(run), ProjectId: "p", EnvironmentId: "e",
-		PlanRef: &runlogv1.PlanRef{Uri: "s3://plan", Sha256: "x", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
+		PlanRef: &runlogv1.PlanRef{Uri: "s3://plan", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
 	}})
 	if err == nil {
 		w.bed.acknowledge(run, 0)

@@ -77,7 +77,7 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format   = 5
+	Format   = 6
 	lockFile = "LOCK"
 	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20

@@ -202,8 +202,8 @@ func Changes(s *storage.Store, runID string, n int) (list []Change, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	from := runKey(runID)
-	to := append(from[:len(from)-1:len(from)-1], 1)
+	from, to := runKey(runID), runKey(runID)
+	to[len(to)-1]++
 	for row, err := range v.ScanDown(from, to) {
 		if err != nil {
 			return nil, fmt.Errorf("metadata: read changes: %w", err)

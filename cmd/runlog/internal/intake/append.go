@@ -14,7 +14,6 @@ import (
 )
 
 func (a *app) appendCommand() *cobra.Command {
-	var files []string
 	var opts appendOptions
 	cmd := &cobra.Command{
 		Use:   "append [-f FILE]... [FILE]...",
@@ -32,11 +31,11 @@ With -o json there is one line for each stored event, in the order of its run, a
 {"summary": ...}.`,
 		Example: "  runlog append -f events.jsonl\n  producer | runlog append -f - -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.paths = append(files, args...)
+			opts.paths = append(opts.paths, args...)
 			return a.appendFiles(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
+	cmd.Flags().StringArrayVarP(&opts.paths, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&opts.keepGoing, "keep-going", false, "send the lines of a run behind a refused one too")
 	cmd.Flags().BoolVar(&opts.dryRun, "dry-run", false, "check the lines by the contract's rules and send nothing; the server's own limits are not known")
 	return cmd
