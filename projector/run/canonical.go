@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -76,6 +77,9 @@ func (w *writer) attemptRest(a *StepAttempt) {
 	}
 	w.stepError("error", a.Error)
 	w.uint32("logicalAttemptId", a.LogicalAttemptID)
+	if a.Status == StepFailed && a.OutcomeEngineAttemptID != a.EngineAttemptID {
+		w.uint32("outcomeEngineAttemptId", a.OutcomeEngineAttemptID)
+	}
 	w.optional("reason", a.Reason)
 	w.time("startedAt", a.StartedAt)
 	w.string("status", a.Status.String())
@@ -174,12 +178,12 @@ func writeArray[T any](w *writer, name string, list []T, element func(*writer, *
 	w.b = append(w.b, ']')
 }
 
-func writeTree[T any](w *writer, name string, list *tree[uint32, *T], element func(*writer, *T)) {
+func writeTree[K cmp.Ordered, T any](w *writer, name string, list *tree[K, *T], element func(*writer, *T)) {
 	w.name(name)
 	w.b = append(w.b, '[')
 	if list.root != nil { // most steps have no earlier attempts
 		first := true
-		list.root.each(func(_ uint32, e *T) bool {
+		list.root.each(func(_ K, e *T) bool {
 			if !first {
 				w.b = append(w.b, ',')
 			}

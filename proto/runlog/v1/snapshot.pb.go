@@ -465,7 +465,8 @@ func (x *StepError) GetCategory() string {
 	return ""
 }
 
-// StepAttempt is an earlier logical attempt of a step (PRJ-7).
+// StepAttempt is an earlier logical attempt of a step (PRJ-7), or a failure inside a logical attempt
+// that the platform retried (PRJ-15).
 type StepAttempt struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	LogicalAttemptId uint32                 `protobuf:"varint,1,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
@@ -476,8 +477,10 @@ type StepAttempt struct {
 	Artifacts        []*ArtifactRef         `protobuf:"bytes,6,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	Error            *StepError             `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	Reason           *string                `protobuf:"bytes,8,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
+	OutcomeEngineAttemptId *uint32 `protobuf:"varint,9,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StepAttempt) Reset() {
@@ -566,6 +569,13 @@ func (x *StepAttempt) GetReason() string {
 	return ""
 }
 
+func (x *StepAttempt) GetOutcomeEngineAttemptId() uint32 {
+	if x != nil && x.OutcomeEngineAttemptId != nil {
+		return *x.OutcomeEngineAttemptId
+	}
+	return 0
+}
+
 // StepSnapshot is the current logical attempt of a step, with its earlier ones.
 type StepSnapshot struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -578,10 +588,13 @@ type StepSnapshot struct {
 	Artifacts        []*ArtifactRef         `protobuf:"bytes,7,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	Error            *StepError             `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	Reason           *string                `protobuf:"bytes,9,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	// Earlier logical attempts, lowest first.
-	Attempts      []*StepAttempt `protobuf:"bytes,10,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Earlier logical attempts, lowest first. The failures that the platform retried inside a logical
+	// attempt, also the current one, precede its outcome.
+	Attempts []*StepAttempt `protobuf:"bytes,10,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
+	OutcomeEngineAttemptId *uint32 `protobuf:"varint,11,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StepSnapshot) Reset() {
@@ -682,6 +695,13 @@ func (x *StepSnapshot) GetAttempts() []*StepAttempt {
 		return x.Attempts
 	}
 	return nil
+}
+
+func (x *StepSnapshot) GetOutcomeEngineAttemptId() uint32 {
+	if x != nil && x.OutcomeEngineAttemptId != nil {
+		return *x.OutcomeEngineAttemptId
+	}
+	return 0
 }
 
 // RootCause is why a run failed, from its RunFailed event.
@@ -1246,7 +1266,7 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\b_messageB\f\n" +
 	"\n" +
 	"_retryableB\v\n" +
-	"\t_category\"\xbb\x03\n" +
+	"\t_category\"\x99\x04\n" +
 	"\vStepAttempt\x12,\n" +
 	"\x12logical_attempt_id\x18\x01 \x01(\rR\x10logicalAttemptId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12/\n" +
@@ -1256,9 +1276,11 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\fcompleted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x124\n" +
 	"\tartifacts\x18\x06 \x03(\v2\x16.runlog.v1.ArtifactRefR\tartifacts\x12*\n" +
 	"\x05error\x18\a \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12\x1b\n" +
-	"\x06reason\x18\b \x01(\tH\x01R\x06reason\x88\x01\x01B\x14\n" +
+	"\x06reason\x18\b \x01(\tH\x01R\x06reason\x88\x01\x01\x12>\n" +
+	"\x19outcome_engine_attempt_id\x18\t \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
-	"\a_reason\"\x89\x04\n" +
+	"\a_reasonB\x1c\n" +
+	"\x1a_outcome_engine_attempt_id\"\xe7\x04\n" +
 	"\fStepSnapshot\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12,\n" +
@@ -1271,9 +1293,11 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x05error\x18\b \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12\x1b\n" +
 	"\x06reason\x18\t \x01(\tH\x01R\x06reason\x88\x01\x01\x122\n" +
 	"\battempts\x18\n" +
-	" \x03(\v2\x16.runlog.v1.StepAttemptR\battemptsB\x14\n" +
+	" \x03(\v2\x16.runlog.v1.StepAttemptR\battempts\x12>\n" +
+	"\x19outcome_engine_attempt_id\x18\v \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
-	"\a_reason\"\xb0\x01\n" +
+	"\a_reasonB\x1c\n" +
+	"\x1a_outcome_engine_attempt_id\"\xb0\x01\n" +
 	"\tRootCause\x12\x1c\n" +
 	"\astep_id\x18\x01 \x01(\tH\x00R\x06stepId\x88\x01\x01\x12\x17\n" +
 	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x1d\n" +

@@ -71,6 +71,8 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 		Artifacts:        encodeArtifacts(s.Artifacts),
 		Error:            encodeStepError(s.Error),
 		Reason:           Optional(s.Reason),
+
+		OutcomeEngineAttemptId: outcomeAttempt(&s.StepAttempt),
 	}
 	for a := range s.Attempts.All() {
 		m.Attempts = append(m.Attempts, &runlogv1.StepAttempt{
@@ -82,9 +84,19 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 			Artifacts:        encodeArtifacts(a.Artifacts),
 			Error:            encodeStepError(a.Error),
 			Reason:           Optional(a.Reason),
+
+			OutcomeEngineAttemptId: outcomeAttempt(a),
 		})
 	}
 	return m
+}
+
+// outcomeAttempt is the engine attempt of a failure, if it is not the highest of its attempt.
+func outcomeAttempt(a *run.StepAttempt) *uint32 {
+	if a.Status != run.StepFailed || a.OutcomeEngineAttemptID == a.EngineAttemptID {
+		return nil
+	}
+	return &a.OutcomeEngineAttemptID
 }
 
 func encodeArtifacts(list []run.Artifact) []*runlogv1.ArtifactRef {
