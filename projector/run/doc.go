@@ -42,10 +42,9 @@
 //     in failedSteps. A repeated StepWaitingForAttestation puts a RUNNING run to WAITING like the
 //     first one: the run may have been resumed in between, and waits again.
 //   - retry: an event with a higher engineAttemptId than that of the failure shows that the
-// platform
-//     has retried. The failure goes to attempts[], and the event applies as to a PENDING attempt
-//     (PRJ-15). With the same or a lower one, a StepStarted is late, a StepFailed a repeat, and a
-//     StepCompleted invalid.
+//     platform has retried. The failure goes to attempts[], and the event applies as to a PENDING
+//     attempt (PRJ-15). With the same or a lower one, a StepStarted is late, a StepFailed a repeat,
+//     and a StepCompleted invalid.
 //   - late: the event was delayed in the producer's outbox. It sets startedAt if that is absent,
 //     and engineAttemptId like every event of the attempt (PRJ-6, PRJ-7).
 //   - WAITING ends by an attestation or a failure (a timeout, for example). A StepCompleted there

@@ -465,8 +465,8 @@ func (x *StepError) GetCategory() string {
 	return ""
 }
 
-// StepAttempt is an earlier logical attempt of a step (PRJ-7), or a failure inside a logical attempt
-// that the platform retried (PRJ-15).
+// StepAttempt is an earlier logical attempt of a step (PRJ-7), or a failure inside a logical
+// attempt that the platform retried (PRJ-15).
 type StepAttempt struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	LogicalAttemptId uint32                 `protobuf:"varint,1,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
