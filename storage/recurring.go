@@ -30,8 +30,12 @@ var ErrNoAttempt = errors.New("storage: the run has the highest attempt that an 
 // the attempt of the stored event with the same cause, or else the next one of the type. Apply
 // refuses the request with an *AttemptError if the run has changed in the meantime.
 func (s *Store) AssignAttempts(a *Append) error {
-	g := attemptGiver{rows: record.Rows{Reader: s.db()}, last: map[byte]uint32{}, assigned: map[cause]uint32{}}
-	var err error
+	db, release, err := s.directory.Acquire()
+	if err != nil {
+		return err
+	}
+	defer release()
+	g := attemptGiver{rows: record.Rows{Reader: db}, last: map[byte]uint32{}, assigned: map[cause]uint32{}}
 	if g.run, g.found, err = g.rows.Ref(a.RunID); err == nil {
 		for i := range a.Events {
 			if e := &a.Events[i]; contract.Recurs(e.Type) && err == nil {

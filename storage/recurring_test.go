@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -39,4 +40,21 @@ func TestAssignedAttemptsAreTaken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAttemptsOfAClosedStore: a database that was closed, as an install closes it, is not read any
+// more (D11).
+func TestAttemptsOfAClosedStore(t *testing.T) {
+	l := open(t, storage.Options{})
+	a := &storage.Append{RunID: "run", Events: storagetest.Events("run", 0, 1)}
+	a.Events[0].Type, a.Events[0].StepID, a.Events[0].CausedBySignalID, a.Events[0].AttemptAssigned = contract.RunPaused, "", "signal", true
+	if err := l.Store.AssignAttempts(a); err != nil || a.Events[0].LogicalAttemptID != 1 {
+		t.Fatalf("attempt %d, %v", a.Events[0].LogicalAttemptID, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Store.AssignAttempts(a); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("a closed store: %v", err)
+	}
 }
