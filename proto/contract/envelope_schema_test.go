@@ -34,7 +34,7 @@ var envelopeValues = map[string][]string{
 	"causedBySignalId": {`"sig|1"`, `"\u0085"`},
 	"parentEventId":    {`"x"`, `7`},
 	"payload": {`{}`, `{"outcome":"FAIL"}`, `{"error":{"message":"m"}}`, `{"error":{}}`, `{"outcome":1}`, `[]`, `"x"`,
-		strings.TrimSuffix(flatPayload, "}") + `,"outcome":"FAIL"}`},
+		strings.TrimSuffix(flatPayload, "}") + `,"outcome":"FAIL"}`, `{"signalId":"s"}`, `{"signalId":""}`, `{"signalId":7}`},
 	"occurredAt": {`"2026-02-11T10:30:00Z"`},
 	"note":       {`1`},
 	"extensions": {`{}`, `{"a":{"b":[1.10]}}`, `[]`, `"x"`, `7`},
@@ -104,12 +104,15 @@ func makeEnvelope(random *rand.Rand, line Line) ([]byte, Line) {
 			delete(members, name)
 		case 1:
 			members[name] = json.RawMessage(values[random.IntN(len(values))])
-			if line == Line11 && strings.Trim(string(members[name]), `"`) == "0" {
-				delete(members, name) // An attempt of 0 is one that was left out, which 1.1 may.
+			if strings.Trim(string(members[name]), `"`) == "0" {
+				delete(members, name) // An attempt of 0 is one that was left out.
 			}
 		default:
 			members[name] = json.RawMessage(values[0])
 		}
+	}
+	if random.IntN(4) == 0 {
+		delete(members, "logicalAttemptId")
 	}
 	if flat {
 		// One shape or the other: both at once is what the schema leaves out.
