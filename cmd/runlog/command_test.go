@@ -243,7 +243,7 @@ func TestFailuresOfTheServer(t *testing.T) {
 		{status.Error(codes.InvalidArgument, "no reason given"), output.ExitRefused},
 	} {
 		t.Run(status.Code(test.err).String(), func(t *testing.T) {
-			s := invocation{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "300ms"}}
+			s := invocation{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "2s"}}
 			s.do(t.Context(), t, &fakeServer{down: test.err})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
