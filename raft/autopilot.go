@@ -106,7 +106,8 @@ func (p *pilot) run() {
 		<-p.n.stop
 		cancel()
 	}()
-	for p.n.WaitLeading(ctx) == nil {
+	// A node that closes may lead until its last loop has ended, and this is one of them.
+	for ctx.Err() == nil && p.n.WaitLeading(ctx) == nil {
 		// A member is not dead because it did not answer an earlier leader.
 		p.mu.Lock()
 		clear(p.mu.answered)
