@@ -57,6 +57,7 @@ type Node struct {
 	logs      *wal.Log
 	stable    *wal.Stable
 	mark      *wal.Mark // housekeep's, once the node runs
+	marked    uint64    // the mark at the start
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -125,7 +126,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term)
+	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.sender())
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -133,7 +134,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.skipCovered) })
+	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.take) })
 	n.electSelf()
 	return nil
 }
@@ -149,6 +150,7 @@ func (n *Node) open() error {
 	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); err != nil {
 		return err
 	}
+	n.marked = n.mark.Index()
 	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
 		return err
 	}

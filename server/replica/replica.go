@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/raft"
+	"runlog/raft/stamps"
 	"runlog/server/cluster"
 	"runlog/server/replica/batch"
 	"runlog/storage"
@@ -41,10 +42,13 @@ type Options struct {
 	// ClockSkewLimit is how far the clock may be behind the last stamp. Beyond it the node raises
 	// CLOCK_SKEW_HIGH (APP-5).
 	ClockSkewLimit time.Duration
-	FS             vfs.FS
-	Clock          func() time.Time
-	Logger         *slog.Logger
-	Registry       *prometheus.Registry
+	// MaxClockAhead is how far a stamp may be ahead of the clocks of a majority (APP-5). Not
+	// positive: no limit.
+	MaxClockAhead time.Duration
+	FS            vfs.FS
+	Clock         func() time.Time
+	Logger        *slog.Logger
+	Registry      *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 	// Fail is called with the reason when the node has to stop itself (D10).
@@ -60,6 +64,7 @@ type Replica struct {
 	store     *storage.Store
 	node      *raft.Node
 	batcher   *batch.Batcher
+	stamps    *stamps.Judge
 	held      atomic.Int64 // bytes of decoded events that wait for their answer
 
 	loops sync.WaitGroup
@@ -73,6 +78,7 @@ func Open(ctx context.Context, opts Options) (*Replica, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	r.loops.Go(r.watchClock)
+	r.loops.Go(r.watchStamps)
 	return r, nil
 }
 
@@ -113,6 +119,10 @@ func (r *Replica) startRaft() (err error) {
 	o := &r.opts
 	opts := o.Raft
 	opts.FS, opts.Dir = o.FS, o.RaftDir
+	r.stamps = stamps.New(stamps.Options{
+		Limit: o.MaxClockAhead, Clock: o.Clock, Last: func() int64 { return r.store.Applied().PersistedAt },
+	})
+	opts.Stamps = r.stamps
 	opts.Store, opts.Logger, opts.Registerer, opts.Fail = r.store, o.Logger, o.Registry, o.Fail
 	o.Cluster.RaftOptions(&opts)
 	if r.node, err = raft.Start(opts); err != nil {
@@ -148,6 +158,9 @@ func (r *Replica) Store() *storage.Store { return r.store }
 
 // Node returns Raft, for members and leadership.
 func (r *Replica) Node() *raft.Node { return r.node }
+
+// Stamps returns the judge of stamps.
+func (r *Replica) Stamps() *stamps.Judge { return r.stamps }
 
 // ClusterID returns the cluster's id.
 func (r *Replica) ClusterID() storage.ClusterID { return r.clusterID }

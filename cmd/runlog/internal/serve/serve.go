@@ -58,6 +58,8 @@ stops the node.`,
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
 			case opts.ClockSkewLimit <= 0:
 				return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
+			case opts.MaxClockAhead != 0 && opts.MaxClockAhead < minMaxClockAhead:
+				return output.UsageError("--max-clock-ahead %s is less than %s; 0 means no limit", opts.MaxClockAhead, minMaxClockAhead)
 			}
 			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts)); err != nil {
 				return err
@@ -79,6 +81,9 @@ stops the node.`,
 			if minFree == 0 {
 				opts.MinFreeBytes = -1
 			}
+			if opts.MaxClockAhead == 0 {
+				opts.MaxClockAhead = -1
+			}
 			return Run(cmd.Context(), opts)
 		},
 	}
@@ -95,6 +100,7 @@ stops the node.`,
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
 	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	f.DurationVar(&opts.MaxClockAhead, "max-clock-ahead", server.DefaultMaxClockAhead, "how far stamps may be ahead of the clocks of a majority of the voters; a node further ahead does not lead; 0: no limit")
 	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
@@ -165,6 +171,9 @@ func checkpointFlags(opts *server.Options) error {
 	}
 	return nil
 }
+
+// minMaxClockAhead is far more than clocks differ that are synchronised.
+const minMaxClockAhead = 10 * time.Second
 
 // minElectionTimeout is the time that a loaded machine needs to answer.
 const minElectionTimeout = 50 * time.Millisecond
