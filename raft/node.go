@@ -12,6 +12,7 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/liblog"
 	"runlog/raft/internal/wal"
 )
 
@@ -66,7 +67,7 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
-	library   *libraryLog
+	library   *liblog.Log
 	// changing is a mutex with room for one: held from reading the members until their change is
 	// made.
 	changing chan struct{}
@@ -113,7 +114,7 @@ func Start(opts Options) (*Node, error) {
 
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
-	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
+	n.library = liblog.New(opts.Logger.With("lib", "raft"))
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
 	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -126,7 +127,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.sender())
+	trans := newTransport(newStreams(&n.opts), n.library.Logger(), n.sender())
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -157,7 +158,7 @@ func (n *Node) open() error {
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
 		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
-		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
-	conf.Logger = n.library.logger()
+	conf.Logger = n.library.Logger()
 	conf.NoSnapshotRestoreOnStart = true
 	conf.ShutdownOnRemove = false // the owner decides what a removed node does
 	conf.TrailingLogs = n.opts.TrailingEntries
@@ -425,7 +426,7 @@ func (n *Node) Close() error {
 	n.flight.Lock()
 	n.flight.closing = true
 	n.flight.Unlock()
-	n.library.hush()
+	n.library.Hush()
 	n.awaitProposals()
 	// A send to a member that does not read would delay the shutdown.
 	err := n.trans.(hraft.WithClose).Close()

@@ -32,6 +32,10 @@ func (n *Node) take(req *hraft.AppendEntriesRequest) error {
 	return nil
 }
 
+// Elected reports whether this node is the leader of its term, even if it takes no proposals yet. It
+// takes none while it cannot commit what its log has from before.
+func (n *Node) Elected() bool { return n.raft.State() == hraft.Leader }
+
 // Uncommitted returns the highest stamp in the part of the log that is not known to be committed; 0
 // without one. Another leader must replace an entry that no majority accepts.
 func (n *Node) Uncommitted() (stamp int64) {

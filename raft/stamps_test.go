@@ -13,7 +13,7 @@ import (
 // follower only: it knows no other clock.
 func (m *member) limit() {
 	m.opts.Stamps = stamps.New(stamps.Options{Limit: time.Hour})
-	m.opts.Stamps.Measure(3, nil)
+	m.opts.Stamps.Measure(1, nil)
 }
 
 // sealAhead seals an append with a stamp from ahead.

@@ -32,7 +32,7 @@ type transport struct {
 type sender struct {
 	term      func() uint64 // that the node remembers
 	committed func() uint64 // an entry that is known to be committed, with all before it
-	silent    func() bool   // the node must send nothing as a leader, see stamps.Judge
+	silent    func() bool   // another node should lead, see stamps.Judge
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
@@ -68,6 +68,14 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 		return err
 	}
 	return t.NetworkTransport.AppendEntries(id, target, sent, resp)
+}
+
+// RequestPreVote asks for a pre-vote, unless another node should lead.
+func (t transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+	if t.silent() {
+		return errSilent
+	}
+	return t.NetworkTransport.RequestPreVote(id, target, req, resp)
 }
 
 // prepare returns what is sent of a request.

@@ -12,7 +12,8 @@ import (
 var (
 	// ErrAhead means that a stamp is too far ahead.
 	ErrAhead = errors.New("stamps: the stamp is too far ahead")
-	// ErrUnmeasured means that the node has not asked the other voters for their clocks yet.
+	// ErrUnmeasured means that no other voter has told its clock yet, or none since this node's clock
+	// jumped ahead.
 	ErrUnmeasured = errors.New("stamps: the clocks of the other voters are not known yet")
 )
 
@@ -30,11 +31,12 @@ type Options struct {
 // called by many goroutines. Stamps are nanoseconds since 1970.
 type Judge struct {
 	opts Options
-	// ceiling is the highest stamp that a majority of the voters accepts; nil: unknown.
-	ceiling atomic.Pointer[moving]
+	// ceiling is the highest stamp that a majority of the voters accepts, and own this node's clock
+	// then; nil: unknown.
+	ceiling, own atomic.Pointer[moving]
 	// seen is the last applied stamp, and when this node noticed it.
 	seen atomic.Pointer[moving]
-	// measured is set once the other voters were asked.
+	// measured is set once another voter has answered, or there is none.
 	measured atomic.Bool
 	refused  atomic.Uint64
 	silent   atomic.Bool
@@ -105,15 +107,12 @@ func (j *Judge) Refused() uint64 { return j.refused.Load() }
 // is 0 while the node does not know them. A voter that does not answer is left out. Without any
 // answer, the earlier measurement holds: clocks go on.
 func (j *Judge) Measure(voters int, clocks []int64) {
-	if voters == 0 {
+	switch {
+	case voters == 1: // It has no other clock to compare with.
+		j.ceiling.Store(nil)
+		j.measured.Store(true)
 		return
-	}
-	defer j.measured.Store(true)
-	if voters < 2 {
-		j.ceiling.Store(nil) // A single voter has no other clock to compare with.
-		return
-	}
-	if j.opts.Limit <= 0 || len(clocks) == 0 {
+	case j.opts.Limit <= 0 || len(clocks) == 0:
 		return
 	}
 	references := []int64{math.MaxInt64} // This node takes its own stamps.
@@ -124,27 +123,39 @@ func (j *Judge) Measure(voters int, clocks []int64) {
 	slices.Reverse(references)
 	// If fewer than a majority answer, none of those may refuse.
 	at := min(voters/2, len(clocks))
-	j.ceiling.Store(&moving{references[at] + j.leaderLimit(), time.Now()})
+	now := time.Now()
+	j.ceiling.Store(&moving{references[at] + j.leaderLimit(), now})
+	j.own.Store(&moving{j.opts.Clock().UnixNano(), now})
+	j.measured.Store(true)
 }
 
-// Measured reports whether the other voters were asked for their clocks.
+// Measured reports whether another voter has told its clock, or there is none.
 func (j *Judge) Measured() bool { return j.measured.Load() }
 
 // Admit returns an error if a leader must not propose with the stamp: ErrUnmeasured, or one that
 // wraps ErrAhead if a majority of the voters would refuse it.
 func (j *Judge) Admit(stamp int64) error {
-	if j.opts.Limit > 0 && !j.measured.Load() {
+	ahead := j.AheadBy(stamp)
+	switch {
+	case j.opts.Limit <= 0 || ahead == 0 && j.measured.Load() && !j.jumped(stamp):
+		return nil
+	default:
+		select {
+		case j.asked <- struct{}{}:
+		default:
+		}
+	}
+	if ahead == 0 {
 		return ErrUnmeasured
 	}
-	ahead := j.AheadBy(stamp)
-	if ahead == 0 {
-		return nil
-	}
-	select {
-	case j.asked <- struct{}{}:
-	default:
-	}
 	return fmt.Errorf("%w: it is ahead of a majority of the voters by %v, at most %v", ErrAhead, ahead, j.opts.Limit)
+}
+
+// jumped reports whether this node's clock has jumped ahead since the others were asked: their clocks
+// may have changed too, and are asked again.
+func (j *Judge) jumped(stamp int64) bool {
+	own := j.own.Load()
+	return own != nil && j.ceiling.Load() != nil && stamp-own.now() > int64(j.opts.Limit)-j.leaderLimit()
 }
 
 // Asked returns a channel that receives after a stamp was not admitted.
@@ -167,9 +178,9 @@ func (j *Judge) AheadBy(stamp int64) time.Duration {
 	return time.Duration(beyond + j.leaderLimit())
 }
 
-// Silence makes a leader send nothing more, so that its lease ends and another node is elected; or
-// it ends that.
+// Silence makes a leader send nothing more, so that its lease ends, and does not let the node stand
+// for election; or it ends that.
 func (j *Judge) Silence(on bool) { j.silent.Store(on) }
 
-// Silent reports whether a leader must send nothing.
+// Silent reports whether Silence is on.
 func (j *Judge) Silent() bool { return j.silent.Load() }

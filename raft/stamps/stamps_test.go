@@ -103,7 +103,6 @@ func TestAdmitAPP5(t *testing.T) {
 			admits  bool
 		}{
 			{"alone", 1, nil, true},
-			{"nobody answers", 3, nil, true},
 			{"all agree", 3, []time.Duration{0, time.Second}, true},
 			{"ahead of one of two", 3, []time.Duration{-far, 0}, true},
 			{"ahead of both", 3, []time.Duration{-far, -far}, false},
@@ -118,9 +117,11 @@ func TestAdmitAPP5(t *testing.T) {
 				t.Errorf("%s: before the others were asked: %v", c.name, err)
 			}
 			s.judge.Measure(0, nil) // it does not know the voters yet
-			if s.judge.Measured() {
-				t.Errorf("%s: measured without voters", c.name)
+			s.judge.Measure(3, nil) // nobody answers
+			if err := s.judge.Admit(time.Now().UnixNano()); !errors.Is(err, ErrUnmeasured) || s.judge.Measured() {
+				t.Errorf("%s: without an answer: %v", c.name, err)
 			}
+			<-s.judge.Asked()
 			s.judge.Measure(c.voters, ahead(c.answers...))
 			err := s.judge.Admit(s.clock().UnixNano())
 			if admits := err == nil; admits != c.admits || (s.judge.Ahead() == 0) != c.admits || !admits && !errors.Is(err, ErrAhead) {
@@ -141,7 +142,8 @@ func TestAdmitAPP5(t *testing.T) {
 }
 
 // TestJumpIsNotAdmittedAPP5: a leader whose clock jumps after it was compared proposes nothing,
-// whenever it notices the jump. A clock that jumps to the right time may be used at once.
+// whenever it notices the jump. If its clock was slow and jumps to the right time, it asks
+// the others again first.
 func TestJumpIsNotAdmittedAPP5(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,6 +168,10 @@ func TestJumpIsNotAdmittedAPP5(t *testing.T) {
 		slow := newSide(-5 * time.Hour)
 		slow.judge.Measure(3, ahead(0, 0))
 		slow.offset = 0
+		if err := slow.judge.Admit(slow.clock().UnixNano()); !errors.Is(err, ErrUnmeasured) {
+			t.Errorf("right after a jump: %v", err)
+		}
+		slow.judge.Measure(3, ahead(0, 0))
 		if err := slow.judge.Admit(slow.clock().UnixNano()); err != nil {
 			t.Errorf("after a slow clock was repaired: %v", err)
 		}

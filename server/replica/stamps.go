@@ -21,8 +21,9 @@ const (
 	clockPatience = 500 * time.Millisecond
 	// passOnTimeout bounds one attempt to pass the leadership on.
 	passOnTimeout = time.Second
-	// silenceTimeout is more than the lease of a leader.
-	silenceTimeout = 5 * time.Second
+	// silenceTimeout is more than the lease of a leader and an election.
+	silenceTimeout = 6 * time.Second
+	silenceStep    = 20 * time.Millisecond
 )
 
 // watchStamps compares this node's clock with those of the other voters (APP-5). While the clock is
@@ -41,7 +42,7 @@ func (r *Replica) watchStamps() {
 		switch {
 		case !r.stamps.Measured():
 			wait = clockFirst
-		case raised || r.node.Leading():
+		case raised || r.node.Elected():
 			wait = clockInterval
 		}
 		select {
@@ -100,11 +101,10 @@ func (r *Replica) reportRefused(before uint64) uint64 {
 // that is not possible, this node sends nothing more until its lease ends. Another node is elected
 // then, and overrules the entries that no majority accepts.
 func (r *Replica) passOn(voters []cluster.Surveyed) {
-	r.stamps.Silence(false)
-	if !r.node.Leading() {
+	if !r.node.Elected() {
 		return
 	}
-	stuck := r.stamps.AheadBy(r.node.Uncommitted()) > 0
+	stuck := r.stuck()
 	if r.stamps.Ahead() == 0 && !stuck {
 		return
 	}
@@ -122,9 +122,22 @@ func (r *Replica) passOn(voters []cluster.Surveyed) {
 		r.log.Warn("cannot pass the leadership on", "to", s.Member.ID, "err", err)
 	}
 	r.log.Warn("leader sends nothing more, so that another node is elected", "alert", alertClockAhead)
+	r.beSilent()
+}
+
+// stuck reports whether the log has an entry that a majority refuses.
+func (r *Replica) stuck() bool { return r.stamps.AheadBy(r.node.Uncommitted()) > 0 }
+
+// beSilent lets the others elect a leader and overrule what a majority refuses. It ends after a
+// while: perhaps this node is the only one that can be elected.
+func (r *Replica) beSilent() {
 	r.stamps.Silence(true)
-	ctx, cancel := context.WithTimeout(r.opts.Stopping, max(silenceTimeout, 3*r.opts.Raft.ElectionTimeout))
-	defer cancel()
-	_ = r.node.WaitFollowing(ctx)
-	r.stamps.Silence(false)
+	defer r.stamps.Silence(false)
+	for end := time.Now().Add(max(silenceTimeout, 5*r.opts.Raft.ElectionTimeout)); time.Now().Before(end) && (r.node.Elected() || r.stuck()); {
+		select {
+		case <-time.After(silenceStep):
+		case <-r.opts.Stopping.Done():
+			return
+		}
+	}
 }

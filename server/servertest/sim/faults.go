@@ -164,7 +164,11 @@ func (w *world) misset(f Fault) {
 	w.count(f.Kind)
 	time.Sleep(f.For)
 	c.jump(-time.Duration(f.Size))
+	time.Sleep(clocksCompared)
 }
+
+// clocksCompared is more than the time until a leader compares its clock with the others' again.
+const clocksCompared = 2 * time.Second
 
 // hurtDisk lets a disk fail for a while. A node that gets an error stops itself, and finds a good
 // disk when it starts again.
