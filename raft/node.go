@@ -14,6 +14,7 @@ import (
 
 	"runlog/raft/internal/liblog"
 	"runlog/raft/internal/wal"
+	"runlog/storage"
 )
 
 var (
@@ -59,6 +60,7 @@ type Node struct {
 	stable    *wal.Stable
 	mark      *wal.Mark // housekeep's, once the node runs
 	marked    uint64    // the mark at the start
+	sole      bool      // Recover makes it the only member
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -147,12 +149,18 @@ func (n *Node) open() error {
 	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	var err error
-	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); err != nil {
+	var err, lostMark, lostVote error
+	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); errors.Is(err, wal.ErrMark) {
+		lostMark, err = err, nil
+	}
+	if err != nil {
 		return err
 	}
 	n.marked = n.mark.Index()
-	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
+	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); storage.Damaged(err) {
+		lostVote, err = err, nil
+	}
+	if err != nil {
 		return err
 	}
 	n.logs, err = wal.Open(wal.Options{
@@ -167,7 +175,10 @@ func (n *Node) open() error {
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}
-	return n.reconcile()
+	if err := n.reconcile(lostVote); err != nil || lostMark == nil {
+		return err
+	}
+	return n.renewMark(lostMark)
 }
 
 // run joins the group.

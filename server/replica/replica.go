@@ -20,9 +20,10 @@ import (
 
 // Options configure a replica. All are required unless a default is named.
 type Options struct {
-	// RaftDir and StoreDir are the directories of the log and of the store.
-	RaftDir, StoreDir string
-	Cluster           *cluster.Cluster
+	// DataDir is the node's data directory, and RaftDir and StoreDir those of the log and of the
+	// store.
+	DataDir, RaftDir, StoreDir string
+	Cluster                    *cluster.Cluster
 	// Disk refuses appends while the disk is nearly full.
 	Disk *Disk
 	// Alerts is the node's set of alerts.
@@ -74,12 +75,20 @@ type Replica struct {
 // lasts.
 func Open(ctx context.Context, opts Options) (*Replica, error) {
 	r := &Replica{opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registry)}
+	fail := opts.Fail
+	r.opts.Fail = func(err error) { fail(r.remedy(err)) }
 	if err := r.open(ctx); err != nil {
+		err = r.remedy(err)
 		return nil, errors.Join(err, r.Close())
 	}
 	r.loops.Go(r.watchClock)
 	r.loops.Go(r.watchStamps)
 	return r, nil
+}
+
+// remedy adds to an error about damaged files what the operator can do.
+func (r *Replica) remedy(err error) error {
+	return cluster.Remedy(err, r.opts.DataDir, r.opts.Cluster.Identity().NodeID, cluster.Voters(r.store))
 }
 
 func (r *Replica) open(ctx context.Context) (err error) {
