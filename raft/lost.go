@@ -23,8 +23,8 @@ func (n *Node) alone() (bool, error) {
 }
 
 // renewMark makes a lost commit mark again, if this node is the only member. The mark tells whether
-// the log has lost its end: a node that has would elect a leader which lacks what others have. For
-// an only member nobody else has anything, and its log agrees with its store.
+// the log has lost its end. Such a node could elect a leader that lacks what the others have. An
+// only member has no others, and its log agrees with its store.
 func (n *Node) renewMark(lost error) error {
 	alone, err := n.alone()
 	if err != nil {
@@ -40,8 +40,8 @@ func (n *Node) renewMark(lost error) error {
 	return n.mark.Advance(n.opts.Store.Applied().Index)
 }
 
-// renewVote sets the term of an only member whose vote is lost: it votes for nobody else. Any other
-// node could vote twice in one term.
+// renewVote sets the term of an only member whose vote is lost: it votes for no other node. A
+// member of several could vote twice in one term.
 func (n *Node) renewVote(term uint64, lost error) error {
 	alone, err := n.alone()
 	if err != nil {

@@ -142,3 +142,8 @@ func (o *Options) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// dialPlain connects to nodes that listen on a port of their own.
+func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
+}

@@ -11,7 +11,8 @@ import (
 // sender is the node, as the transport sees it.
 func (n *Node) sender() sender { return sender{n.stable.Term, n.committed, n.opts.Stamps.Silent} }
 
-// committed returns the index of an entry that this node knows to be committed, with all before it.
+// committed returns the index of an entry that this node knows to be committed, with all earlier
+// ones.
 func (n *Node) committed() uint64 { return max(n.opts.Store.Applied().Index, n.marked) }
 
 // take prepares a leader's request for Raft. It refuses the request if the stamp of an uncommitted
@@ -32,8 +33,8 @@ func (n *Node) take(req *hraft.AppendEntriesRequest) error {
 	return nil
 }
 
-// Elected reports whether this node is the leader of its term, even if it takes no proposals yet. It
-// takes none while it cannot commit what its log has from before.
+// Elected reports whether this node is the leader of its term, even if it takes no proposals yet.
+// It takes none while it cannot commit what its log has from before.
 func (n *Node) Elected() bool { return n.raft.State() == hraft.Leader }
 
 // Uncommitted returns the highest stamp in the part of the log that is not known to be committed; 0

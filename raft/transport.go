@@ -3,13 +3,14 @@ package raft
 import (
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/streams"
 )
 
 const (
@@ -174,7 +175,7 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
 }
 
-func newTransport(s *streams, log hclog.Logger, from sender) transport {
+func newTransport(s *streams.Layer, log hclog.Logger, from sender) transport {
 	over := make(chan struct{})
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
@@ -186,93 +187,5 @@ func newTransport(s *streams, log hclog.Logger, from sender) transport {
 	}
 }
 
-// streams has all open connections to and from other nodes.
-type streams struct {
-	net.Listener
-	advertise string
-	dial      func(address string, timeout time.Duration) (net.Conn, error)
-
-	mu     sync.Mutex
-	closed bool
-	open   map[*stream]struct{}
-}
-
-var _ hraft.StreamLayer = (*streams)(nil)
-
-func newStreams(o *Options) *streams {
-	return &streams{Listener: o.Listener, advertise: o.Advertise, dial: o.Dial, open: make(map[*stream]struct{})}
-}
-
-// Accept returns the next connection from another node.
-func (s *streams) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Dial connects to another node.
-func (s *streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, err := s.dial(string(address), timeout)
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Addr returns the advertised address.
-func (s *streams) Addr() net.Addr { return advertised(s.advertise) }
-
-func (s *streams) keep(conn net.Conn) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	}
-	c := &stream{Conn: conn, s: s}
-	s.open[c] = struct{}{}
-	return c, nil
-}
-
-// Close stops accepting and closes all open connections. hashicorp/raft waits for sends at
-// shutdown; a node that does not read would delay it.
-func (s *streams) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	left := s.open
-	s.open = nil
-	s.mu.Unlock()
-	err := s.Listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	for c := range left {
-		_ = c.Conn.Close() // pending reads and writes fail, as intended
-	}
-	return err
-}
-
-// stream is one of the connections.
-type stream struct {
-	net.Conn
-	s *streams
-}
-
-func (c *stream) Close() error {
-	c.s.mu.Lock()
-	delete(c.s.open, c)
-	c.s.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// advertised is the address for other nodes.
-type advertised string
-
-func (advertised) Network() string  { return "tcp" }
-func (a advertised) String() string { return string(a) }
-
-// dialPlain connects to nodes that listen on a port of their own.
-func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", address, timeout)
-}
+// newStreams returns the connections to and from other nodes.
+func newStreams(o *Options) *streams.Layer { return streams.New(o.Listener, o.Advertise, o.Dial) }

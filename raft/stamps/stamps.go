@@ -12,8 +12,8 @@ import (
 var (
 	// ErrAhead means that a stamp is too far ahead.
 	ErrAhead = errors.New("stamps: the stamp is too far ahead")
-	// ErrUnmeasured means that no other voter has told its clock yet, or none since this node's clock
-	// jumped ahead.
+	// ErrUnmeasured means that no other voter has told its clock yet, or none since this node's
+	// clock jumped ahead.
 	ErrUnmeasured = errors.New("stamps: the clocks of the other voters are not known yet")
 )
 
@@ -103,8 +103,8 @@ func (j *Judge) Accept(stamp int64) error {
 // Refused counts the stamps that Accept refused.
 func (j *Judge) Refused() uint64 { return j.refused.Load() }
 
-// Measure takes what the clocks of other voters show now; voters counts all, this node included, and
-// is 0 while the node does not know them. A voter that does not answer is left out. Without any
+// Measure takes what the clocks of other voters show now; voters counts all, this node included,
+// and is 0 while the node does not know them. A voter that does not answer is left out. Without any
 // answer, the earlier measurement holds: clocks go on.
 func (j *Judge) Measure(voters int, clocks []int64) {
 	switch {
@@ -151,8 +151,8 @@ func (j *Judge) Admit(stamp int64) error {
 	return fmt.Errorf("%w: it is ahead of a majority of the voters by %v, at most %v", ErrAhead, ahead, j.opts.Limit)
 }
 
-// jumped reports whether this node's clock has jumped ahead since the others were asked: their clocks
-// may have changed too, and are asked again.
+// jumped reports whether this node's clock has jumped ahead since the others were asked: their
+// clocks may have changed too, and are asked again.
 func (j *Judge) jumped(stamp int64) bool {
 	own := j.own.Load()
 	return own != nil && j.ceiling.Load() != nil && stamp-own.now() > int64(j.opts.Limit)-j.leaderLimit()

@@ -117,7 +117,7 @@ func TestAdmitAPP5(t *testing.T) {
 				t.Errorf("%s: before the others were asked: %v", c.name, err)
 			}
 			s.judge.Measure(0, nil) // it does not know the voters yet
-			s.judge.Measure(3, nil) // nobody answers
+			s.judge.Measure(3, nil) // no answer
 			if err := s.judge.Admit(time.Now().UnixNano()); !errors.Is(err, ErrUnmeasured) || s.judge.Measured() {
 				t.Errorf("%s: without an answer: %v", c.name, err)
 			}
@@ -161,7 +161,7 @@ func TestJumpIsNotAdmittedAPP5(t *testing.T) {
 			t.Error("a voter with a right clock should lead, and not this one")
 		}
 		s.offset = 0
-		s.judge.Measure(3, nil) // nobody answers
+		s.judge.Measure(3, nil) // no answer
 		if err := s.judge.Admit(s.clock().UnixNano()); err != nil {
 			t.Errorf("after the clock was repaired: %v", err)
 		}
@@ -232,7 +232,7 @@ func TestMajorityTakesWhatALeaderAdmitsAPP5(t *testing.T) {
 			}
 		}
 		if !fit && !passes {
-			r.Fatal("nobody may lead")
+			r.Fatal("no voter may lead")
 		}
 	})
 }

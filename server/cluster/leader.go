@@ -141,8 +141,8 @@ func (c *Cluster) ReadPosition(ctx context.Context, r *Leadership) (storage.Posi
 	return storage.Position(resp.Position), nil
 }
 
-// followLeader ends past leaderships, connects to each new leader at once, and asks it for its client
-// addresses.
+// followLeader ends past leaderships, connects to each new leader at once, and asks it for its
+// client addresses.
 func (c *Cluster) followLeader() {
 	r := c.running.Load()
 	var known *Leadership

@@ -10,7 +10,7 @@ import (
 // Remedy adds to an error about a damaged data directory what the operator can do without losing
 // anything; other errors stay as they are. voters counts those of the cluster; 0: unknown.
 //
-// The directory may hold the only copy of acknowledged events, so nobody is told to empty it. A file
+// The directory may hold the only copy of acknowledged events, so a remedy never empties it. A file
 // from an older copy may make a node vote twice, so a member of several is replaced.
 func Remedy(err error, dir, nodeID string, voters int) error {
 	if !storage.Damaged(err) {

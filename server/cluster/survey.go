@@ -110,8 +110,8 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 	}
 }
 
-// Clocks asks the other voters for their clocks. It returns the number of all voters, and those that
-// answered before the context ended.
+// Clocks asks the other voters for their clocks. It returns the number of all voters, and those
+// that answered before the context ended.
 func (c *Cluster) Clocks(ctx context.Context) (voters int, answered []Surveyed) {
 	r := c.running.Load()
 	if r == nil {

@@ -250,7 +250,7 @@ func (d *Dir) identify(nodeID string) error {
 		return d.damaged(nodeID, "%s is damaged: %w", d.File("identity.json"), err)
 	}
 	if d.identity.Format != Format {
-		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose an empty --data-dir",
+		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose another, new --data-dir",
 			d.path, d.identity.Format, Format)
 	}
 	if err := d.identity.Validate(); err != nil {

@@ -77,10 +77,10 @@ func (r *Replica) reportAhead(raised bool) bool {
 	switch {
 	case ahead > 0 && !raised:
 		r.metrics.aheadAlerts.Inc()
-		r.log.Error("clock is far ahead of a majority of the voters; this node does not lead; check time synchronisation",
+		r.log.Error("clock is far ahead; check time synchronisation",
 			"alert", alertClockAhead, "ahead", ahead.Round(time.Millisecond), "limit", r.opts.MaxClockAhead)
 	case ahead == 0 && raised:
-		r.log.Info("clock agrees with a majority of the voters again", "alert", alertClockAhead)
+		r.log.Info("clock agrees with a majority again", "alert", alertClockAhead)
 	}
 	return ahead > 0
 }
@@ -91,7 +91,7 @@ func (r *Replica) reportRefused(before uint64) uint64 {
 	if now > before {
 		_, leader := r.node.Leader()
 		r.metrics.refused.Add(float64(now - before))
-		r.log.Warn("refused the leader's entries; their stamps are far ahead of this node's clock; check time synchronisation on both",
+		r.log.Warn("leader's stamps are far ahead; entries refused",
 			"leader", cluster.NodeIDOf(leader), "messages", now-before, "limit", r.opts.MaxClockAhead)
 	}
 	return now
@@ -121,7 +121,7 @@ func (r *Replica) passOn(voters []cluster.Surveyed) {
 		}
 		r.log.Warn("cannot pass the leadership on", "to", s.Member.ID, "err", err)
 	}
-	r.log.Warn("leader sends nothing more, so that another node is elected", "alert", alertClockAhead)
+	r.log.Warn("leader falls silent until another is elected", "alert", alertClockAhead)
 	r.beSilent()
 }
 

@@ -31,8 +31,8 @@ const (
 // ErrMark means that the commit mark is missing or damaged, in a directory with a log or a vote.
 var ErrMark = errors.New("raft: the commit mark is lost")
 
-// Made reports whether MakeMark was called for a directory: it has a mark, or a vote or a log, which
-// are made after it.
+// Made reports whether MakeMark was called for a directory: it has a mark, or a vote or a log, made
+// after the mark.
 func Made(disk vfs.FS, dir string) (bool, error) {
 	for _, name := range []string{markFile, VoteFile, disk.PathJoin("wal", metaFile)} {
 		found, err := exists(disk, disk.PathJoin(dir, name))
@@ -93,8 +93,8 @@ func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }
 
-// RenewMark makes or replaces the mark, under a temporary name first: a crash leaves the earlier one
-// or the new one.
+// RenewMark makes or replaces the mark, under a temporary name first: a crash leaves the earlier
+// mark or the new one.
 func RenewMark(disk vfs.FS, dir string) (*Mark, error) {
 	path := disk.PathJoin(dir, markFile)
 	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)

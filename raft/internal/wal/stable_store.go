@@ -57,8 +57,8 @@ const (
 	VoteFile = "vote"
 )
 
-// OpenStable reads the file in dir. Without a file, it starts without term and vote. So does the store
-// that it returns with an error about a damaged file.
+// OpenStable reads the file in dir. Without a file, it starts without term and vote. So does the
+// store that it returns with an error about a damaged file.
 //
 // A killed process may have replaced the file without a sync of the directory. The node confirms a
 // vote that it finds, without a write, so OpenStable makes it durable first.

@@ -84,8 +84,8 @@ var damages = []damage{
 	{"all but the identity", "", nil, "gone", false, []string{"raft", "store", "projection"}},
 }
 
-// losesNothing reports whether the last line of a node says what to do without losing anything.
-// Nobody may be told to empty a directory: it may be the only one with acknowledged events.
+// losesNothing reports whether the last line of a node says what to do without losing anything. It
+// must not say to empty a directory, which may be the only one with acknowledged events.
 func losesNothing(line, dir string, members int) bool {
 	remedies := []string{"only voter", "restore the newest backup into another --data-dir"}
 	if members > 1 {

@@ -162,8 +162,8 @@ func Plan(seed uint64, opts PlanOptions) []Fault {
 	return plan
 }
 
-// drawFar draws the faults of kind ClockFar, which came later than the others: the other faults of a
-// seed stay as they were.
+// drawFar draws the faults of kind ClockFar. They have a draw of their own, so that the other
+// faults of a seed stay as they were.
 func drawFar(seed uint64, opts *PlanOptions) (plan []Fault) {
 	if opts.Nodes < 3 || opts.Every <= 0 {
 		return nil
