@@ -193,12 +193,7 @@ func (o *Options) EnsureDefaults() {
 			return usage.AvailBytes, err
 		}
 	}
-	if o.ClockSkewLimit == 0 {
-		o.ClockSkewLimit = time.Second
-	}
-	if o.MaxClockAhead == 0 {
-		o.MaxClockAhead = DefaultMaxClockAhead
-	}
+	o.ensureClockDefaults()
 	if o.LagLimit == 0 {
 		o.LagLimit = 5 * time.Second
 	}
@@ -220,14 +215,23 @@ func (o *Options) EnsureDefaults() {
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 5 * time.Minute
 	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
+	}
+}
+
+func (o *Options) ensureClockDefaults() {
+	if o.ClockSkewLimit == 0 {
+		o.ClockSkewLimit = time.Second
+	}
+	if o.MaxClockAhead == 0 {
+		o.MaxClockAhead = DefaultMaxClockAhead
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 }
 

@@ -245,7 +245,7 @@ func TestRightClockBoundsTimeAPP5(t *testing.T) {
 		s := newSide(0)
 		s.last = time.Now().UnixNano()
 		for range rapid.IntRange(1, 30).Draw(r, "steps") {
-			stamp := s.last + int64(rapid.Int64Range(0, int64(2*limit)).Draw(r, "step"))
+			stamp := s.last + rapid.Int64Range(0, int64(2*limit)).Draw(r, "step")
 			if s.judge.Accept(stamp) == nil {
 				s.last = stamp
 			}
