@@ -26,6 +26,30 @@ func sealAhead(t *testing.T, ahead time.Duration, run string, first int) []byte 
 	return data
 }
 
+// TestLeaderKnowsTheClocksAPP5: a node that is elected before it knows the other voters' clocks
+// does not lead yet, so that callers wait for it as for any new leader. Once it leads, it takes
+// proposals.
+func TestLeaderKnowsTheClocksAPP5(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1, Options{})
+	m := g.members[0]
+	g.halt(m, false)
+	m.opts.Stamps = stamps.New(stamps.Options{Limit: time.Hour})
+	m.open()
+	g.run(m)
+	for deadline := time.Now().Add(patience); !m.node.Elected(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is elected")
+		}
+	}
+	time.Sleep(10 * barrierRetry)
+	if m.node.Leading() {
+		t.Error("the node leads without knowing any clock")
+	}
+	m.opts.Stamps.Measure(1, nil)
+	g.fill("run", 0, 5)
+}
+
 // TestRefusedEntriesAreOverruledAPP5: a leader proposes a stamp from far ahead, and the followers
 // refuse it. It is not committed. Once the leader is silent, another node leads, and the entry is
 // gone from all logs.

@@ -129,15 +129,16 @@ func (j *Judge) Measure(voters int, clocks []int64) {
 	j.measured.Store(true)
 }
 
-// Measured reports whether another voter has told its clock, or there is none.
-func (j *Judge) Measured() bool { return j.measured.Load() }
+// Measured reports whether a leader may propose at all: another voter has told its clock, or there
+// is none, or no limit.
+func (j *Judge) Measured() bool { return j.opts.Limit <= 0 || j.measured.Load() }
 
 // Admit returns an error if a leader must not propose with the stamp: ErrUnmeasured, or one that
 // wraps ErrAhead if a majority of the voters would refuse it.
 func (j *Judge) Admit(stamp int64) error {
 	ahead := j.AheadBy(stamp)
 	switch {
-	case j.opts.Limit <= 0 || ahead == 0 && j.measured.Load() && !j.jumped(stamp):
+	case j.opts.Limit <= 0 || ahead == 0 && j.Measured() && !j.jumped(stamp):
 		return nil
 	default:
 		select {

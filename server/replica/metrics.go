@@ -7,6 +7,8 @@ type metrics struct {
 	inserted   prometheus.Counter
 	duplicates prometheus.Counter
 	diverged   prometheus.Counter
+	unknown    prometheus.Counter
+	warnings   prometheus.Counter
 	skew       prometheus.Gauge
 	skewAlerts prometheus.Counter
 
@@ -27,6 +29,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		diverged: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "runlog", Subsystem: "append", Name: "diverged_total",
 			Help: "Duplicates whose content differs from the stored event (IDM-7).",
+		}),
+		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "append", Name: "unknown_types_total",
+			Help: "Answered events whose type the contract does not know (ENV-6).",
+		}),
+		warnings: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "append", Name: "warnings_total",
+			Help: "Warnings about optional payload fields of an unexpected form in answered events (ENV-9).",
 		}),
 		skew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
@@ -54,7 +64,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.events, m.diverged, m.skew, m.skewAlerts, m.ahead, m.aheadAlerts, m.refused}
+	return []prometheus.Collector{
+		m.events, m.diverged, m.unknown, m.warnings, m.skew, m.skewAlerts, m.ahead, m.aheadAlerts, m.refused,
+	}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) { unregister(reg, m.collectors()) }
