@@ -35,9 +35,6 @@ func Remedy(err error, dir, nodeID string, voters int) error {
 
 // Voters counts the voters that a store knows; 0: none, or it cannot be read.
 func Voters(store *storage.Store) (voters int) {
-	if store == nil {
-		return 0
-	}
 	m, err := store.Membership()
 	if err != nil || m.Index == 0 {
 		return 0

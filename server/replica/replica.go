@@ -66,6 +66,7 @@ type Replica struct {
 	node      *raft.Node
 	batcher   *batch.Batcher
 	stamps    *stamps.Judge
+	voters    atomic.Int64 // of the cluster, for remedies; 0: unknown
 	held      atomic.Int64 // bytes of decoded events that wait for their answer
 
 	loops sync.WaitGroup
@@ -86,9 +87,10 @@ func Open(ctx context.Context, opts Options) (*Replica, error) {
 	return r, nil
 }
 
-// remedy adds to an error about damaged files what the operator can do.
+// remedy adds to an error about damaged files what the operator can do. It reads no file: the store
+// reports damage while it reads.
 func (r *Replica) remedy(err error) error {
-	return cluster.Remedy(err, r.opts.DataDir, r.opts.Cluster.Identity().NodeID, cluster.Voters(r.store))
+	return cluster.Remedy(err, r.opts.DataDir, r.opts.Cluster.Identity().NodeID, int(r.voters.Load()))
 }
 
 func (r *Replica) open(ctx context.Context) (err error) {
@@ -110,6 +112,7 @@ func (r *Replica) open(ctx context.Context) (err error) {
 	if r.store, err = storage.Open(store); err != nil {
 		return err
 	}
+	r.voters.Store(int64(cluster.Voters(r.store)))
 	if err := o.Cluster.EnsureState(ctx, r.store); err != nil {
 		return err
 	}

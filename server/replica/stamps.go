@@ -60,6 +60,9 @@ func (r *Replica) measure() []cluster.Surveyed {
 	ctx, cancel := context.WithTimeout(r.opts.Stopping, clockPatience)
 	defer cancel()
 	voters, answered := r.opts.Cluster.Clocks(ctx)
+	if voters > 0 {
+		r.voters.Store(int64(voters))
+	}
 	clocks := make([]int64, len(answered))
 	for i := range answered {
 		clocks[i] = answered[i].Clock()
