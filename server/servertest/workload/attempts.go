@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -103,7 +104,7 @@ func (c *Clients) RepeatAssigned(ctx context.Context) (int, error) {
 			if key := a.Events[0].Key; known[key] || c.assigned[eventName{run, key}] == 0 {
 				continue
 			}
-			resp, err := w.events(count%len(w.conns)).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}})
+			resp, err := w.again(ctx, run, e)
 			if err != nil {
 				return count, fmt.Errorf("workload: %s again: %w", a.Events[0].Key, err)
 			}
@@ -116,6 +117,19 @@ func (c *Clients) RepeatAssigned(ctx context.Context) (int, error) {
 		}
 	}
 	return count, nil
+}
+
+// again sends an event to one node after another, until one answers or ctx ends.
+func (w *worker) again(ctx context.Context, run string, e *runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
+	for node := 0; ; node = (node + 1) % len(w.conns) {
+		calling, cancel := context.WithTimeout(ctx, probePatience)
+		resp, err := w.events(node).AppendEvents(calling, &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}})
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return resp, err
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
 }
 
 // attemptsOf checks the attempts and the idempotency keys in a node's log.
