@@ -100,7 +100,7 @@ func (n *Node) CommittedMembers() ([]Member, error) {
 	if err != nil || applied.Index == 0 {
 		return members, err
 	}
-	before := membersOf(hraft.DecodeConfiguration(applied.Data))
+	before := DecodeMembers(applied.Data)
 	for i := range members {
 		m, _ := find(before, members[i].ID)
 		members[i].Voter = members[i].Voter && m.Voter
@@ -133,6 +133,9 @@ func EncodeMembers(members []Member) []byte {
 	}
 	return hraft.EncodeConfiguration(c)
 }
+
+// DecodeMembers returns the members that EncodeMembers encoded.
+func DecodeMembers(data []byte) []Member { return membersOf(hraft.DecodeConfiguration(data)) }
 
 // Self returns this node's entry in the membership, and whether it is a member.
 func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }

@@ -13,6 +13,7 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
 )
 
 var (
@@ -39,6 +40,8 @@ const (
 	// markEvery bounds the lag of the commit mark behind the log. It is also the interval between
 	// checks of the log's size.
 	markEvery = time.Second
+	// witnessTicks is how many of these intervals the stored memory of other members may lag.
+	witnessTicks = 5
 	// barrierRetry is how long a new leader waits between barriers.
 	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB
@@ -57,6 +60,7 @@ type Node struct {
 	logs      *wal.Log
 	stable    *wal.Stable
 	mark      *wal.Mark // housekeep's, once the node runs
+	witness   *witness.Witness
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -125,7 +129,10 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term)
+	if err := n.greet(); err != nil {
+		return err
+	}
+	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term, n.witness.Acknowledged)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -152,9 +159,12 @@ func (n *Node) open() error {
 	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
 		return err
 	}
+	if err = n.openWitness(); err != nil {
+		return err
+	}
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
-		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
+		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Fail: n.fail,
 		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
 	})
 	if err != nil {
@@ -338,14 +348,18 @@ func (n *Node) housekeep() {
 	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	var base uint64
-	for {
+	for ticks := 1; ; ticks++ {
 		select {
 		case <-n.stop:
 			n.advanceMark()
+			n.saveWitness()
 			return
 		case <-tick.C:
 		}
 		n.advanceMark()
+		if ticks%witnessTicks == 0 {
+			n.saveWitness()
+		}
 		written := n.logs.Written()
 		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
 			continue

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/raft/witness"
 	"runlog/storage"
 )
 
@@ -36,6 +37,9 @@ type Options struct {
 	AskTerm func(context.Context, Member) (uint64, error)
 	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
+	// Meet is called once before this node may vote, with what it knows of itself: it greets the
+	// other members. After an error the node does not start. Default: no member is greeted.
+	Meet func(*witness.Witness) error
 	// Autopilot configures how the leader changes the members.
 	Autopilot AutopilotOptions
 	// Store applies committed entries. Required; the caller closes it after the node.
@@ -106,6 +110,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.AskTerm == nil {
 		o.AskTerm = func(context.Context, Member) (uint64, error) { return 0, errNobody }
+	}
+	if o.Meet == nil {
+		o.Meet = func(*witness.Witness) error { return nil }
 	}
 	o.Autopilot.ensureDefaults()
 	if o.Logger == nil {

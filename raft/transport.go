@@ -22,10 +22,13 @@ const (
 // have (D4a, hashicorp/raft issue 695).
 type transport struct {
 	*hraft.NetworkTransport
-	term  func() uint64  // that the node remembers
-	asked chan hraft.RPC // by others, see deliver
-	over  chan struct{}  // closed by end
-	end   func()
+	term func() uint64 // that the node remembers
+	// acknowledged notes that a member has said in a term that its log reaches an index; 0: that it
+	// is in the term.
+	acknowledged func(id string, term, index uint64)
+	asked        chan hraft.RPC // by others, see deliver
+	over         chan struct{}  // closed by end
+	end          func()
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
@@ -51,7 +54,24 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	}
 	sent := *req
 	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
-	return t.NetworkTransport.AppendEntries(id, target, &sent, resp)
+	if err := t.NetworkTransport.AppendEntries(id, target, &sent, resp); err != nil {
+		return err
+	}
+	if resp.Success {
+		t.acknowledged(string(id), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
+	}
+	return nil
+}
+
+// RequestVote asks a voter for its vote.
+func (t transport) RequestVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestVoteRequest, resp *hraft.RequestVoteResponse) error {
+	if err := t.NetworkTransport.RequestVote(id, target, req, resp); err != nil {
+		return err
+	}
+	if resp.Granted {
+		t.acknowledged(string(id), resp.Term, 0)
+	}
+	return nil
 }
 
 // Consumer returns the requests of other nodes.
@@ -78,12 +98,15 @@ func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
+				// A leader syncs what it sends.
+				t.acknowledged(string(req.ID), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
 				skipCovered(req)
 			case *hraft.InstallSnapshotRequest:
 				if !t.pass(heartbeatOf(req)) {
 					return
 				}
 			case *hraft.RequestVoteRequest:
+				t.acknowledged(string(req.ID), req.Term, 0)
 				// no pre-vote precedes it, and the candidate has the leader's whole log
 				if !req.LeadershipTransfer {
 					req.ID = nil
@@ -131,10 +154,17 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 	if t.term() != req.Term {
 		return errNotLeading
 	}
-	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
+	if err := t.NetworkTransport.InstallSnapshot(id, target, req, resp, data); err != nil {
+		return err
+	}
+	if resp.Success {
+		t.acknowledged(string(id), req.Term, req.LastLogIndex)
+	}
+	return nil
 }
 
-func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
+func newTransport(s *streams, log hclog.Logger, term func() uint64,
+	acknowledged func(id string, term, index uint64)) transport {
 	over := make(chan struct{})
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
@@ -142,7 +172,7 @@ func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
 			// No pipeline: it can block forever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
-		term: term, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
+		term: term, acknowledged: acknowledged, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
 	}
 }
 

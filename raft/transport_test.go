@@ -71,7 +71,7 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-	trans := newTransport(newStreams(&Options{Listener: l, Advertise: "here:1", Dial: dial}), hclog.NewNullLogger(), func() uint64 { return 7 })
+	trans := newTransport(newStreams(&Options{Listener: l, Advertise: "here:1", Dial: dial}), hclog.NewNullLogger(), func() uint64 { return 7 }, func(string, uint64, uint64) {})
 	t.Cleanup(func() { _ = trans.Close() })
 	for term, want := range map[uint64]error{6: errNotLeading, 7: dialled} {
 		entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}

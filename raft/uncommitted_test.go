@@ -109,7 +109,7 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	}}), n.conf.Logger, func() uint64 {
 		term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
 		return term
-	})
+	}, func(string, uint64, uint64) {})
 	t.Cleanup(func() { _ = n.trans.Close() })
 	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)
 	if err = errors.Join(err, n.log.SetUint64([]byte(keyCurrentTerm), 5)); err != nil {

@@ -1,0 +1,130 @@
+package witness
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/raft/internal/wal"
+)
+
+const (
+	memoryFile = "witness"
+	// maxMembers is far more than a group has.
+	maxMembers = 64
+)
+
+// Recollection is what one member remembers of another.
+type Recollection struct {
+	// Incarnation that it has met last; zero: none.
+	Incarnation Incarnation `json:"incarnation"`
+	// Term is the highest term that the other one has stored.
+	Term uint64 `json:"term,omitempty"`
+	// Index is the end of its log as it has acknowledged it, and LogTerm the term in which it did:
+	// only a leader of a later term can have made it drop the entry.
+	Index   uint64 `json:"index,omitempty"`
+	LogTerm uint64 `json:"logTerm,omitempty"`
+}
+
+// member is what is remembered of one other member.
+type member struct {
+	Recollection
+	seen sighting // of the incarnation
+	// rival is a directory with the same Raft ID that does not descend from the incarnation.
+	rival sighting
+}
+
+// sighting is an incarnation that has greeted this node since its start: how often, and when last.
+type sighting struct {
+	incarnation Incarnation
+	address     string
+	at          time.Time
+	times       int
+}
+
+// note raises what is remembered, and reports whether it has changed.
+func (m *member) note(term, logTerm, index uint64) bool {
+	before := m.Recollection
+	m.Term = max(m.Term, term)
+	if index > 0 && (logTerm > m.LogTerm || logTerm == m.LogTerm && index > m.Index) {
+		m.LogTerm, m.Index = logTerm, index
+	}
+	return m.Recollection != before
+}
+
+// Acknowledged notes that a member has said in a term that its log reaches an index; 0: it has
+// stored the term only. It compares numbers, and writes nothing.
+func (w *Witness) Acknowledged(id string, term, index uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m := w.memberLocked(id); m != nil {
+		w.dirty = m.note(term, term, index) || w.dirty
+	}
+}
+
+// memberLocked returns the memory of a member; nil: there is no room for another.
+func (w *Witness) memberLocked(id string) *member {
+	m := w.members[id]
+	if m == nil && id != w.nodeID && len(w.members) < maxMembers {
+		m = &member{}
+		w.members[id] = m
+	}
+	return m
+}
+
+// Keep forgets those that are no members any more.
+func (w *Witness) Keep(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.members {
+		if !slices.Contains(ids, id) {
+			delete(w.members, id)
+			w.dirty = true
+		}
+	}
+}
+
+// Save stores the memory, if it has changed.
+func (w *Witness) Save() error {
+	w.saving.Lock()
+	defer w.saving.Unlock()
+	w.mu.Lock()
+	if !w.dirty {
+		w.mu.Unlock()
+		return nil
+	}
+	all := make(map[string]Recollection, len(w.members))
+	for id, m := range w.members {
+		all[id] = m.Recollection
+	}
+	w.dirty = false
+	w.mu.Unlock()
+	body, err := json.Marshal(all)
+	if err == nil {
+		err = wal.ReplaceSummed(w.disk, w.dir, memoryFile, body)
+	}
+	if err != nil {
+		return fmt.Errorf("raft: write the memory of other members: %w", err)
+	}
+	return nil
+}
+
+func readMemory(disk vfs.FS, dir string) (map[string]*member, error) {
+	members := map[string]*member{}
+	path := disk.PathJoin(dir, memoryFile)
+	body, err := wal.ReadSummed(disk, path)
+	if err != nil || body == nil {
+		return members, err
+	}
+	var all map[string]Recollection
+	if err := json.Unmarshal(body, &all); err != nil {
+		return members, fmt.Errorf("%s: %w", path, err)
+	}
+	for id, r := range all {
+		members[id] = &member{Recollection: r}
+	}
+	return members, nil
+}

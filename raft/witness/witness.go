@@ -1,0 +1,208 @@
+package witness
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+var (
+	// ErrOlderCopy means that a directory is older than what its node has acknowledged.
+	ErrOlderCopy = errors.New("raft: the data directory is older than what this node has acknowledged")
+	// ErrTwoCopies means that two nodes run with copies of one directory.
+	ErrTwoCopies = errors.New("raft: two nodes run with copies of one data directory")
+)
+
+// Options of a Witness. All are required.
+type Options struct {
+	FS vfs.FS
+	// Dir is the directory of the log.
+	Dir string
+	// NodeID is this node's Raft ID, and Address the one at which other members reach it.
+	NodeID, Address string
+	// Standing returns what the directory has now.
+	Standing func() Standing
+	Logger   *slog.Logger
+}
+
+// Standing is how far a node's log and term are on stable storage.
+type Standing struct {
+	Term uint64
+	// The end of the log.
+	Index, LastTerm uint64
+	// Overruled is the term of the last leader that made the node drop the end of its log.
+	Overruled uint64
+}
+
+// logTerm is the term of the last leader that has changed the log.
+func (s Standing) logTerm() uint64 { return max(s.LastTerm, s.Overruled) }
+
+// Witness is one node's memory of itself and of the other members.
+type Witness struct {
+	disk     vfs.FS
+	dir      string
+	nodeID   string
+	address  string
+	standing func() Standing
+	log      *slog.Logger
+
+	saving sync.Mutex // held while the memory is being stored; taken before mu
+	mu     sync.Mutex
+	own    self
+	began  time.Time // when Begin returned
+	// members by Raft ID, at most maxMembers. dirty: they have changed since Save.
+	members map[string]*member
+	dirty   bool
+}
+
+// Open reads what the directory has. A damaged memory is dropped: the node notices less.
+func Open(opts Options) (*Witness, error) {
+	w := &Witness{
+		disk: opts.FS, dir: opts.Dir, nodeID: opts.NodeID, address: opts.Address, standing: opts.Standing,
+		log: opts.Logger,
+	}
+	var err error
+	if w.own, err = readSelf(w.disk, w.dir); err != nil {
+		return nil, err
+	}
+	if w.members, err = readMemory(w.disk, w.dir); err != nil {
+		w.log.Warn("cannot read the memory of other members; starting without it", "err", err)
+	}
+	return w, nil
+}
+
+// Begin makes this start's incarnation, durably. first: the directory had none before.
+func (w *Witness) Begin() (first bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.own.begun()
+	if err := next.write(w.disk, w.dir); err != nil {
+		return false, err
+	}
+	w.own, w.began = next, time.Now()
+	return len(next.Incarnations) == 1, nil
+}
+
+// Overrule notes durably that the end of the log is about to be dropped in a term.
+func (w *Witness) Overrule(term uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if term <= w.own.Overruled {
+		return nil
+	}
+	next := w.own
+	next.Overruled = term
+	if err := next.write(w.disk, w.dir); err != nil {
+		return err
+	}
+	w.own = next
+	return nil
+}
+
+// Overruled returns the last term that Overrule noted.
+func (w *Witness) Overruled() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own.Overruled
+}
+
+// Greeting is what a node says of its directory.
+type Greeting struct {
+	// Incarnations, the newest first.
+	Incarnations []Incarnation
+	Address      string
+	Standing
+}
+
+// Answer is what a greeted node returns.
+type Answer struct {
+	// You is what it remembers of the greeting node.
+	You Recollection
+	// Seen is how long ago the remembered incarnation greeted it, from Address; negative: not since
+	// it started.
+	Seen    time.Duration
+	Address string
+	// Rival is another incarnation with the same Raft ID, which was refused; zero: none. It greeted
+	// RivalTimes, last RivalSeen ago from RivalAddress.
+	Rival        Incarnation
+	RivalTimes   int
+	RivalSeen    time.Duration
+	RivalAddress string
+	// Self is the greeting of the answering node.
+	Self Greeting
+}
+
+// Greeting returns this node's.
+func (w *Witness) Greeting() Greeting {
+	now := w.standing()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now}
+}
+
+// Hear answers a greeting. fresh: the greeting node has started since it was last heard. A new
+// incarnation is on stable storage before Hear returns. ErrTwoCopies: the greeting came from a
+// copy of this node's own directory, and this node must stop.
+func (w *Witness) Hear(id string, g Greeting) (a Answer, fresh bool, err error) {
+	a.Self, a.Seen = w.Greeting(), -1
+	if len(g.Incarnations) == 0 {
+		return a, false, nil
+	}
+	if id == w.nodeID {
+		a.You, a.Seen, a.Address = Recollection{Incarnation: a.Self.Incarnations[0]}, 0, w.address
+		if !slices.Contains(a.Self.Incarnations, g.Incarnations[0]) {
+			err = twoCopies(w.address, g.Address)
+		}
+		return a, false, err
+	}
+	w.mu.Lock()
+	m := w.memberLocked(id)
+	if m == nil {
+		w.mu.Unlock()
+		return a, false, nil
+	}
+	a.You = m.Recollection
+	if !m.seen.at.IsZero() {
+		a.Seen, a.Address = time.Since(m.seen.at), m.seen.address
+	}
+	fresh = w.meetLocked(m, id, g, a.Self.logTerm())
+	if r := m.rival; r.times > 0 && r.incarnation != g.Incarnations[0] {
+		a.Rival, a.RivalTimes, a.RivalSeen, a.RivalAddress = r.incarnation, r.times, time.Since(r.at), r.address
+	}
+	w.mu.Unlock()
+	if fresh {
+		err = w.Save()
+	}
+	return a, fresh, err
+}
+
+// meetLocked notes a greeting. logTerm is that of this node's own log.
+func (w *Witness) meetLocked(m *member, id string, g Greeting, logTerm uint64) (fresh bool) {
+	now := sighting{incarnation: g.Incarnations[0], address: g.Address, at: time.Now(), times: 1}
+	switch {
+	case descends(g.Incarnations, m.Incarnation):
+	case g.logTerm() > logTerm:
+		// Nobody can take back what a later leader has given it.
+		w.log.Error("a member runs with an older copy of its data directory; acknowledged events may be lost",
+			"member", id, "address", g.Address, "remedy", "empty no data directory; see docs/operations.md, Older copies")
+	default:
+		if m.rival.incarnation == now.incarnation {
+			now.times += m.rival.times
+		}
+		m.rival = now
+		return false
+	}
+	if m.rival.incarnation == now.incarnation {
+		m.rival = sighting{}
+	}
+	m.seen = now
+	fresh = m.Incarnation != now.incarnation
+	m.Incarnation = now.incarnation
+	// Of the end of a log, the greeted node knows only the entry's own term.
+	w.dirty = m.note(g.Term, g.LastTerm, g.Index) || fresh || w.dirty
+	return fresh
+}

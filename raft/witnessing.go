@@ -1,0 +1,107 @@
+package raft
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
+)
+
+// ErrDiverged means that a leader has other entries where this node has applied its own: the
+// members that elected it have lost acknowledged entries.
+var ErrDiverged = errors.New("raft: the other members have lost entries that this node has applied")
+
+// Divergence is a leader's request to drop entries that this node has applied.
+type Divergence struct {
+	// First and Last entry to drop, and the last one that is applied.
+	First, Last, Applied uint64
+}
+
+const divergenceFile = "divergence"
+
+// openWitness opens what the directory knows of itself and of the other members.
+func (n *Node) openWitness() (err error) {
+	n.witness, err = witness.Open(witness.Options{
+		FS: n.opts.FS, Dir: n.opts.Dir, NodeID: n.opts.NodeID, Address: n.opts.Advertise,
+		Standing: n.stands, Logger: n.opts.Logger,
+	})
+	return err
+}
+
+// greet begins an incarnation of the directory. Before the node may vote, it asks the other members
+// what they remember of it (D3). A directory that has neither voted nor received an entry has
+// nothing to forget.
+func (n *Node) greet() error {
+	first, err := n.witness.Begin()
+	if err != nil {
+		return err
+	}
+	if now := n.stands(); first && now.Term == 0 && now.Index == 0 {
+		return nil
+	}
+	return n.opts.Meet(n.witness)
+}
+
+// stands returns what this node has on stable storage. The log is read first: what shortens it is
+// noted before it does.
+func (n *Node) stands() witness.Standing {
+	var s witness.Standing
+	var l hraft.Log
+	if last, err := n.logs.LastIndex(); err == nil && last > 0 && n.logs.GetLog(last, &l) == nil {
+		s.Index, s.LastTerm = l.Index, l.Term
+	}
+	if newest := n.snapshots.newest(); newest.Index > s.Index {
+		s.Index, s.LastTerm = newest.Index, newest.Term
+	}
+	s.Term, s.Overruled = n.stable.Term(), n.witness.Overruled()
+	return s
+}
+
+// Witness returns what this node knows of itself and of the other members.
+func (n *Node) Witness() *witness.Witness { return n.witness }
+
+// overrule is wal.Options.Overrule.
+func (n *Node) overrule() error { return n.witness.Overrule(n.stable.Term()) }
+
+// saveWitness stores the memory of the members.
+func (n *Node) saveWitness() {
+	if n.failed.Load() {
+		return
+	}
+	if members := n.Members(); len(members) > 0 {
+		n.witness.Keep(names(members))
+	}
+	if err := n.witness.Save(); err != nil {
+		n.fail(err)
+	}
+}
+
+// diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
+func (n *Node) diverged(first, last, applied uint64) error {
+	body, err := json.Marshal(Divergence{First: first, Last: last, Applied: applied})
+	if err == nil {
+		err = wal.ReplaceSummed(n.opts.FS, n.opts.Dir, divergenceFile, body)
+	}
+	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. "+
+		"This data directory may be the only one with acknowledged events: keep it, and empty no other. "+
+		"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; "+
+		"then replace this node (docs/operations.md, Older copies)", ErrDiverged, first, last, applied), err)
+}
+
+// ReadDivergence returns the divergence that stopped a node; nil: none did.
+func ReadDivergence(disk vfs.FS, dir string) (*Divergence, error) {
+	body, err := wal.ReadSummed(disk, disk.PathJoin(dir, divergenceFile))
+	if err != nil || body == nil {
+		return nil, err
+	}
+	d := &Divergence{}
+	if err := json.Unmarshal(body, d); err != nil {
+		return nil, fmt.Errorf("raft: read %s: %w", divergenceFile, err)
+	}
+	return d, nil
+}
