@@ -12,6 +12,7 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/library"
 	"runlog/raft/internal/wal"
 	"runlog/raft/witness"
 )
@@ -69,7 +70,7 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
-	library   *libraryLog
+	library   *library.Log
 	// changing is a mutex with room for one: held from reading the members until their change is
 	// made.
 	changing chan struct{}
@@ -116,7 +117,7 @@ func Start(opts Options) (*Node, error) {
 
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
-	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
+	n.library = library.NewLog(opts.Logger)
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
 	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -132,7 +133,7 @@ func (n *Node) start() error {
 	if err := n.greet(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term, n.witness.Acknowledged)
+	trans := newTransport(newStreams(&n.opts), n.library.Logger(), n.stable.Term, n.witness.Acknowledged)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -165,7 +166,7 @@ func (n *Node) open() error {
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
 		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Fail: n.fail,
-		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
 		return err
@@ -220,7 +221,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
-	conf.Logger = n.library.logger()
+	conf.Logger = n.library.Logger()
 	conf.NoSnapshotRestoreOnStart = true
 	conf.ShutdownOnRemove = false // the owner decides what a removed node does
 	conf.TrailingLogs = n.opts.TrailingEntries
@@ -396,16 +397,6 @@ func (n *Node) advanceMark() {
 	}
 }
 
-// HoldLog keeps the log for a node that receives the store's state outside of Raft: from a call
-// with true to a call with false, and a while longer (D5).
-func (n *Node) HoldLog(on bool) {
-	if on {
-		n.snapshots.streams.Add(1)
-	} else {
-		n.snapshots.streams.Add(-1)
-	}
-}
-
 // Truncate flushes the store and drops the entries that it then holds on stable storage, but for
 // TrailingEntries and TrailingBytes.
 func (n *Node) Truncate() error {
@@ -437,7 +428,7 @@ func (n *Node) Close() error {
 	n.flight.Lock()
 	n.flight.closing = true
 	n.flight.Unlock()
-	n.library.hush()
+	n.library.Hush()
 	n.awaitProposals()
 	// A send to a member that does not read would delay the shutdown.
 	err := n.trans.(hraft.WithClose).Close()

@@ -271,6 +271,7 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
 		Hold: func(change int) { node.HoldLog(change > 0) },
 	})})
+	c.witness.Store(node.Witness())
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
 	c.loops.Go(c.keepMeeting)
