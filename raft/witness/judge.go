@@ -18,9 +18,9 @@ const advice = "a node never goes on from an older copy; replace it: remove the 
 // Judge compares an answer with what this node has, and returns an error if this node must stop:
 // ErrOlderCopy or ErrTwoCopies. sent is when the greeting was sent, and by names the other member.
 //
-// If this node's log has since been changed by a later leader than any that the other member knows,
-// an older copy is not stopped: it may be one of the majority that goes on, and the other member
-// the only one with what was lost.
+// If only the incarnation says that this is an older copy, and a later leader has changed this
+// node's log than the other member's, the node goes on: it may be one of the majority, and the other
+// member the only one with what was lost.
 func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 	now := w.standing() // after the answer, see the package's comment
 	w.mu.Lock()
@@ -35,27 +35,41 @@ func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 		}
 	}
 	you := a.You
-	if !descends(own.Incarnations, you.Incarnation) {
-		switch {
-		case a.Seen >= 0 && a.Seen < uptime, a.Seen >= 0 && a.Seen < rivalFor && a.Address != w.address:
-			return twoCopies(w.address, a.Address)
-		case now.logTerm() > a.Self.logTerm():
-			w.log.Error("this node runs with an older copy of its data directory; acknowledged events may be lost",
-				"noticed-by", by, "remedy", "empty no data directory; see docs/operations.md, Older copies")
-		default:
-			return fmt.Errorf("%w: %s has met start %d of it as %s, which this directory has never had; %s",
-				ErrOlderCopy, by, you.Incarnation.Number, you.Incarnation.ID, advice)
-		}
-	}
+	fault := you.fault(now, own.Incarnations)
 	switch {
-	case now.Index < you.Index && now.logTerm() <= you.LogTerm:
-		return fmt.Errorf("%w: %s remembers its log up to entry %d in term %d, and the log ends at %d, changed last in term %d; %s",
-			ErrOlderCopy, by, you.Index, you.LogTerm, now.Index, now.logTerm(), advice)
-	case now.Term < you.Term:
-		return fmt.Errorf("%w: %s remembers it in term %d, and it has stored term %d; %s", ErrOlderCopy, by, you.Term, now.Term, advice)
+	case fault == "":
+		return nil
+	case a.Seen >= 0 && a.Seen < uptime && you.Incarnation != own.Incarnations[0],
+		a.Seen >= 0 && a.Seen < rivalFor && a.Address != w.address:
+		return twoCopies(w.address, a.Address)
+	case now.logTerm() > a.Self.logTerm() && !you.lacks(now):
+		w.log.Error("this node runs with an older copy of its data directory; acknowledged events may be lost",
+			"noticed-by", by, "what", fault, "remedy", "empty no data directory; see docs/operations.md, Older copies")
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %s remembers %s; %s", ErrOlderCopy, by, fault, advice)
 }
+
+// fault says what a directory lacks; empty: nothing.
+func (r *Recollection) fault(now Standing, incarnations []Incarnation) string {
+	switch {
+	case r.beyond(now):
+		return fmt.Sprintf("its log up to entry %d in term %d, and the log ends at %d, changed last in term %d", r.Index, r.LogTerm, now.Index, now.logTerm())
+	case now.Term < r.Term:
+		return fmt.Sprintf("it in term %d, and it has stored term %d", r.Term, now.Term)
+	case !descends(incarnations, r.Incarnation):
+		return fmt.Sprintf("start %d of it as %s, which this directory has never had", r.Incarnation.Number, r.Incarnation.ID)
+	}
+	return ""
+}
+
+// beyond reports whether a log lacks entries that its node has acknowledged.
+func (r *Recollection) beyond(s Standing) bool {
+	return s.Index < r.Index && s.logTerm() <= r.LogTerm
+}
+
+// lacks reports whether a directory lacks something that its node has acknowledged.
+func (r *Recollection) lacks(s Standing) bool { return r.beyond(s) || s.Term < r.Term }
 
 func twoCopies(mine, other string) error {
 	return fmt.Errorf("%w: this one at %s, and another at %s; both stop. Start only the one that ran first, and move the other directory away; "+

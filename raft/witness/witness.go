@@ -184,7 +184,11 @@ func (w *Witness) Hear(id string, g Greeting) (a Answer, fresh bool, err error) 
 func (w *Witness) meetLocked(m *member, id string, g Greeting, logTerm uint64) (fresh bool) {
 	now := sighting{incarnation: g.Incarnations[0], address: g.Address, at: time.Now(), times: 1}
 	switch {
-	case descends(g.Incarnations, m.Incarnation):
+	case descends(g.Incarnations, m.Incarnation) && !m.lacks(g.Standing):
+	case m.Incarnation == now.incarnation:
+		// It has acknowledged more since it sent this.
+		m.seen = now
+		return false
 	case g.logTerm() > logTerm:
 		// Nobody can take back what a later leader has given it.
 		w.log.Error("a member runs with an older copy of its data directory; acknowledged events may be lost",

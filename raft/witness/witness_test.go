@@ -1,0 +1,300 @@
+package witness
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+)
+
+// directory is a node's directory with the part of a log that matters here.
+type directory struct {
+	disk *vfs.MemFS
+	Standing
+}
+
+func newDirectory() *directory {
+	d := &directory{disk: vfs.NewMem()}
+	if err := d.disk.MkdirAll("raft", 0o755); err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// copied returns a copy of the directory as it is now.
+func (d *directory) copied(t failer) *directory {
+	to := &directory{disk: vfs.NewMem(), Standing: d.Standing}
+	if ok, err := vfs.Clone(d.disk, to.disk, "raft", "raft"); !ok || err != nil {
+		t.Fatalf("copy the directory: %v", err)
+	}
+	return to
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// open starts a node on the directory without a new incarnation.
+func (d *directory) open(t failer, id, address string) *Witness {
+	w, err := Open(Options{FS: d.disk, Dir: "raft", NodeID: id, Address: address,
+		Standing: func() Standing { return d.Standing }, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return w
+}
+
+// start starts a node on the directory.
+func (d *directory) start(t failer, id, address string) *Witness {
+	w := d.open(t, id, address)
+	if _, err := w.Begin(); err != nil {
+		t.Fatalf("begin: %v", err)
+	}
+	return w
+}
+
+// greet lets one node greet another, and returns its judgement of itself.
+func greet(t failer, from, to *Witness) error {
+	sent := time.Now()
+	a, _, err := to.Hear(from.nodeID, from.Greeting())
+	if err != nil && !errors.Is(err, ErrTwoCopies) {
+		t.Fatalf("hear: %v", err)
+	}
+	return errors.Join(from.Judge(a, sent, to.nodeID), err)
+}
+
+// TestOlderCopyD3 proves D3: a directory that was put back from an older copy is refused by every
+// member that remembers more, also after the member's restart.
+func TestOlderCopyD3(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ack  func(w *Witness, d *directory)
+		want bool
+	}{
+		"an entry that it acknowledged": {func(w *Witness, d *directory) {
+			d.Index = 9
+			w.Acknowledged("n3", 4, 9)
+		}, true},
+		"a term in which it has voted": {func(w *Witness, d *directory) {
+			d.Term = 5
+			w.Acknowledged("n3", 5, 0)
+		}, true},
+		"nothing": {func(*Witness, *directory) {}, false},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", restarted ", restart), func(t *testing.T) {
+				theirs, dir := newDirectory(), newDirectory()
+				theirs.Standing = Standing{Term: 4, Index: 9, LastTerm: 4}
+				dir.Standing = Standing{Term: 4, Index: 7, LastTerm: 4}
+				witness := theirs.start(t, "n2", "two")
+				w := dir.start(t, "n3", "three")
+				if err := greet(t, w, witness); err != nil {
+					t.Fatal(err)
+				}
+				older := dir.copied(t)
+				tt.ack(witness, dir)
+				if restart {
+					if err := witness.Save(); err != nil {
+						t.Fatal(err)
+					}
+					witness = theirs.start(t, "n2", "two")
+				}
+				if err := greet(t, older.start(t, "n3", "three"), witness); errors.Is(err, ErrOlderCopy) != tt.want {
+					t.Errorf("the older copy is told %v", err)
+				}
+				if tt.want {
+					if err := greet(t, dir.start(t, "n3", "three"), witness); err != nil {
+						t.Errorf("the directory itself is told %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestForkD3 proves D3: a copy from before the start of an incarnation that a member has met is
+// refused, even if nothing was acknowledged since.
+func TestForkD3(t *testing.T) {
+	theirs, dir := newDirectory(), newDirectory()
+	witness := theirs.start(t, "n2", "two")
+	older := dir.copied(t)
+	if err := greet(t, dir.start(t, "n3", "three"), witness); err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, older.start(t, "n3", "three"), witness); !errors.Is(err, ErrOlderCopy) {
+		t.Errorf("the older copy is told %v", err)
+	}
+}
+
+// TestTwoCopiesD3 proves that both of two nodes with copies of one directory stop, whether the copy
+// was made before the start of the first or while it ran, and whether they meet each other or a
+// third.
+func TestTwoCopiesD3(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		for _, direct := range []bool{false, true} {
+			t.Run(fmt.Sprint("live ", live, ", direct ", direct), func(t *testing.T) {
+				theirs, dir := newDirectory(), newDirectory()
+				third := theirs.start(t, "n2", "two")
+				was := dir.copied(t)
+				first := dir.start(t, "n3", "three")
+				if live {
+					was = dir.copied(t)
+				}
+				if err := greet(t, first, third); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Millisecond)
+				second := was.start(t, "n3", "elsewhere")
+				var stopped [2]error
+				for range 3 {
+					for i, w := range []*Witness{second, first} {
+						to := third
+						if direct {
+							to = []*Witness{first, second}[i]
+						}
+						time.Sleep(time.Millisecond)
+						stopped[i] = errors.Join(stopped[i], greet(t, w, to))
+					}
+				}
+				if !errors.Is(stopped[0], ErrTwoCopies) || !errors.Is(stopped[1], ErrTwoCopies) {
+					t.Errorf("the second is told %v, the first %v", stopped[0], stopped[1])
+				}
+			})
+		}
+	}
+}
+
+// TestLateGreeting shows that a greeting from before a restart, which the network has kept, accuses
+// nobody.
+func TestLateGreeting(t *testing.T) {
+	theirs, dir := newDirectory(), newDirectory()
+	third := theirs.start(t, "n2", "two")
+	late := dir.start(t, "n3", "three").Greeting()
+	w := dir.start(t, "n3", "three")
+	for range 2 {
+		if err := greet(t, w, third); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := third.Hear("n3", late); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := greet(t, w, third); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGoesOnBeyondRecall shows that an older copy that a later leader has given other entries goes
+// on: the member that remembers more must not stop the majority.
+func TestGoesOnBeyondRecall(t *testing.T) {
+	theirs, dir := newDirectory(), newDirectory()
+	theirs.Standing = Standing{Term: 3, Index: 17, LastTerm: 3}
+	holder := theirs.start(t, "n2", "two")
+	older := dir.copied(t)
+	dir.Standing = Standing{Term: 3, Index: 15, LastTerm: 3}
+	if err := greet(t, dir.start(t, "n3", "three"), holder); err != nil {
+		t.Fatal(err)
+	}
+	holder.Acknowledged("n3", 3, 15)
+	older.Standing = Standing{Term: 4, Index: 12, LastTerm: 4}
+	w := older.start(t, "n3", "three")
+	for range 2 {
+		if err := greet(t, w, holder); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestGoodDirectoryIsNeverRefused proves that what Raft allows accuses nobody: entries that later
+// leaders overrule, restarts at any instant, lost memories, and answers that are late.
+func TestGoodDirectoryIsNeverRefused(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		theirs, dir := newDirectory(), newDirectory()
+		theirs.Standing = Standing{Term: 100, Index: 100, LastTerm: 100}
+		third, w := theirs.start(t, "n2", "two"), dir.start(t, "n3", "three")
+		terms := []uint64{0} // of the log's entries, from index 1
+		set := func() { dir.Index, dir.LastTerm = uint64(len(terms)-1), terms[len(terms)-1] }
+		var late []Answer
+		var sent []time.Time
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
+			case 0, 1: // the leader of the term sends an entry
+				if dir.Term > 0 {
+					terms = append(terms, dir.Term)
+					set()
+					third.Acknowledged("n3", dir.Term, dir.Index)
+				}
+			case 2: // a vote
+				dir.Term += uint64(rapid.IntRange(1, 3).Draw(t, "terms"))
+				third.Acknowledged("n3", dir.Term, 0)
+			case 3: // a later leader overrules the end of the log; a crash may come before its entries
+				if len(terms) > 1 && terms[len(terms)-1] < dir.Term {
+					keep := rapid.IntRange(1, len(terms)-1).Draw(t, "keep")
+					if err := w.Overrule(dir.Term); err != nil {
+						t.Fatalf("%v", err)
+					}
+					terms = terms[:keep]
+					set()
+				}
+			case 4:
+				w = dir.start(t, "n3", "three")
+				late, sent = nil, nil
+			case 5:
+				if rapid.Bool().Draw(t, "saved") {
+					if err := third.Save(); err != nil {
+						t.Fatalf("%v", err)
+					}
+				}
+				third = theirs.start(t, "n2", "two")
+			case 6:
+				at := time.Now()
+				a, _, err := third.Hear("n3", w.Greeting())
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				late, sent = append(late, a), append(sent, at)
+			case 7:
+				for i, a := range late {
+					if err := w.Judge(a, sent[i], "n2"); err != nil {
+						t.Fatalf("a good directory is told %v", err)
+					}
+				}
+			}
+			if err := greet(t, w, third); err != nil {
+				t.Fatalf("a good directory is told %v", err)
+			}
+		}
+	})
+}
+
+// TestMemoryDamaged shows that a damaged memory is dropped and damaged incarnations are refused.
+func TestMemoryDamaged(t *testing.T) {
+	dir := newDirectory()
+	w := dir.start(t, "n2", "two")
+	w.Acknowledged("n3", 4, 9)
+	if err := w.Save(); err != nil {
+		t.Fatal(err)
+	}
+	flip := func(name string) {
+		f, err := dir.disk.OpenReadWrite("raft/"+name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{0xff}, 3); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip(memoryFile)
+	if w := dir.start(t, "n2", "two"); len(w.members) != 0 {
+		t.Errorf("the damaged memory has %d members", len(w.members))
+	}
+	flip(selfFile)
+	if _, err := Open(Options{FS: dir.disk, Dir: "raft", Logger: slog.New(slog.DiscardHandler)}); err == nil {
+		t.Error("damaged incarnations are read")
+	}
+}
