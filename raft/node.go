@@ -133,7 +133,7 @@ func (n *Node) start() error {
 	if err := n.greet(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.Logger(), n.stable.Term, n.witness.Acknowledged)
+	trans := newTransport(library.NewStreams(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.stable.Term, n.led, n.witness.Acknowledged)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)

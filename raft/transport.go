@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/library"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 type transport struct {
 	*hraft.NetworkTransport
 	term func() uint64 // that the node remembers
+	// led notes who leads in a term; empty: this node does. It returns an error if another one did.
+	led func(term uint64, id string) error
 	// acknowledged notes that a member has said in a term that its log reaches an index; 0: that it
 	// is in the term.
 	acknowledged func(id string, term, index uint64)
@@ -51,6 +55,9 @@ func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
 	if t.term() != req.Term {
 		return errNotLeading
+	}
+	if err := t.led(req.Term, ""); err != nil {
+		return err
 	}
 	sent := *req
 	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
@@ -98,10 +105,16 @@ func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
+				if t.led(req.Term, string(req.ID)) != nil {
+					continue // the node stops
+				}
 				// A leader syncs what it sends.
 				t.acknowledged(string(req.ID), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
 				skipCovered(req)
 			case *hraft.InstallSnapshotRequest:
+				if t.led(req.Term, string(req.ID)) != nil {
+					continue
+				}
 				if !t.pass(heartbeatOf(req)) {
 					return
 				}
@@ -163,8 +176,8 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 	return nil
 }
 
-func newTransport(s *streams, log hclog.Logger, term func() uint64,
-	acknowledged func(id string, term, index uint64)) transport {
+func newTransport(s *library.Streams, log hclog.Logger, term func() uint64,
+	led func(term uint64, id string) error, acknowledged func(id string, term, index uint64)) transport {
 	over := make(chan struct{})
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
@@ -172,95 +185,9 @@ func newTransport(s *streams, log hclog.Logger, term func() uint64,
 			// No pipeline: it can block forever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
-		term: term, acknowledged: acknowledged, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
+		term: term, led: led, acknowledged: acknowledged, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
 	}
 }
-
-// streams has all open connections to and from other nodes.
-type streams struct {
-	net.Listener
-	advertise string
-	dial      func(address string, timeout time.Duration) (net.Conn, error)
-
-	mu     sync.Mutex
-	closed bool
-	open   map[*stream]struct{}
-}
-
-var _ hraft.StreamLayer = (*streams)(nil)
-
-func newStreams(o *Options) *streams {
-	return &streams{Listener: o.Listener, advertise: o.Advertise, dial: o.Dial, open: make(map[*stream]struct{})}
-}
-
-// Accept returns the next connection from another node.
-func (s *streams) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Dial connects to another node.
-func (s *streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, err := s.dial(string(address), timeout)
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Addr returns the advertised address.
-func (s *streams) Addr() net.Addr { return advertised(s.advertise) }
-
-func (s *streams) keep(conn net.Conn) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	}
-	c := &stream{Conn: conn, s: s}
-	s.open[c] = struct{}{}
-	return c, nil
-}
-
-// Close stops accepting and closes all open connections. hashicorp/raft waits for sends at
-// shutdown; a node that does not read would delay it.
-func (s *streams) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	left := s.open
-	s.open = nil
-	s.mu.Unlock()
-	err := s.Listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	for c := range left {
-		_ = c.Conn.Close() // pending reads and writes fail, as intended
-	}
-	return err
-}
-
-// stream is one of the connections.
-type stream struct {
-	net.Conn
-	s *streams
-}
-
-func (c *stream) Close() error {
-	c.s.mu.Lock()
-	delete(c.s.open, c)
-	c.s.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// advertised is the address for other nodes.
-type advertised string
-
-func (advertised) Network() string  { return "tcp" }
-func (a advertised) String() string { return string(a) }
 
 // dialPlain connects to nodes that listen on a port of their own.
 func dialPlain(address string, timeout time.Duration) (net.Conn, error) {

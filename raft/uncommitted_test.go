@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runlog/raft/internal/library"
 	"slices"
 	"sync"
 	"testing"
@@ -100,16 +101,16 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(address string, _ time.Duration) (net.Conn, error) {
+	n.trans = newTransport(library.NewStreams(n.listener, id, func(address string, _ time.Duration) (net.Conn, error) {
 		at, ok := n.reached[address]
 		if !ok {
 			return nil, errors.New("no node at this address")
 		}
 		return net.Dial("tcp", at)
-	}}), n.conf.Logger, func() uint64 {
+	}), n.conf.Logger, func() uint64 {
 		term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
 		return term
-	}, func(string, uint64, uint64) {})
+	}, noLeader, func(string, uint64, uint64) {})
 	t.Cleanup(func() { _ = n.trans.Close() })
 	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)
 	if err = errors.Join(err, n.log.SetUint64([]byte(keyCurrentTerm), 5)); err != nil {

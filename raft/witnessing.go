@@ -81,16 +81,49 @@ func (n *Node) saveWitness() {
 	}
 }
 
+// keepIt is the remedy of a node that may be the only one with acknowledged events.
+const keepIt = "This data directory may be the only one with acknowledged events: keep it, and empty no other. " +
+	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
+	"then replace this node (docs/operations.md, Older copies)"
+
 // diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
 func (n *Node) diverged(first, last, applied uint64) error {
-	body, err := json.Marshal(Divergence{First: first, Last: last, Applied: applied})
-	if err == nil {
-		err = wal.ReplaceSummed(n.opts.FS, n.opts.Dir, divergenceFile, body)
+	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
+		ErrDiverged, first, last, applied, keepIt), n.keepDivergence(Divergence{First: first, Last: last, Applied: applied}))
+}
+
+func (n *Node) keepDivergence(d Divergence) error {
+	body, err := json.Marshal(d)
+	if err != nil {
+		return err
 	}
-	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. "+
-		"This data directory may be the only one with acknowledged events: keep it, and empty no other. "+
-		"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; "+
-		"then replace this node (docs/operations.md, Older copies)", ErrDiverged, first, last, applied), err)
+	return wal.ReplaceSummed(n.opts.FS, n.opts.Dir, divergenceFile, body)
+}
+
+// led notes who leads in a term; empty: this node does. Two leaders of one term can have different
+// entries with the same index and term, which Raft would take for the same: the node stops.
+func (n *Node) led(term uint64, id string) error {
+	if id == "" {
+		id = n.opts.NodeID
+	}
+	err := n.witness.Led(term, id)
+	switch {
+	case errors.Is(err, witness.ErrTwoLeaders):
+		n.fail(n.divergedIn(err))
+	case err != nil:
+		n.fail(err)
+	}
+	return err
+}
+
+// divergedIn returns the error of a node that knows another leader of a term. It counts as common
+// what each of the other voters has once had.
+func (n *Node) divergedIn(why error) error {
+	d := Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
+	_, last, err := n.logBounds()
+	d.Last = max(last, d.Applied)
+	return errors.Join(fmt.Errorf("%w: %w: a member must have forgotten its vote; entries %d to %d may be lost elsewhere. %s",
+		ErrDiverged, why, d.First, d.Last, keepIt), err, n.keepDivergence(d))
 }
 
 // ReadDivergence returns the divergence that stopped a node; nil: none did.

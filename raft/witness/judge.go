@@ -18,13 +18,13 @@ const advice = "a node never goes on from an older copy; replace it: remove the 
 // Judge compares an answer with what this node has, and returns an error if this node must stop:
 // ErrOlderCopy or ErrTwoCopies. sent is when the greeting was sent, and by names the other member.
 //
-// If only the incarnation says that this is an older copy, and a later leader has changed this
-// node's log than the other member's, the node goes on: it may be one of the majority, and the other
-// member the only one with what was lost.
+// A node that has followed another leader since goes on, where only the incarnation says that it is
+// an older copy, or where the other member knows another leader of the same term: the node may be
+// one of the majority, and the other member the only one with what was lost.
 func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 	now := w.standing() // after the answer, see the package's comment
 	w.mu.Lock()
-	own, uptime := w.own, sent.Sub(w.began)
+	own, uptime, leader := w.own, sent.Sub(w.began), w.leader
 	now.Overruled = own.Overruled
 	w.mu.Unlock()
 	if r := a.Rival; r.Number > 0 && a.RivalSeen < min(rivalFor, uptime) {
@@ -42,7 +42,7 @@ func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 	case a.Seen >= 0 && a.Seen < uptime && you.Incarnation != own.Incarnations[0],
 		a.Seen >= 0 && a.Seen < rivalFor && a.Address != w.address:
 		return twoCopies(w.address, a.Address)
-	case now.logTerm() > a.Self.logTerm() && !you.lacks(now):
+	case now.logTerm() > a.Self.logTerm() && !you.lacks(now), rivals(leader, a.Self.Leader) && now.logTerm() == leader.Term:
 		w.log.Error("this node runs with an older copy of its data directory; acknowledged events may be lost",
 			"noticed-by", by, "what", fault, "remedy", "empty no data directory; see docs/operations.md, Older copies")
 		return nil
@@ -62,6 +62,10 @@ func (r *Recollection) fault(now Standing, incarnations []Incarnation) string {
 	}
 	return ""
 }
+
+// rivals reports whether two leaders of one term are known. The nodes that follow one and those
+// that follow the other have different logs.
+func rivals(a, b Leader) bool { return a.Term > 0 && a.Term == b.Term && a.ID != b.ID }
 
 // beyond reports whether a log lacks entries that its node has acknowledged.
 func (r *Recollection) beyond(s Standing) bool {

@@ -29,6 +29,19 @@ type Recollection struct {
 	LogTerm uint64 `json:"logTerm,omitempty"`
 }
 
+// Leader is a leadership: Raft elects at most one node in a term.
+type Leader struct {
+	Term uint64 `json:"term"`
+	ID   string `json:"id"`
+}
+
+// memory is the content of the file "witness", in JSON with a checksum (package wal).
+type memory struct {
+	// Leader is the last one that this node has followed or been.
+	Leader  Leader                  `json:"leader"`
+	Members map[string]Recollection `json:"members"`
+}
+
 // member is what is remembered of one other member.
 type member struct {
 	Recollection
@@ -75,6 +88,35 @@ func (w *Witness) memberLocked(id string) *member {
 	return m
 }
 
+// Led notes who leads in a term, durably if the term is new. ErrTwoLeaders: another node did.
+func (w *Witness) Led(term uint64, id string) error {
+	w.mu.Lock()
+	known := w.leader
+	if term > known.Term {
+		w.leader, w.dirty = Leader{Term: term, ID: id}, true
+	}
+	w.mu.Unlock()
+	switch {
+	case term > known.Term:
+		return w.Save()
+	case term == known.Term && id != known.ID:
+		return fmt.Errorf("%w: %s and %s in term %d", ErrTwoLeaders, known.ID, id, term)
+	}
+	return nil
+}
+
+// Common returns the last index that each of some members is remembered to have reached before this
+// start. What was remembered since may come from another history.
+func (w *Witness) Common(ids []string) uint64 {
+	common := uint64(0)
+	for i, id := range ids {
+		if index := w.before[id].Index; i == 0 || index < common {
+			common = index
+		}
+	}
+	return common
+}
+
 // Keep forgets those that are no members any more.
 func (w *Witness) Keep(ids []string) {
 	w.mu.Lock()
@@ -96,9 +138,9 @@ func (w *Witness) Save() error {
 		w.mu.Unlock()
 		return nil
 	}
-	all := make(map[string]Recollection, len(w.members))
+	all := memory{Leader: w.leader, Members: make(map[string]Recollection, len(w.members))}
 	for id, m := range w.members {
-		all[id] = m.Recollection
+		all.Members[id] = m.Recollection
 	}
 	w.dirty = false
 	w.mu.Unlock()
@@ -112,19 +154,14 @@ func (w *Witness) Save() error {
 	return nil
 }
 
-func readMemory(disk vfs.FS, dir string) (map[string]*member, error) {
-	members := map[string]*member{}
+func readMemory(disk vfs.FS, dir string) (m memory, err error) {
 	path := disk.PathJoin(dir, memoryFile)
 	body, err := wal.ReadSummed(disk, path)
 	if err != nil || body == nil {
-		return members, err
+		return m, err
 	}
-	var all map[string]Recollection
-	if err := json.Unmarshal(body, &all); err != nil {
-		return members, fmt.Errorf("%s: %w", path, err)
+	if err := json.Unmarshal(body, &m); err != nil {
+		return memory{}, fmt.Errorf("%s: %w", path, err)
 	}
-	for id, r := range all {
-		members[id] = &member{Recollection: r}
-	}
-	return members, nil
+	return m, nil
 }

@@ -15,6 +15,8 @@ var (
 	ErrOlderCopy = errors.New("raft: the data directory is older than what this node has acknowledged")
 	// ErrTwoCopies means that two nodes run with copies of one directory.
 	ErrTwoCopies = errors.New("raft: two nodes run with copies of one data directory")
+	// ErrTwoLeaders means that two nodes were elected in one term: a member has forgotten its vote.
+	ErrTwoLeaders = errors.New("raft: two leaders of one term")
 )
 
 // Options of a Witness. All are required.
@@ -49,28 +51,36 @@ type Witness struct {
 	address  string
 	standing func() Standing
 	log      *slog.Logger
+	before   map[string]Recollection // what Open has read
 
 	saving sync.Mutex // held while the memory is being stored; taken before mu
 	mu     sync.Mutex
 	own    self
 	began  time.Time // when Begin returned
-	// members by Raft ID, at most maxMembers. dirty: they have changed since Save.
+	// members by Raft ID, at most maxMembers, and the last leader. dirty: they have changed since
+	// Save.
 	members map[string]*member
 	dirty   bool
+	leader  Leader
 }
 
 // Open reads what the directory has. A damaged memory is dropped: the node notices less.
 func Open(opts Options) (*Witness, error) {
 	w := &Witness{
 		disk: opts.FS, dir: opts.Dir, nodeID: opts.NodeID, address: opts.Address, standing: opts.Standing,
-		log: opts.Logger,
+		log: opts.Logger, members: map[string]*member{},
 	}
 	var err error
 	if w.own, err = readSelf(w.disk, w.dir); err != nil {
 		return nil, err
 	}
-	if w.members, err = readMemory(w.disk, w.dir); err != nil {
+	m, err := readMemory(w.disk, w.dir)
+	if err != nil {
 		w.log.Warn("cannot read the memory of other members; starting without it", "err", err)
+	}
+	w.leader, w.before = m.Leader, m.Members
+	for id, r := range m.Members {
+		w.members[id] = &member{Recollection: r}
 	}
 	return w, nil
 }
@@ -116,6 +126,8 @@ type Greeting struct {
 	Incarnations []Incarnation
 	Address      string
 	Standing
+	// Leader is the last one that the node knows.
+	Leader Leader
 }
 
 // Answer is what a greeted node returns.
@@ -141,7 +153,7 @@ func (w *Witness) Greeting() Greeting {
 	now := w.standing()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now}
+	return Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now, Leader: w.leader}
 }
 
 // Hear answers a greeting. fresh: the greeting node has started since it was last heard. A new

@@ -171,6 +171,7 @@ func (s *service) Meet(ctx context.Context, req *nodev1.MeetRequest) (*nodev1.Me
 func encodeGreeting(g witness.Greeting) *nodev1.MeetRequest {
 	req := &nodev1.MeetRequest{
 		RaftAddress: g.Address, Term: g.Term, LastIndex: g.Index, LastTerm: g.LastTerm, OverruledTerm: g.Overruled,
+		LeaderRaftId: g.Leader.ID, LeaderTerm: g.Leader.Term,
 	}
 	for _, i := range g.Incarnations {
 		req.Incarnations = append(req.Incarnations, encodeIncarnation(i))
@@ -181,7 +182,7 @@ func encodeGreeting(g witness.Greeting) *nodev1.MeetRequest {
 func decodeGreeting(req *nodev1.MeetRequest) witness.Greeting {
 	g := witness.Greeting{Address: req.GetRaftAddress(), Standing: witness.Standing{
 		Term: req.GetTerm(), Index: req.GetLastIndex(), LastTerm: req.GetLastTerm(), Overruled: req.GetOverruledTerm(),
-	}}
+	}, Leader: witness.Leader{ID: req.GetLeaderRaftId(), Term: req.GetLeaderTerm()}}
 	for _, i := range req.GetIncarnations() {
 		g.Incarnations = append(g.Incarnations, decodeIncarnation(i))
 	}

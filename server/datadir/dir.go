@@ -76,7 +76,9 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format   = 5
+	Format = 5
+	// KeyFile has the private key with which the cluster signs.
+	KeyFile  = "audit.key"
 	lockFile = "LOCK"
 	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20

@@ -9,8 +9,6 @@ import (
 	"runlog/raft"
 	"runlog/server/cluster"
 	"runlog/server/datadir"
-	"runlog/storage"
-	"runlog/storage/machine"
 )
 
 // Recovery describes a recovered node.
@@ -40,10 +38,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 	if err != nil || !me.Started {
 		return nil, errors.Join(err, fmt.Errorf("data directory %s: node %s has not taken part in a cluster: there is nothing to recover", opts.DataDir, me.NodeID))
 	}
-	storeOpts := opts.Store
-	machine.EnsureDefaults(&storeOpts)
-	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = opts.FS, dir.File("store"), id, opts.Logger, opts.Fail
-	store, err := storage.Open(storeOpts)
+	store, err := openStore(&opts, dir, id)
 	if err != nil {
 		return nil, err
 	}

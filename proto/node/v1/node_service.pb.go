@@ -810,6 +810,9 @@ type MeetRequest struct {
 	LastIndex     uint64 `protobuf:"varint,4,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	LastTerm      uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
 	OverruledTerm uint64 `protobuf:"varint,6,opt,name=overruled_term,json=overruledTerm,proto3" json:"overruled_term,omitempty"`
+	// The last leader that the caller knows (raft_id; empty: none), and its term.
+	LeaderRaftId  string `protobuf:"bytes,7,opt,name=leader_raft_id,json=leaderRaftId,proto3" json:"leader_raft_id,omitempty"`
+	LeaderTerm    uint64 `protobuf:"varint,8,opt,name=leader_term,json=leaderTerm,proto3" json:"leader_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +885,20 @@ func (x *MeetRequest) GetLastTerm() uint64 {
 func (x *MeetRequest) GetOverruledTerm() uint64 {
 	if x != nil {
 		return x.OverruledTerm
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetLeaderRaftId() string {
+	if x != nil {
+		return x.LeaderRaftId
+	}
+	return ""
+}
+
+func (x *MeetRequest) GetLeaderTerm() uint64 {
+	if x != nil {
+		return x.LeaderTerm
 	}
 	return 0
 }
@@ -1838,7 +1855,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"firstIndex\"5\n" +
 	"\vIncarnation\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xe1\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xa8\x02\n" +
 	"\vMeetRequest\x128\n" +
 	"\fincarnations\x18\x01 \x03(\v2\x14.node.v1.IncarnationR\fincarnations\x12!\n" +
 	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x12\n" +
@@ -1846,7 +1863,10 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\x04 \x01(\x04R\tlastIndex\x12\x1b\n" +
 	"\tlast_term\x18\x05 \x01(\x04R\blastTerm\x12%\n" +
-	"\x0eoverruled_term\x18\x06 \x01(\x04R\roverruledTerm\"\x97\x03\n" +
+	"\x0eoverruled_term\x18\x06 \x01(\x04R\roverruledTerm\x12$\n" +
+	"\x0eleader_raft_id\x18\a \x01(\tR\fleaderRaftId\x12\x1f\n" +
+	"\vleader_term\x18\b \x01(\x04R\n" +
+	"leaderTerm\"\x97\x03\n" +
 	"\fMeetResponse\x126\n" +
 	"\vincarnation\x18\x01 \x01(\v2\x14.node.v1.IncarnationR\vincarnation\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +

@@ -1,4 +1,4 @@
-// Package library is what the node needs of hashicorp's libraries beside Raft itself: their log.
+// Package library is what hashicorp's libraries get from a node: a log, and connections.
 package library
 
 import (
