@@ -106,6 +106,10 @@ func consensus() []Mutant {
 		Control: []Edit{lateRetry(20), lateEntry},
 		Faults:  []string{"stale-tail"}, Every: time.Second,
 	}, {
+		Name: "older-copy-accepted", Breaks: "APP-2, D3", What: "a node goes on although another member remembers more than its data directory has",
+		Edits:  []Edit{{File: "raft/witness/judge.go", Old: "\tcase fault == \"\":\n", New: "\tcase true:\n"}},
+		Faults: []string{"older-copy"}, Every: time.Second,
+	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed when one node has it",
 		Edits: []Edit{{
 			Module: hashicorpRaft, File: "commitment.go",

@@ -63,7 +63,7 @@ func (w *world) do(f Fault) {
 		w.operator.rotateKey(f)
 	case Replace:
 		w.replace(f)
-	case Deposed, StaleTail:
+	case Deposed, StaleTail, OlderCopy:
 		w.stage(f, rng)
 	}
 }

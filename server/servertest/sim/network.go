@@ -199,18 +199,27 @@ func (n *network) open(l link) {
 // refuse resets the connections between two hosts and refuses new ones until admit, as a firewall
 // that rejects them.
 func (n *network) refuse(a, b string) {
-	n.mu.Lock()
-	n.refused[link{a, b}]++
-	n.refused[link{b, a}]++
-	n.mu.Unlock()
+	n.refuseFrom(a, b)
+	n.refuseFrom(b, a)
 	n.resetBetween(a, b, false)
 }
 
 func (n *network) admit(a, b string) {
+	n.admitFrom(a, b)
+	n.admitFrom(b, a)
+}
+
+// refuseFrom refuses new connections that one host makes to another, until admitFrom.
+func (n *network) refuseFrom(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.refused[link{a, b}]--
-	n.refused[link{b, a}]--
+	n.refused[link{from, to}]++
+}
+
+func (n *network) admitFrom(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[link{from, to}]--
 }
 
 // delay adds to the latency of a link.

@@ -24,6 +24,7 @@ type node struct {
 	host  string
 	clock *clock
 	stops atomic.Int32 // times that the node stopped itself without a fault of its disk
+	older atomic.Bool  // its disk is an older copy, and it has not stopped itself yet
 
 	mu    sync.Mutex
 	disk  *disk

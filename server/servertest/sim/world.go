@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"runlog/raft/witness"
 	"runlog/server"
 	"runlog/server/servertest/history"
 	"runlog/server/servertest/workload"
@@ -44,7 +46,7 @@ type Options struct {
 
 // Shape draws the options of a world from its seed. Of ten worlds one has one node, one has five,
 // and one is small, for the cross-check. Three have few kinds of faults. The world of five nodes
-// and those of few kinds draw scenarios too. All others have three nodes and all kinds of faults.
+// and those of few kinds have scenarios too. All others have three nodes and all kinds of faults.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -54,8 +56,10 @@ func Shape(seed uint64, length, every time.Duration, clients int) Options {
 		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
 	case 7:
 		o.Nodes, o.Scenarios = 5, fewScenarios(seed)
-	case 1, 8, 9:
+	case 1, 8:
 		o.Kinds, o.Scenarios = fewKinds(seed), fewScenarios(seed)
+	case 9:
+		o.Kinds, o.Scenarios = quiet, map[Kind]int{OlderCopy: 1}
 	default:
 	}
 	return o
@@ -183,6 +187,7 @@ func (w *world) failed(l *life, err error) {
 		return // its life had ended before
 	}
 	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
+	explained = explained || errors.Is(err, witness.ErrOlderCopy) && n.older.CompareAndSwap(true, false)
 	n.mu.Unlock()
 	// A node whose log was overruled by a snapshot asks for a restart: hashicorp/raft has no way to
 	// reload its log.
