@@ -98,7 +98,7 @@ func TestVoteLost(t *testing.T) {
 			if err := lose(filepath.Join(b.dir, wal.VoteFile)); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "restore") {
+			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "replace the node") {
 				t.Errorf("started, error %v", err)
 			}
 		})

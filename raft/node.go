@@ -181,7 +181,7 @@ func (n *Node) open() error {
 // run joins the group.
 func (n *Node) run(trans hraft.Transport) error {
 	n.trans = trans
-	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
+	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied, diverged: n.divergedIn}
 	leading := make(chan bool, 16)
 	var err error
 	if n.raft, err = n.newRaft(fsm, leading, trans); err != nil {

@@ -253,7 +253,7 @@ func (s *snapshotStore) install(id string) error {
 		err = in.received.Install()
 	}
 	if err != nil {
-		if refused(err) {
+		if refused(err) || errors.Is(err, storage.ErrDiverged) {
 			in.received.Discard()
 		}
 		return err

@@ -81,15 +81,15 @@ func (n *Node) saveWitness() {
 	}
 }
 
-// keepIt is the remedy of a node that may be the only one with acknowledged events.
-const keepIt = "This data directory may be the only one with acknowledged events: keep it, and empty no other. " +
+// KeepIt is the remedy of a node that may be the only one with acknowledged events.
+const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and empty no other. " +
 	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
 	"then replace this node (docs/operations.md, Older copies)"
 
 // diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
 func (n *Node) diverged(first, last, applied uint64) error {
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
-		ErrDiverged, first, last, applied, keepIt), n.keepDivergence(Divergence{First: first, Last: last, Applied: applied}))
+		ErrDiverged, first, last, applied, KeepIt), n.keepDivergence(Divergence{First: first, Last: last, Applied: applied}))
 }
 
 func (n *Node) keepDivergence(d Divergence) error {
@@ -116,14 +116,14 @@ func (n *Node) led(term uint64, id string) error {
 	return err
 }
 
-// divergedIn returns the error of a node that knows another leader of a term. It counts as common
-// what each of the other voters has once had.
+// divergedIn returns the error of a node that has another history than its leader, from an unknown
+// entry on. It counts as common what each of the other voters has once had.
 func (n *Node) divergedIn(why error) error {
 	d := Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
 	_, last, err := n.logBounds()
 	d.Last = max(last, d.Applied)
-	return errors.Join(fmt.Errorf("%w: %w: a member must have forgotten its vote; entries %d to %d may be lost elsewhere. %s",
-		ErrDiverged, why, d.First, d.Last, keepIt), err, n.keepDivergence(d))
+	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",
+		ErrDiverged, why, d.First, d.Last, KeepIt), err, n.keepDivergence(d))
 }
 
 // ReadDivergence returns the divergence that stopped a node; nil: none did.

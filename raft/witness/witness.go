@@ -16,7 +16,7 @@ var (
 	// ErrTwoCopies means that two nodes run with copies of one directory.
 	ErrTwoCopies = errors.New("raft: two nodes run with copies of one data directory")
 	// ErrTwoLeaders means that two nodes were elected in one term: a member has forgotten its vote.
-	ErrTwoLeaders = errors.New("raft: two leaders of one term")
+	ErrTwoLeaders = errors.New("raft: two leaders of one term, so that a member must have forgotten its vote")
 )
 
 // Options of a Witness. All are required.

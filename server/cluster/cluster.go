@@ -251,8 +251,8 @@ func (c *Cluster) whoAt(address string) string {
 func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
-		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Restore the data directory; "+
-			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join again", me.NodeID, me.ClusterID, me.NodeID)
+		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Replace the node: "+
+			"remove it from the cluster (runlog cluster remove %s), and start it with a new, empty directory", me.NodeID, me.ClusterID, me.NodeID)
 	}
 	return nil
 }

@@ -249,7 +249,7 @@ func (d *Dir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if d.identity, err = parseIdentity(text); err != nil {
-		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.File("identity.json"), err)
+		return fmt.Errorf("data directory: %s is damaged: %w; keep this directory, and replace the node (docs/running.md)", d.File("identity.json"), err)
 	}
 	if d.identity.Format != Format {
 		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose an empty --data-dir",
@@ -268,7 +268,7 @@ func (d *Dir) identify(nodeID string) error {
 func (d *Dir) makeIdentity(nodeID string) error {
 	// A store without an identity must not be adopted: its entries name a cluster.
 	if _, err := d.disk.Stat(d.File("store")); err == nil {
-		return fmt.Errorf("data directory %s has a store but no identity.json; restore that file, or choose another --data-dir", d.path)
+		return fmt.Errorf("data directory %s has a store but no identity.json; choose another --data-dir, or keep this directory, and replace the node (docs/running.md)", d.path)
 	}
 	if fault := cluster.NodeIDFault(nodeID); nodeID != "" && fault != "" {
 		return fmt.Errorf("--node-id %q %s", nodeID, fault)

@@ -67,7 +67,7 @@ func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 		return nil, errors.Join(fmt.Errorf("raft: commit mark %s: %w", path, err), f.Close())
 	}
 	if binary.BigEndian.Uint32(row[8:]) != crc32.Checksum(row[:8], castagnoli) {
-		return nil, errors.Join(fmt.Errorf("raft: commit mark %s is damaged; restore it", path), f.Close())
+		return nil, errors.Join(fmt.Errorf("raft: commit mark %s is damaged; %s", path, Advice), f.Close())
 	}
 	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }

@@ -20,7 +20,7 @@ import (
 //	CRC32C of it, big endian   4
 
 // Advice is the remedy in every error about lost files.
-const Advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
+const Advice = "keep this data directory, and replace the node: in a cluster with a new, empty directory, alone from a backup (docs/running.md)"
 
 // ErrTooShort means that the log lacks entries that were once committed.
 var ErrTooShort = errors.New("raft: log is too short")

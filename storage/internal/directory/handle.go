@@ -59,7 +59,7 @@ func (d *Directory) openHandle(number uint64, candidate bool) (h *handle, err er
 	dir := d.path(databaseDir(number))
 	if h.db, err = pebble.Open(dir, d.pebbleOptions(h)); err != nil {
 		if disk := syscall.Errno(0); !errors.As(err, &disk) || disk == syscall.ENOENT {
-			err = fmt.Errorf("%w; a file is missing or damaged: restore the data directory, or replace the node", err)
+			err = fmt.Errorf("%w; a file is missing or damaged: keep this data directory, and replace the node", err)
 		}
 		return nil, fmt.Errorf("storage: open %s: %w", dir, err)
 	}

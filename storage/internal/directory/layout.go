@@ -60,7 +60,7 @@ func parseCurrent(line string) (current, error) {
 	var sum uint32
 	_, err := fmt.Sscanf(line, "runlog store 1 database %d installed %d crc32c %x\n", &c.number, &c.installed, &sum)
 	if err != nil || c.number == 0 || c.line() != line {
-		return current{}, fmt.Errorf("%w: %s says %q; restore it", errLayout, currentFile, line)
+		return current{}, fmt.Errorf("%w: %s says %q; keep this data directory, and replace the node", errLayout, currentFile, line)
 	}
 	return c, nil
 }
@@ -103,7 +103,7 @@ func (d *Directory) readCurrent() (current, error) {
 	case exists:
 		return readCurrentFile(d.opts.FS, d.path(currentFile))
 	case !begun:
-		return current{}, fmt.Errorf("%w: %s has files, but no %s; restore it", errLayout, d.opts.Dir, currentFile)
+		return current{}, fmt.Errorf("%w: %s has files, but no %s; keep this data directory, and replace the node", errLayout, d.opts.Dir, currentFile)
 	}
 	c := current{number: 1}
 	return c, d.writeCurrent(c)
