@@ -27,7 +27,7 @@ const divergenceFile = "divergence"
 // openWitness opens what the directory knows of itself and of the other members.
 func (n *Node) openWitness() (err error) {
 	n.witness, err = witness.Open(witness.Options{
-		FS: n.opts.FS, Dir: n.opts.Dir, NodeID: n.opts.NodeID, Address: n.opts.Advertise,
+		Files: wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir}, NodeID: n.opts.NodeID, Address: n.opts.Advertise,
 		Standing: n.stands, Logger: n.opts.Logger,
 	})
 	return err
@@ -100,7 +100,7 @@ func (n *Node) keepDivergence(d Divergence) error {
 	return wal.ReplaceSummed(n.opts.FS, n.opts.Dir, divergenceFile, body)
 }
 
-// led notes who leads in a term; empty: this node does. Two leaders of one term can have different
+// led notes the leader of a term; empty: this node does. Two leaders of one term can have different
 // entries with the same index and term, which Raft would take for the same: the node stops.
 func (n *Node) led(term uint64, id string) error {
 	if id == "" {

@@ -83,8 +83,8 @@ func (s *Seed) Finish() (*Received, error) { return s.s.received(s.pulled.Finish
 // all others, and Apply, go on with the new state.
 //
 // The caller is the one that calls Apply. After ErrOlder the store is as it was, and the caller
-// discards what was received; after ErrDiverged too. Any other error means that this node cannot go on, as one of Apply
-// does (D10).
+// discards what was received; after ErrDiverged too, and the store applies nothing more. Any other
+// error means that this node cannot go on, as one of Apply does (D10).
 func (r *Received) Install() error {
 	s := r.s
 	if s.broken != nil {
@@ -120,7 +120,7 @@ func (r *Received) continues() error {
 		same = mine == nil || theirs == nil || bytes.Equal(mine, theirs)
 	}
 	if err == nil && !same {
-		err = fmt.Errorf("%w: it reaches to entry %d, and has something else in place of the last proposal that is applied here, up to entry %d",
+		err = fmt.Errorf("%w: it reaches to entry %d, without the last proposal that is applied here, up to entry %d",
 			ErrDiverged, r.Applied.Index, now.Index)
 	}
 	return err

@@ -10,10 +10,12 @@ import (
 // intervals between greetings.
 const rivalFor = 10 * time.Second
 
-// advice is the remedy for an older copy. The copy is kept: it may be of use to whoever finds out
-// what happened.
+// advice is the remedy for an older copy. The copy is kept, so that its history can be examined.
 const advice = "a node never goes on from an older copy; replace it: remove the member (runlog cluster remove), " +
 	"move its data directory away, and start it with an empty one"
+
+// tooLate is the remedy for an older copy that has got other entries since.
+const tooLate = "acknowledged events may be lost; empty no data directory; see docs/operations.md, Older copies"
 
 // Judge compares an answer with what this node has, and returns an error if this node must stop:
 // ErrOlderCopy or ErrTwoCopies. sent is when the greeting was sent, and by names the other member.
@@ -43,8 +45,7 @@ func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 		a.Seen >= 0 && a.Seen < rivalFor && a.Address != w.address:
 		return twoCopies(w.address, a.Address)
 	case now.logTerm() > a.Self.logTerm() && !you.lacks(now), rivals(leader, a.Self.Leader) && now.logTerm() == leader.Term:
-		w.log.Error("this node runs with an older copy of its data directory; acknowledged events may be lost",
-			"noticed-by", by, "what", fault, "remedy", "empty no data directory; see docs/operations.md, Older copies")
+		w.log.Error("this node runs with an older copy of its data directory", "noticed-by", by, "what", fault, "remedy", tooLate)
 		return nil
 	}
 	return fmt.Errorf("%w: %s remembers %s; %s", ErrOlderCopy, by, fault, advice)

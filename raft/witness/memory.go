@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"runlog/raft/internal/wal"
 )
 
 const (
@@ -35,7 +31,7 @@ type Leader struct {
 	ID   string `json:"id"`
 }
 
-// memory is the content of the file "witness", in JSON with a checksum (package wal).
+// memory is the content of the file "witness", in JSON with a checksum.
 type memory struct {
 	// Leader is the last one that this node has followed or been.
 	Leader  Leader                  `json:"leader"`
@@ -88,7 +84,7 @@ func (w *Witness) memberLocked(id string) *member {
 	return m
 }
 
-// Led notes who leads in a term, durably if the term is new. ErrTwoLeaders: another node did.
+// Led notes the leader of a term, durably if the term is new. ErrTwoLeaders: another node did.
 func (w *Witness) Led(term uint64, id string) error {
 	w.mu.Lock()
 	known := w.leader
@@ -146,7 +142,7 @@ func (w *Witness) Save() error {
 	w.mu.Unlock()
 	body, err := json.Marshal(all)
 	if err == nil {
-		err = wal.ReplaceSummed(w.disk, w.dir, memoryFile, body)
+		err = w.files.Replace(memoryFile, body)
 	}
 	if err != nil {
 		return fmt.Errorf("raft: write the memory of other members: %w", err)
@@ -154,14 +150,13 @@ func (w *Witness) Save() error {
 	return nil
 }
 
-func readMemory(disk vfs.FS, dir string) (m memory, err error) {
-	path := disk.PathJoin(dir, memoryFile)
-	body, err := wal.ReadSummed(disk, path)
-	if err != nil || body == nil {
-		return m, err
+func readMemory(files Files) (m memory, err error) {
+	body, err := files.Read(memoryFile)
+	if err == nil && body != nil {
+		err = json.Unmarshal(body, &m)
 	}
-	if err := json.Unmarshal(body, &m); err != nil {
-		return memory{}, fmt.Errorf("%s: %w", path, err)
+	if err != nil {
+		return memory{}, fmt.Errorf("raft: read %s: %w", memoryFile, err)
 	}
 	return m, nil
 }

@@ -5,10 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"runlog/raft/internal/wal"
 )
 
 // Incarnation is the time of a directory from one start of its node to the next.
@@ -27,7 +23,7 @@ const (
 	idBytes          = 8
 )
 
-// self is the content of the file "incarnations", in JSON with a checksum (package wal).
+// self is the content of the file "incarnations", in JSON with a checksum.
 type self struct {
 	// Incarnations of the directory, the newest first.
 	Incarnations []Incarnation `json:"incarnations"`
@@ -36,25 +32,24 @@ type self struct {
 	Overruled uint64 `json:"overruled,omitempty"`
 }
 
-func readSelf(disk vfs.FS, dir string) (s self, err error) {
-	path := disk.PathJoin(dir, selfFile)
-	body, err := wal.ReadSummed(disk, path)
+func readSelf(files Files) (s self, err error) {
+	body, err := files.Read(selfFile)
 	if err == nil && body != nil {
 		err = json.Unmarshal(body, &s)
 	}
 	if err != nil {
-		return self{}, fmt.Errorf("raft: read incarnations in %s: %w", path, err)
+		return self{}, fmt.Errorf("raft: read %s: %w", selfFile, err)
 	}
 	return s, nil
 }
 
-func (s *self) write(disk vfs.FS, dir string) error {
+func (s *self) write(files Files) error {
 	body, err := json.Marshal(s)
 	if err == nil {
-		err = wal.ReplaceSummed(disk, dir, selfFile, body)
+		err = files.Replace(selfFile, body)
 	}
 	if err != nil {
-		return fmt.Errorf("raft: write incarnations: %w", err)
+		return fmt.Errorf("raft: write %s: %w", selfFile, err)
 	}
 	return nil
 }

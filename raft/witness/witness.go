@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 var (
@@ -19,11 +17,17 @@ var (
 	ErrTwoLeaders = errors.New("raft: two leaders of one term, so that a member must have forgotten its vote")
 )
 
+// Files are small files of a node, each with a checksum.
+type Files interface {
+	// Read returns what a file has; nil: there is no such file.
+	Read(name string) ([]byte, error)
+	// Replace replaces a file durably.
+	Replace(name string, body []byte) error
+}
+
 // Options of a Witness. All are required.
 type Options struct {
-	FS vfs.FS
-	// Dir is the directory of the log.
-	Dir string
+	Files Files
 	// NodeID is this node's Raft ID, and Address the one at which other members reach it.
 	NodeID, Address string
 	// Standing returns what the directory has now.
@@ -45,8 +49,7 @@ func (s Standing) logTerm() uint64 { return max(s.LastTerm, s.Overruled) }
 
 // Witness is one node's memory of itself and of the other members.
 type Witness struct {
-	disk     vfs.FS
-	dir      string
+	files    Files
 	nodeID   string
 	address  string
 	standing func() Standing
@@ -67,14 +70,14 @@ type Witness struct {
 // Open reads what the directory has. A damaged memory is dropped: the node notices less.
 func Open(opts Options) (*Witness, error) {
 	w := &Witness{
-		disk: opts.FS, dir: opts.Dir, nodeID: opts.NodeID, address: opts.Address, standing: opts.Standing,
+		files: opts.Files, nodeID: opts.NodeID, address: opts.Address, standing: opts.Standing,
 		log: opts.Logger, members: map[string]*member{},
 	}
 	var err error
-	if w.own, err = readSelf(w.disk, w.dir); err != nil {
+	if w.own, err = readSelf(w.files); err != nil {
 		return nil, err
 	}
-	m, err := readMemory(w.disk, w.dir)
+	m, err := readMemory(w.files)
 	if err != nil {
 		w.log.Warn("cannot read the memory of other members; starting without it", "err", err)
 	}
@@ -90,7 +93,7 @@ func (w *Witness) Begin() (first bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := w.own.begun()
-	if err := next.write(w.disk, w.dir); err != nil {
+	if err := next.write(w.files); err != nil {
 		return false, err
 	}
 	w.own, w.began = next, time.Now()
@@ -106,7 +109,7 @@ func (w *Witness) Overrule(term uint64) error {
 	}
 	next := w.own
 	next.Overruled = term
-	if err := next.write(w.disk, w.dir); err != nil {
+	if err := next.write(w.files); err != nil {
 		return err
 	}
 	w.own = next
@@ -202,9 +205,8 @@ func (w *Witness) meetLocked(m *member, id string, g Greeting, logTerm uint64) (
 		m.seen = now
 		return false
 	case g.logTerm() > logTerm:
-		// Nobody can take back what a later leader has given it.
-		w.log.Error("a member runs with an older copy of its data directory; acknowledged events may be lost",
-			"member", id, "address", g.Address, "remedy", "empty no data directory; see docs/operations.md, Older copies")
+		// It is too late: a later leader has given it other entries.
+		w.log.Error("a member runs with an older copy of its data directory", "member", id, "address", g.Address, "remedy", tooLate)
 	default:
 		if m.rival.incarnation == now.incarnation {
 			now.times += m.rival.times

@@ -4,41 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 )
 
 // directory is a node's directory with the part of a log that matters here.
 type directory struct {
-	disk *vfs.MemFS
+	files map[string][]byte // nil: damaged
 	Standing
 }
 
-func newDirectory() *directory {
-	d := &directory{disk: vfs.NewMem()}
-	if err := d.disk.MkdirAll("raft", 0o755); err != nil {
-		panic(err)
+func newDirectory() *directory { return &directory{files: map[string][]byte{}} }
+
+// Read is Files'.
+func (d *directory) Read(name string) ([]byte, error) {
+	body, there := d.files[name]
+	if there && body == nil {
+		return nil, errors.New("damaged")
 	}
-	return d
+	return body, nil
+}
+
+// Replace is Files'.
+func (d *directory) Replace(name string, body []byte) error {
+	d.files[name] = body
+	return nil
 }
 
 // copied returns a copy of the directory as it is now.
-func (d *directory) copied(t failer) *directory {
-	to := &directory{disk: vfs.NewMem(), Standing: d.Standing}
-	if ok, err := vfs.Clone(d.disk, to.disk, "raft", "raft"); !ok || err != nil {
-		t.Fatalf("copy the directory: %v", err)
-	}
-	return to
+func (d *directory) copied() *directory {
+	return &directory{files: maps.Clone(d.files), Standing: d.Standing}
 }
 
 type failer interface{ Fatalf(string, ...any) }
 
 // open starts a node on the directory without a new incarnation.
 func (d *directory) open(t failer, id, address string) *Witness {
-	w, err := Open(Options{FS: d.disk, Dir: "raft", NodeID: id, Address: address,
+	w, err := Open(Options{Files: d, NodeID: id, Address: address,
 		Standing: func() Standing { return d.Standing }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -92,7 +97,7 @@ func TestOlderCopyD3(t *testing.T) {
 				if err := greet(t, w, witness); err != nil {
 					t.Fatal(err)
 				}
-				older := dir.copied(t)
+				older := dir.copied()
 				tt.ack(witness, dir)
 				if restart {
 					if err := witness.Save(); err != nil {
@@ -118,7 +123,7 @@ func TestOlderCopyD3(t *testing.T) {
 func TestForkD3(t *testing.T) {
 	theirs, dir := newDirectory(), newDirectory()
 	witness := theirs.start(t, "n2", "two")
-	older := dir.copied(t)
+	older := dir.copied()
 	if err := greet(t, dir.start(t, "n3", "three"), witness); err != nil {
 		t.Fatal(err)
 	}
@@ -136,10 +141,10 @@ func TestTwoCopiesD3(t *testing.T) {
 			t.Run(fmt.Sprint("live ", live, ", direct ", direct), func(t *testing.T) {
 				theirs, dir := newDirectory(), newDirectory()
 				third := theirs.start(t, "n2", "two")
-				was := dir.copied(t)
+				was := dir.copied()
 				first := dir.start(t, "n3", "three")
 				if live {
-					was = dir.copied(t)
+					was = dir.copied()
 				}
 				if err := greet(t, first, third); err != nil {
 					t.Fatal(err)
@@ -166,7 +171,7 @@ func TestTwoCopiesD3(t *testing.T) {
 }
 
 // TestLateGreeting shows that a greeting from before a restart, which the network has kept, accuses
-// nobody.
+// no good directory.
 func TestLateGreeting(t *testing.T) {
 	theirs, dir := newDirectory(), newDirectory()
 	third := theirs.start(t, "n2", "two")
@@ -192,7 +197,7 @@ func TestGoesOnBeyondRecall(t *testing.T) {
 	theirs, dir := newDirectory(), newDirectory()
 	theirs.Standing = Standing{Term: 3, Index: 17, LastTerm: 3}
 	holder := theirs.start(t, "n2", "two")
-	older := dir.copied(t)
+	older := dir.copied()
 	dir.Standing = Standing{Term: 3, Index: 15, LastTerm: 3}
 	if err := greet(t, dir.start(t, "n3", "three"), holder); err != nil {
 		t.Fatal(err)
@@ -207,8 +212,8 @@ func TestGoesOnBeyondRecall(t *testing.T) {
 	}
 }
 
-// TestGoodDirectoryIsNeverRefused proves that what Raft allows accuses nobody: entries that later
-// leaders overrule, restarts at any instant, lost memories, and answers that are late.
+// TestGoodDirectoryIsNeverRefused proves that what Raft allows accuses no directory: entries that
+// later leaders overrule, restarts at any instant, lost memories, and answers that are late.
 func TestGoodDirectoryIsNeverRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		theirs, dir := newDirectory(), newDirectory()
@@ -229,7 +234,7 @@ func TestGoodDirectoryIsNeverRefused(t *testing.T) {
 			case 2: // a vote
 				dir.Term += uint64(rapid.IntRange(1, 3).Draw(t, "terms"))
 				third.Acknowledged("n3", dir.Term, 0)
-			case 3: // a later leader overrules the end of the log; a crash may come before its entries
+			case 3: // a later leader overrules the end of the log; its entries come later, or never
 				if len(terms) > 1 && terms[len(terms)-1] < dir.Term {
 					keep := rapid.IntRange(1, len(terms)-1).Draw(t, "keep")
 					if err := w.Overrule(dir.Term); err != nil {
@@ -277,24 +282,12 @@ func TestMemoryDamaged(t *testing.T) {
 	if err := w.Save(); err != nil {
 		t.Fatal(err)
 	}
-	flip := func(name string) {
-		f, err := dir.disk.OpenReadWrite("raft/"+name, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte{0xff}, 3); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	flip(memoryFile)
+	dir.files[memoryFile] = nil
 	if w := dir.start(t, "n2", "two"); len(w.members) != 0 {
 		t.Errorf("the damaged memory has %d members", len(w.members))
 	}
-	flip(selfFile)
-	if _, err := Open(Options{FS: dir.disk, Dir: "raft", Logger: slog.New(slog.DiscardHandler)}); err == nil {
+	dir.files[selfFile] = nil
+	if _, err := Open(Options{Files: dir, Logger: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("damaged incarnations are read")
 	}
 }

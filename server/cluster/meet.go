@@ -40,8 +40,8 @@ func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness) error {
 		defer cancel()
 		silent, err := c.meetAll(ctx, w, addresses, askStep)
 		if err == nil && len(silent) > 0 {
-			c.log.Info("starting without an answer of other members: they cannot say whether this data directory is an older copy",
-				"raft", strings.Join(silent, ","), "waited", meetWait)
+			// They cannot say whether this directory is an older copy.
+			c.log.Info("starting without an answer of other members", "raft", strings.Join(silent, ","), "waited", meetWait)
 		}
 		return err
 	}

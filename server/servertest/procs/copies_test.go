@@ -118,7 +118,7 @@ func TestOlderCopyIsRefused(t *testing.T) {
 	}
 }
 
-// TestOlderCopyIsSalvaged plays the case that nobody can notice: the only nodes that are up are the
+// TestOlderCopyIsSalvaged plays the case that no node can notice: the only nodes that are up are the
 // older copy and one that never had what was acknowledged. The node that has it stops itself, says
 // so, and is never told to empty its directory. What it has is appended again, and nothing that was
 // acknowledged is lost (APP-2, IDM-6).
