@@ -25,7 +25,7 @@ const (
 type transport struct {
 	*hraft.NetworkTransport
 	term func() uint64 // that the node remembers
-	// led notes the leader of a term; empty: this node does. It returns an error if another one did.
+	// led notes the leader of a term; empty: this node. It fails if the term had another one.
 	led func(term uint64, id string) error
 	// acknowledged notes that a member has said in a term that its log reaches an index; 0: that it
 	// is in the term.

@@ -105,8 +105,8 @@ func (r *Received) Install() error {
 }
 
 // continues returns ErrDiverged if what was received does not have the last proposal that the store
-// has applied: its stamp, which rises over the life of a cluster (APP-5), and the first chunk of its
-// events. Neither is ever written again.
+// has applied. It compares the stamp, which rises over the life of a cluster (APP-5), and the first
+// chunk of the events. Neither is ever written again.
 func (r *Received) continues() error {
 	now := r.s.applied.Load()
 	stamp := keys.AppendStamp(nil, now.PersistedAt)
