@@ -291,3 +291,23 @@ func TestMemoryDamaged(t *testing.T) {
 		t.Error("damaged incarnations are read")
 	}
 }
+
+// TestTwoLeadersD3 proves that a second leader of one term is noticed, also after a restart.
+func TestTwoLeadersD3(t *testing.T) {
+	dir := newDirectory()
+	w := dir.start(t, "n2", "two")
+	for _, led := range []Leader{{4, "n1"}, {4, "n1"}, {3, "n3"}} {
+		if err := w.Led(led.Term, led.ID); err != nil {
+			t.Errorf("%+v: %v", led, err)
+		}
+	}
+	for range 2 {
+		if err := w.Led(4, "n3"); !errors.Is(err, ErrTwoLeaders) {
+			t.Errorf("a second leader is answered with %v", err)
+		}
+		w = dir.start(t, "n2", "two")
+	}
+	if err := w.Led(5, "n3"); err != nil {
+		t.Errorf("the next term: %v", err)
+	}
+}
