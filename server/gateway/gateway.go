@@ -54,6 +54,7 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		// A runId is one segment. In this mode grpc-gateway splits the path first and then
 		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithForwardResponseRewriter(asNatural),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
@@ -90,9 +91,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 		if !refuseBody(w, r) {
-			g.mux.ServeHTTP(w, r)
+			g.mux.ServeHTTP(w, r.WithContext(withAsked(r.Context())))
 		}
 		return
 	}
