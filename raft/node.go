@@ -12,7 +12,8 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
-	"runlog/raft/internal/library"
+	"runlog/raft/internal/liblog"
+	"runlog/raft/internal/streams"
 	"runlog/raft/internal/wal"
 	"runlog/raft/witness"
 )
@@ -70,7 +71,7 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
-	library   *library.Log
+	library   *liblog.Log
 	// changing is a mutex with room for one: held from reading the members until their change is
 	// made.
 	changing chan struct{}
@@ -117,7 +118,7 @@ func Start(opts Options) (*Node, error) {
 
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
-	n.library = library.NewLog(opts.Logger)
+	n.library = liblog.New(opts.Logger.With("lib", "raft"))
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
 	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -133,7 +134,7 @@ func (n *Node) start() error {
 	if err := n.greet(); err != nil {
 		return err
 	}
-	trans := newTransport(library.NewStreams(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.stable.Term, n.led, n.witness.Acknowledged)
+	trans := newTransport(streams.New(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.stable.Term, n.led, n.witness.Acknowledged)
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)

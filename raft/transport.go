@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
 
-	"runlog/raft/internal/library"
+	"runlog/raft/internal/streams"
 )
 
 const (
@@ -176,7 +176,7 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 	return nil
 }
 
-func newTransport(s *library.Streams, log hclog.Logger, term func() uint64,
+func newTransport(s *streams.Layer, log hclog.Logger, term func() uint64,
 	led func(term uint64, id string) error, acknowledged func(id string, term, index uint64)) transport {
 	over := make(chan struct{})
 	return transport{

@@ -3,7 +3,7 @@ package raft
 import (
 	"errors"
 	"net"
-	"runlog/raft/internal/library"
+	"runlog/raft/internal/streams"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +21,7 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-	trans := newTransport(library.NewStreams(l, "here:1", dial), hclog.NewNullLogger(), func() uint64 { return 7 }, noLeader, func(string, uint64, uint64) {})
+	trans := newTransport(streams.New(l, "here:1", dial), hclog.NewNullLogger(), func() uint64 { return 7 }, noLeader, func(string, uint64, uint64) {})
 	t.Cleanup(func() { _ = trans.Close() })
 	for term, want := range map[uint64]error{6: errNotLeading, 7: dialled} {
 		entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}

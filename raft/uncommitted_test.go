@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runlog/raft/internal/library"
+	"runlog/raft/internal/streams"
 	"slices"
 	"sync"
 	"testing"
@@ -101,7 +101,7 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	n.trans = newTransport(library.NewStreams(n.listener, id, func(address string, _ time.Duration) (net.Conn, error) {
+	n.trans = newTransport(streams.New(n.listener, id, func(address string, _ time.Duration) (net.Conn, error) {
 		at, ok := n.reached[address]
 		if !ok {
 			return nil, errors.New("no node at this address")

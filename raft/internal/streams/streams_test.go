@@ -1,4 +1,4 @@
-package library
+package streams
 
 import (
 	"errors"
@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 )
+
+// patience is how long the test waits for what takes milliseconds.
+const patience = 20 * time.Second
 
 // TestClosedStreams: a closed transport closes every connection, also one that blocks on a node
 // that does not read, and makes no further one. It forgets connections closed before.
@@ -15,7 +18,7 @@ func TestClosedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	var far []net.Conn
-	s := NewStreams(l, "elsewhere:1", func(string, time.Duration) (net.Conn, error) {
+	s := New(l, "elsewhere:1", func(string, time.Duration) (net.Conn, error) {
 		near, other := net.Pipe() // no reader
 		far = append(far, other)
 		return near, nil
@@ -47,7 +50,7 @@ func TestClosedStreams(t *testing.T) {
 		if err == nil {
 			t.Error("a write to a node that takes nothing succeeded")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the stalled write goes on")
 	}
 	if _, err := s.Dial("x", time.Second); !errors.Is(err, net.ErrClosed) {

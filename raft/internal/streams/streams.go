@@ -1,4 +1,5 @@
-package library
+// Package streams keeps the connections between the nodes of a group.
+package streams
 
 import (
 	"errors"
@@ -9,8 +10,8 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// Streams has all open connections to and from other nodes.
-type Streams struct {
+// Layer has all open connections to and from other nodes.
+type Layer struct {
 	net.Listener
 	advertise string
 	dial      func(address string, timeout time.Duration) (net.Conn, error)
@@ -20,16 +21,16 @@ type Streams struct {
 	open   map[*stream]struct{}
 }
 
-var _ hraft.StreamLayer = (*Streams)(nil)
+var _ hraft.StreamLayer = (*Layer)(nil)
 
-// NewStreams returns the connections that a listener accepts and that dial makes. advertise is the
-// address for other nodes.
-func NewStreams(l net.Listener, advertise string, dial func(address string, timeout time.Duration) (net.Conn, error)) *Streams {
-	return &Streams{Listener: l, advertise: advertise, dial: dial, open: make(map[*stream]struct{})}
+// New returns the connections that a listener accepts and dial makes. Other nodes are told the
+// address advertise.
+func New(l net.Listener, advertise string, dial func(address string, timeout time.Duration) (net.Conn, error)) *Layer {
+	return &Layer{Listener: l, advertise: advertise, dial: dial, open: make(map[*stream]struct{})}
 }
 
 // Accept returns the next connection from another node.
-func (s *Streams) Accept() (net.Conn, error) {
+func (s *Layer) Accept() (net.Conn, error) {
 	conn, err := s.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (s *Streams) Accept() (net.Conn, error) {
 }
 
 // Dial connects to another node.
-func (s *Streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *Layer) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	conn, err := s.dial(string(address), timeout)
 	if err != nil {
 		return nil, err
@@ -47,9 +48,9 @@ func (s *Streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.
 }
 
 // Addr returns the advertised address.
-func (s *Streams) Addr() net.Addr { return advertised(s.advertise) }
+func (s *Layer) Addr() net.Addr { return advertised(s.advertise) }
 
-func (s *Streams) keep(conn net.Conn) (net.Conn, error) {
+func (s *Layer) keep(conn net.Conn) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -62,7 +63,7 @@ func (s *Streams) keep(conn net.Conn) (net.Conn, error) {
 
 // Close stops accepting and closes all open connections. hashicorp/raft waits for sends at
 // shutdown; a node that does not read would delay it.
-func (s *Streams) Close() error {
+func (s *Layer) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	left := s.open
@@ -81,7 +82,7 @@ func (s *Streams) Close() error {
 // stream is one of the connections.
 type stream struct {
 	net.Conn
-	s *Streams
+	s *Layer
 }
 
 func (c *stream) Close() error {

@@ -1,5 +1,5 @@
-// Package library is what hashicorp's libraries get from a node: a log, and connections.
-package library
+// Package liblog forwards the logs of hashicorp's libraries to slog.
+package liblog
 
 import (
 	"context"
@@ -35,8 +35,8 @@ type Log struct {
 
 var _ hclog.SinkAdapter = (*Log)(nil)
 
-// NewLog returns a log that forwards to another.
-func NewLog(log *slog.Logger) *Log { return &Log{log: log.With("lib", "raft")} }
+// New returns a log that writes to another one.
+func New(to *slog.Logger) *Log { return &Log{log: to} }
 
 // Logger returns the logger for the libraries.
 func (l *Log) Logger() hclog.Logger {
