@@ -131,11 +131,16 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	if err := n.greet(); err != nil {
+	fresh, err := n.begin()
+	if err != nil {
 		return err
 	}
 	trans := newTransport(streams.New(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.stable.Term, n.led, n.witness.Acknowledged)
-	err := n.bootstrap(trans)
+	err = n.bootstrap(trans)
+	// Before the node may vote, it asks the other members what they remember of it (D3).
+	if err == nil {
+		err = n.opts.Meet(n.witness, fresh)
+	}
 	if err == nil {
 		err = n.run(trans)
 	}

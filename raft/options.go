@@ -38,8 +38,9 @@ type Options struct {
 	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
 	// Meet is called once before this node may vote, with what it knows of itself: it greets the
-	// other members. After an error the node does not start. Default: no member is greeted.
-	Meet func(*witness.Witness) error
+	// other members. fresh: the node's directory is new. After an error the node does not start.
+	// Default: no member is greeted.
+	Meet func(w *witness.Witness, fresh bool) error
 	// Autopilot configures how the leader changes the members.
 	Autopilot AutopilotOptions
 	// Store applies committed entries. Required; the caller closes it after the node.
@@ -112,7 +113,7 @@ func (o *Options) EnsureDefaults() {
 		o.AskTerm = func(context.Context, Member) (uint64, error) { return 0, errNobody }
 	}
 	if o.Meet == nil {
-		o.Meet = func(*witness.Witness) error { return nil }
+		o.Meet = func(*witness.Witness, bool) error { return nil }
 	}
 	o.Autopilot.ensureDefaults()
 	if o.Logger == nil {

@@ -37,6 +37,9 @@ func Recover(opts Options) (r Recovered, err error) {
 	if !known {
 		return Recovered{}, fmt.Errorf("%w: %s: its log names the members %v", ErrNotMember, opts.NodeID, r.Members)
 	}
+	if err := n.witness.GoAlone(r.LastIndex + 1); err != nil {
+		return Recovered{}, err
+	}
 	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
 	err = n.logs.StoreLog(&hraft.Log{
 		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.Term()), Type: hraft.LogConfiguration,

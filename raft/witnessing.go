@@ -33,18 +33,12 @@ func (n *Node) openWitness() (err error) {
 	return err
 }
 
-// greet begins an incarnation of the directory. Before the node may vote, it asks the other members
-// what they remember of it (D3). A directory that has neither voted nor received an entry has
-// nothing to forget.
-func (n *Node) greet() error {
+// begin begins an incarnation of the directory. It reports whether the directory is new: it has
+// neither voted nor received an entry.
+func (n *Node) begin() (fresh bool, err error) {
+	now := n.stands()
 	first, err := n.witness.Begin()
-	if err != nil {
-		return err
-	}
-	if now := n.stands(); first && now.Term == 0 && now.Index == 0 {
-		return nil
-	}
-	return n.opts.Meet(n.witness)
+	return first && now.Term == 0 && now.Index == 0, err
 }
 
 // stands returns what this node has on stable storage. The log is read first: what shortens it is
@@ -52,8 +46,15 @@ func (n *Node) greet() error {
 func (n *Node) stands() witness.Standing {
 	var s witness.Standing
 	var l hraft.Log
-	if last, err := n.logs.LastIndex(); err == nil && last > 0 && n.logs.GetLog(last, &l) == nil {
-		s.Index, s.LastTerm = l.Index, l.Term
+	for last, err := n.logs.LastIndex(); err == nil && last > 0; {
+		if n.logs.GetLog(last, &l) == nil {
+			s.Index, s.LastTerm = l.Index, l.Term
+			break
+		}
+		was := last
+		if last, err = n.logs.LastIndex(); last == was {
+			break // it is unreadable
+		}
 	}
 	if newest := n.snapshots.newest(); newest.Index > s.Index {
 		s.Index, s.LastTerm = newest.Index, newest.Term

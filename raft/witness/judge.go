@@ -10,9 +10,17 @@ import (
 // intervals between greetings.
 const rivalFor = 10 * time.Second
 
+// apart is the least time between two greetings of one node that count as two. It is less than the
+// interval between greetings. Messages that the network has kept arrive together.
+const apart = time.Second
+
 // advice is the remedy for an older copy. The copy is kept, so that its history can be examined.
 const advice = "a node never goes on from an older copy; replace it: remove the member (runlog cluster remove), " +
 	"move its data directory away, and start it with an empty one"
+
+// ledAdvice adds what an older copy has taken as the leader, from an entry on.
+const ledAdvice = "; it has led since its start: keep the directory, and write the events that it has taken to a file " +
+	"with \"runlog cluster salvage --from-entry %d\""
 
 // tooLate is the remedy for an older copy that has got other entries since.
 const tooLate = "acknowledged events may be lost; empty no data directory; see docs/operations.md, Older copies"
@@ -24,9 +32,14 @@ const tooLate = "acknowledged events may be lost; empty no data directory; see d
 // an older copy, or where the other member knows another leader of the same term: the node may be
 // one of the majority, and the other member the only one with what was lost.
 func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
+	return w.judge(a, sent, by, false)
+}
+
+// judge is Judge. sole: no other member needs this node.
+func (w *Witness) judge(a Answer, sent time.Time, by string, sole bool) error {
 	now := w.standing() // after the answer, see the package's comment
 	w.mu.Lock()
-	own, uptime, leader := w.own, sent.Sub(w.began), w.leader
+	own, uptime, leader, began := w.own, sent.Sub(w.began), w.leader, w.first
 	now.Overruled = own.Overruled
 	w.mu.Unlock()
 	if r := a.Rival; r.Number > 0 && a.RivalSeen < min(rivalFor, uptime) {
@@ -44,11 +57,29 @@ func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 	case a.Seen >= 0 && a.Seen < uptime && you.Incarnation != own.Incarnations[0],
 		a.Seen >= 0 && a.Seen < rivalFor && a.Address != w.address:
 		return twoCopies(w.address, a.Address)
-	case now.logTerm() > a.Self.logTerm() && !you.lacks(now), rivals(leader, a.Self.Leader) && now.logTerm() == leader.Term:
+	case !sole && now.logTerm() > a.Self.logTerm() && !you.lacks(now),
+		!sole && rivals(leader, a.Self.Leader) && now.logTerm() == leader.Term:
 		w.log.Error("this node runs with an older copy of its data directory", "noticed-by", by, "what", fault, "remedy", tooLate)
 		return nil
 	}
-	return fmt.Errorf("%w: %s remembers %s; %s", ErrOlderCopy, by, fault, advice)
+	remedy := advice
+	if leader.ID == w.nodeID && leader.Term == now.Term && now.Index > began {
+		remedy += fmt.Sprintf(ledAdvice, began+1)
+	}
+	return fmt.Errorf("%w: %s remembers %s; %s", ErrOlderCopy, by, fault, remedy)
+}
+
+// JudgeBy is Judge with what a greeting node remembers of this one. A node that cannot reach the
+// others learns it that way, and a node that does not know them: its directory may be from before
+// they became members. members are those that this node knows, with itself; none: it has not
+// started. If this node has gone on alone, the memory of others does not count.
+func (w *Witness) JudgeBy(g Greeting, id string, members []string) error {
+	you, met := g.Members[w.nodeID]
+	stranger := !slices.Contains(members, id)
+	if !met || stranger && w.Alone() > 0 {
+		return nil
+	}
+	return w.judge(Answer{You: you, Seen: -1, Self: g}, time.Time{}, "the node "+id, stranger && len(members) == 1)
 }
 
 // fault says what a directory lacks; empty: nothing.

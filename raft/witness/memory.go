@@ -47,6 +47,7 @@ type member struct {
 }
 
 // sighting is an incarnation that has greeted this node since its start: how often, and when last.
+// Greetings that arrive together count once.
 type sighting struct {
 	incarnation Incarnation
 	address     string

@@ -30,6 +30,9 @@ type self struct {
 	// Overruled is the term of the last leader that made this node drop the end of its log; 0:
 	// none.
 	Overruled uint64 `json:"overruled,omitempty"`
+	// Alone is the log entry that made this node the only member of its group, after the others
+	// were lost; 0: none. What those still remember does not count.
+	Alone uint64 `json:"alone,omitempty"`
 }
 
 func readSelf(files Files) (s self, err error) {
@@ -54,8 +57,13 @@ func (s *self) write(files Files) error {
 	return nil
 }
 
-// begun returns self with a new incarnation.
-func (s self) begun() self {
+// begun returns self with a new incarnation. A directory without one comes from a build that did
+// not note who had made it drop the end of its log: it may have been the leader of the present
+// term.
+func (s self) begun(term uint64) self {
+	if len(s.Incarnations) == 0 {
+		s.Overruled = term
+	}
 	number := uint64(1)
 	if len(s.Incarnations) > 0 {
 		number = s.Incarnations[0].Number + 1

@@ -60,6 +60,7 @@ type Witness struct {
 	mu     sync.Mutex
 	own    self
 	began  time.Time // when Begin returned
+	first  uint64    // the end of the log then
 	// members by Raft ID, at most maxMembers, and the last leader. dirty: they have changed since
 	// Save.
 	members map[string]*member
@@ -90,14 +91,29 @@ func Open(opts Options) (*Witness, error) {
 
 // Begin makes this start's incarnation, durably. first: the directory had none before.
 func (w *Witness) Begin() (first bool, err error) {
+	now := w.standing()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := w.own.begun()
+	next := w.own.begun(now.Term)
 	if err := next.write(w.files); err != nil {
 		return false, err
 	}
-	w.own, w.began = next, time.Now()
+	w.own, w.began, w.first = next, time.Now(), now.Index
 	return len(next.Incarnations) == 1, nil
+}
+
+// GoAlone notes durably that a log entry is about to make this node the only member of its group.
+// Only members that it gets later can notice that its directory is an older copy.
+func (w *Witness) GoAlone(entry uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.own
+	next.Alone = entry
+	if err := next.write(w.files); err != nil {
+		return err
+	}
+	w.own = next
+	return nil
 }
 
 // Overrule notes durably that the end of the log is about to be dropped in a term.
@@ -116,6 +132,13 @@ func (w *Witness) Overrule(term uint64) error {
 	return nil
 }
 
+// Alone returns the last entry that GoAlone noted; 0: none.
+func (w *Witness) Alone() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own.Alone
+}
+
 // Overruled returns the last term that Overrule noted.
 func (w *Witness) Overruled() uint64 {
 	w.mu.Lock()
@@ -131,6 +154,8 @@ type Greeting struct {
 	Standing
 	// Leader is the last one that the node knows.
 	Leader Leader
+	// Members is what the node remembers of the others, by Raft ID.
+	Members map[string]Recollection
 }
 
 // Answer is what a greeted node returns.
@@ -156,7 +181,11 @@ func (w *Witness) Greeting() Greeting {
 	now := w.standing()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now, Leader: w.leader}
+	g := Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now, Leader: w.leader, Members: make(map[string]Recollection, len(w.members))}
+	for id, m := range w.members {
+		g.Members[id] = m.Recollection
+	}
+	return g
 }
 
 // Hear answers a greeting. fresh: the greeting node has started since it was last heard. A new
@@ -208,8 +237,12 @@ func (w *Witness) meetLocked(m *member, id string, g Greeting, logTerm uint64) (
 		// It is too late: a later leader has given it other entries.
 		w.log.Error("a member runs with an older copy of its data directory", "member", id, "address", g.Address, "remedy", tooLate)
 	default:
-		if m.rival.incarnation == now.incarnation {
-			now.times += m.rival.times
+		if was := m.rival; was.incarnation == now.incarnation {
+			if now.times = was.times; now.at.Sub(was.at) < apart {
+				now.at = was.at
+			} else {
+				now.times++
+			}
 		}
 		m.rival = now
 		return false

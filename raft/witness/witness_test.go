@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -67,7 +69,7 @@ func greet(t failer, from, to *Witness) error {
 	if err != nil && !errors.Is(err, ErrTwoCopies) {
 		t.Fatalf("hear: %v", err)
 	}
-	return errors.Join(from.Judge(a, sent, to.nodeID), err)
+	return errors.Join(from.Judge(a, sent, to.nodeID), err, from.JudgeBy(to.Greeting(), to.nodeID, []string{from.nodeID, to.nodeID}))
 }
 
 // TestOlderCopyD3 proves D3: a directory that was put back from an older copy is refused by every
@@ -138,7 +140,7 @@ func TestForkD3(t *testing.T) {
 func TestTwoCopiesD3(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		for _, direct := range []bool{false, true} {
-			t.Run(fmt.Sprint("live ", live, ", direct ", direct), func(t *testing.T) {
+			t.Run(fmt.Sprint("live ", live, ", direct ", direct), fake(func(t *testing.T) {
 				theirs, dir := newDirectory(), newDirectory()
 				third := theirs.start(t, "n2", "two")
 				was := dir.copied()
@@ -158,36 +160,109 @@ func TestTwoCopiesD3(t *testing.T) {
 						if direct {
 							to = []*Witness{first, second}[i]
 						}
-						time.Sleep(time.Millisecond)
+						time.Sleep(apart)
 						stopped[i] = errors.Join(stopped[i], greet(t, w, to))
 					}
 				}
 				if !errors.Is(stopped[0], ErrTwoCopies) || !errors.Is(stopped[1], ErrTwoCopies) {
 					t.Errorf("the second is told %v, the first %v", stopped[0], stopped[1])
 				}
-			})
+			}))
 		}
 	}
 }
 
-// TestLateGreeting shows that a greeting from before a restart, which the network has kept, accuses
-// no good directory.
-func TestLateGreeting(t *testing.T) {
-	theirs, dir := newDirectory(), newDirectory()
-	third := theirs.start(t, "n2", "two")
-	late := dir.start(t, "n3", "three").Greeting()
-	w := dir.start(t, "n3", "three")
-	for range 2 {
-		if err := greet(t, w, third); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := third.Hear("n3", late); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
+// fake runs a test in fake time.
+func fake(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
+// TestLateGreetings shows that greetings from before a restart accuse no good directory, even if
+// the node has another address since. The network, or a paused member, has kept them.
+func TestLateGreetings(t *testing.T) {
+	for _, address := range []string{"three", "elsewhere"} {
+		t.Run(address, fake(func(t *testing.T) {
+			theirs, dir := newDirectory(), newDirectory()
+			third := theirs.start(t, "n2", "two")
+			late := dir.start(t, "n3", "three").Greeting()
+			w := dir.start(t, "n3", address)
+			for range 2 {
+				time.Sleep(time.Millisecond)
+				if err := greet(t, w, third); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if _, _, err := third.Hear("n3", late); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := greet(t, w, third); err != nil {
+				t.Error(err)
+			}
+		}))
 	}
-	if err := greet(t, w, third); err != nil {
-		t.Error(err)
+}
+
+// TestFirstStartAfterAnUpgrade shows that a directory goes on whose last start was of a build
+// without incarnations. A later leader has made that build drop entries that it had acknowledged,
+// which it did not note; the new entries did not arrive.
+func TestFirstStartAfterAnUpgrade(t *testing.T) {
+	theirs, dir := newDirectory(), newDirectory()
+	theirs.Standing = Standing{Term: 6, Index: 20, LastTerm: 5}
+	third := theirs.start(t, "n2", "two")
+	third.Acknowledged("n3", 5, 20)
+	third.Acknowledged("n3", 6, 0)
+	dir.Standing = Standing{Term: 6, Index: 17, LastTerm: 5}
+	for range 2 {
+		if err := greet(t, dir.start(t, "n3", "three"), third); err != nil {
+			t.Error(err)
+		}
+	}
+	// A copy from before what it has acknowledged is noticed all the same.
+	older := newDirectory()
+	older.Standing = Standing{Term: 5, Index: 17, LastTerm: 5}
+	if err := greet(t, older.start(t, "n3", "three"), third); !errors.Is(err, ErrOlderCopy) {
+		t.Errorf("the older copy is told %v", err)
+	}
+}
+
+// TestToldByStrangersD3 proves D3 for a copy that does not know the members that remember it, from
+// before they were added: their greetings tell. If it has led since, it is told to keep what it has
+// taken. Nodes that were lost before the node went on alone tell nothing.
+func TestToldByStrangersD3(t *testing.T) {
+	theirs, dir := newDirectory(), newDirectory()
+	dir.Standing = Standing{Term: 2, Index: 7, LastTerm: 2}
+	third := theirs.start(t, "n2", "two")
+	dir.start(t, "n3", "three")
+	older := dir.copied()
+	if err := greet(t, dir.start(t, "n3", "three"), third); err != nil {
+		t.Fatal(err)
+	}
+	third.Acknowledged("n3", 2, 9)
+
+	w := older.start(t, "n3", "three")
+	older.Standing = Standing{Term: 3, Index: 12, LastTerm: 3}
+	if err := w.Led(3, "n3"); err != nil {
+		t.Fatal(err)
+	}
+	alone, members := []string{"n3"}, []string{"n2", "n3"}
+	err := w.JudgeBy(third.Greeting(), "n2", alone)
+	if !errors.Is(err, ErrOlderCopy) || !strings.Contains(err.Error(), "salvage --from-entry 8") {
+		t.Errorf("the older copy is told %v", err)
+	}
+	if err := w.GoAlone(13); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.JudgeBy(third.Greeting(), "n2", alone); err != nil {
+			t.Errorf("a recovered node is told %v by one that was lost", err)
+		}
+		theirs.Standing = Standing{Term: 3, Index: 9, LastTerm: 3}
+		if err := w.JudgeBy(third.Greeting(), "n2", members); !errors.Is(err, ErrOlderCopy) {
+			t.Errorf("a recovered node is told %v by a member", err)
+		}
+		w = older.start(t, "n3", "three")
 	}
 }
 

@@ -25,42 +25,61 @@ const (
 	// meetWait is how long a starting node waits for the other members. One that does not answer
 	// cannot object, and a majority must be able to start without the others.
 	meetWait = 2 * time.Second
+	// absentWait is how long it waits for a member that does not run: its host refuses connections.
+	// It may be starting too.
+	absentWait = 500 * time.Millisecond
 )
 
 // meetFirst is raft.Options.Meet: before the node takes part, it asks all members that it reaches
-// what they remember of it (D3).
-func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness) error {
-	return func(w *witness.Witness) error {
+// what they remember of it (D3). While it waits it takes no entries either: a deposed leader that
+// does not know yet could commit with the entries that an older copy has forgotten.
+func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness, bool) error {
+	return func(w *witness.Witness, fresh bool) error {
 		c.witness.Store(w) // others that start ask this node
-		addresses, err := c.acquaintances(store)
+		members, hints, err := c.acquaintances(store, w)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(c.stopping, meetWait)
-		defer cancel()
-		silent, err := c.meetAll(ctx, w, addresses, askStep)
+		c.wait("it asks the other members whether its data directory is an older copy")
+		defer c.wait("")
+		silent, err := c.meetAll(c.stopping, append(members, hints...), func(ctx context.Context, address string) (bool, error) {
+			wait := meetWait
+			if len(members) > 0 && slices.Contains(hints, address) || fresh {
+				wait = askStep // nobody there needs to be waited for
+			}
+			return c.meetWithin(ctx, w, address, wait)
+		})
 		if err == nil && len(silent) > 0 {
 			// They cannot say whether this directory is an older copy.
-			c.log.Info("starting without an answer of other members", "raft", strings.Join(silent, ","), "waited", meetWait)
+			c.log.Info("starting without an answer of other members", "raft", strings.Join(silent, ","))
 		}
 		return err
 	}
 }
 
-// acquaintances are the addresses at which members were known before this start.
-func (c *Cluster) acquaintances(store *storage.Store) ([]string, error) {
+// acquaintances are the addresses of the members that were known before this start, and others at
+// which members may be found.
+func (c *Cluster) acquaintances(store *storage.Store, w *witness.Witness) (members, hints []string, err error) {
 	me := c.Identity()
 	applied, err := store.Membership()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := addressesOf(me.Founders)
-	if applied.Index > 0 {
-		all = addressesOf(raft.DecodeMembers(applied.Data))
+	known := slices.Clone(me.Founders)
+	switch {
+	case w.Alone() > store.Applied().Index: // what it has applied names those that were lost
+		known = nil
+	case applied.Index > 0:
+		known = raft.DecodeMembers(applied.Data)
 	}
-	all = append(append(all, me.Via...), c.opts.Join...)
-	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return a == c.opts.Advertise }), nil
+	for _, m := range known {
+		if m.ID != me.RaftID() && m.Address != c.opts.Advertise {
+			members = append(members, m.Address)
+		}
+	}
+	hints = append(slices.Clone(me.Via), c.opts.Join...)
+	slices.Sort(hints)
+	return members, slices.DeleteFunc(slices.Compact(hints), func(a string) bool { return a == c.opts.Advertise || slices.Contains(members, a) }), nil
 }
 
 // keepMeeting greets the other members at intervals, and at once when one of them has started. It
@@ -70,7 +89,10 @@ func (c *Cluster) keepMeeting() {
 	for {
 		addresses := slices.DeleteFunc(addressesOf(r.node.Members()), func(a string) bool { return a == c.opts.Advertise })
 		ctx, cancel := context.WithTimeout(c.stopping, askTimeout)
-		_, err := c.meetAll(ctx, w, addresses, 0)
+		_, err := c.meetAll(ctx, addresses, func(ctx context.Context, address string) (bool, error) {
+			answered, _, err := c.meet(ctx, w, address)
+			return answered, err
+		})
 		cancel()
 		if err != nil {
 			c.opts.Fail(err)
@@ -85,24 +107,16 @@ func (c *Cluster) keepMeeting() {
 	}
 }
 
-// meetAll greets the nodes at all addresses at once, and again after a pause those that do not
-// answer, until the context ends; a pause of 0: once. It returns the addresses without an answer.
-// An error means that this node must not go on.
-func (c *Cluster) meetAll(ctx context.Context, w *witness.Witness, addresses []string, pause time.Duration) (silent []string, err error) {
+// meetAll greets the nodes at all addresses at once. It returns the addresses without an answer. An
+// error means that this node must not go on.
+func (c *Cluster) meetAll(ctx context.Context, addresses []string, meet func(context.Context, string) (bool, error)) (silent []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for _, address := range addresses {
 		asked.Go(func() {
-			answered, fault := c.meet(ctx, w, address)
-			for pause > 0 && !answered && fault == nil && ctx.Err() == nil {
-				select {
-				case <-time.After(pause):
-					answered, fault = c.meet(ctx, w, address)
-				case <-ctx.Done():
-				}
-			}
+			answered, fault := meet(ctx, address)
 			mu.Lock()
 			defer mu.Unlock()
 			if fault != nil && err == nil {
@@ -118,20 +132,37 @@ func (c *Cluster) meetAll(ctx context.Context, w *witness.Witness, addresses []s
 	return silent, err
 }
 
-// meet greets the node at an address. It reports whether there will be no better answer. An error
-// means that this node must not go on.
-func (c *Cluster) meet(ctx context.Context, w *witness.Witness, address string) (answered bool, err error) {
+// meetWithin greets the node at an address until it answers, but no longer than wait.
+func (c *Cluster) meetWithin(ctx context.Context, w *witness.Witness, address string, wait time.Duration) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for begun := time.Now(); ; {
+		answered, absent, err := c.meet(ctx, w, address)
+		if answered || err != nil || absent && time.Since(begun) >= absentWait {
+			return answered, err
+		}
+		select {
+		case <-time.After(askStep):
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// meet greets the node at an address. It reports whether there will be no better answer, and
+// whether no node runs there. An error means that this node must not go on.
+func (c *Cluster) meet(ctx context.Context, w *witness.Witness, address string) (answered, absent bool, err error) {
 	k, _ := c.links.to("", address)
 	if k == nil {
-		return false, nil // the node closes
+		return false, true, nil // this node closes
 	}
 	sent := time.Now()
 	resp, err := k.node.Meet(ctx, encodeGreeting(w.Greeting()))
 	if err != nil {
 		// A build of before, or a node of another cluster.
-		return status.Code(err) == codes.Unimplemented || fatal(err) || fatalRefusal(k), nil
+		return status.Code(err) == codes.Unimplemented || fatal(err) || fatalRefusal(k), k.absent.Load(), nil
 	}
-	return true, w.Judge(decodeAnswer(resp), sent, "the member at "+address)
+	return true, false, w.Judge(decodeAnswer(resp), sent, "the member at "+address)
 }
 
 func fatalRefusal(k *Link) bool {
@@ -147,14 +178,28 @@ func (s *service) Meet(ctx context.Context, req *nodev1.MeetRequest) (*nodev1.Me
 	if w == nil || who.Cluster != c.self().Cluster {
 		return nil, errDown
 	}
-	if c.running.Load() != nil {
-		if refused := c.member(who); refused != nil {
-			return nil, notHere(refused.Message)
+	g := decodeGreeting(req)
+	var members []string
+	if r := c.running.Load(); r != nil {
+		for _, m := range r.node.Members() {
+			members = append(members, m.ID)
 		}
 	}
-	answer, fresh, err := w.Hear(who.RaftID, decodeGreeting(req))
+	// The caller may remember what nobody whom this node knows or reaches does.
+	var answer witness.Answer
+	fresh, err := false, w.JudgeBy(g, who.RaftID, members)
+	var stranger *peer.RefusedError
+	if len(members) > 0 {
+		stranger = c.member(who)
+	}
+	if err == nil && stranger == nil {
+		answer, fresh, err = w.Hear(who.RaftID, g)
+	}
 	if err != nil {
 		c.opts.Fail(fmt.Errorf("cluster: node %s: %w", c.Identity().NodeID, err))
+	}
+	if stranger != nil {
+		return nil, notHere(stranger.Message)
 	}
 	if fresh { // it may not have reached this node when it started
 		select {
@@ -176,15 +221,21 @@ func encodeGreeting(g witness.Greeting) *nodev1.MeetRequest {
 	for _, i := range g.Incarnations {
 		req.Incarnations = append(req.Incarnations, encodeIncarnation(i))
 	}
+	for id, r := range g.Members {
+		req.Members = append(req.Members, encodeRecollection(id, r))
+	}
 	return req
 }
 
 func decodeGreeting(req *nodev1.MeetRequest) witness.Greeting {
 	g := witness.Greeting{Address: req.GetRaftAddress(), Standing: witness.Standing{
 		Term: req.GetTerm(), Index: req.GetLastIndex(), LastTerm: req.GetLastTerm(), Overruled: req.GetOverruledTerm(),
-	}, Leader: witness.Leader{ID: req.GetLeaderRaftId(), Term: req.GetLeaderTerm()}}
+	}, Leader: witness.Leader{ID: req.GetLeaderRaftId(), Term: req.GetLeaderTerm()}, Members: map[string]witness.Recollection{}}
 	for _, i := range req.GetIncarnations() {
 		g.Incarnations = append(g.Incarnations, decodeIncarnation(i))
+	}
+	for _, r := range req.GetMembers() {
+		g.Members[r.GetRaftId()] = decodeRecollection(r)
 	}
 	return g
 }
@@ -200,10 +251,17 @@ func decodeIncarnation(i *nodev1.Incarnation) witness.Incarnation {
 	return witness.Incarnation{Number: i.GetNumber(), ID: i.GetId()}
 }
 
+func encodeRecollection(id string, r witness.Recollection) *nodev1.Recollection {
+	return &nodev1.Recollection{RaftId: id, Incarnation: encodeIncarnation(r.Incarnation), Term: r.Term, Index: r.Index, IndexTerm: r.LogTerm}
+}
+
+func decodeRecollection(r *nodev1.Recollection) witness.Recollection {
+	return witness.Recollection{Incarnation: decodeIncarnation(r.GetIncarnation()), Term: r.GetTerm(), Index: r.GetIndex(), LogTerm: r.GetIndexTerm()}
+}
+
 func encodeAnswer(a witness.Answer) *nodev1.MeetResponse {
 	return &nodev1.MeetResponse{
-		Incarnation: encodeIncarnation(a.You.Incarnation), Term: a.You.Term, Index: a.You.Index, IndexTerm: a.You.LogTerm,
-		SeenNanos: int64(a.Seen), SeenAddress: a.Address,
+		Caller: encodeRecollection("", a.You), SeenNanos: int64(a.Seen), SeenAddress: a.Address,
 		Rival: encodeIncarnation(a.Rival), RivalTimes: uint32(a.RivalTimes), RivalSeenNanos: int64(a.RivalSeen), RivalAddress: a.RivalAddress,
 		Self: encodeGreeting(a.Self),
 	}
@@ -211,10 +269,7 @@ func encodeAnswer(a witness.Answer) *nodev1.MeetResponse {
 
 func decodeAnswer(resp *nodev1.MeetResponse) witness.Answer {
 	return witness.Answer{
-		You: witness.Recollection{
-			Incarnation: decodeIncarnation(resp.GetIncarnation()), Term: resp.GetTerm(), Index: resp.GetIndex(), LogTerm: resp.GetIndexTerm(),
-		},
-		Seen: time.Duration(resp.GetSeenNanos()), Address: resp.GetSeenAddress(),
+		You: decodeRecollection(resp.GetCaller()), Seen: time.Duration(resp.GetSeenNanos()), Address: resp.GetSeenAddress(),
 		Rival: decodeIncarnation(resp.GetRival()), RivalTimes: int(resp.GetRivalTimes()),
 		RivalSeen: time.Duration(resp.GetRivalSeenNanos()), RivalAddress: resp.GetRivalAddress(),
 		Self: decodeGreeting(resp.GetSelf()),

@@ -52,10 +52,10 @@ type NodeServiceClient interface {
 	// Join makes a node a member, or updates the address of a member. Any member takes the call and
 	// passes it to the leader.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
-	// Meet tells a member which incarnation of its data directory the caller has, and returns what
-	// the member remembers of the caller. The caller compares, and stops if its directory is an older
-	// copy or one of two copies (D3). Nodes of the same cluster may call it at any time, also while
-	// they start.
+	// Meet tells a node which incarnation of its data directory the caller has, and what the caller
+	// remembers. It returns what the node remembers of the caller. Each of the two compares what the
+	// other one remembers of it, and stops if its directory is an older copy or one of two copies
+	// (D3). Nodes of the same cluster may call it at any time, also while they start.
 	Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error)
 	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
 	// was still leading when it sent the calls (READ-2, D8).
@@ -237,10 +237,10 @@ type NodeServiceServer interface {
 	// Join makes a node a member, or updates the address of a member. Any member takes the call and
 	// passes it to the leader.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
-	// Meet tells a member which incarnation of its data directory the caller has, and returns what
-	// the member remembers of the caller. The caller compares, and stops if its directory is an older
-	// copy or one of two copies (D3). Nodes of the same cluster may call it at any time, also while
-	// they start.
+	// Meet tells a node which incarnation of its data directory the caller has, and what the caller
+	// remembers. It returns what the node remembers of the caller. Each of the two compares what the
+	// other one remembers of it, and stops if its directory is an older copy or one of two copies
+	// (D3). Nodes of the same cluster may call it at any time, also while they start.
 	Meet(context.Context, *MeetRequest) (*MeetResponse, error)
 	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
 	// was still leading when it sent the calls (READ-2, D8).
