@@ -121,6 +121,9 @@ func membersOf(c hraft.Configuration) []Member {
 	return members
 }
 
+// DecodeMembers returns the members in storage.Membership.Data.
+func DecodeMembers(data []byte) []Member { return membersOf(hraft.DecodeConfiguration(data)) }
+
 // EncodeMembers returns members as the log has them, and as storage.Membership.Data has them.
 func EncodeMembers(members []Member) []byte {
 	var c hraft.Configuration
@@ -133,9 +136,6 @@ func EncodeMembers(members []Member) []byte {
 	}
 	return hraft.EncodeConfiguration(c)
 }
-
-// DecodeMembers returns the members that EncodeMembers encoded.
-func DecodeMembers(data []byte) []Member { return membersOf(hraft.DecodeConfiguration(data)) }
 
 // Self returns this node's entry in the membership, and whether it is a member.
 func (n *Node) Self() (Member, bool) { return find(n.Members(), n.opts.NodeID) }

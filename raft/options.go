@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/raft/stamps"
 	"runlog/raft/witness"
 	"runlog/storage"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	// other members. fresh: the node's directory is new. After an error the node does not start.
 	// Default: no member is greeted.
 	Meet func(w *witness.Witness, fresh bool) error
+	// Stamps judges the stamps of proposals (APP-5). Default: every stamp is taken.
+	Stamps *stamps.Judge
 	// Autopilot configures how the leader changes the members.
 	Autopilot AutopilotOptions
 	// Store applies committed entries. Required; the caller closes it after the node.
@@ -115,6 +118,9 @@ func (o *Options) EnsureDefaults() {
 	if o.Meet == nil {
 		o.Meet = func(*witness.Witness, bool) error { return nil }
 	}
+	if o.Stamps == nil {
+		o.Stamps = stamps.New(stamps.Options{})
+	}
 	o.Autopilot.ensureDefaults()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -143,4 +149,9 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("raft: Options.Fail is nil"))
 	}
 	return errors.Join(errs...)
+}
+
+// dialPlain connects to nodes that listen on a port of their own.
+func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
 }

@@ -1,7 +1,6 @@
 package raft
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -10,32 +9,32 @@ import (
 
 	"runlog/raft/internal/wal"
 	"runlog/raft/witness"
+	"runlog/storage"
 )
 
 // ErrDiverged means that a leader has other entries where this node has applied its own: the
 // members that elected it have lost acknowledged entries.
 var ErrDiverged = errors.New("raft: the other members have lost entries that this node has applied")
 
-// Divergence is a leader's request to drop entries that this node has applied.
-type Divergence struct {
-	// First and Last entry to drop, and the last one that is applied.
-	First, Last, Applied uint64
-}
-
-const divergenceFile = "divergence"
-
 // openWitness opens what the directory knows of itself and of the other members.
-func (n *Node) openWitness() (err error) {
-	n.witness, err = witness.Open(witness.Options{
-		Files: wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir}, NodeID: n.opts.NodeID, Address: n.opts.Advertise,
+func (n *Node) openWitness() {
+	n.witness = witness.Open(witness.Options{
+		Files: n.smallFiles(), NodeID: n.opts.NodeID, Address: n.opts.Advertise,
 		Standing: n.stands, Logger: n.opts.Logger,
 	})
-	return err
 }
 
 // begin begins an incarnation of the directory. It reports whether the directory is new: it has
-// neither voted nor received an entry.
+// neither voted nor received an entry. Without its incarnations, others would take the directory
+// for an older copy; an only member has no others.
 func (n *Node) begin() (fresh bool, err error) {
+	if lost := n.witness.Lost(); lost != nil {
+		alone, err := n.alone()
+		if err != nil || !alone || !storage.Damaged(lost) {
+			return false, errors.Join(lost, err)
+		}
+		n.opts.Logger.Warn("incarnations made again by an only member", "err", lost)
+	}
 	now := n.stands()
 	first, err := n.witness.Begin()
 	return first && now.Term == 0 && now.Index == 0, err
@@ -90,16 +89,10 @@ const KeepIt = "This data directory may be the only one with acknowledged events
 // diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
 func (n *Node) diverged(first, last, applied uint64) error {
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
-		ErrDiverged, first, last, applied, KeepIt), n.keepDivergence(Divergence{First: first, Last: last, Applied: applied}))
+		ErrDiverged, first, last, applied, KeepIt), witness.Divergence{First: first, Last: last, Applied: applied}.Keep(n.smallFiles()))
 }
 
-func (n *Node) keepDivergence(d Divergence) error {
-	body, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	return wal.ReplaceSummed(n.opts.FS, n.opts.Dir, divergenceFile, body)
-}
+func (n *Node) smallFiles() wal.SmallFiles { return wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir} }
 
 // led notes the leader of a term; empty: this node does. Two leaders of one term can have different
 // entries with the same index and term, which Raft would take for the same: the node stops.
@@ -120,22 +113,14 @@ func (n *Node) led(term uint64, id string) error {
 // divergedIn returns the error of a node that has another history than its leader, from an unknown
 // entry on. It counts as common what each of the other voters has once had.
 func (n *Node) divergedIn(why error) error {
-	d := Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
+	d := witness.Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
 	_, last, err := n.logBounds()
 	d.Last = max(last, d.Applied)
 	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",
-		ErrDiverged, why, d.First, d.Last, KeepIt), err, n.keepDivergence(d))
+		ErrDiverged, why, d.First, d.Last, KeepIt), err, d.Keep(n.smallFiles()))
 }
 
-// ReadDivergence returns the divergence that stopped a node; nil: none did.
-func ReadDivergence(disk vfs.FS, dir string) (*Divergence, error) {
-	body, err := wal.ReadSummed(disk, disk.PathJoin(dir, divergenceFile))
-	if err != nil || body == nil {
-		return nil, err
-	}
-	d := &Divergence{}
-	if err := json.Unmarshal(body, d); err != nil {
-		return nil, fmt.Errorf("raft: read %s: %w", divergenceFile, err)
-	}
-	return d, nil
+// ReadDivergence returns the divergence that stopped the node of a directory; nil: none did.
+func ReadDivergence(disk vfs.FS, dir string) (*witness.Divergence, error) {
+	return witness.ReadDivergence(wal.SmallFiles{FS: disk, Dir: dir})
 }

@@ -55,6 +55,7 @@ type Witness struct {
 	standing func() Standing
 	log      *slog.Logger
 	before   map[string]Recollection // what Open has read
+	lost     error                   // why it has not read the incarnations
 
 	saving sync.Mutex // held while the memory is being stored; taken before mu
 	mu     sync.Mutex
@@ -69,15 +70,12 @@ type Witness struct {
 }
 
 // Open reads what the directory has. A damaged memory is dropped: the node notices less.
-func Open(opts Options) (*Witness, error) {
+func Open(opts Options) *Witness {
 	w := &Witness{
 		files: opts.Files, nodeID: opts.NodeID, address: opts.Address, standing: opts.Standing,
 		log: opts.Logger, members: map[string]*member{},
 	}
-	var err error
-	if w.own, err = readSelf(w.files); err != nil {
-		return nil, err
-	}
+	w.own, w.lost = readSelf(w.files)
 	m, err := readMemory(w.files)
 	if err != nil {
 		w.log.Warn("cannot read the memory of other members; starting without it", "err", err)
@@ -86,8 +84,12 @@ func Open(opts Options) (*Witness, error) {
 	for id, r := range m.Members {
 		w.members[id] = &member{Recollection: r}
 	}
-	return w, nil
+	return w
 }
+
+// Lost returns why the incarnations cannot be read; nil: they are. Begin would begin again
+// from scratch: other members would take the directory for an older copy.
+func (w *Witness) Lost() error { return w.lost }
 
 // Begin makes this start's incarnation, durably. first: the directory had none before.
 func (w *Witness) Begin() (first bool, err error) {

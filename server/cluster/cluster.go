@@ -251,8 +251,7 @@ func (c *Cluster) whoAt(address string) string {
 func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
-		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Replace the node: "+
-			"remove it from the cluster (runlog cluster remove %s), and start it with a new, empty directory", me.NodeID, me.ClusterID, me.NodeID)
+		return storage.Damage(fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone: the directory raft has no log", me.NodeID, me.ClusterID))
 	}
 	return nil
 }

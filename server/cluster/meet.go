@@ -45,7 +45,7 @@ func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness, bool) e
 		silent, err := c.meetAll(c.stopping, append(members, hints...), func(ctx context.Context, address string) (bool, error) {
 			wait := meetWait
 			if len(members) > 0 && slices.Contains(hints, address) || fresh {
-				wait = askStep // nobody there needs to be waited for
+				wait = askStep // these addresses are only hints
 			}
 			return c.meetWithin(ctx, w, address, wait)
 		})
@@ -185,7 +185,7 @@ func (s *service) Meet(ctx context.Context, req *nodev1.MeetRequest) (*nodev1.Me
 			members = append(members, m.ID)
 		}
 	}
-	// The caller may remember what nobody whom this node knows or reaches does.
+	// This node may not know or reach a member that remembers it.
 	var answer witness.Answer
 	fresh, err := false, w.JudgeBy(g, who.RaftID, members)
 	var stranger *peer.RefusedError

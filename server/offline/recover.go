@@ -38,11 +38,14 @@ func Recover(opts Options) (r *Recovery, err error) {
 	if err != nil || !me.Started {
 		return nil, errors.Join(err, fmt.Errorf("data directory %s: node %s has not taken part in a cluster: there is nothing to recover", opts.DataDir, me.NodeID))
 	}
+	voters := 0
+	defer func() { err = cluster.Remedy(err, opts.DataDir, me.NodeID, voters) }()
 	store, err := openStore(&opts, dir, id)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	voters = cluster.Voters(store)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // required by raft, but no peer is contacted
 	if err != nil {
 		return nil, err
