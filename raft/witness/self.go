@@ -58,8 +58,7 @@ func (s *self) write(files Files) error {
 }
 
 // begun returns self with a new incarnation. A directory without one comes from a build that did
-// not note who had made it drop the end of its log: it may have been the leader of the present
-// term.
+// not note which leader made it drop the end of its log: it may be the one of the present term.
 func (s self) begun(term uint64) self {
 	if len(s.Incarnations) == 0 {
 		s.Overruled = term

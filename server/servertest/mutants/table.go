@@ -130,7 +130,7 @@ func consensus() []Mutant {
 	}, {
 		Name: "takeover-without-barrier", Breaks: "READ-2, D4e", What: "a new leader serves before it has applied the entries of earlier leaders",
 		Edits: []Edit{{
-			File: "raft/node.go",
+			File: "raft/leadership.go",
 			Old:  "if err := n.barrier(); err != nil {",
 			New:  "if err := error(nil); err != nil {",
 		}},
