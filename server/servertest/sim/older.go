@@ -29,7 +29,7 @@ func (s *scenario) olderCopy() bool {
 		return false
 	}
 	for _, n := range ahead {
-		w.net.refuseFrom(n.host, victim.host)
+		w.net.RefuseFrom(n.host, victim.host)
 	}
 	for _, n := range behind {
 		s.join(n, victim)
@@ -41,7 +41,7 @@ func (s *scenario) olderCopy() bool {
 	victim.powerOn()
 	noticed := s.await(func() bool { return !victim.older.Load() })
 	for _, n := range ahead {
-		w.net.admitFrom(n.host, victim.host)
+		w.net.AdmitFrom(n.host, victim.host)
 	}
 	s.joinAll()
 	if noticed {

@@ -103,7 +103,7 @@ func (s *scenario) pause(least, most time.Duration) {
 func (s *scenario) part(n *node, others ...*node) {
 	for _, o := range others {
 		if o != n {
-			s.world.net.refuse(n.host, o.host)
+			s.world.net.Refuse(n.host, o.host)
 			s.parted[[2]*node{n, o}] = struct{}{}
 		}
 	}
@@ -113,7 +113,7 @@ func (s *scenario) part(n *node, others ...*node) {
 func (s *scenario) join(a, b *node) {
 	for _, pair := range [][2]*node{{a, b}, {b, a}} {
 		if _, yes := s.parted[pair]; yes {
-			s.world.net.admit(a.host, b.host)
+			s.world.net.Admit(a.host, b.host)
 			delete(s.parted, pair)
 		}
 	}

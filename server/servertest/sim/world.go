@@ -17,6 +17,7 @@ import (
 	"runlog/raft/witness"
 	"runlog/server"
 	"runlog/server/servertest/history"
+	"runlog/server/servertest/sim/network"
 	"runlog/server/servertest/workload"
 )
 
@@ -91,7 +92,7 @@ func (o *Options) ensureDefaults() {
 type world struct {
 	opts   Options
 	began  time.Time
-	net    *network
+	net    *network.Network
 	nodes  []*node
 	plan   []Fault
 	log    *slog.Logger
@@ -126,7 +127,7 @@ func (t turn) Unlock() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1), missetting: make(turn, 1)}
+	w := &world{opts: opts, began: time.Now(), net: network.New(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1), missetting: make(turn, 1)}
 	w.log = slog.New(watching{Handler: slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), seen: &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
