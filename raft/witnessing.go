@@ -82,7 +82,7 @@ func (n *Node) saveWitness() {
 }
 
 // KeepIt is the remedy of a node that may be the only one with acknowledged events.
-const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and empty no other. " +
+const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and those of all other members. " +
 	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
 	"then replace this node (docs/operations.md, Older copies)"
 

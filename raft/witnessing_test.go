@@ -15,6 +15,9 @@ import (
 // start must not have less.
 func TestMeetsAfterInterruptedFoundingD3(t *testing.T) {
 	b := newBed(t)
+	if err := Make(vfs.Default, b.dir); err != nil {
+		t.Fatal(err)
+	}
 	stable, err := wal.OpenStable(vfs.Default, b.dir, b.fail)
 	if err == nil {
 		err = stable.SetTerm(1)

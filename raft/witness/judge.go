@@ -15,15 +15,15 @@ const rivalFor = 10 * time.Second
 const apart = time.Second
 
 // advice is the remedy for an older copy. The copy is kept, so that its history can be examined.
-const advice = "a node never goes on from an older copy; replace it: remove the member (runlog cluster remove), " +
-	"move its data directory away, and start it with an empty one"
+const advice = "a node never goes on from an older copy; keep this directory, and replace the node: " +
+	"remove the member (runlog cluster remove), and start it with --join and another, new --data-dir"
 
 // ledAdvice adds what an older copy has taken as the leader, from an entry on.
-const ledAdvice = "; it has led since its start: keep the directory, and write the events that it has taken to a file " +
+const ledAdvice = "; it has led since its start: write the events that it has taken to a file " +
 	"with \"runlog cluster salvage --from-entry %d\""
 
 // tooLate is the remedy for an older copy that has got other entries since.
-const tooLate = "acknowledged events may be lost; empty no data directory; see docs/operations.md, Older copies"
+const tooLate = "acknowledged events may be lost; keep every data directory; see docs/operations.md, Older copies"
 
 // Judge compares an answer with what this node has, and returns an error if this node must stop:
 // ErrOlderCopy or ErrTwoCopies. sent is when the greeting was sent, and by names the other member.
@@ -109,6 +109,6 @@ func (r *Recollection) lacks(s Standing) bool { return r.beyond(s) || s.Term < r
 
 func twoCopies(mine, other string) error {
 	return fmt.Errorf("%w: this one at %s, and another at %s; both stop. Start only the one that ran first, and move the other directory away; "+
-		"where that is not known, replace the node: remove the member (runlog cluster remove), and start it with an empty directory",
+		"if you do not know which, keep both, and replace the node: remove the member (runlog cluster remove), and start it with --join and another, new --data-dir",
 		ErrTwoCopies, mine, other)
 }

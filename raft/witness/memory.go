@@ -102,6 +102,16 @@ func (w *Witness) Led(term uint64, id string) error {
 	return nil
 }
 
+// ForgetLeader forgets the last leader, durably: the node has lost its term, and may lead in the
+// one that it had.
+func (w *Witness) ForgetLeader() error {
+	w.mu.Lock()
+	w.dirty = w.dirty || w.leader.Term > 0
+	w.leader = Leader{}
+	w.mu.Unlock()
+	return w.Save()
+}
+
 // Common returns the last index that each of some members is remembered to have reached before this
 // start. What was remembered since may come from another history.
 func (w *Witness) Common(ids []string) uint64 {
