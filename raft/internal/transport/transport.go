@@ -145,12 +145,7 @@ func (t Transport) Deliver(members func() hraft.ConfigurationFuture, take func(*
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
-				if t.Led(req.Term, string(req.ID)) != nil {
-					continue // the node stops
-				}
-				// A leader syncs what it sends.
-				t.Acknowledged(string(req.ID), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
-				if err := take(req); err != nil {
+				if err := t.heard(req, take); err != nil {
 					rpc.Respond(&hraft.AppendEntriesResponse{RPCHeader: req.RPCHeader, Term: req.Term, NoRetryBackoff: true}, err)
 					continue
 				}
@@ -180,6 +175,16 @@ func (t Transport) Deliver(members func() hraft.ConfigurationFuture, take func(*
 			return
 		}
 	}
+}
+
+// heard notes a leader's entries, and passes them to take.
+func (t Transport) heard(req *hraft.AppendEntriesRequest, take func(*hraft.AppendEntriesRequest) error) error {
+	if err := t.Led(req.Term, string(req.ID)); err != nil {
+		return err // the node stops
+	}
+	// A leader syncs what it sends.
+	t.Acknowledged(string(req.ID), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
+	return take(req)
 }
 
 // pass passes a request to Raft, and reports false if the transport closes first.
