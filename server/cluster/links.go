@@ -126,7 +126,14 @@ func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectiv
 
 // heard connects at once if the link waits before its next attempt: the node is heard from, so it
 // can be reached again.
-func (k *Link) heard() { k.Conn.ResetConnectBackoff() }
+//
+// ResetConnectBackoff (grpc-go v1.85.0) reads a map without its mutex. The map changes when gRPC
+// makes or ends a connection, and a link that waits does neither.
+func (k *Link) heard() {
+	if k.Conn.GetState() == connectivity.TransientFailure {
+		k.Conn.ResetConnectBackoff()
+	}
+}
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
