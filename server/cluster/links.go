@@ -125,10 +125,8 @@ func (l *links) close() error {
 func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
 
 // heard connects at once if the link waits before its next attempt: the node is heard from, so it
-// can be reached again.
-//
-// ResetConnectBackoff (grpc-go v1.85.0) reads a map without its mutex. The map changes when gRPC
-// makes or ends a connection, and a link that waits does neither.
+// can be reached again. In any other state gRPC (v1.85.0) may be adding a connection to the map
+// that ResetConnectBackoff reads without a lock.
 func (k *Link) heard() {
 	if k.Conn.GetState() == connectivity.TransientFailure {
 		k.Conn.ResetConnectBackoff()

@@ -182,6 +182,9 @@ func machine() []Mutant {
 		}},
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
 	}, {
+		Name: "attempt-assigned-twice", Breaks: "IDM-10", What: "apply takes an assigned attempt that another event of the type was given in the meantime",
+		Edits: []Edit{{File: "storage/recurring.go", Old: "if rec.Attempt <= last {", New: "if rec.Attempt < last {"}},
+	}, {
 		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
 		Edits: []Edit{{File: apply, Old: "unmet(r, m, created || fresh > 0)", New: "unmet(r, m, created || fresh >= 0)"}},
 	}, {
