@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,6 +40,8 @@ type Link struct {
 	about atomic.Pointer[nodev1.DescribeResponse]
 	// refused is the reason of the last refused connection.
 	refused atomic.Pointer[peer.RefusedError]
+	// absent: at the last attempt, the host answered that no node runs there.
+	absent atomic.Bool
 }
 
 type linkKey struct{ id, address string }
@@ -97,6 +100,7 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 	var refused *peer.RefusedError
 	errors.As(err, &refused)
 	k.refused.Store(refused)
+	k.absent.Store(errors.Is(err, syscall.ECONNREFUSED))
 	return conn, err
 }
 

@@ -69,6 +69,8 @@ var damages = []damage{
 	{"a bit of the mark of the log", "raft/commit-mark", flip, "", false, nil},
 	{"half of the mark of the log", "raft/commit-mark", cut, "", false, nil},
 	{"the mark of the log", "raft/commit-mark", remove, "", false, nil},
+	{"a bit of the incarnations", "raft/incarnations", flip, "", false, nil},
+	{"half of the incarnations", "raft/incarnations", cut, "", false, nil},
 	{"a bit of the node's name", "identity.json", flip, "identity.json is damaged", false, nil},
 	{"half of the node's name", "identity.json", cut, "identity.json is damaged", false, nil},
 	{"the node's name", "identity.json", remove, "identity.json is missing", false, nil},
