@@ -65,8 +65,8 @@ func TestLogWriteFailure(t *testing.T) {
 		t.Errorf("outcomes %+v, error %v", o, err)
 	}
 	time.Sleep(300 * time.Millisecond) // Several elections, each of which writes to the log.
-	if n := len(b.failures()); n != 1 {
-		t.Errorf("Fail was told %d times: %v", n, b.failures())
+	if f := b.failures(); len(f) == 0 || !strings.Contains(f[0].Error(), "write log entries") {
+		t.Errorf("Fail was told %v", f)
 	}
 	if _, err := propose(b.node, seal(t, request("run", 4, 1))); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a proposal to a stopped node gives %v", err)

@@ -321,11 +321,12 @@ func (n *Node) Truncate() error {
 	return nil
 }
 
-// fail stops the node from answering, and calls Options.Fail once.
+// fail stops the node from answering, and calls Options.Fail: also for an error after the first, if
+// the process has not ended yet. hashicorp/raft panics over some errors, so the call that met one
+// must not go on.
 func (n *Node) fail(err error) {
-	if n.failed.CompareAndSwap(false, true) {
-		n.opts.Fail(err)
-	}
+	n.failed.Store(true)
+	n.opts.Fail(err)
 }
 
 // Close takes no more proposals, waits a while for the answers of those under way, and stops the

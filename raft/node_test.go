@@ -3,7 +3,9 @@ package raft
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -441,5 +443,19 @@ func TestCloseEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.node, b.store = nil, nil
+	}
+}
+
+// TestEveryErrorFailsD10: a node tells every error that stops it, not only the first: where the
+// call returned, hashicorp/raft would panic in place of the reason.
+func TestEveryErrorFailsD10(t *testing.T) {
+	t.Parallel()
+	var told []error
+	n := newNode(Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Fail: func(err error) { told = append(told, err) }})
+	first, second := errors.New("first"), errors.New("second")
+	n.fail(first)
+	n.fail(second)
+	if !slices.Equal(told, []error{first, second}) || !n.failed.Load() {
+		t.Errorf("told %v", told)
 	}
 }

@@ -48,8 +48,9 @@ type Options struct {
 	Autopilot AutopilotOptions
 	// Store applies committed entries. Required; the caller closes it after the node.
 	Store *storage.Store
-	// Fail is called with the reason when the node stops itself (D10). It should end the process.
-	// If it returns, the node answers no further call. Required.
+	// Fail is called with the reason when the node stops itself (D10), and with later errors. It
+	// should end the process and not return: hashicorp/raft panics over some errors. If it returns,
+	// the node answers no further call. Required.
 	Fail func(error)
 	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a
 	// leader for a majority before it steps down. Default: 1 s. An only voter does not wait.

@@ -296,8 +296,10 @@ func Run(ctx context.Context, opts server.Options) error {
 	opts.Registry = prometheus.NewRegistry()
 	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Fail-stop: nothing may be written, answered or flushed by a node whose data is in doubt
-	// (D10).
+	// (D10). The first reason is the last line: another goroutine that meets an error waits.
+	var ending sync.Mutex
 	opts.Fail = func(err error) {
+		ending.Lock()
 		log.Error("the node stops itself", "err", err)
 		os.Exit(int(output.ExitFailed))
 	}
