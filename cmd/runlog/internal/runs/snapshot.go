@@ -38,12 +38,9 @@ attempt; the engine's own count follows in parentheses once the engine has retri
 			if req.AsOfSeq != nil && asOfTime != "" {
 				return output.UsageError("--as-of-seq and --as-of-time both name a moment; use only one")
 			}
-			if asOfTime != "" {
-				t, err := time.Parse(time.RFC3339Nano, asOfTime)
-				if err != nil {
-					return output.UsageError("--as-of-time %q is not a time such as 2026-02-11T10:45:00Z", asOfTime)
-				}
-				req.AsOfTime = timestamppb.New(t)
+			var err error
+			if req.AsOfTime, err = parseTime("as-of-time", asOfTime); err != nil {
+				return err
 			}
 			return a.showSnapshot(cmd.Context(), req)
 		},
@@ -51,7 +48,20 @@ attempt; the engine's own count follows in parentheses once the engine has retri
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
 	cmd.Flags().Uint64Var(&asOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq; 0: before the first one")
 	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
+	localFlag(cmd, &req.Consistency)
 	return cmd
+}
+
+// parseTime parses the time in a flag; nil: it is not set.
+func parseTime(flag, text string) (*timestamppb.Timestamp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return nil, output.UsageError("--%s %q is not a time such as 2026-02-11T10:45:00Z", flag, text)
+	}
+	return timestamppb.New(t), nil
 }
 
 func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) error {
