@@ -31,11 +31,12 @@ type Run struct {
 	ProjectId     string                 `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,4,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanRef       *PlanRef               `protobuf:"bytes,5,opt,name=plan_ref,json=planRef,proto3" json:"plan_ref,omitempty"`
-	EngineType    *string                `protobuf:"bytes,6,opt,name=engine_type,json=engineType,proto3,oneof" json:"engine_type,omitempty"`
-	EngineRunRef  *string                `protobuf:"bytes,7,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
-	TriggeredBy   *string                `protobuf:"bytes,8,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
-	TriggerSource *string                `protobuf:"bytes,9,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// In lists, that of the run's events if its metadata has none.
+	EngineType    *string           `protobuf:"bytes,6,opt,name=engine_type,json=engineType,proto3,oneof" json:"engine_type,omitempty"`
+	EngineRunRef  *string           `protobuf:"bytes,7,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
+	TriggeredBy   *string           `protobuf:"bytes,8,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
+	TriggerSource *string           `protobuf:"bytes,9,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	// Output only: persistedAt of the proposal that created the run. For an imported run, that of its
