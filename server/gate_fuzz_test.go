@@ -67,7 +67,7 @@ func openGates(f *testing.F) *gates {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g.http = gateway.Pages(s.healthz, s.readyz, api)
+	g.http = gateway.Pages(s.healthz, s.readyz, api, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {

@@ -156,10 +156,10 @@ func TestHTTPRoutes(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ method, target, allow string }{
-		{"DELETE", "/v1/runs/run", "GET"}, {"PUT", "/v1/runs/run", "GET"}, {"POST", "/v1/runs/run/snapshot", "GET"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST"},
-		{"POST", "/v1/runs/run:watch", "GET"}, {"HEAD", "/v1/runs", "GET, POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
-		{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET"},
-		{"POST", "/v1/runs/run:nothing", "GET"},
+		{"DELETE", "/v1/runs/run", "GET, HEAD"}, {"PUT", "/v1/runs/run", "GET, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
+		{"POST", "/v1/runs/run:watch", "GET"}, {"HEAD", "/v1/runs/run:watch", "GET"}, {"HEAD", appendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
+		{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET, HEAD"},
+		{"POST", "/v1/runs/run:nothing", "GET, HEAD"},
 	} {
 		answer := n.http(c.method, c.target, "")
 		if c.method != "HEAD" {
@@ -304,7 +304,7 @@ func TestHTTPSlowBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(gateway.Pages(n.server.healthz, n.server.readyz, g))
+	s := httptest.NewServer(gateway.Pages(n.server.healthz, n.server.readyz, g, nil))
 	t.Cleanup(s.Close)
 	body := `{"events":[` + httpEvent("one") + `]}`
 	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: x\r\n"

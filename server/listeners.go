@@ -156,10 +156,10 @@ func (s *Server) serve(l listeners, a *admin.Admin) error {
 	if err != nil {
 		return err
 	}
-	public := &http.Server{Handler: gateway.Pages(s.healthz, s.readyz, api), ReadHeaderTimeout: 10 * time.Second,
+	public := &http.Server{Handler: gateway.Pages(s.healthz, s.readyz, api, s.corsOrigins()), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 	s.onClose(func() error { return drainHTTP(public) })
-	a.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log}, s.opts.Registry)
+	a.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	s.goServe("http", func() error { return public.Serve(l.http) })
@@ -184,6 +184,19 @@ func transportOptions() []grpc.ServerOption {
 		grpc.ConnectionTimeout(rpc.DrainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
+}
+
+// corsOrigins returns the origins whose pages may call the API: by default those of this machine, if
+// only this machine reaches the listener.
+func (s *Server) corsOrigins() []string {
+	if s.opts.CORSOrigins != nil {
+		return s.opts.CORSOrigins
+	}
+	host, _, err := net.SplitHostPort(s.addresses.HTTP)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {
+		return []string{gateway.LoopbackOrigins}
+	}
+	return nil
 }
 
 // drainHTTP waits for HTTP calls to end, at most rpc.DrainTimeout.

@@ -28,6 +28,8 @@ type Options struct {
 	Conn     *grpc.ClientConn
 	Limits   decode.Limits
 	Services []*rpc.Service
+	// Origins are the origins whose pages may call the API, AnyOrigin or LoopbackOrigins. Default: none.
+	Origins []string
 	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
 	BodyTimeout time.Duration
 }
@@ -54,6 +56,7 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		// A runId is one segment. In this mode grpc-gateway splits the path first and then
 		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithForwardResponseOption(writeTag),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
@@ -90,6 +93,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
+	passTag(r)
 	if r.Method != http.MethodPost {
 		if !refuseBody(w, r) {
 			g.mux.ServeHTTP(w, r)

@@ -8,9 +8,15 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Pages returns the handler of the HTTP listener: health, the descriptions of the API, and the API.
-func Pages(healthz, readyz http.HandlerFunc, api http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// Pages returns the handler of the HTTP listener: health, the descriptions of the API, and the API,
+// for pages of some origins (Options.Origins).
+func Pages(healthz, readyz http.HandlerFunc, api http.Handler, origins []string) http.Handler {
+	return &cors{origins: origins, next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !streamed(r.URL.Path) {
+			a := newAnswer(w, r)
+			defer a.close()
+			w = a
+		}
 		// This is no http.ServeMux, because that cleans paths, and a runId may contain escaped
 		// slashes.
 		switch r.URL.Path {
@@ -25,9 +31,14 @@ func Pages(healthz, readyz http.HandlerFunc, api http.Handler) http.Handler {
 				servePage(w, r, serveSchema)
 				return
 			}
+			if r.Method == http.MethodHead && !streamed(r.URL.Path) {
+				get := *r
+				get.Method = http.MethodGet
+				r = &get
+			}
 			api.ServeHTTP(w, r)
 		}
-	})
+	})}
 }
 
 // servePage serves a read-only page.

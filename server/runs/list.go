@@ -63,7 +63,11 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		if err != nil {
 			return nil, err
 		}
-		resp.Runs = append(resp.Runs, wire.Run(run, &page.Runs[i].Summary))
+		m := wire.Run(run, &page.Runs[i].Summary)
+		if m.EngineType == nil {
+			m.EngineType = wire.Optional(page.Runs[i].EngineType) // as its events say
+		}
+		resp.Runs = append(resp.Runs, m)
 	}
 	return resp, nil
 }

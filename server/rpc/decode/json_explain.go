@@ -38,6 +38,10 @@ func JSON(body []byte, to proto.Message) *contract.Error {
 		return fault
 	}
 	err := decoder.Unmarshal(text, to)
+	if err != nil {
+		text = upperBody(text, md)
+		err = decoder.Unmarshal(text, to)
+	}
 	if err == nil {
 		return nil
 	}

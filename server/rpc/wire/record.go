@@ -179,7 +179,6 @@ func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 		StepCount:     s.StepCount,
 		CurrentStep:   Optional(s.CurrentStep),
 		LastEventAt:   OptionalTime(s.LastEventAt),
-		EngineType:    Optional(s.EngineType),
 	}
 	if s.HasDuration {
 		m.TotalDurationMs = &s.TotalDurationMs
@@ -191,10 +190,7 @@ func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 	if p := md.PlanRef; p != nil {
 		m.PlanRef = planRef(p)
 	}
-	if md.EngineType != "" {
-		m.EngineType = &md.EngineType
-	}
-	m.EngineRunRef = Optional(md.EngineRunRef)
+	m.EngineType, m.EngineRunRef = Optional(md.EngineType), Optional(md.EngineRunRef)
 	m.TriggeredBy, m.TriggerSource = Optional(md.TriggeredBy), Optional(md.TriggerSource)
 	m.Labels = md.Labels
 	return m

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/server"
+	"runlog/server/gateway"
 )
 
 // serveCommand starts a node. Every flag is also an environment variable and a key of the
@@ -59,7 +61,7 @@ stops the node.`,
 			case opts.ClockSkewLimit <= 0:
 				return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
 			}
-			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts)); err != nil {
+			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts)); err != nil {
 				return err
 			}
 			var err error
@@ -89,6 +91,8 @@ stops the node.`,
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "address of metrics, pprof and health")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "address for other nodes")
 	registerClusterFlags(f, &opts)
+	f.StringSliceVar(&opts.CORSOrigins, "cors-origins", nil,
+		"origins whose web pages may call the API, such as https://ui.example.com; loopback, null, none, or * for all (default loopback if --http-listen is, else none)")
 	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
 	f.Var(&memory, "memory", "total memory that the node may use, at least 256MiB")
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
@@ -104,6 +108,19 @@ stops the node.`,
 	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	session.Complete(cmd, "log-format", "text", "json")
 	return cmd
+}
+
+// originFlag checks --cors-origins.
+func originFlag(opts *server.Options) error {
+	if slices.Equal(opts.CORSOrigins, []string{"none"}) {
+		opts.CORSOrigins = []string{}
+	}
+	for _, origin := range opts.CORSOrigins {
+		if err := gateway.CheckOrigin(origin); err != nil {
+			return output.UsageError("--cors-origins: %v", err)
+		}
+	}
+	return nil
 }
 
 // registerClusterFlags registers the flags that make a node one of several.
