@@ -978,8 +978,8 @@ type RunSnapshot struct {
 	Digest string `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The run's labels, as they are now (PRJ-16). No part of the digest.
 	Labels map[string]string `protobuf:"bytes,60,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Which of planRef, engineType and engineRunRef no event has said. They are those of the run as it
-	// is now, and no part of the digest (PRJ-16).
+	// Which of planRef, engineType and engineRunRef no event has said. They are those of the run as
+	// it is now, and no part of the digest (PRJ-16).
 	FromMetadata  []string `protobuf:"bytes,61,rep,name=from_metadata,json=fromMetadata,proto3" json:"from_metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
