@@ -23,7 +23,7 @@ var ruleCounts = []struct {
 	section string
 	rules   int
 }{
-	{"ENV", 8}, {"IDM", 9}, {"APP", 12}, {"READ", 5}, {"WATCH", 5}, {"PRJ", 14},
+	{"ENV", 8}, {"IDM", 9}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 14},
 }
 
 var (

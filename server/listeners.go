@@ -186,8 +186,8 @@ func transportOptions() []grpc.ServerOption {
 	}
 }
 
-// corsOrigins returns the origins whose pages may call the API: by default those of this machine, if
-// only this machine reaches the listener.
+// corsOrigins returns the origins whose pages may call the API: by default those of this machine,
+// if only this machine reaches the listener.
 func (s *Server) corsOrigins() []string {
 	if s.opts.CORSOrigins != nil {
 		return s.opts.CORSOrigins

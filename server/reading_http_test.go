@@ -62,7 +62,8 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// TestGzip: large answers are compressed for clients that accept it, small ones and streams are not.
+// TestGzip: large answers are compressed for clients that accept it, small ones and streams are
+// not.
 func TestGzip(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -190,8 +190,8 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 	}
 	check("as of", past.Snapshot, all)
 
-	// The same events without metadata have the same digest, but for the run's name: PRJ-1's check of
-	// what HTTP serves leaves the fields out.
+	// The same events without metadata have the same digest, but for the run's name: PRJ-1's check
+	// of what HTTP serves leaves the fields out.
 	served := n.get("/v1/runs/told/snapshot")["snapshot"].(map[string]any)
 	checkDigestPRJ1(t, "with metadata", served)
 	n.append("told", newEvent("RunStarted", payload(`{"engineType":"conductor","engineRunRef":"c/2"}`)))

@@ -66,8 +66,8 @@ func eventsOf(w *runsWatcher, count int) (texts []string, tokens []tokenAt) {
 	return texts, tokens
 }
 
-// TestWatchEventsOfRunsWATCH2: the events of all runs that a filter selects come in commit order; from
-// each token, at each node, exactly the events behind it.
+// TestWatchEventsOfRunsWATCH2: the events of all runs that a filter selects come in commit order;
+// from each token, at each node, exactly the events behind it.
 func TestWatchEventsOfRunsWATCH2(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 3)
@@ -119,8 +119,8 @@ func TestWatchEventsOfRunsWATCH2(t *testing.T) {
 	}
 }
 
-// TestWatchEventsOfRunsEndsSlowReadersWATCH3: a reader that takes nothing is ended with a token, from
-// which it gets the rest.
+// TestWatchEventsOfRunsEndsSlowReadersWATCH3: a reader that takes nothing is ended with a token,
+// from which it gets the rest.
 func TestWatchEventsOfRunsEndsSlowReadersWATCH3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(o *Options) { o.SlowConsumer = 50 * time.Millisecond })

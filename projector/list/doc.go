@@ -25,12 +25,12 @@
 //
 // A [Folder] writes the rows that a change of a run needs. It trusts the status that the change
 // names as the one before, and does not read the row, except while the list is behind and catches
-// up. The log has no labels: the folder takes those that the store has when it reads the commit that
-// set them, and the row in M tells it which ones to remove.
+// up. The log has no labels: the folder takes those that the store has when it reads the commit
+// that set them, and the row in M tells it which ones to remove.
 //
 // [Read] returns a page: it intersects the indexes that the filter can use, and checks the other
-// columns in the rows. Several statuses are the union of their ranges. A runId prefix of few runs is
-// a list in memory. A page looks at a bounded number of rows.
+// columns in the rows. Several statuses are the union of their ranges. A runId prefix of few runs
+// is a list in memory. A page looks at a bounded number of rows.
 //
 // Invariant: a run has exactly one row in each of l, T, J, E, P, V, S, U and R, of the status that
 // its row in l has, and one row in L for each label in M.

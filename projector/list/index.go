@@ -17,8 +17,8 @@ const Tables = string(tableList) + string(tableByTenant) + string(tableByProject
 	string(tableByPlan) + string(tableByVersion) + string(tableByStatus) + string(tableByTenantStatus) +
 	string(tableByID) + LabelTables
 
-// LabelTables are the tables that may have labels which were set after the position of the list: the
-// log says when labels were set, and the store what they are.
+// LabelTables are the tables that may have labels which were set after the position of the list:
+// the log says when labels were set, and the store what they are.
 const LabelTables = string(tableByLabel) + string(tableLabels)
 
 const (
@@ -147,8 +147,8 @@ func traitsAsked(f *run.Filter) *traits {
 	return &traits{texts: [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion}}
 }
 
-// chosen returns the indexes that a filter can use, and the columns that they have; the runs it asks
-// for are in all of them. The rows of the list tell the columns that no chosen index has.
+// chosen returns the indexes that a filter can use, and the columns that they have; the runs it
+// asks for are in all of them. The rows of the list tell the columns that no chosen index has.
 func chosen(f *run.Filter) (list []index, covered columns) {
 	by := asked(f)
 	for _, x := range indexes {

@@ -39,8 +39,8 @@ func After(createdAt int64, runID string) []byte {
 }
 
 // Read returns a page of at most limit runs, and the place where the next page begins, nil at the
-// end. It begins at a place that an earlier page returned; nil: at the first run. Errors that are not
-// those of the reader are ErrDamaged.
+// end. It begins at a place that an earlier page returned; nil: at the first run. Errors that are
+// not those of the reader are ErrDamaged.
 func Read(r pebble.Reader, f *run.Filter, from []byte, limit int) (page []run.Listed, next []byte, err error) {
 	return read(r, f, from, limit, maxLooks)
 }
@@ -182,8 +182,8 @@ func meet(r pebble.Reader, f *run.Filter, from []byte, looks int, needsRow bool)
 	return m, m.addPrefixed(iterator)
 }
 
-// prefixes returns the prefixes of the keys that a filter asks for in an index: one for each status,
-// where the index has the status.
+// prefixes returns the prefixes of the keys that a filter asks for in an index: one for each
+// status, where the index has the status.
 func (m *meeting) prefixes(x index) (list [][]byte) {
 	if x.by&byStatus == 0 {
 		return [][]byte{x.appendPrefix(nil, m.want)}

@@ -13,8 +13,8 @@ type Summary struct {
 	HasDuration     bool
 	FailedSteps     uint32
 	StepCount       uint32
-	// CurrentStep is the step that is RUNNING or WAITING_FOR_ATTESTATION. If there are several, it is
-	// the one that the run named last. There is none once the run has ended.
+	// CurrentStep is the step that is RUNNING or WAITING_FOR_ATTESTATION. If there are several, it
+	// is the one that the run named last. There is none once the run has ended.
 	CurrentStep string
 	EngineType  string
 	LastEventAt time.Time // persistedAt of the newest event, UTC

@@ -29,8 +29,8 @@ type Options struct {
 	Rules  func(runID string) contract.Options
 	Limits decode.Limits
 	Logger *slog.Logger
-	// Reflect is the gRPC server whose services the admin listener describes (gRPC reflection); nil:
-	// none.
+	// Reflect is the gRPC server whose services the admin listener describes (gRPC reflection);
+	// nil: none.
 	Reflect *grpc.Server
 }
 
@@ -72,8 +72,8 @@ func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
 	}
 }
 
-// newReflection returns a gRPC server that describes the services of another one and serves no other
-// call.
+// newReflection returns a gRPC server that describes the services of another one and serves no
+// other call.
 func newReflection(of *grpc.Server) *grpc.Server {
 	g := grpc.NewServer()
 	opts := reflection.ServerOptions{Services: of}

@@ -87,7 +87,7 @@ func (a *answer) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// close ends a compressed body. If the client is gone, nobody misses the end.
+// close ends a compressed body. A client that is gone does not need the end.
 func (a *answer) close() {
 	if a.zip != nil {
 		_ = a.zip.Close()
@@ -102,8 +102,8 @@ type tagged interface {
 	GetNotModified() bool
 }
 
-// writeTag writes the entity tag of an answer, and 304 if the client has the same one. The client may
-// keep the answer, and asks again each time.
+// writeTag writes the entity tag of an answer, and 304 if the client has the same one. The client
+// may keep the answer, and asks again each time.
 func writeTag(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	if t, ok := m.(tagged); ok && t.GetEtag() != "" {
 		w.Header().Set("ETag", t.GetEtag())

@@ -30,8 +30,8 @@ func CheckOrigin(origin string) error {
 	return nil
 }
 
-// cors lets pages of other origins call the API (Fetch, "CORS protocol"). A page of an origin that is
-// not named gets no header, so its browser keeps the answer from it, and sends no request that
+// cors lets pages of other origins call the API (Fetch, "CORS protocol"). A page of an origin that
+// is not named gets no header, so its browser keeps the answer from it, and sends no request that
 // writes.
 type cors struct {
 	origins []string

@@ -28,7 +28,8 @@ type Options struct {
 	Conn     *grpc.ClientConn
 	Limits   decode.Limits
 	Services []*rpc.Service
-	// Origins are the origins whose pages may call the API, AnyOrigin or LoopbackOrigins. Default: none.
+	// Origins are the origins whose pages may call the API, AnyOrigin or LoopbackOrigins. Default:
+	// none.
 	Origins []string
 	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
 	BodyTimeout time.Duration

@@ -24,8 +24,8 @@ const (
 	maxCount = 10_000
 )
 
-// ListRuns pages through runs. By default the list shows every write that was acknowledged before the
-// call (READ-6).
+// ListRuns pages through runs. By default the list shows every write that was acknowledged before
+// the call (READ-6).
 func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
 	size, err := rpc.PageSize(req.PageSize, defaultRunsPage, maxRunsPage)
 	if err != nil {
@@ -175,7 +175,8 @@ func listFilter(req *runlogv1.ListRunsRequest) (f run.Filter, err error) {
 		least int64
 	}{
 		{"createdAfter", req.CreatedAfter, &f.CreatedAfter, 0},
-		{"createdBefore", req.CreatedBefore, &f.CreatedBefore, 1}, // 0 means any, and no run is older than 1970
+		// 0 means any, and no run is older than 1970.
+		{"createdBefore", req.CreatedBefore, &f.CreatedBefore, 1},
 		{"startedAfter", req.StartedAfter, &f.StartedAfter, 1},
 		{"startedBefore", req.StartedBefore, &f.StartedBefore, 1},
 	} {

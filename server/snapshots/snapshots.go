@@ -103,8 +103,8 @@ func notModified(etag string, at storage.Applied) *runlogv1.GetSnapshotResponse 
 // quick answers without a view of the store, if it can; otherwise it returns nil.
 //
 // A caller that has the tag of everything that is stored has the run's snapshot. The tag of a
-// snapshot that is STALE or DRAINING is another one: both end without an event. Else the projector's
-// memory may have everything that is applied.
+// snapshot that is STALE or DRAINING is another one: both end without an event. Else the
+// projector's memory may have everything that is applied.
 func (s *Service) quick(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
 	at := s.node.Store().Applied()
 	snapshot := s.opts.Projector.Live(req.RunId, at.Position())

@@ -33,15 +33,15 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 		Message: "the resume token does not belong to a watch of this run; read a new snapshot and watch from its lastEventSeq"}
 }
 
-// logPlace is the cursor of a watch of the events of many runs: a place in the commit order, and how
-// many events of the commit behind it were sent.
+// logPlace is the cursor of a watch of the events of many runs: a place in the commit order, and
+// how many events of the commit behind it were sent.
 type logPlace struct {
 	cursor watch.Cursor
 	sent   uint64
 }
 
-// logTokens makes and parses the resume tokens for watches of events with one filter on one cluster.
-// The body of a token is the place as three uvarints.
+// logTokens makes and parses the resume tokens for watches of events with one filter on one
+// cluster. The body of a token is the place as three uvarints.
 type logTokens struct{ domain rpc.TokenDomain }
 
 func newLogTokens(cluster storage.ClusterID, f *run.Filter, types []string) logTokens {

@@ -223,8 +223,8 @@ func (w *runWatch) look(ctx context.Context) error {
 	return errors.Join(err, v.Close())
 }
 
-// awaitRun returns once the run exists. Until then it sends heartbeats without a watermark, the first
-// one at once: it tells a browser that its stream is open.
+// awaitRun returns once the run exists. Until then it sends heartbeats without a watermark, the
+// first one at once: it tells a browser that its stream is open.
 func (w *runWatch) awaitRun(ctx context.Context) error {
 	sub, err := w.s.opts.Projector.Subscribe(w.runID, nil)
 	if err != nil {

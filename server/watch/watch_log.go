@@ -26,8 +26,8 @@ const (
 	logStep = 10_000
 )
 
-// logWatch is one stream of the events of many runs, in commit order (WATCH-2). It reads the store's
-// log and does not depend on the projector.
+// logWatch is one stream of the events of many runs, in commit order (WATCH-2). It reads the
+// store's log and does not depend on the projector.
 type logWatch struct {
 	s      *Service
 	stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]
@@ -133,8 +133,8 @@ type logMessage struct {
 	behind logPlace
 }
 
-// collect reads a piece of the log. It returns the messages to send, the place behind the piece, and
-// whether that is the end of the log. It holds no view of the store afterwards.
+// collect reads a piece of the log. It returns the messages to send, the place behind the piece,
+// and whether that is the end of the log. It holds no view of the store afterwards.
 func (w *logWatch) collect(log *storage.Follower) (out []logMessage, end logPlace, complete bool, err error) {
 	applied := w.s.node.Store().Applied()
 	end = w.at
@@ -181,8 +181,8 @@ func (w *logWatch) collect(log *storage.Follower) (out []logMessage, end logPlac
 	return out, end, true, nil
 }
 
-// batch fills a message with the events from an index on. It returns the index behind them, and their
-// size in bytes.
+// batch fills a message with the events from an index on. It returns the index behind them, and
+// their size in bytes.
 func (w *logWatch) batch(to *runlogv1.EventBatch, records []storage.Record, from int) (next, bytes int, err error) {
 	for next = from; next < len(records) && len(to.Events) < wire.StreamBatch && bytes < wire.PageBytes; next++ {
 		r := &records[next]

@@ -66,7 +66,8 @@ func Names(page []run.Listed) (names []Named) {
 	return names
 }
 
-// Filtered returns what a filter wants of runs, in its order. The runs are in the order of the list.
+// Filtered returns what a filter wants of runs, in its order. The runs are in the order of the
+// list.
 func Filtered(runs []Run, f *run.Filter) (want []Named) {
 	for i := range runs {
 		if r := &runs[i]; r.Matches(f) {

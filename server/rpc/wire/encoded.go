@@ -33,8 +33,8 @@ func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
 	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
 }
 
-// At returns the message of a snapshot as of a moment (PRJ-9), with the metadata of its run where no
-// event has said the same (PRJ-16); nil: the run has none. The caller may add to it.
+// At returns the message of a snapshot as of a moment (PRJ-9), with the metadata of its run where
+// no event has said the same (PRJ-16); nil: the run has none. The caller may add to it.
 func (e *Snapshots) At(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
 	substatus, message := s.Substatus(now, e.drainTimeout)
 	m := e.Message(s)

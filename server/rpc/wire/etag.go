@@ -20,8 +20,8 @@ import (
 )
 
 // Entity tags (RFC 9110) of answers about one run. They are known without folding, reading or
-// encoding the answer: they are worked out from the run's head. They are weak, because an answer also
-// says how far the node is. They are equal on all nodes of a build.
+// encoding the answer: they are worked out from the run's head. They are weak, because an answer
+// also says how far the node is. They are equal on all nodes of a build.
 
 // SnapshotETag returns the tag of a run's snapshot at a runSeq. passing is what the snapshot says
 // beside that because of the time of the request, such as its substatus; nearly always nothing.

@@ -42,8 +42,8 @@ func Follow(acquire Acquire, detail record.Detail) *Follower {
 // Log yields what was committed after a position, in commit order, as of now. Commits of one
 // proposal follow each other and are all there. After an error nothing more comes.
 //
-// Commit.Run has what never changes of the run: no metadata (see Commit.Metadata), and nothing of its
-// head.
+// Commit.Run has what never changes of the run: no metadata (see Commit.Metadata), and nothing of
+// its head.
 func (f *Follower) Log(after record.Position) iter.Seq2[*Commit, error] {
 	return Sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
 }
