@@ -16,7 +16,7 @@ import (
 // node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/running.md", "docs/audit.md", "docs/benchmarks.md"} {
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/benchmarks.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
