@@ -58,6 +58,7 @@ func TestCreateRunAPP12(t *testing.T) {
 	wantResults(t, "first events", first.Results, "nn")
 	want := newRun("run")
 	want.LastSeq, want.Status, want.CreatedAt = 2, runlogv1.RunStatus_RUNNING, first.Results[0].PersistedAt
+	want.StartedAt, want.LastEventAt = newEvent("RunStarted").EmittedAt, want.CreatedAt
 	wantProto(t, "created", first.Run, want)
 	wantProto(t, "GetRun", getRun("run"), want)
 

@@ -154,6 +154,7 @@ func TestWatchEventsOfRunsEndsSlowReadersWATCH3(t *testing.T) {
 	if got == events {
 		t.Error("the reader got everything: the test tests nothing")
 	}
+	n.restart(func() { n.opts.SlowConsumer = patience })
 	seen := map[string]bool{}
 	rest, _ := eventsOf(n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, ResumeToken: r.metadata["resume_token"]}), events-got)
 	for _, text := range rest {

@@ -90,13 +90,11 @@ func count(r pebble.Reader, f *run.Filter, limit, looks int) (n int, more bool, 
 		return 0, false, err
 	}
 	for m.next() {
-		wanted := true
-		if needsRow {
+		wanted := m.prefixed()
+		if wanted && needsRow {
 			if _, wanted, err = m.row(); err != nil {
 				return 0, false, err
 			}
-		} else {
-			wanted = m.prefixed()
 		}
 		if !wanted {
 			continue

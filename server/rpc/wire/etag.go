@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -33,7 +34,7 @@ func SnapshotETag(r *storage.Run, seq uint64, passing ...string) string {
 func EventsETag(r *storage.Run) string { return etag(r, r.LastSeq, eventForm(), nil) }
 
 func etag(r *storage.Run, seq uint64, form []byte, texts []string) string {
-	b := append(form[:len(form):len(form)], 0)
+	b := bytes.Clone(form)
 	for _, text := range append([]string{r.RunID}, texts...) {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
