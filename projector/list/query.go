@@ -16,7 +16,9 @@ import (
 const (
 	// maxLooks bounds how many rows one page looks at, in all tables. A page that reaches the bound
 	// ends early, with the place where the next one begins.
-	maxLooks = 20_000
+	maxLooks = 10_000
+	// countLooks bounds how many rows a count looks at.
+	countLooks = 20_000
 	// maxPrefixed bounds the runs of a runId prefix that are sorted in memory. The runs of a prefix
 	// that has more are found as those of a column without an index.
 	maxPrefixed = 5000
@@ -78,7 +80,7 @@ func read(r pebble.Reader, f *run.Filter, from []byte, limit, looks int) (page [
 // Count returns the number of runs that a filter selects, at most limit. more reports whether there
 // are, or may be, others: it looks at a bounded number of rows.
 func Count(r pebble.Reader, f *run.Filter, limit int) (n int, more bool, err error) {
-	return count(r, f, limit, maxLooks)
+	return count(r, f, limit, countLooks)
 }
 
 func count(r pebble.Reader, f *run.Filter, limit, looks int) (n int, more bool, err error) {
