@@ -121,7 +121,7 @@ cluster: build ## start a cluster of three nodes under load, and show it until C
 
 .PHONY: crash
 crash: ## kill nodes ROUNDS times during appends, and check for lost events
-	RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
+	TEST_RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
 .PHONY: sim
 sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY; SEED, KEEP, LOG=1 repeat one

@@ -90,8 +90,8 @@ type Client struct {
 	reached atomic.Bool
 }
 
-// Dial prepares a client for the cluster with nodes at target: comma-separated addresses such as
-// "host:port", or any gRPC targets. Calls use the first one until it fails, and then the next. Dial
+// Dial prepares a client for the cluster with nodes at target: comma-separated addresses (Address),
+// or any gRPC targets. Calls use the first one until it fails, and then the next. Dial
 // does not wait for a node: the first call connects.
 func Dial(target string, opts Options) (*Client, error) {
 	opts = opts.EnsureDefaults()

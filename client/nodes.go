@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -71,11 +70,11 @@ func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, erro
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
 	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
-	for address := range strings.SplitSeq(target, ",") {
-		address = strings.TrimSpace(address)
-		if slices.ContainsFunc(n.listed, func(l *node) bool { return l.address == address }) {
-			continue
-		}
+	addresses, err := Addresses(target)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	for _, address := range addresses {
 		l, err := n.open(address)
 		if err != nil {
 			return nil, errors.Join(err, n.close())

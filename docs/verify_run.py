@@ -3,9 +3,11 @@
 
     python3 verify_run.py FILE PUBLIC_KEY
 
+PUBLIC_KEY is a key, or a file with one, as it is or as "runlog audit keys -o json" prints it.
+
 Exit code 0 and one line: it holds. 1 and one line: it does not, and why. Python 3.8 or newer.
 """
-import base64, calendar, hashlib, json, re, sys, time, uuid
+import base64, calendar, hashlib, json, os, re, sys, time, uuid
 
 # Ed25519, as in RFC 8032 section 5.1: slow, and short enough to be read.
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -92,7 +94,10 @@ def record_digest(r, payload):
     envelope[1] = uuid.UUID(r["eventId"]).bytes
     envelope[10], envelope[11] = u64(r["logicalAttemptId"]), u64(r["engineAttemptId"])
     envelope[13] = u64(nanoseconds(r["emittedAt"]))
-    fields = b"".join(field(n, v) for n, v in sorted(envelope.items()))
+    if "extensionsJson" in r:
+        envelope[19] = base64.b64decode(r["extensionsJson"], validate=True)
+    # contractVersion ends the envelope.
+    fields = b"".join(field(n, envelope[n]) for n in sorted(envelope, key=lambda n: (n == 17, n)))
     by = r.get("appendedBy", "").encode()
     return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"")
 
@@ -160,9 +165,18 @@ def verify(file, trusted):
     return f"run {first['runId']}: all records up to runSeq {seq}, {checkpoint[4]}, one of {runs} runs"
 
 
+def public_key(text):
+    if os.path.isfile(text):
+        with open(text, encoding="utf-8") as f:
+            text = f.read().strip()
+        if text.startswith("{"):
+            text = json.loads(text)["publicKey"]
+    return text
+
+
 if __name__ == "__main__":
     try:
         with open(sys.argv[1], "rb") as f:
-            print(verify(f, sys.argv[2]))
+            print(verify(f, public_key(sys.argv[2])))
     except (ValueError, KeyError, StopIteration) as e:
         sys.exit(f"{sys.argv[1]}: {e}")

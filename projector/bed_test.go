@@ -216,6 +216,7 @@ func (b *bed) check(what string) {
 	if len(listed) != len(b.runs) {
 		b.t.Errorf("%s: %d runs in the list, want %d", what, len(listed), len(b.runs))
 	}
+	b.checkSeen(what)
 }
 
 // load proposes entries of a few runs each.

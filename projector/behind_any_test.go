@@ -30,7 +30,7 @@ func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 			}
 			b.settle()
 			b.reopen(func() {
-				for _, name := range []string{nameRuns, nameList, "tenants"} {
+				for _, name := range []string{nameRuns, nameList, nameSeen, "tenants"} {
 					if rng.IntN(2) == 0 {
 						b.ageFormat(name)
 					}

@@ -102,6 +102,7 @@ func tryDatabase(o *Options) (*database, error) {
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
 		MemTableSize:       16 << 20,
+		MaxOpenFiles:       o.OpenFiles,
 		Logger:             pebbleLogger{log: o.Logger, fail: o.fatal},
 		EventListener: &pebble.EventListener{
 			BackgroundError: d.damaged,
@@ -202,6 +203,20 @@ func (d *database) get(key []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", errProjection, err)
 	}
 	return bytes.Clone(row), closer.Close()
+}
+
+// has reports whether there is a row.
+func (d *database) has(key []byte) (bool, error) { return hasRow(d.db, key) }
+
+func hasRow(r pebble.Reader, key []byte) (bool, error) {
+	_, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errProjection, err)
+	}
+	return true, closer.Close()
 }
 
 // load returns the stored snapshot of a run and the length of its canonical form, nil when there is

@@ -27,6 +27,8 @@ type Options struct {
 	Projections []Projection
 	// CacheBytes bounds the snapshots in memory. Default: 128 MiB.
 	CacheBytes int
+	// OpenFiles bounds the tables that one database keeps open. Default: Pebble's, 1,000.
+	OpenFiles int
 	// MaxSubscriptions bounds the subscriptions to one run and to many, together. Default: 100,000.
 	MaxSubscriptions int
 	// Clock is the node's, for lag. Default: time.Now.

@@ -41,6 +41,7 @@ type Projection struct {
 const (
 	nameRuns = "runs"
 	nameList = "list"
+	nameSeen = "seen"
 )
 
 // projection is a Projection with its state.
@@ -55,10 +56,11 @@ type projection struct {
 	at atomic.Uint64
 }
 
-// newProjections returns the run snapshots, the list, and the projections of the options.
+// newProjections returns the run snapshots, the list, the values that were seen, and the
+// projections of the options.
 func newProjections(more []Projection) ([]*projection, error) {
 	var all []*projection
-	for _, pr := range append([]Projection{runsProjection(), listProjection()}, more...) {
+	for _, pr := range append([]Projection{runsProjection(), listProjection(), seenProjection()}, more...) {
 		all = append(all, &projection{Projection: pr})
 	}
 	return all, checkProjections(all)

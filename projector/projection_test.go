@@ -355,7 +355,7 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		}
 		return differing
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "tenants 0"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "tenants 0"}) {
 		t.Errorf("compared %v", got)
 	}
 	db := b.p.disk.db.db
@@ -372,16 +372,17 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 	for _, err := range []error{
 		db.Delete(key, pebble.NoSync),                                                   // missing
 		db.Set([]byte("Tanother place"), nil, pebble.NoSync),                            // surplus
+		db.Set([]byte("eNeverSeen"), nil, pebble.NoSync),                                // surplus
 		db.Set([]byte("ntenant"), binary.BigEndian.AppendUint64(nil, 1), pebble.NoSync), // wrong
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "tenants 1"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "tenants 1"}) {
 		t.Errorf("compared %v", got)
 	}
-	for _, name := range []string{"projection=list", "projection=tenants"} {
+	for _, name := range []string{"projection=list", "projection=seen", "projection=tenants"} {
 		if !strings.Contains(text.String(), name) {
 			t.Errorf("no log line about %s", name)
 		}

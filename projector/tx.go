@@ -23,7 +23,9 @@ type Tx struct {
 	all   []row
 	// newest has the index in all of the newest row of each key. nil until the first Get.
 	newest map[string]int
-	err    error // the first one
+	// noted has keys of rows that Note found in the database.
+	noted map[string]struct{}
+	err   error // the first one
 }
 
 type row struct {
@@ -58,6 +60,34 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 
 // Set writes a row.
 func (tx *Tx) Set(key, value []byte) { tx.put(rowSet, key, value) }
+
+// maxNoted bounds the keys that a database remembers.
+const maxNoted = 10_000
+
+// Note writes a row without a value unless the database has it. It remembers the rows that it found
+// there, so that noting the same few rows again and again costs no read. Such rows are never
+// deleted.
+func (tx *Tx) Note(key []byte) error {
+	if _, ok := tx.noted[string(key)]; ok {
+		return nil
+	}
+	found, err := tx.d.has(key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		tx.Set(key, nil)
+		return nil
+	}
+	if len(tx.noted) >= maxNoted {
+		clear(tx.noted)
+	}
+	if tx.noted == nil {
+		tx.noted = map[string]struct{}{}
+	}
+	tx.noted[string(key)] = struct{}{}
+	return nil
+}
 
 // Delete deletes a row.
 func (tx *Tx) Delete(key []byte) { tx.put(rowDelete, key, nil) }

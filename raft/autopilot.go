@@ -106,7 +106,8 @@ func (p *pilot) run() {
 		<-p.n.stop
 		cancel()
 	}()
-	for p.n.WaitLeading(ctx) == nil {
+	// A node that closes may lead until its last loop has ended, and this is one of them.
+	for ctx.Err() == nil && p.n.WaitLeading(ctx) == nil {
 		// A member is not dead because it did not answer an earlier leader.
 		p.mu.Lock()
 		clear(p.mu.answered)
@@ -114,7 +115,7 @@ func (p *pilot) run() {
 		p.auto.Start(ctx)
 		_ = p.n.WaitFollowing(ctx)
 		<-p.auto.Stop()
-		p.n.metrics.tolerance.Set(0)
+		p.n.metrics.tolerance.Clear()
 	}
 }
 
@@ -122,10 +123,13 @@ func (p *pilot) run() {
 func (p *pilot) AutopilotConfig() *autopilot.Config {
 	o := &p.n.opts.Autopilot
 	return &autopilot.Config{
-		CleanupDeadServers: o.DeadAfter > 0, LastContactThreshold: 2 * p.n.opts.ElectionTimeout,
+		CleanupDeadServers: o.DeadAfter > 0, LastContactThreshold: p.contactThreshold(),
 		MaxTrailingLogs: maxTrailing, MinQuorum: o.MinVoters, ServerStabilizationTime: o.StableAfter,
 	}
 }
+
+// contactThreshold is the silence after which a member is not healthy.
+func (p *pilot) contactThreshold() time.Duration { return 2 * p.n.opts.ElectionTimeout }
 
 // NotifyState is hashicorp's.
 func (p *pilot) NotifyState(s *autopilot.State) {
@@ -170,9 +174,16 @@ func (p *pilot) FetchServerStats(ctx context.Context, servers map[hraft.ServerID
 		if _, known := p.mu.answered[id]; !known {
 			p.mu.answered[id] = time.Now()
 		}
+		silent := time.Since(p.mu.answered[id])
 		p.mu.Unlock()
 		asked.Go(func() {
 			got, err := p.ask(ctx, s)
+			if err != nil && silent > p.contactThreshold() {
+				// Autopilot would keep the member's last answer, and with it the member's health.
+				mu.Lock()
+				stats[id] = &autopilot.ServerStats{LastContact: silent}
+				mu.Unlock()
+			}
 			if err != nil {
 				return
 			}

@@ -8,6 +8,7 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/storage/storagetest/stories"
 )
 
 // replicated is a store behind a node: the proposals of package storagetest go through the log.
@@ -54,7 +55,7 @@ func (r replicated) Close() error {
 // TestConformance runs the contract's examples against a store behind the log, with a power loss at
 // each restart (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8, D2).
 func TestConformance(t *testing.T) {
-	storagetest.Examples(t, func(t rapid.TB) storagetest.System {
+	stories.Tell(t, func(t rapid.TB) storagetest.System {
 		b := newBed(t.(*testing.T))
 		b.opts.ElectionTimeout = 10 * time.Millisecond
 		return replicated{b.start()}

@@ -79,10 +79,11 @@ func TestClosedWindowsStayREAD4(t *testing.T) {
 func TestIdleClusterClosesREAD4(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
-	all[0].append("run", newEvent("RunStarted"))
+	stored := all[0].append("run", newEvent("RunStarted")).Results[0].PersistedAt.AsTime().UnixNano()
 	for range 3 {
 		for _, n := range all {
-			before := n.server.replica.Store().Applied().PersistedAt
+			// A follower may not have applied the event yet.
+			before := max(stored, n.server.replica.Store().Applied().PersistedAt)
 			to := timestamppb.New(time.Unix(0, before+1))
 			for range 2 {
 				resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: to})

@@ -113,6 +113,18 @@ func (n *node) signingKeys() []*runlogv1.SigningKey {
 	return resp.Keys
 }
 
+// TestKeyOfANewClusterIsListed: a new cluster that is asked for its key lists it, although the
+// cluster makes it only then.
+func TestKeyOfANewClusterIsListed(t *testing.T) {
+	t.Parallel()
+	if keys := startNode(t, func(o *Options) { seldom(0, o) }).signingKeys(); len(keys) != 1 {
+		t.Errorf("one node lists %d keys", len(keys))
+	}
+	if keys := startNodes(t, 3, seldom)[2].signingKeys(); len(keys) != 1 {
+		t.Errorf("a cluster lists %d keys", len(keys))
+	}
+}
+
 // chained requires checkpoints that follow each other without a gap.
 func chained(t *testing.T, list []*runlogv1.Checkpoint) {
 	t.Helper()

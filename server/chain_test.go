@@ -105,6 +105,9 @@ func envelopeBytes(r *runlogv1.EventRecord) ([]byte, error) {
 	present(14, r.EmittedBy)
 	present(15, r.CausedBySignalId)
 	present(16, r.ParentEventId)
+	if r.ExtensionsJson != nil {
+		add(19, r.ExtensionsJson)
+	}
 	add(17, []byte(r.ContractVersion))
 	return b, nil
 }
@@ -145,7 +148,7 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 				Fields                                                                 json.RawMessage
 				Absent                                                                 []string
 				Payload, RunSeq, PersistedAt, PayloadDigest, RecordDigest, ChainDigest string
-				AppendedBy                                                             *string
+				AppendedBy, Extensions                                                 *string
 			}
 		}
 	}
@@ -161,6 +164,9 @@ func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
 			}
 			if v.AppendedBy != nil {
 				members["appendedBy"] = *v.AppendedBy
+			}
+			if v.Extensions != nil {
+				members["extensionsJson"] = []byte(*v.Extensions)
 			}
 			rest, err := json.Marshal(members)
 			if err != nil {
@@ -218,6 +224,7 @@ func TestAuditorAPP11(t *testing.T) {
 				"appendedBy":    func(r *runlogv1.EventRecord) { r.AppendedBy = &other },
 				"cause":         func(r *runlogv1.EventRecord) { r.CausedBySignalId = &other },
 				"parent":        func(r *runlogv1.EventRecord) { r.ParentEventId = &other },
+				"extensions":    func(r *runlogv1.EventRecord) { r.ExtensionsJson = append(r.ExtensionsJson, ' ') },
 				"contract":      func(r *runlogv1.EventRecord) { r.ContractVersion += "1" },
 				"payload": func(r *runlogv1.EventRecord) {
 					r.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: append(r.GetPayloadJson(), ' ')}

@@ -44,10 +44,13 @@ func TestDiskLowAPP9(t *testing.T) {
 			return err
 		},
 	} {
-		if e := refused(t, call(), contract.ReasonOverloaded); e.retryAfter != 10*time.Second || e.metadata["alert"] != "DISK_LOW" {
+		if e := refused(t, call(), contract.ReasonDiskLow); e.retryAfter != 10*time.Second || e.metadata["alert"] != "DISK_LOW" {
 			t.Errorf("%s: retry after %v, metadata %v", what, e.retryAfter, e.metadata)
 		}
 	}
+	answer := n.http(http.MethodPost, appendRoute, `{"events":[`+httpEvent("c")+`]}`)
+	answer.refused(t, contract.ReasonDiskLow)
+	wantEqual(t, "HTTP status", answer.code, http.StatusInsufficientStorage)
 	if got := n.http(http.MethodGet, "/readyz", "").code; got != http.StatusServiceUnavailable {
 		t.Errorf("/readyz is %d", got)
 	}

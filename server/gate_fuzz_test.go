@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,7 +68,9 @@ func openGates(f *testing.F) *gates {
 	if err != nil {
 		f.Fatal(err)
 	}
-	g.http = gateway.Pages(s.healthz, s.readyz, api, nil)
+	pages := gateway.NewPages(gateway.PagesOptions{Healthz: s.healthz, Readyz: s.readyz})
+	pages.Serve(api)
+	g.http = pages
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
@@ -166,7 +169,7 @@ func FuzzGateWire(f *testing.F) {
 		f.Add(append(wireField(1, wire), wireField(1, wire)...), uint8(1))
 	}
 	created, err := proto.Marshal(&runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "c", TenantId: "t", ProjectId: "p", EnvironmentId: "e",
-		PlanRef: &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1", Uri: "u", Sha256: "s", SchemaVersion: "1"}, Labels: map[string]string{"a": "b"}}})
+		PlanRef: &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1", Uri: "u", Sha256: strings.Repeat("ab", 32), SchemaVersion: "1"}, Labels: map[string]string{"a": "b"}}})
 	if err != nil {
 		f.Fatal(err)
 	}

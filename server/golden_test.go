@@ -85,10 +85,10 @@ func stepLine(s *runlogv1.RunSnapshot, id string) string {
 
 func errorText(e *runlogv1.StepError) string {
 	retry := "final"
-	if e.Retryable {
+	if e.GetRetryable() {
 		retry = "retryable"
 	}
-	return e.Code + " " + e.GetCategory() + " " + retry
+	return e.GetCode() + " " + e.GetCategory() + " " + retry
 }
 
 func optionalClock(t interface{ AsTime() time.Time }) string {

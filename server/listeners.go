@@ -56,12 +56,33 @@ func (s *Server) listen() (l listeners, err error) {
 			return l, fmt.Errorf("%s %s: the port is in use; stop what uses it, or choose another (port 0 picks a free one)", a.flag, a.address)
 		}
 		if err != nil {
-			return l, fmt.Errorf("%s: %w", a.flag, err)
+			return l, fmt.Errorf("%s %s: %w; name an address of this machine and a port that this user may take", a.flag, a.address, err)
 		}
 		*a.to, *a.bound = ln, ln.Addr().String()
 		s.onClose(func() error { return ignoreClosed(ln.Close()) })
 	}
 	return l, nil
+}
+
+// bound bounds the connections of clients, so that files are left for the node's data.
+func (s *Server) bound(l listeners) listeners {
+	clients, admins := 0, 0
+	if s.opts.OpenFiles > 0 {
+		_, clients = shareFiles(s.opts.OpenFiles)
+		admins = adminConnections
+	}
+	if s.opts.OpenFiles > 0 && s.opts.OpenFiles < fewFiles {
+		s.log.Warn("few open files are allowed; clients get few connections", "limit", s.opts.OpenFiles, "connections", clients,
+			"remedy", fmt.Sprintf("raise the limit to %d or more (ulimit -n)", fewFiles))
+	}
+	bound := func(name string, limit int) func(net.Listener) net.Listener {
+		c, unregister := newConnections(name, limit, s.log, s.opts.Registry)
+		s.onClose(unregister)
+		return c.bound
+	}
+	client := bound("clients", clients)
+	l.grpc, l.http, l.admin = client(l.grpc), client(l.http), bound("admin", admins)(l.admin)
+	return l
 }
 
 // ignoreClosed drops the error of a listener that its server has already closed.
@@ -128,17 +149,34 @@ func (s *Server) keepSigningKey(number uint64, seed []byte) error {
 	return errors.New("the node is starting")
 }
 
-// serveAdmin serves health and metrics, also while the node waits for its cluster.
-func (s *Server) serveAdmin(l net.Listener) *admin.Admin {
-	a := admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz})
-	h := a.Server()
-	s.onClose(h.Close)
-	s.goServe("admin", func() error { return h.Serve(l) })
-	return a
+// pages are the handlers of the HTTP listeners. They answer health checks while the node waits for
+// its cluster.
+type pages struct {
+	admin  *admin.Admin
+	public *gateway.Pages
+	http   *http.Server // of public
 }
 
-// serve starts the gRPC server and the gateway, and completes the admin listener.
-func (s *Server) serve(l listeners, a *admin.Admin) error {
+// serveHealth serves health and metrics, also while the node waits for its cluster.
+func (s *Server) serveHealth(l listeners) pages {
+	p := pages{
+		admin: admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz}),
+		public: gateway.NewPages(gateway.PagesOptions{
+			Healthz: s.healthz, Readyz: s.readyz, Waiting: s.notReady, Wait: s.opts.LeaderWait, Stopping: s.stopping,
+			Origins: s.corsOrigins(),
+		}),
+	}
+	h := p.admin.Server()
+	p.http = &http.Server{Handler: p.public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+	s.onClose(h.Close)
+	s.onClose(p.http.Close)
+	s.goServe("admin", func() error { return h.Serve(l.admin) })
+	s.goServe("http", func() error { return p.http.Serve(l.http) })
+	return p
+}
+
+// serve starts the gRPC server and the gateway, and completes the HTTP listeners.
+func (s *Server) serve(l listeners, p pages) error {
 	chain := s.chain(rpc.CallerClient)
 	g := grpc.NewServer(slices.Concat(chain.ServerOptions(), transportOptions(), s.opts.GRPC)...)
 	chain.Register(g, s.services)
@@ -156,13 +194,11 @@ func (s *Server) serve(l listeners, a *admin.Admin) error {
 	if err != nil {
 		return err
 	}
-	public := &http.Server{Handler: gateway.Pages(s.healthz, s.readyz, api, s.corsOrigins()), ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
-	s.onClose(func() error { return drainHTTP(public) })
-	a.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
+	s.onClose(func() error { return drainHTTP(p.http) })
+	p.public.Serve(api)
+	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
-	s.goServe("http", func() error { return public.Serve(l.http) })
 	// Closers run last first: streams end and new calls are refused before anything else closes.
 	s.onClose(func() error { s.health.Shutdown(); return nil })
 	return nil

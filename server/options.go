@@ -97,6 +97,10 @@ type Options struct {
 	// MemoryBytes is the memory from which the sizes of caches and queues are derived. Default:
 	// DefaultMemoryBytes; at least MinMemoryBytes. The process must keep the Go runtime within it.
 	MemoryBytes int64
+	// OpenFiles is how many files the process may have open. The node keeps enough of them for its
+	// data, and bounds the connections of clients by the rest. 0: unknown, so connections have no
+	// bound.
+	OpenFiles int
 	// MinFreeBytes is the free disk space below which appends are refused. Default:
 	// DefaultMinFreeBytes. A negative value disables the check.
 	MinFreeBytes int64
@@ -165,17 +169,7 @@ func (o *Options) EnsureDefaults() {
 	if o.QueueBytes == 0 {
 		o.QueueBytes = o.MemoryBytes / 16
 	}
-	if o.Store.CacheBytes == 0 {
-		o.Store.CacheBytes = o.MemoryBytes / 8
-	}
-	if o.Store.ActiveBytes == 0 {
-		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
-	}
-	if o.Store.MemTableBytes == 0 {
-		// Up to four memtables wait for their flush.
-		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
-	}
-	machine.EnsureDefaults(&o.Store)
+	o.ensureStoreDefaults()
 	if o.LeaderWait == 0 {
 		o.LeaderWait = 3 * time.Second
 	}
@@ -225,6 +219,24 @@ func (o *Options) EnsureDefaults() {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+}
+
+// ensureStoreDefaults divides memory and open files. They are set.
+func (o *Options) ensureStoreDefaults() {
+	if o.Store.CacheBytes == 0 {
+		o.Store.CacheBytes = o.MemoryBytes / 8
+	}
+	if o.Store.ActiveBytes == 0 {
+		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
+	}
+	if o.Store.MemTableBytes == 0 {
+		// Up to four memtables wait for their flush.
+		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
+	}
+	if o.OpenFiles > 0 && o.Store.OpenFiles == 0 {
+		o.Store.OpenFiles, _ = shareFiles(o.OpenFiles)
+	}
+	machine.EnsureDefaults(&o.Store)
 }
 
 // Validate reports every fault of the options.

@@ -235,7 +235,7 @@ func checkFailed(t *testing.T, s *runlogv1.RunSnapshot) {
 	t.Helper()
 	wantEqual(t, "load_inventory", stepLine(s, "load_inventory"), "FAILED 2/1 05:33:40.946Z 05:34:12.450Z 0 artifacts"+
 		" SCHEMA_MISMATCH VALIDATION_ERROR final [1/1 FAILED 05:31:21.106Z 05:32:40.900Z CONNECTION_RESET INFRASTRUCTURE retryable]")
-	wantEqual(t, "message of the root cause", s.RootCause.GetMessage(), stepOf(s, "load_inventory").Error.Message)
+	wantEqual(t, "message of the root cause", s.RootCause.GetMessage(), stepOf(s, "load_inventory").Error.GetMessage())
 	wantEqual(t, "reason of publish_stock_feed", stepOf(s, "publish_stock_feed").GetReason(), "Upstream load_inventory failed")
 	wantEqual(t, "reason of notify_planners", stepOf(s, "notify_planners").GetReason(), "Upstream publish_stock_feed was skipped")
 	for id, artifacts := range map[string]int{"extract_stock_levels": 1, "extract_suppliers": 1, "validate_stock_levels": 2, "build_supplier_scorecard": 1} {

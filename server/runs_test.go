@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
@@ -67,24 +68,41 @@ func TestCreateRunAPP12(t *testing.T) {
 	wantProto(t, "the same run again", again.Run, want)
 	wantResults(t, "the same run without events", mustCreate(newRun("run")).Results, "")
 
-	for what, change := range map[string]func(*runlogv1.Run){
-		"label":       func(r *runlogv1.Run) { r.Labels["team"] = "other" },
-		"less labels": func(r *runlogv1.Run) { r.Labels = nil },
-		"planRef":     func(r *runlogv1.Run) { r.PlanRef.Sha256 = "00" },
-		"compression": func(r *runlogv1.Run) { r.PlanRef.Compression = nil },
-		"engineType":  func(r *runlogv1.Run) { r.EngineType = nil },
-		"triggeredBy": func(r *runlogv1.Run) { r.TriggeredBy = proto.String("other") },
+	wantEqual(t, "created", fmt.Sprint(first.Created, again.Created, first.Position != "", again.Position > first.Position), "true false true true")
+
+	for fields, change := range map[string]func(*runlogv1.Run){
+		"labels":              func(r *runlogv1.Run) { r.Labels["team"] = "other" },
+		"engineType,labels":   func(r *runlogv1.Run) { r.Labels, r.EngineType = nil, nil },
+		"planRef.sha256":      func(r *runlogv1.Run) { r.PlanRef.Sha256 = strings.Repeat("00", 32) },
+		"planRef.compression": func(r *runlogv1.Run) { r.PlanRef.Compression = nil },
+		"triggeredBy":         func(r *runlogv1.Run) { r.TriggeredBy = proto.String("other") },
 	} {
-		_, err := create(newRun("run", change), newEvent("RunCompleted"))
-		if r := refused(t, err, contract.ReasonRunAlreadyExists); r.metadata["run_id"] != "run" {
-			t.Errorf("%s: metadata %v", what, r.metadata)
+		_, err := create(newRun("run", change), newEvent("RunQueued"))
+		r := refused(t, err, contract.ReasonRunAlreadyExists)
+		if r.metadata["run_id"] != "run" || r.metadata["fields"] != fields || !strings.Contains(r.message, strings.ReplaceAll(fields, ",", ", ")) {
+			t.Errorf("%s: metadata %v, %s", fields, r.metadata, r.message)
 		}
 	}
 	_, err := create(newRun("run", func(r *runlogv1.Run) { r.TenantId = "other" }))
 	refused(t, err, contract.ReasonRunScopeMismatch)
+	_, err = create(newRun("run"), newEvent("RunQueued"), newEvent("RunCompleted"))
+	if r := refused(t, err, contract.ReasonRunAlreadyExists); r.metadata["index"] != "1" {
+		t.Errorf("a new event of a run that exists: %v, %s", r.metadata, r.message)
+	}
+	_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run"), Mode: runlogv1.CreateMode_EXCLUSIVE})
+	refused(t, err, contract.ReasonRunAlreadyExists)
 	wantEqual(t, "lastSeq after refusals", getRun("run").LastSeq, 2)
+	exclusive, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("exclusive"), Mode: runlogv1.CreateMode_EXCLUSIVE})
+	if err != nil || !exclusive.Created {
+		t.Errorf("the first exclusive call: %v, %v", exclusive, err)
+	}
+
+	// A run that came to be by appends takes the metadata of the first call.
 	n.append("by-events", newEvent("RunStarted"))
-	_, err = create(newRun("by-events"))
+	adopted := mustCreate(newRun("by-events"), newEvent("RunStarted"))
+	wantResults(t, "events that are stored", adopted.Results, "d")
+	wantEqual(t, "adopted", fmt.Sprint(adopted.Created, adopted.Run.GetEngineType(), getRun("by-events").Labels["team"]), "falsetemporaldata")
+	_, err = create(newRun("by-events", func(r *runlogv1.Run) { r.TriggerSource = nil }))
 	refused(t, err, contract.ReasonRunAlreadyExists)
 
 	// Atomic: an invalid event or another scope makes no run.
@@ -104,19 +122,24 @@ func TestCreateRunAPP12(t *testing.T) {
 
 	_, err = create(&runlogv1.Run{})
 	r := refused(t, err, contract.ReasonInvalidArgumentField)
-	for _, field := range []string{"runId", "tenantId", "projectId", "environmentId", "planRef.planId", "planRef.planVersion",
-		"planRef.uri", "planRef.sha256", "planRef.schemaVersion"} {
+	for _, field := range []string{"runId", "tenantId", "projectId", "environmentId", "planRef.planId", "planRef.planVersion"} {
 		if r.fields["run."+field] == "" {
 			t.Errorf("no violation of run.%s: %v", field, r.fields)
 		}
 	}
 	_, err = create(nil)
 	refused(t, err, contract.ReasonInvalidArgumentField)
+	_, err = create(newRun("digest", func(r *runlogv1.Run) { r.PlanRef.Sha256 = "ab" }))
+	if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields["run.planRef.sha256"] == "" {
+		t.Errorf("a digest of two digits: %v", r.fields)
+	}
+	plain := mustCreate(newRun("plain", func(r *runlogv1.Run) { r.PlanRef = &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1"} }))
+	wantEqual(t, "a plan without more", plain.Created, true)
 	_, err = create(newRun("a|b", func(r *runlogv1.Run) { r.Labels["\x00"] = "x" }))
 	wantEqual(t, "violations", len(refused(t, err, contract.ReasonInvalidArgumentField).fields), 2)
 
 	over := n.post("/v1/runs", `{"run":{"run_id":"http","tenantId":"tenant","projectId":"project","environmentId":"prod","engineRunRef":"ref",
-		"planRef":{"uri":"u","sha256":"s","schemaVersion":"v","planId":"plan","planVersion":"1","sizeBytes":"12"},"labels":{"a":"b"}},
+		"planRef":{"uri":"u","sha256":"`+strings.Repeat("ab", 32)+`","schemaVersion":"v","planId":"plan","planVersion":"1","sizeBytes":"12"},"labels":{"a":"b"}},
 		"events":[`+httpEvent("x")+`,{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:00:00Z","startedAt":"2026-02-11T09:00:00Z"}]}`)
 	wantEqual(t, "over HTTP", fmt.Sprint(len(over["results"].([]any)), " ", over["run"].(map[string]any)["status"], " ", over["run"].(map[string]any)["lastSeq"]), "2 PENDING 2")
 	wantEqual(t, "flat member moved into payload", clock(stepOf(n.snapshot("http"), "flat").StartedAt.AsTime()), "09:00:00.000Z")
@@ -161,6 +184,67 @@ func TestSetEngineRunRefAPP12(t *testing.T) {
 	n.append("over", newEvent("RunStarted"))
 	wantEqual(t, "over HTTP", n.post("/v1/runs/over:setEngineRunRef", `{"engineRunRef":"r"}`)["run"].(map[string]any)["engineRunRef"], any("r"))
 	n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
+}
+
+// TestUpdateRunAPP12: labels and the engine's reference change, each change is kept, and what
+// CreateRun said remains the measure of its repetitions.
+func TestUpdateRunAPP12(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	created, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func(req *runlogv1.UpdateRunRequest) *runlogv1.Run {
+		t.Helper()
+		resp, err := n.runs.UpdateRun(n.context(), req)
+		if err != nil || resp.Position <= created.Position {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		return resp.Run
+	}
+	mask := func(paths ...string) *fieldmaskpb.FieldMask { return &fieldmaskpb.FieldMask{Paths: paths} }
+	ref := func(s string) *string { return &s }
+	r := update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("one")})
+	wantEqual(t, "first reference, labels", r.GetEngineRunRef()+r.Labels["team"], "onedata")
+	_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "none"})
+	wantEqual(t, "another previous reference", refused(t, err, contract.ReasonRunAlreadyExists).metadata["engine_run_ref"], "one")
+	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one", Labels: map[string]string{"a": "b"}})
+	// A retry changes nothing.
+	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one"})
+	r = update(&runlogv1.UpdateRunRequest{RunId: "run", UpdateMask: mask("labels")})
+	wantEqual(t, "labels taken away", fmt.Sprint(r.GetEngineRunRef(), len(r.Labels)), "two0")
+	over := n.http("PATCH", "/v1/runs/run", `{"labels":{"over":"http"},"updateMask":"labels"}`).ok(t)
+	wantEqual(t, "over HTTP", over["run"].(map[string]any)["labels"].(map[string]any)["over"], any("http"))
+
+	n.restart()
+	got, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
+	if err != nil || len(got.Changes) != 4 {
+		t.Fatalf("changes %v, %v", got, err)
+	}
+	newest, first := got.Changes[0], got.Changes[3]
+	wantEqual(t, "newest change", fmt.Sprint(newest.LabelsChanged, newest.Labels["over"], len(newest.PreviousLabels), newest.EngineRunRef == nil), "truehttp0 true")
+	wantEqual(t, "first change", fmt.Sprint(first.GetEngineRunRef(), first.PreviousEngineRunRef != nil, first.LabelsChanged), "onetrue false")
+	again, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
+	if err != nil || again.Created || again.Run.GetEngineRunRef() != "two" {
+		t.Errorf("CreateRun again: %v, %v", again, err)
+	}
+
+	for what, req := range map[string]*runlogv1.UpdateRunRequest{
+		"updateMask: nothing":  {RunId: "run"},
+		"updateMask: unknown":  {RunId: "run", UpdateMask: mask("tenant_id")},
+		"runId":                {RunId: "a|b", Labels: map[string]string{"a": "b"}},
+		"engineRunRef":         {RunId: "run", EngineRunRef: ref("a\x00")},
+		"previousEngineRunRef": {RunId: "run", EngineRunRef: ref("a"), PreviousEngineRunRef: strings.Repeat("x", 3000)},
+		"labels: without name": {RunId: "run", Labels: map[string]string{"": "b"}},
+	} {
+		_, err := n.runs.UpdateRun(n.context(), req)
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Split(what, ":")[0]] == "" {
+			t.Errorf("%s: violations %v", what, r.fields)
+		}
+	}
+	_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "nobody", Labels: map[string]string{"a": "b"}})
+	refused(t, err, contract.ReasonRunNotFound)
 }
 
 // TestMarksKeepTheStatus: a change of metadata right after a start, when no snapshot is in memory,

@@ -123,8 +123,8 @@ func (s *Server) start(ctx context.Context) error {
 	s.metrics = rpc.NewMetrics(s.opts.Registry)
 	s.onClose(func() error { s.metrics.Unregister(s.opts.Registry); return nil })
 	s.lagAlerts = newLagAlerts()
-	s.opts.Registry.MustRegister(s.lagAlerts)
-	s.onClose(func() error { s.opts.Registry.Unregister(s.lagAlerts); return nil })
+	s.register(s.lagAlerts)
+	s.register(newBuildInfo(&s.opts))
 	s.disk = replica.NewDisk(replica.DiskOptions{
 		FS: s.opts.FS, Dir: s.opts.DataDir, Free: s.opts.DiskFree, MinFreeBytes: s.opts.MinFreeBytes,
 		Alerts: &s.alerts, Logger: s.log, Registry: s.opts.Registry,
@@ -136,9 +136,11 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	listeners, err := s.listen()
 	if err != nil {
+		s.dir.Discard()
 		return err
 	}
-	pages := s.serveAdmin(listeners.admin)
+	listeners = s.bound(listeners)
+	pages := s.serveHealth(listeners)
 	if err := s.openCluster(listeners.raft, tls); err != nil {
 		return err
 	}
@@ -151,6 +153,12 @@ func (s *Server) start(ctx context.Context) error {
 	return s.serve(listeners, pages)
 }
 
+// register registers a metric until the node closes.
+func (s *Server) register(m prometheus.Collector) {
+	s.opts.Registry.MustRegister(m)
+	s.onClose(func() error { s.opts.Registry.Unregister(m); return nil })
+}
+
 // loadTLS loads the node's certificate, if the options name one, and returns the node's name;
 // empty: none is given.
 func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
@@ -159,7 +167,8 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 		return nil, nodeID, nil
 	}
 	if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
-		return nil, "", err
+		// The cause is text only, because advice about the data directory would be wrong.
+		return nil, "", fmt.Errorf("%s; name PEM files that this user can read with --node-ca, --node-cert and --node-key (runlog cluster certs makes them)", err.Error())
 	}
 	if nodeID != "" && nodeID != tls.NodeID() {
 		return nil, "", fmt.Errorf("--node-cert %s belongs to node %q, but --node-id is %q: give each node its own certificate (runlog cluster certs)",
@@ -183,7 +192,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	s.onClose(s.replica.Close)
 	s.projector, err = projector.Open(projector.Options{
 		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: o.Clock,
-		CacheBytes: int(o.MemoryBytes / 8), Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
+		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func completeCreation(c *storage.Creation) *storage.Creation {
 	if c.Metadata.PlanRef != nil {
 		ref = *c.Metadata.PlanRef
 	}
-	ref.SHA256, ref.SchemaVersion = "e3b0", "v1.2"
+	ref.SHA256, ref.SchemaVersion = strings.Repeat("e3b0", 16), "v1.2"
 	out.Metadata.PlanRef = &ref
 	return &out
 }
@@ -100,7 +100,7 @@ func encodeEvent(e *contract.Event, natural bool) *runlogv1.EventWrite {
 		LogicalAttemptId: e.LogicalAttemptID, EngineAttemptId: e.EngineAttemptID,
 		EmittedAt: timestamppb.New(time.Unix(0, e.EmittedAt)), EmittedBy: e.EmittedBy,
 		CausedBySignalId: e.CausedBySignalID, ParentEventId: e.ParentEventID,
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.Payload},
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.Payload}, ExtensionsJson: e.Extensions,
 	}
 	if natural {
 		s, err := structpb.NewStruct(decodeValue(e.Payload))
@@ -108,6 +108,9 @@ func encodeEvent(e *contract.Event, natural bool) *runlogv1.EventWrite {
 			panic(err)
 		}
 		w.PayloadForm = &runlogv1.EventWrite_Payload{Payload: s}
+	}
+	if e.AttemptAssigned {
+		w.LogicalAttemptId = 0
 	}
 	if !e.KeyDerived {
 		w.IdempotencyKey = e.IdempotencyKey
@@ -171,12 +174,12 @@ func decodeOutcome(results []*runlogv1.AppendResult, lastSeq uint64) (storage.Ou
 	o := storage.Outcome{LastSeq: lastSeq}
 	for i, r := range results {
 		id, err := uuid.Parse(r.EventId)
-		if err != nil || r.Persisted == r.Idempotent || r.Diverged && !r.Idempotent {
+		if err != nil || r.Persisted == r.Idempotent || r.Diverged && !r.Idempotent || (r.GetIdempotencyKey() != "") != (r.GetLogicalAttemptId() > 0) {
 			return o, errors.Join(fmt.Errorf("result %d is %v", i, r), err)
 		}
 		o.Results = append(o.Results, storage.EventResult{
 			EventID: contract.EventID(id), RunSeq: r.RunSeq, PersistedAt: nanoseconds(r.PersistedAt),
-			Duplicate: r.Idempotent, SameContent: r.Idempotent && !r.Diverged,
+			Duplicate: r.Idempotent, SameContent: r.Idempotent && !r.Diverged, Attempt: r.GetLogicalAttemptId(),
 		})
 		if r.Persisted {
 			o.PersistedAt = nanoseconds(r.PersistedAt)
@@ -200,7 +203,7 @@ func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
 			LogicalAttemptID: m.LogicalAttemptId, EngineAttemptID: m.EngineAttemptId, IdempotencyKey: m.IdempotencyKey,
 			EmittedAt: nanoseconds(m.EmittedAt), EmittedBy: m.GetEmittedBy(),
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
-			Contract: line, Payload: m.GetPayloadJson(),
+			Contract: line, Payload: m.GetPayloadJson(), Extensions: m.GetExtensionsJson(),
 		},
 		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: m.GetAppendedBy(),
 	}

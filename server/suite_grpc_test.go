@@ -14,6 +14,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage/storagetest"
+	"runlog/storage/storagetest/stories"
 )
 
 // TestConformanceOverGRPC holds a node to the contract's examples and to the model, over gRPC and
@@ -22,7 +23,7 @@ import (
 func TestConformanceOverGRPC(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
-		storagetest.RemoteExamples(t, func(tb rapid.TB) storagetest.Remote {
+		stories.TellRemote(t, func(tb rapid.TB) storagetest.Remote {
 			t := tb.(*testing.T)
 			t.Parallel()
 			return openRemote(t, tb, overGRPC)

@@ -8,17 +8,20 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 	"runlog/storage/storagetest"
 )
 
@@ -94,6 +97,11 @@ func (r *remote) call(method string, req, resp proto.Message) error {
 // Fit is storagetest.Remote's. The API asks for more than a store, and changes the bytes of
 // payloads that come as objects.
 func (r *remote) Fit(req storagetest.Request) storagetest.Request {
+	if u := req.Update; u != nil && u.Update.EngineRunRef == nil && u.Update.Labels == nil {
+		update := *u
+		update.Update.Labels = map[string]string{} // an update of nothing is refused
+		return storagetest.Request{Update: &update}
+	}
 	if req.Append == nil {
 		return req
 	}
@@ -123,19 +131,20 @@ func (r *remote) Propose(clock int64, requests []storagetest.Request) ([]storage
 	r.proposals++
 	var o storage.Outcome
 	var err error
-	var set string // what the call sets and an existing run may have otherwise
+	previous := "" // the engine's reference that the call names
 	switch req := requests[0]; {
 	case req.SetRef != nil:
-		set = "engineRunRef"
 		o, err = r.setRef(req.SetRef)
+	case req.Update != nil:
+		previous = req.Update.Update.Previous
+		o, err = r.update(req.Update)
 	case req.Append.Create != nil:
-		set = "metadata"
 		o, err = r.create(req.Append)
 	default:
 		o, err = r.append(req.Append)
 	}
 	if err != nil {
-		o.Err, err = storageError(r.node.t, err, set)
+		o.Err, err = storageError(r.node.t, err, previous)
 	}
 	return []storage.Outcome{o}, err
 }
@@ -159,9 +168,13 @@ func (r *remote) append(a *storage.Append) (storage.Outcome, error) {
 }
 
 func (r *remote) create(a *storage.Append) (storage.Outcome, error) {
+	mode := runlogv1.CreateMode_VALUE_UNSPECIFIED
+	if a.Exclusive {
+		mode = runlogv1.CreateMode_EXCLUSIVE
+	}
 	var resp runlogv1.CreateRunResponse
 	err := r.call(runlogv1.RunService_CreateRun_FullMethodName, &runlogv1.CreateRunRequest{
-		Run: encodeCreation(a.RunID, a.Create), Events: r.encodeEvents(a.Events),
+		Run: encodeCreation(a.RunID, a.Create), Events: r.encodeEvents(a.Events), Mode: mode,
 	}, &resp)
 	if err != nil {
 		return storage.Outcome{}, err
@@ -173,6 +186,21 @@ func (r *remote) setRef(s *storagetest.SetRef) (storage.Outcome, error) {
 	var resp runlogv1.SetEngineRunRefResponse
 	err := r.call(runlogv1.RunService_SetEngineRunRef_FullMethodName,
 		&runlogv1.SetEngineRunRefRequest{RunId: s.RunID, EngineRunRef: s.Ref}, &resp)
+	return storage.Outcome{LastSeq: resp.Run.GetLastSeq()}, err
+}
+
+func (r *remote) update(u *storagetest.Update) (storage.Outcome, error) {
+	req := &runlogv1.UpdateRunRequest{RunId: u.RunID, UpdateMask: &fieldmaskpb.FieldMask{}}
+	if u.Update.EngineRunRef != nil {
+		req.EngineRunRef, req.PreviousEngineRunRef = u.Update.EngineRunRef, u.Update.Previous
+		req.UpdateMask.Paths = append(req.UpdateMask.Paths, "engine_run_ref")
+	}
+	if u.Update.Labels != nil {
+		req.Labels = u.Update.Labels
+		req.UpdateMask.Paths = append(req.UpdateMask.Paths, "labels")
+	}
+	var resp runlogv1.UpdateRunResponse
+	err := r.call(runlogv1.RunService_UpdateRun_FullMethodName, req, &resp)
 	return storage.Outcome{LastSeq: resp.Run.GetLastSeq()}, err
 }
 
@@ -250,6 +278,9 @@ func (r *remote) list(runID string, after uint64, form runlogv1.PayloadForm_Form
 
 // sameForms wants one record in both forms.
 func sameForms(exact, natural *runlogv1.EventRecord) error {
+	if proto.Equal(exact, natural) {
+		return nil // Over HTTP a natural payload has its bytes.
+	}
 	given, ok := natural.PayloadForm.(*runlogv1.EventRecord_Payload)
 	if !ok {
 		return fmt.Errorf("payload is a %T", natural.PayloadForm)
@@ -266,7 +297,7 @@ func sameForms(exact, natural *runlogv1.EventRecord) error {
 }
 
 // storageError maps a refusal back to what the store said. Any other error is no outcome.
-func storageError(t testing.TB, err error, set string) (known, other error) {
+func storageError(t testing.TB, err error, previous string) (known, other error) {
 	if _, ok := status.FromError(err); !ok {
 		return nil, err
 	}
@@ -284,7 +315,17 @@ func storageError(t testing.TB, err error, set string) (known, other error) {
 	case contract.ReasonRunNotFound:
 		return &storage.RunNotFoundError{RunID: runID}, nil
 	case contract.ReasonRunAlreadyExists:
-		return &storage.RunExistsError{RunID: runID, What: set}, nil
+		if current, named := r.metadata["engine_run_ref"]; named {
+			return &metadata.PreviousError{RunID: runID, Given: previous, Current: current}, nil
+		}
+		exists := &storage.RunExistsError{RunID: runID}
+		if fields := r.metadata["fields"]; fields != "" {
+			exists.Fields = strings.Split(fields, ",")
+		}
+		if r.metadata["index"] != "" {
+			exists.NewEvent = int(number("index")) + 1
+		}
+		return exists, other
 	case contract.ReasonSequenceConflict:
 		return &storage.SequenceError{RunID: runID, Expected: number("expected_last_seq"), Last: number("last_seq")}, other
 	case contract.ReasonLeaseLost:

@@ -139,7 +139,7 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	filtered.want("b@3 RUNNING")
 	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
 		RunId: "e", TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
-		PlanRef: &runlogv1.PlanRef{Uri: "s3://p", Sha256: "x", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
+		PlanRef: &runlogv1.PlanRef{Uri: "s3://p", PlanId: "plan", PlanVersion: "1"},
 	}}); err != nil {
 		t.Fatal(err)
 	}

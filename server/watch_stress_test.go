@@ -241,7 +241,7 @@ func TestAsOfBeforeTheFirstEventPRJ14(t *testing.T) {
 	n := startNode(t)
 	made, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
 		RunId: "run", TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
-		PlanRef: &runlogv1.PlanRef{Uri: "s3://p", Sha256: "x", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
+		PlanRef: &runlogv1.PlanRef{Uri: "s3://p", PlanId: "plan", PlanVersion: "1"},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -181,31 +181,37 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if created {
 		r = a.newRun(m)
 	}
-	fresh, err := a.classify(r, m, o)
+	before := a.writes.Mark()
+	fresh, why, err := a.classify(r, m, o)
+	if err == nil && why == nil && m.Imports() {
+		why, err = a.assign(r, m, o.Results)
+	}
+	if err == nil && why == nil && m.Create != nil && !created {
+		why = refuseNewEvent(r, o.Results)
+	}
+	if err == nil && why == nil {
+		why = unmet(r, m, created || fresh > 0)
+	}
 	if err != nil {
 		return err
 	}
-	if m.Imports() {
-		why, err := a.assign(r, m, o.Results)
-		if err != nil {
-			return err
-		}
-		if o.refuse(why) {
-			o.Results = nil
-			return nil
-		}
-	}
-	if o.refuse(unmet(r, m, created || fresh > 0)) {
+	if o.refuse(why) {
+		a.writes.Rollback(before)
 		o.Results = nil
 		return nil
 	}
 	if created || fresh > 0 {
 		a.undo.save(r, created)
 	}
-	if created {
-		if err := a.createRun(r, m.Create); err != nil {
-			return err
-		}
+	switch {
+	case created:
+		o.Created = true
+		err = a.createRun(r, m.Create)
+	case m.Create != nil:
+		err = a.adoptMetadata(r, m.Create)
+	}
+	if err != nil {
+		return err
 	}
 	if err := a.store(r, m, o.Results); err != nil {
 		return err

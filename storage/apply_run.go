@@ -55,6 +55,19 @@ func (a *applyTx) createRun(r *run, create *recordv1.RunMetadata) error {
 	return a.setMetadata(r, create)
 }
 
+// adoptMetadata takes the metadata of the first CreateRun of a run that came to be by appends
+// (APP-12).
+func (a *applyTx) adoptMetadata(r *run, create *recordv1.RunMetadata) error {
+	next, _ := record.Adopt(r.metadata, create)
+	if next == r.metadata {
+		return nil
+	}
+	a.undo.save(r, false)
+	a.touch(r)
+	r.marked = true
+	return a.setMetadata(r, next)
+}
+
 func (a *applyTx) setMetadata(r *run, m *recordv1.RunMetadata) error {
 	r.metadata = m
 	a.s.active.resize(r)

@@ -14,7 +14,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 	"runlog/storage/storagetest"
 )
 
@@ -96,7 +96,7 @@ func TestBulk(t *testing.T) {
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 5, 30, 300, 1000}), 1, 12).Draw(t, "runs")
 
 		// A proposal that changes nothing, to put runs behind.
-		idle, err := enginerun.EncodeSet("nobody", "x")
+		idle, err := metadata.EncodeSet("nobody", "x", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func TestBulkRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := enginerun.EncodeSet("z", "x")
+	metadata, err := metadata.EncodeSet("z", "x", "")
 	if err != nil {
 		t.Fatal(err)
 	}

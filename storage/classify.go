@@ -6,14 +6,16 @@ import (
 )
 
 // classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
-// others the runSeq values that they get if the request is stored (APP-1, APP-3).
-func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh int, err error) {
+// others the runSeq values that they get if the request is stored (APP-1, APP-3). It writes the
+// attempts of events that recur (IDM-10). why is an *AttemptError.
+func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh int, why, err error) {
 	n := len(m.Headers) / record.HeaderSize
 	if r.unindexed() {
 		if err := a.index(r, n); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
+	recurrences := m.Recurrences
 	results := make([]EventResult, n)
 	// What a request said of a key first: where, and the event that is stored under it, or will be.
 	type first struct {
@@ -27,14 +29,23 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 	for i := range results {
 		h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
 		given := h.Fingerprint(m.Imports())
+		rec, recurs := recurrences.Take(i)
+		if recurs && rec.Assigned {
+			var at record.Attempted
+			if at, why, err = a.assignedAttempt(r, &rec, h.Key); why != nil || err != nil {
+				return 0, why, err
+			}
+			h.Key, rec.Attempt = at.Key, at.Attempt
+		}
 		if f, ok := seen[h.Key]; ok {
 			results[i] = results[f.index]
 			results[i].Duplicate, results[i].SameContent = true, f.stored.Same(given)
+			results[i].Attempt = rec.AssignedAttempt()
 			continue
 		}
 		stored, ok, err := a.receipt(r, &h.Key)
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		known := given
 		if ok {
@@ -46,15 +57,20 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 		if ok {
 			results[i] = EventResult{
 				EventID: stored.EventID, RunSeq: stored.RunSeq, PersistedAt: stored.PersistedAt,
-				Duplicate: true, SameContent: known.Same(given),
+				Duplicate: true, SameContent: known.Same(given), Attempt: rec.AssignedAttempt(),
 			}
 			continue
 		}
 		fresh++
-		results[i] = EventResult{EventID: h.EventID, RunSeq: r.head.LastSeq + uint64(fresh), PersistedAt: a.stamp}
+		results[i] = EventResult{EventID: h.EventID, RunSeq: r.head.LastSeq + uint64(fresh), PersistedAt: a.stamp, Attempt: rec.AssignedAttempt()}
+		if recurs {
+			if err := a.noteAttempt(r, &rec, h.Key); err != nil {
+				return 0, nil, err
+			}
+		}
 	}
 	o.Results = results
-	return fresh, nil
+	return fresh, nil, nil
 }
 
 // receipt looks a key up. A key that the run's memory does not know is new without a read (D6).

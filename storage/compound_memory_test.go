@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"runlog/storage"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 	"runlog/storage/storagetest"
 )
 
@@ -48,7 +48,7 @@ var leaser = stub{kind: 60, tables: []string{"A"}, apply: func(tx *storage.Tx, o
 // had made included.
 func TestCompoundMemoryD11(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		machines := []storage.Machine{leaser, enginerun.Machine{}}
+		machines := []storage.Machine{leaser, metadata.Machine{}}
 		var stores []*storagetest.Local
 		for _, active := range []int{0, 1, 2500, 0} {
 			stores = append(stores, open(t, storage.Options{ActiveBytes: active, Machines: machines, FeatureLevel: 9}))
@@ -67,7 +67,7 @@ func TestCompoundMemoryD11(t *testing.T) {
 			case 3:
 				op = storage.Operation{Kind: 60, Data: []byte("l" + run())}
 			case 4:
-				op, err = enginerun.Set(run(), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "ref"))
+				op, err = metadata.Set(run(), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "ref"), "")
 			case 5:
 				op, err = storage.RaiseLevel(rapid.Uint32Range(1, 9).Draw(t, "level"), 0)
 			default:

@@ -8,6 +8,7 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/storage/storagetest/stories"
 )
 
 // cramped makes every run leave memory as soon as another is touched, and every large proposal
@@ -18,10 +19,10 @@ var cramped = storage.Options{ActiveBytes: 1, MemTableBytes: 16 << 10}
 // READ-1).
 func TestConformance(t *testing.T) {
 	t.Run("roomy", func(t *testing.T) {
-		storagetest.Examples(t, func(t rapid.TB) storagetest.System { return open(t, storage.Options{}) })
+		stories.Tell(t, func(t rapid.TB) storagetest.System { return open(t, storage.Options{}) })
 	})
 	t.Run("cramped", func(t *testing.T) {
-		storagetest.Examples(t, func(t rapid.TB) storagetest.System { return open(t, cramped) })
+		stories.Tell(t, func(t rapid.TB) storagetest.System { return open(t, cramped) })
 	})
 	t.Run("workloads", func(t *testing.T) {
 		storagetest.Workloads(t, func(t rapid.TB) storagetest.System {

@@ -44,6 +44,9 @@ func goldenRequests() [][]storagetest.Request {
 	other := storagetest.Event("run", 9)
 	other.PlanID = "other"
 	other.IdempotencyKey = contract.DeriveKey(contract.Line2, "run", other.StepID, 1, other.Type, "other", "v1")
+	pause := storagetest.Event("elsewhere", 12)
+	pause.TenantID, pause.Type, pause.StepID, pause.CausedBySignalID, pause.AttemptAssigned = "another", contract.RunPaused, "", "signal", true
+	pause.SetAttempt(1)
 	last, fence := uint64(2), uint64(0)
 	return [][]storagetest.Request{
 		{
@@ -55,6 +58,7 @@ func goldenRequests() [][]storagetest.Request {
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: "worker-7"}},
+			{Append: &storage.Append{RunID: "elsewhere", Events: []contract.Event{pause}}},
 		},
 	}
 }
@@ -94,8 +98,8 @@ func TestFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := map[byte]string{
-		'a': "applied", 'b': "bucket", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
-		'm': "metadata", 'n': "identity", 'r': "run", 't': "stamp", 'u': "tenant",
+		'M': "change", 'a': "applied", 'b': "bucket", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
+		'm': "metadata", 'n': "identity", 'q': "attempt", 'r': "run", 't': "stamp", 'u': "tenant",
 	}
 	dumps := map[string]*bytes.Buffer{}
 	for i := 0; i < len(rows); i += 2 {

@@ -13,6 +13,8 @@ type Outcome struct {
 	Err error
 	// Results answer for each event of an Append, in the request's order.
 	Results []EventResult
+	// Created: the command made the run.
+	Created bool
 	// LastSeq is the run's highest runSeq after the command.
 	LastSeq uint64
 	// Answers are those of a command that EncodeCommand made, one for each operation. Err is then
@@ -40,6 +42,8 @@ type EventResult struct {
 	// SameContent: the duplicate's content is byte for byte the stored one. If not, the
 	// node that answers compares the two as JSON values before it reports a divergence (IDM-7).
 	SameContent bool
+	// Attempt is the event's, if the authority assigned it (IDM-10); else 0.
+	Attempt uint32
 }
 
 // ErrNotDurable means that Pebble has not yet flushed what a caller wants to rely on.

@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"bytes"
-
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/record"
 )
@@ -16,10 +14,27 @@ func refusal(r *run, m *record.AppendCommand) error {
 		return err
 	}
 	if m.Imports() && !r.identity.Imported {
-		return &RunExistsError{RunID: r.identity.RunId, What: "origin: it was made here and not imported"}
+		return &RunExistsError{RunID: r.identity.RunId, Native: true}
 	}
-	if m.Create != nil {
-		return refuseCreate(r, m.Create)
+	if m.Create == nil {
+		return nil
+	}
+	if m.Exclusive {
+		return &RunExistsError{RunID: r.identity.RunId}
+	}
+	if _, conflicts := record.Adopt(r.metadata, m.Create); len(conflicts) > 0 {
+		return &RunExistsError{RunID: r.identity.RunId, Fields: conflicts}
+	}
+	return nil
+}
+
+// refuseNewEvent says why CreateRun of an existing run cannot be stored: it has a new event
+// (APP-12).
+func refuseNewEvent(r *run, results []EventResult) error {
+	for i := range results {
+		if !results[i].Duplicate {
+			return &RunExistsError{RunID: r.identity.RunId, NewEvent: i + 1}
+		}
 	}
 	return nil
 }
@@ -53,13 +68,6 @@ func refuseScope(run *recordv1.RunIdentity, given *record.ScopeText) error {
 		if len(f.given) > 0 && string(f.given) != f.want {
 			return &ScopeError{RunID: run.RunId, Field: f.field, Index: -1, Given: string(f.given), Want: f.want}
 		}
-	}
-	return nil
-}
-
-func refuseCreate(r *run, create *recordv1.RunMetadata) error {
-	if r.metadata == nil || !bytes.Equal(r.metadata.CreateDigest, create.CreateDigest) {
-		return &RunExistsError{RunID: r.identity.RunId, What: "metadata"}
 	}
 	return nil
 }

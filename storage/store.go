@@ -30,6 +30,8 @@ type Options struct {
 	// MemTableBytes is what Pebble gathers in memory before it flushes; two may exist. Default: 64
 	// MiB.
 	MemTableBytes uint64
+	// OpenFiles bounds the tables that one database keeps open. Default: Pebble's, 1,000.
+	OpenFiles int
 	// ActiveBytes bounds the memory of runs that are being appended to (D6). Default: 128 MiB.
 	ActiveBytes int
 	// Machines are the parts of the state machine beside the core. A store that applies the log
@@ -89,7 +91,7 @@ func (o *Options) Validate() error {
 // directory returns the options of the store's directory.
 func (o *Options) directory() directory.Options {
 	return directory.Options{
-		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes,
+		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes, OpenFiles: o.OpenFiles,
 		FeatureLevel: o.FeatureLevel, Logger: o.Logger, Fail: o.Fail,
 	}
 }

@@ -131,7 +131,12 @@ func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
 		return tx.fail(err)
 	}
 	next := record.EncodeMetadata(md)
-	next.CreateDigest = r.metadata.GetCreateDigest()
+	if have := r.metadata; have.GetCreated() {
+		next.Created, next.Said = true, have.Said
+		if have.Said == nil {
+			next.Said = have
+		}
+	}
 	a.undo.save(r, false)
 	a.touch(r)
 	r.marked = true

@@ -14,7 +14,7 @@ var columns = [...]string{
 	"event_id", "event_type", "run_id", "tenant_id", "project_id", "environment_id", "plan_id", "plan_version", "step_id",
 	"logical_attempt_id", "engine_attempt_id", "idempotency_key", "emitted_at", "emitted_by", "caused_by_signal_id",
 	"parent_event_id", "contract_version", "run_seq", "persisted_at", "payload_digest", "record_digest", "chain_digest",
-	"inherited", "imported_at", "appended_by", "payload",
+	"inherited", "imported_at", "appended_by", "extensions", "payload",
 }
 
 // manifestComment begins the last line of a CSV file.
@@ -38,7 +38,9 @@ func (w *csvWriter) Write(r *Record) error {
 }
 
 func (w *csvWriter) Close(manifest string) error {
-	w.buf = append(append(append(w.buf, manifestComment...), proof.Quote(manifest)...), '\n')
+	if manifest != "" {
+		w.buf = append(append(append(w.buf, manifestComment...), proof.Quote(manifest)...), '\n')
+	}
 	return w.spill(0)
 }
 
@@ -76,7 +78,8 @@ func appendRow(b []byte, r *Record) []byte {
 	if r.ImportedAt != 0 {
 		b = appendTime(b, r.ImportedAt)
 	}
-	b = append(appendCell(append(b, ','), r.AppendedBy), ',', '"')
+	b = append(appendCell(append(b, ','), r.AppendedBy), ',')
+	b = append(appendCell(b, string(r.Extensions)), ',', '"')
 	for rest := r.Payload; ; {
 		i := bytes.IndexByte(rest, '"')
 		if i < 0 {

@@ -199,6 +199,10 @@ func setText(k int, cell string, r *Record) {
 		r.ParentEventID = cell
 	case memberAppendedBy:
 		r.AppendedBy = cell
+	case memberExtensions:
+		if cell != "" {
+			r.Extensions = []byte(cell)
+		}
 	}
 }
 

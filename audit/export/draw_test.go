@@ -55,6 +55,9 @@ func drawRecord(t *rapid.T) *Record {
 		Absent:    contract.Absent(rapid.SampledFrom([]int{0, 0, 1, 31, 6, 24}).Draw(t, "absent")),
 		Payload:   []byte(drawPayload(t)),
 	}, AppendedBy: text.Draw(t, "appended by")}
+	if rapid.Bool().Draw(t, "extended") {
+		r.Extensions = []byte(drawPayload(t))
+	}
 	copy(r.EventID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
 	return r
 }

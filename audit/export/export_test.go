@@ -37,7 +37,7 @@ func verified(t testing.TB, f Format, file []byte, keys ...string) *Report {
 
 // readAll returns the records of a file, as its reader has them.
 func readAll(f Format, file []byte) (records []*Record, manifest string, err error) {
-	src, manifest, err := open(f, bytes.NewReader(file), int64(len(file)))
+	src, manifest, err := open(f, bytes.NewReader(file), int64(len(file)), "")
 	for err == nil {
 		b := &batch{raw: make([]byte, 0, 64)}
 		if err = src.next(b); err != nil {
@@ -103,7 +103,7 @@ func wire(r *Record) *runlogv1.EventRecord {
 		CausedBySignalId: optional(r.CausedBySignalID), ParentEventId: optional(r.ParentEventID), ContractVersion: r.Contract.String(),
 		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}, RunSeq: r.RunSeq, PersistedAt: timestamppb.New(time.Unix(0, r.PersistedAt)),
 		PayloadDigest: r.PayloadDigest.String(), RecordDigest: r.RecordDigest.String(), ChainDigest: r.ChainDigest.String(), Inherited: namesOf(r.Absent),
-		AppendedBy: optional(r.AppendedBy),
+		AppendedBy: optional(r.AppendedBy), ExtensionsJson: r.Extensions,
 	}
 	if r.ImportedAt != 0 {
 		m.ImportedAt = timestamppb.New(time.Unix(0, r.ImportedAt))
@@ -145,13 +145,13 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestLineIsProtoJSON: a line is what proto-JSON makes of the record, with the payload last, as it
-// was stored.
+// TestLineIsProtoJSON: a line is what proto-JSON makes of the record, with the extensions and the
+// payload last, as they were stored.
 func TestLineIsProtoJSON(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		for _, r := range drawRecords(rt) {
 			m := wire(r)
-			m.PayloadForm = nil
+			m.PayloadForm, m.ExtensionsJson = nil, nil
 			text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 			if err != nil {
 				rt.Fatal(err)

@@ -1,8 +1,6 @@
 package export
 
 import (
-	"bytes"
-	"encoding/base64"
 	"io"
 	"strconv"
 
@@ -26,7 +24,9 @@ func (w *jsonWriter) Write(r *Record) error {
 }
 
 func (w *jsonWriter) Close(manifest string) error {
-	w.buf = append(append(append(w.buf, manifestMember...), proof.Quote(manifest)...), "}\n"...)
+	if manifest != "" {
+		w.buf = append(append(append(w.buf, manifestMember...), proof.Quote(manifest)...), "}\n"...)
+	}
 	return w.spill(0)
 }
 
@@ -70,14 +70,10 @@ func appendLine(b []byte, r *Record) []byte {
 		b = append(appendTime(append(b, `,"importedAt":"`...), r.ImportedAt), '"')
 	}
 	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy)
-	if bytes.IndexByte(r.Payload, '\n') >= 0 || bytes.IndexByte(r.Payload, '\r') >= 0 ||
-		!bytes.HasPrefix(r.Payload, []byte("{")) || !bytes.HasSuffix(r.Payload, []byte("}")) {
-		// A line cannot hold the payload as it is: without its line breaks or surrounding blanks it
-		// would have another digest.
-		b = base64.StdEncoding.AppendEncode(append(b, `,"payloadJson":"`...), r.Payload)
-		return append(b, "\"}\n"...)
+	if len(r.Extensions) > 0 {
+		b = jsontext.AppendInLine(b, "extensions", r.Extensions)
 	}
-	return append(append(append(b, `,"payload":`...), r.Payload...), "}\n"...)
+	return append(jsontext.AppendInLine(b, "payload", r.Payload), "}\n"...)
 }
 
 func appendOptional(b []byte, member, text string) []byte {

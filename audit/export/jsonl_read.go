@@ -39,19 +39,21 @@ const (
 	memberInherited
 	memberImportedAt
 	memberAppendedBy
+	memberExtensions
 	memberPayload
 	memberPayloadJSON
+	memberExtensionsJSON
 	members
 
 	optionalMembers = 1<<memberStepID | 1<<memberEmittedBy | 1<<memberCausedBySignalID | 1<<memberParentEventID |
-		1<<memberImportedAt | 1<<memberAppendedBy | 1<<memberPayload | 1<<memberPayloadJSON
+		1<<memberImportedAt | 1<<memberAppendedBy | 1<<memberExtensions | 1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
 )
 
 var memberNames = [members]string{
 	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "stepId",
 	"logicalAttemptId", "engineAttemptId", "idempotencyKey", "emittedAt", "emittedBy", "causedBySignalId", "parentEventId",
 	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited", "importedAt",
-	"appendedBy", "payload", "payloadJson",
+	"appendedBy", "extensions", "payload", "payloadJson", "extensionsJson",
 }
 
 // quotedMembers are the names as lines have them, with the colon.
@@ -122,8 +124,11 @@ func parseLine(raw []byte, text string, r *Record) (fault string) {
 	if missing := (1<<members - 1) &^ optionalMembers &^ seen; missing != 0 {
 		return memberNames[bits.TrailingZeros32(missing)] + " is missing"
 	}
-	if payloads := seen >> memberPayload; payloads != 1 && payloads != 2 {
+	if payloads := seen >> memberPayload & 3; payloads != 1 && payloads != 2 {
 		return "has not one of payload and payloadJson"
+	}
+	if seen>>memberExtensions&1 == 1 && seen>>memberExtensionsJSON == 1 {
+		return "has both extensions and extensionsJson"
 	}
 	return ""
 }
@@ -237,17 +242,31 @@ func (l *lineReader) assigned(k int, r *Record) (want string) {
 	case memberInherited:
 		return l.inherited(&r.Absent)
 	case memberPayload:
-		if r.Payload = l.object(); r.Payload == nil {
-			return wantObject
-		}
-		return ""
+		return l.inLine(&r.Payload)
+	case memberExtensions:
+		return l.inLine(&r.Extensions)
+	case memberExtensionsJSON:
+		return l.encoded(&r.Extensions)
 	default:
-		return l.parsed(wantBase64, func(text string) bool {
-			var err error
-			r.Payload, err = base64.StdEncoding.Strict().DecodeString(text)
-			return err == nil && len(r.Payload) > 0
-		})
+		return l.encoded(&r.Payload)
 	}
+}
+
+// inLine takes an object as it is.
+func (l *lineReader) inLine(dst *[]byte) (want string) {
+	if *dst = l.object(); *dst == nil {
+		return wantObject
+	}
+	return ""
+}
+
+// encoded takes an object in base64.
+func (l *lineReader) encoded(dst *[]byte) (want string) {
+	return l.parsed(wantBase64, func(text string) bool {
+		var err error
+		*dst, err = base64.StdEncoding.Strict().DecodeString(text)
+		return err == nil && len(*dst) > 0
+	})
 }
 
 // parsed takes a string that parse must understand.

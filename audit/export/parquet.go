@@ -49,6 +49,7 @@ type parquetRow struct {
 	Inherited        []string `parquet:"inherited,list"`
 	ImportedAt       *int64   `parquet:"imported_at,optional,timestamp(nanosecond)"`
 	AppendedBy       *string  `parquet:"appended_by,dict,optional"`
+	Extensions       *string  `parquet:"extensions,optional"`
 	Payload          []byte   `parquet:"payload,string"`
 }
 
@@ -127,7 +128,8 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
 		Inherited:     namesOf(r.Absent), ImportedAt: present(r.ImportedAt), AppendedBy: present(r.AppendedBy),
-		Payload: w.text(append(w.texts, r.Payload...)),
+		Extensions: present(string(r.Extensions)),
+		Payload:    w.text(append(w.texts, r.Payload...)),
 	}
 }
 

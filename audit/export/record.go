@@ -69,7 +69,7 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 			EmittedAt:        nanoseconds(m.GetEmittedAt()),
 			EmittedBy:        m.GetEmittedBy(),
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
-			Contract: line, Payload: form.PayloadJson,
+			Contract: line, Payload: form.PayloadJson, Extensions: m.GetExtensionsJson(),
 		},
 		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), ImportedAt: nanoseconds(m.GetImportedAt()),
 		AppendedBy: m.GetAppendedBy(),

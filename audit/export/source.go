@@ -77,40 +77,60 @@ func Detect(head []byte) Format {
 	return 0
 }
 
-// open returns the records of a file and its manifest. Errors of the content wrap errFile.
-func open(f Format, file io.ReaderAt, size int64) (source, string, error) {
-	switch f {
-	case JSONLines:
-		line, at, err := lastLine(file, size)
-		if err != nil {
-			return nil, "", err
-		}
-		rest, ok := strings.CutPrefix(line, manifestMember)
-		token, closed := strings.CutSuffix(rest, "}")
-		manifest, text := unquote(token)
-		if !ok || !closed || !text {
-			return nil, "", fmt.Errorf("%w: its last line is no manifest, so that it was cut or added to", errFile)
-		}
-		return &lines{pieces{in: io.NewSectionReader(file, 0, at)}}, manifest, nil
-	case CSV:
-		line, at, err := lastLine(file, size)
-		if err != nil {
-			return nil, "", err
-		}
-		token, ok := strings.CutPrefix(line, manifestComment)
-		manifest, text := unquote(token)
-		if !ok || !text {
-			return nil, "", fmt.Errorf("%w: its last line is no manifest, so that it was cut or added to", errFile)
-		}
-		head := strings.Join(columns[:], ",") + "\n"
-		if err := sameHead(file, head, at); err != nil {
-			return nil, "", err
-		}
-		n := int64(len(head))
-		return &rows{pieces{in: io.NewSectionReader(file, n, at-n), quoted: true}}, manifest, nil
-	default:
+// open returns the records of a file and its manifest. beside is the manifest if the file does not
+// have it. Errors of the content wrap errFile.
+func open(f Format, file io.ReaderAt, size int64, beside string) (source, string, error) {
+	if f == Parquet {
 		return openParquet(file, size)
 	}
+	manifest, end := beside, size
+	if beside == "" {
+		line, at, err := lastLine(file, size)
+		if err != nil {
+			return nil, "", err
+		}
+		var ok bool
+		if manifest, ok = manifestIn(f, line); !ok {
+			return nil, "", fmt.Errorf("%w: its last line is no manifest, so that it was cut or added to", errFile)
+		}
+		end = at
+	}
+	if f == JSONLines {
+		return &lines{pieces{in: io.NewSectionReader(file, 0, end)}}, manifest, nil
+	}
+	head := strings.Join(columns[:], ",") + "\n"
+	if err := sameHead(file, head, end); err != nil {
+		return nil, "", err
+	}
+	n := int64(len(head))
+	return &rows{pieces{in: io.NewSectionReader(file, n, end-n), quoted: true}}, manifest, nil
+}
+
+// manifestIn returns the manifest in the last line of a text file.
+func manifestIn(f Format, line string) (manifest string, ok bool) {
+	token, ok := strings.CutPrefix(line, manifestComment)
+	if f == JSONLines {
+		var closed bool
+		token, ok = strings.CutPrefix(line, manifestMember)
+		token, closed = strings.CutSuffix(token, "}")
+		ok = ok && closed
+	}
+	manifest, text := unquote(token)
+	return manifest, ok && text
+}
+
+// HasManifest reports whether a file ends with its manifest. If not, it was cut, or its manifest is
+// in another file (VerifyBeside).
+func HasManifest(f Format, file io.ReaderAt, size int64) (bool, error) {
+	if !f.Sidecar() {
+		return true, nil
+	}
+	line, _, err := lastLine(file, size)
+	if err != nil && !errors.Is(err, errFile) {
+		return false, err
+	}
+	_, ok := manifestIn(f, line)
+	return ok, nil
 }
 
 // unquote reads a JSON string in the only spelling that proof.Quote has for it.

@@ -27,6 +27,7 @@ func evidence() []*Record {
 	imported.RunSeq, imported.ImportedAt = 4, imported.PersistedAt+1e9
 	sparse.AppendedBy, imported.AppendedBy = "worker", `other, "1"`
 	imported.Payload = []byte("{\n  \"a\": 1\r\n}")
+	sparse.Extensions, imported.Extensions = []byte(`{ "x":1.10 }`), []byte("{\n}")
 	chains := map[string]*contract.Digest{}
 	for _, r := range records {
 		if chains[r.RunID] == nil {
@@ -125,6 +126,14 @@ var changes = map[string]func(*Record){
 	"inherited":        func(r *Record) { r.Absent ^= contract.AbsentTenant },
 	"importedAt":       func(r *Record) { r.ImportedAt = r.Stamp() + 1 },
 	"appendedBy":       func(r *Record) { r.AppendedBy += "x" },
+	"blank extensions": func(r *Record) { r.Extensions = append(bytes.Clone(r.Extensions), ' ') },
+	"other extensions": func(r *Record) {
+		if r.Extensions == nil {
+			r.Extensions = []byte(`{}`)
+		} else {
+			r.Extensions = nil
+		}
+	},
 	"payload":          func(r *Record) { r.Payload[len(r.Payload)-2]++ },
 	"payload's blanks": func(r *Record) { r.Payload = append([]byte("{ "), r.Payload[1:]...) },
 }
@@ -345,7 +354,7 @@ func TestUnknownParts(t *testing.T) {
 		"a manifest and more":    {JSONLines, replace(text, manifestMember, `{"colour":1,"manifest":`), "no manifest"},
 		"a manifest and less":    {JSONLines, text[:len(text)-2] + ",\"x\":1}\n", "no manifest"},
 		"a manifest spelt anew":  {JSONLines, replace(text, `"runlog export 1\n`, `"\u0072unlog export 1\n`), "no manifest"},
-		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 26 columns"},
+		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 27 columns"},
 		"a column renamed":       {CSV, replace(table, ",run_seq,", ",seq,"), `column 18 is not called "run_seq"`},
 		"a cell more":            {CSV, replace(table, ",2.0.0,", ",2.0.0,x,"), "row 1 run_seq is not"},
 		"a cell less":            {CSV, replace(table, ",2.0.0,", ","), "row 1 contract_version is not"},

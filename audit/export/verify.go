@@ -47,8 +47,21 @@ func (r *Report) fault(format string, args ...any) {
 // Faults of the file and of its signature are in the report. Errors are those of reading the file,
 // and the context's.
 func Verify(ctx context.Context, f Format, file io.ReaderAt, size int64, keys ...string) (*Report, error) {
+	return verifyFile(ctx, f, file, size, "", keys)
+}
+
+// VerifyBeside is Verify for a file that has its manifest in another file, with the content of that
+// one.
+func VerifyBeside(ctx context.Context, f Format, file io.ReaderAt, size int64, manifest string, keys ...string) (*Report, error) {
+	if manifest == "" {
+		return &Report{Faults: []string{"the manifest is empty"}}, nil
+	}
+	return verifyFile(ctx, f, file, size, manifest, keys)
+}
+
+func verifyFile(ctx context.Context, f Format, file io.ReaderAt, size int64, beside string, keys []string) (*Report, error) {
 	report := &Report{}
-	src, note, err := open(f, file, size)
+	src, note, err := open(f, file, size, beside)
 	if err == nil {
 		report.Manifest, report.Unsigned, err = readManifest(note, keys)
 	}

@@ -34,6 +34,10 @@ var ErrFormat = errors.New("export: want jsonl, csv or parquet")
 // String returns the format's name.
 func (f Format) String() string { return formats[f].told }
 
+// Sidecar reports whether files of the format may have their manifest in a file of its own. The
+// metadata of Parquet always has it, where other programs do not mind it.
+func (f Format) Sidecar() bool { return f != Parquet }
+
 // FormatNames returns the names that ParseFormat takes.
 func FormatNames() []string {
 	return []string{formats[JSONLines].name, formats[CSV].name, formats[Parquet].name}
@@ -58,8 +62,9 @@ func FormatOf(path string) (Format, error) {
 type Writer interface {
 	// Write takes a record, and keeps nothing of it.
 	Write(r *Record) error
-	// Close ends the file with its manifest, a note with the statement of a proof.Export; without
-	// it the file is cut. Close does not close the underlying writer.
+	// Close ends the file with its manifest, a note with the statement of a proof.Export. If the
+	// manifest is empty, it is left out, for a file that has it in another file beside it
+	// (Format.Sidecar). Close does not close the underlying writer.
 	Close(manifest string) error
 }
 

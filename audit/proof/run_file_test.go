@@ -439,6 +439,15 @@ func TestVerifiedByOthers(t *testing.T) {
 		}
 	}
 	c := newTestCase(t, 3, 7)
+	keyFile := filepath.Join(t.TempDir(), "cluster.pub")
+	for text, good := range map[string]bool{c.keys[0] + "\n": true, `{"publicKey":"` + c.keys[0] + `"}` + "\n": true, "x\n": false, "": false} {
+		if err := os.WriteFile(keyFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := run(c.text, keyFile); (err == nil) != good {
+			t.Errorf("a key in a file, %q: %v: %s", text, err, out)
+		}
+	}
 	lines := strings.SplitAfter(c.text, "\n")
 	for name, text := range map[string]string{
 		"a record": strings.Replace(c.text, "step-3", "step-4", 1), "a missing record": strings.Replace(c.text, lines[3], "", 1),

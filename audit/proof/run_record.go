@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,12 +10,13 @@ import (
 	"github.com/google/uuid"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // runRecord is a line of a proof: the input of a record's digests, and the resulting chain digest.
-// Fields that a sparse event omitted are omitted. The payload follows: as it is, or in base64 if a
-// line cannot hold it.
+// Fields that a sparse event omitted are omitted. Extensions are in base64. The payload follows: as
+// it is, or in base64 if a line cannot hold it.
 type runRecord struct {
 	RunSeq           string `json:"runSeq"`
 	PersistedAt      string `json:"persistedAt"`
@@ -38,6 +38,7 @@ type runRecord struct {
 	ParentEventID    string `json:"parentEventId,omitempty"`
 	ContractVersion  string `json:"contractVersion"`
 	AppendedBy       string `json:"appendedBy,omitempty"`
+	ExtensionsJSON   []byte `json:"extensionsJson,omitempty"`
 	ChainDigest      string `json:"chainDigest"`
 }
 
@@ -72,6 +73,7 @@ func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 		LogicalAttemptID: m.GetLogicalAttemptId(), EngineAttemptID: m.GetEngineAttemptId(), IdempotencyKey: m.GetIdempotencyKey(),
 		EmittedAt: m.GetEmittedAt().AsTime().UnixNano(), EmittedBy: m.GetEmittedBy(),
 		CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(), Contract: line, Payload: m.GetPayloadJson(),
+		Extensions: m.GetExtensionsJson(),
 	}}
 	for _, f := range r.sparse() {
 		if slices.Contains(m.GetInherited(), f.name) {
@@ -111,7 +113,7 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
 		LogicalAttemptID: r.LogicalAttemptID, EngineAttemptID: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
 		EmittedAt: FormatTime(r.EmittedAt), EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID,
-		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy, ChainDigest: chain.String(),
+		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy, ExtensionsJSON: r.Extensions, ChainDigest: chain.String(),
 	})
 	if err != nil {
 		return nil, err
@@ -127,8 +129,7 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 
 // inLine reports whether a line of JSON can hold a payload byte for byte.
 func inLine(payload []byte) bool {
-	n := len(payload)
-	return n >= 2 && payload[0] == '{' && payload[n-1] == '}' && !bytes.ContainsAny(payload, "\r\n") && json.Valid(payload)
+	return jsontext.FitsLine(payload) && json.Valid(payload)
 }
 
 // parseRecord parses a line. It does not check that line would write it the same way.
@@ -141,7 +142,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 		Type: p.EventType, RunID: p.RunID, TenantID: p.TenantID, ProjectID: p.ProjectID, EnvironmentID: p.EnvironmentID,
 		PlanID: p.PlanID, PlanVersion: p.PlanVersion, StepID: p.StepID,
 		LogicalAttemptID: p.LogicalAttemptID, EngineAttemptID: p.EngineAttemptID, IdempotencyKey: p.IdempotencyKey,
-		EmittedBy: p.EmittedBy, CausedBySignalID: p.CausedBySignalID, ParentEventID: p.ParentEventID, Payload: p.Payload,
+		EmittedBy: p.EmittedBy, CausedBySignalID: p.CausedBySignalID, ParentEventID: p.ParentEventID, Payload: p.Payload, Extensions: p.ExtensionsJSON,
 	}
 	r.AppendedBy = p.AppendedBy
 	if p.Payload == nil {

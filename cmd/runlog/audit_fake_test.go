@@ -24,6 +24,7 @@ type fakeAudit struct {
 
 	records []*runlogv1.EventRecord // in commit order
 	now     time.Time               // windows up to it are closed
+	unsure  bool                    // it cannot tell which types it has
 	breaks  int                     // so many streams end behind their first message
 	signer  *proof.Signer           // nil: statements are not signed
 	lie     func(*proof.Export)     // changes what is stated
@@ -129,10 +130,37 @@ func (f *fakeAudit) QueryEvents(_ context.Context, req *runlogv1.QueryEventsRequ
 		Events: records[from:to], CompleteThrough: timestamppb.New(time.Unix(0, e.CompleteThrough)), Closed: e.Closed(), Count: uint64(to),
 		Digest: e.Digest.String(), From: timestamppb.New(time.Unix(0, e.From)), To: timestamppb.New(time.Unix(0, e.To)),
 	}
+	if req.GetPageToken() == "" {
+		res.Unseen = f.unseen(req)
+	}
 	if to < len(records) {
 		res.NextPageToken = strconv.Itoa(to)
 	}
 	return res, nil
+}
+
+// ListSigningKeys answers as a cluster that has no key yet.
+func (f *fakeAudit) ListSigningKeys(context.Context, *runlogv1.ListSigningKeysRequest) (*runlogv1.ListSigningKeysResponse, error) {
+	return &runlogv1.ListSigningKeysResponse{}, nil
+}
+
+// unseen returns the values of a filter that no record has.
+func (f *fakeAudit) unseen(req *runlogv1.QueryEventsRequest) (list []*runlogv1.UnseenValue) {
+	has := func(field, value string, of func(*runlogv1.EventRecord) string) {
+		if value != "" && !slices.ContainsFunc(f.records, func(r *runlogv1.EventRecord) bool { return of(r) == value }) {
+			v := &runlogv1.UnseenValue{Field: field, Value: value, Uncertain: f.unsure}
+			if field == "types" {
+				v.DidYouMean, _ = contract.LikelyType(value)
+			}
+			list = append(list, v)
+		}
+	}
+	has("tenantId", req.GetTenantId(), (*runlogv1.EventRecord).GetTenantId)
+	has("runId", req.GetRunId(), (*runlogv1.EventRecord).GetRunId)
+	for _, t := range req.GetTypes() {
+		has("types", t, (*runlogv1.EventRecord).GetEventType)
+	}
+	return list
 }
 
 func (f *fakeAudit) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error {

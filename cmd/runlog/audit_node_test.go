@@ -36,6 +36,14 @@ func TestAuditOfANodeREAD4(t *testing.T) {
 	if to == nil || strings.Count(note, "\n") != events+1 {
 		t.Fatalf("the query says:\n%s", note)
 	}
+	var key struct{ PublicKey string }
+	if err := json.Unmarshal([]byte(do(target, "", "audit", "keys", "-o", "json")), &key); err != nil {
+		t.Fatal(err)
+	}
+	keys := filepath.Join(t.TempDir(), "cluster.pub")
+	if err := os.WriteFile(keys, []byte(key.PublicKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	digests := map[string]bool{}
 	take := func(p processes, name string) {
 		t.Helper()
@@ -46,7 +54,7 @@ func TestAuditOfANodeREAD4(t *testing.T) {
 			Count, Links uint64
 			Digest       string
 		}
-		if err := json.Unmarshal([]byte(do(p, "", "audit", "verify", path, "-o", "json")), &report); err != nil {
+		if err := json.Unmarshal([]byte(do(p, "", "audit", "verify", path, "-o", "json", "--key", keys)), &report); err != nil {
 			t.Fatal(err)
 		}
 		if report.Count != events || report.Links < events-3 || !report.Closed {

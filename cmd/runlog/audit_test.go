@@ -47,6 +47,10 @@ func TestAuditExportVerify(t *testing.T) {
 				t.Errorf("left %q", names)
 			}
 			key := fakeSigner(1).PublicKey()
+			keyFile := filepath.Join(t.TempDir(), "cluster.pub")
+			if err := os.WriteFile(keyFile, []byte(key+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			for _, test := range []struct {
 				args []string
 				code output.ExitCode
@@ -54,7 +58,9 @@ func TestAuditExportVerify(t *testing.T) {
 			}{
 				{[]string{"--key", key}, output.ExitOK, "verified, by " + key},
 				{[]string{"--key", fakeSigner(2).PublicKey(), "--key", key}, output.ExitOK, "verified, by " + key},
-				{nil, output.ExitOK, "NOT VERIFIED"},
+				{nil, output.ExitUnverified, "NOT VERIFIED; it claims to be by " + key[:48]},
+				{[]string{"-o", "json"}, output.ExitUnverified, `"verifiedKey":""`},
+				{[]string{"--key", keyFile}, output.ExitOK, "verified, by " + key},
 				{[]string{"--key", key, "-o", "json"}, output.ExitOK, `"verifiedKey":"` + key + `"`},
 				{[]string{"--key", fakeSigner(2).PublicKey()}, output.ExitRefused, "the events fit the manifest, but the manifest is not verified: proof: not signed by a key that was named, but by " + key[:48]},
 			} {
@@ -208,7 +214,7 @@ func TestAuditExportOpen(t *testing.T) {
 		t.Fatal(s.text())
 	}
 	s = auditSession(t.Context(), t, audit, "verify", path)
-	if s.code != output.ExitOK || !strings.Contains(s.text(), "open when it was exported") || !strings.Contains(s.text(), "NONE") {
+	if s.code != output.ExitUnverified || !strings.Contains(s.text(), "open when it was exported") || !strings.Contains(s.text(), "not signed: anyone can have made it") {
 		t.Error(s.text())
 	}
 	s = auditSession(t.Context(), t, audit, "verify", path, "--key", fakeSigner(1).PublicKey())

@@ -56,7 +56,7 @@ func (f *fakeCluster) TransferLeadership(_ context.Context, req *runlogv1.Transf
 // sampleCluster is one of three nodes on hosts of their own, and nothing is wrong with it.
 func sampleCluster() *runlogv1.GetStatusResponse {
 	return &runlogv1.GetStatusResponse{
-		ClusterId: "6f1c2a9d0b7e4c53a1f08d2e9b64c715", LeaderId: "n2", Term: 7, NodeId: "n1", FailureTolerance: 1,
+		ClusterId: "6f1c2a9d0b7e4c53a1f08d2e9b64c715", LeaderId: "n2", Term: 7, NodeId: "n1", FailureTolerance: 1, LeaderConfirmed: proto.Bool(true),
 		Members: []*runlogv1.Member{sampleMember("1"), sampleMember("2"), sampleMember("3")},
 	}
 }
@@ -108,7 +108,49 @@ func leaderless() *runlogv1.GetStatusResponse {
 			State: runlogv1.MemberState_UNREACHABLE, Error: "no answer within 1s"})
 	}
 	s.LeaderId, s.FailureTolerance, s.Members[0].State = "", 0, runlogv1.MemberState_CANDIDATE
+	s.LeaderConfirmed = proto.Bool(false)
 	return s
+}
+
+// leaderDead is a cluster whose leader has just died: its followers do not know it yet.
+func leaderDead() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.FailureTolerance, s.LeaderConfirmed = 0, proto.Bool(false)
+	unreachable(s.Members[1])
+	return s
+}
+
+// majorityDown is a cluster whose follower n1 is left, and does not know it yet.
+func majorityDown() *runlogv1.GetStatusResponse {
+	s := leaderDead()
+	unreachable(s.Members[2])
+	return s
+}
+
+// deposed is a cluster whose nodes answer, and whose leader has no majority.
+func deposed() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.LeaderConfirmed = proto.Bool(false)
+	return s
+}
+
+// olderBuild is a cluster whose asked node cannot confirm its leader.
+func olderBuild() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.LeaderConfirmed = nil
+	return s
+}
+
+// diskLow is a cluster whose follower n3 has less disk than it wants, though much.
+func diskLow() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.Members[2].Alerts = []string{"DISK_LOW"}
+	return s
+}
+
+func unreachable(m *runlogv1.Member) {
+	resetTo(m, &runlogv1.Member{NodeId: m.GetNodeId(), RaftId: m.GetRaftId(), RaftAddress: m.GetRaftAddress(), Role: m.GetRole(),
+		State: runlogv1.MemberState_UNREACHABLE, Error: "connection refused"})
 }
 
 // growing are the states of a cluster that a fourth node joins.

@@ -44,6 +44,12 @@ func TestGoldenCluster(t *testing.T) {
 		"cluster-doctor-json":      {clusterServer(leaderless()), "cluster doctor -o json"},
 		"cluster-doctor-ill":       {clusterServer(illCluster()), "cluster doctor"},
 		"cluster-doctor-alone":     {clusterServer(alone()), "cluster doctor"},
+		"cluster-doctor-dead":      {clusterServer(leaderDead()), "cluster doctor"},
+		"cluster-doctor-majority":  {clusterServer(majorityDown()), "cluster doctor"},
+		"cluster-doctor-deposed":   {clusterServer(deposed()), "cluster doctor"},
+		"cluster-doctor-older":     {clusterServer(olderBuild()), "cluster doctor"},
+		"cluster-doctor-disk":      {clusterServer(diskLow()), "cluster doctor"},
+		"cluster-status-dead":      {clusterServer(leaderDead()), "cluster status"},
 		"cluster-add":              {clusterServer(growing()...), "cluster add 10.0.0.4:7413"},
 		"cluster-add-json":         {clusterServer(growing()...), "cluster add 10.0.0.4:7413 -o json"},
 		"cluster-add-no-wait":      {clusterServer(growing()...), "cluster add 10.0.0.4:7413 --no-wait"},
@@ -93,12 +99,14 @@ func TestRemovedByALostTry(t *testing.T) {
 func TestWatchedStatus(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		width int
-		args  string
-		want  string // before each answer
-		wide  int
+		width  int
+		height int
+		args   string
+		want   string // before each answer
+		wide   int
 	}{
 		"terminal": {width: 60, want: "\x1b[H", wide: 60},
+		"low":      {width: 60, height: 8, want: "\x1b[H", wide: 60},
 		"pipe":     {want: "At "},
 		"json":     {args: " -o json", want: `{"clusterId"`},
 	} {
@@ -106,10 +114,15 @@ func TestWatchedStatus(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			defer cancel()
-			s := invocation{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width}
+			s := invocation{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width, height: test.height}
 			s.do(ctx, t, clusterServer(sampleCluster()))
 			if s.code != output.ExitOK || s.stderr.Len() > 0 || strings.Count(s.stdout.String(), test.want) < 2 {
 				t.Errorf("%q", s.text())
+			}
+			for _, drawn := range strings.Split(s.stdout.String(), "\x1b[H") {
+				if n := strings.Count(drawn, "\n"); test.height > 0 && n >= test.height {
+					t.Errorf("%d lines on a terminal of %d would move it: %q", n, test.height, drawn)
+				}
 			}
 			for line := range strings.Lines(s.stdout.String()) {
 				line = strings.NewReplacer("\x1b[H", "", "\x1b[2J", "", "\x1b[J", "", "\x1b[K", "", "\r\n", "").Replace(line)

@@ -29,6 +29,7 @@ type invocation struct {
 	args   []string
 	stdin  string
 	width  int // of a terminal on stdout
+	height int // of the same
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 	code   output.ExitCode
@@ -38,11 +39,11 @@ type invocation struct {
 func (s *invocation) do(ctx context.Context, t *testing.T, fake *fakeServer) {
 	t.Helper()
 	one := testSession(&s.stdout, &s.stderr)
-	one.Stdin, one.StdoutWidth, one.DialOptions = strings.NewReader(s.stdin), s.width, fake.serve(t)
+	one.Stdin, one.StdoutWidth, one.StdoutHeight, one.DialOptions = strings.NewReader(s.stdin), s.width, s.height, fake.serve(t)
 	s.code = run(ctx, one, append([]string{"--server", "passthrough:///fake"}, s.args...))
 }
 
-var took = regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)|"seconds":[^,]+,"eventsPerSecond":[0-9]+`)
+var took = regexp.MustCompile(`in [0-9.µm]+s \([0-9,]+/s\)|"seconds":[^,]+,"eventsPerSecond":[0-9]+|"seconds":[0-9.e-]+`)
 
 // text is the session as a golden file tells it.
 func (s *invocation) text() string {
@@ -96,7 +97,10 @@ func TestGolden(t *testing.T) {
 		"append":              {args: []string{"append", "-"}, stdin: seed + readTestdata(t, "run-2.jsonl")},
 		"append-json":         {args: []string{"append", "testdata/run-1.jsonl", "-o", "json"}},
 		"append-twice":        {args: []string{"append", "-f", "testdata/run-1.jsonl", "testdata/run-1-diverged.jsonl"}},
-		"append-bad-lines":    {args: []string{"append", "-f", "testdata/bad.jsonl"}},
+		"append-bad-lines":    {args: []string{"append", "--keep-going", "-f", "testdata/bad.jsonl"}},
+		"append-stops":        {args: []string{"append", "-f", "testdata/bad.jsonl"}},
+		"append-dry-run":      {args: []string{"append", "--dry-run", "-f", "testdata/bad.jsonl"}},
+		"append-dry-run-json": {args: []string{"append", "--dry-run", "--keep-going", "-o", "json", "-f", "testdata/bad.jsonl"}},
 		"append-array":        {args: []string{"append", "-"}, stdin: "[{\"runId\":\"r\"}]\n"},
 		"append-pretty":       {args: []string{"append", "-"}, stdin: "{\n  \"runId\": \"r\"\n}\n"},
 		"append-odd-types":    {args: []string{"append", "-"}, stdin: oddTypes(seed)},
@@ -107,11 +111,19 @@ func TestGolden(t *testing.T) {
 		"events-terminal":     {args: []string{"events", "seeded", "--limit", "3"}, width: 100},
 		"events-json":         {args: []string{"events", "seeded", "--after-seq", "1", "--limit", "1", "-o", "json"}},
 		"events-type":         {args: []string{"events", "seeded", "--type", "StepFailed", "--local"}},
+		"events-types":        {args: []string{"events", "seeded", "--type", "StepFailed,RunFialed", "--type", "Beat", "--after-seq", "1"}},
+		"events-strict":       {args: []string{"events", "seeded", "--type", "RunFialed", "--strict"}},
+		"events-type-limit":   {args: []string{"events", "seeded", "--type", "StepStarted,StepFailed,Beat", "--limit", "1", "--strict"}},
+		"events-help":         {args: []string{"events", "--help"}},
 		"events-unknown-run":  {args: []string{"events", "none"}},
 		"snapshot":            {args: []string{"snapshot", "failed"}},
 		"snapshot-json":       {args: []string{"snapshot", "failed", "-o", "json"}},
 		"snapshot-paused":     {args: []string{"snapshot", "paused"}},
 		"snapshot-unknown":    {args: []string{"snapshot", "none"}},
+		"snapshot-help":       {args: []string{"snapshot", "--help"}},
+		"snapshot-bad-time":   {args: []string{"snapshot", "failed", "--as-of-time", "noon"}},
+		"snapshot-no-time":    {args: []string{"snapshot", "failed", "--as-of-time", ""}},
+		"snapshot-two-times":  {args: []string{"snapshot", "failed", "--as-of-time", "today", "--as-of-seq", "1"}},
 		"watch":               {args: []string{"watch", "failed", "--for", "300ms"}},
 		"watch-json":          {args: []string{"watch", "failed", "--for", "300ms", "-o", "json"}},
 		"watch-until-done":    {args: []string{"watch", "failed", "--until-done"}},
@@ -132,6 +144,11 @@ func TestGolden(t *testing.T) {
 		"runs-get-unknown":    {args: []string{"runs", "get", "none"}},
 		"audit-help":          {args: []string{"audit", "--help"}},
 		"audit-query":         {args: []string{"audit", "query", "--from", "2026-02-11", "--to", "2026-02-12"}},
+		"audit-query-unseen":  {args: []string{"audit", "query", "--from", "2026-02-11", "--type", "StepFialed,RunFailed,Heartbeat"}},
+		"audit-query-strict":  {args: []string{"audit", "query", "--from", "2026-02-11", "--type", "StepFialed,RunFailed", "--strict"}},
+		"audit-query-tenant":  {args: []string{"audit", "query", "--from", "2026-02-11", "--tenant", "acne", "--type", "RunFailed"}},
+		"audit-query-no-run":  {args: []string{"audit", "query", "--run", "run-9"}},
+		"audit-query-run-9":   {args: []string{"audit", "query", "--run", "run-9", "--strict", "-o", "json"}},
 		"audit-query-help":    {args: []string{"audit", "query", "--help"}},
 		"audit-query-json":    {args: []string{"audit", "query", "--run", "run-2", "--type", "StepFailed", "-o", "json"}},
 		"audit-query-minus":   {args: []string{"audit", "query", "--from", "beginning", "--limit", "-1"}},
@@ -141,15 +158,20 @@ func TestGolden(t *testing.T) {
 		"audit-query-open":    {args: []string{"audit", "query", "--from", "2026-02-11", "--to", "2200-01-01"}},
 		"audit-query-whole":   {args: []string{"audit", "query"}},
 		"audit-query-empty":   {args: []string{"audit", "query", "--from", "2026-02-12", "--to", "2026-02-11"}},
-		"audit-query-time":    {args: []string{"audit", "query", "--from", "2026-02-11 10:30:00"}},
+		"audit-query-time":    {args: []string{"audit", "query", "--from", "2026-02-11 10:30:02", "--to", "2026-02-11T10:30:04"}},
+		"audit-query-types":   {args: []string{"audit", "query", "--from", "beginning", "--type", "RunFailed,StepFailed", "--type", `Custom"1\,2`}},
+		"audit-query-no-type": {args: []string{"audit", "query", "--from", "beginning", "--type", "RunFailed,"}},
 		"audit-query-late":    {args: []string{"audit", "query", "--from", "2300-01-01"}},
 		"audit-query-24h":     {args: []string{"audit", "query", "--from", "24h"}},
 		"audit-export-help":   {args: []string{"audit", "export", "--help"}},
 		"audit-export-stdout": {args: []string{"audit", "export", "--run", "run-1", "--to", "2026-02-12", "--format", "csv", "-f", "-"}},
 		"audit-export-open":   {args: []string{"audit", "export", "--from", "2026-02-11", "--to", "2200-01-01", "--format", "jsonl", "-f", "-"}},
+		"audit-export-unseen": {args: []string{"audit", "export", "--from", "2026-02-11", "--type", "RunFialed", "--format", "jsonl", "-f", "-", "-o", "json"}},
+		"audit-export-strict": {args: []string{"audit", "export", "--from", "2026-02-11", "--type", "RunFialed", "--strict", "-f", "testdata/never.csv"}},
 		"audit-export-kind":   {args: []string{"audit", "export", "--from", "-7d", "-f", "events.xlsx"}},
 		"audit-proof-help":    {args: []string{"audit", "proof", "--help"}},
 		"audit-keys-help":     {args: []string{"audit", "keys", "--help"}},
+		"audit-keys-none":     {args: []string{"audit", "keys", "-o", "json"}},
 		"audit-rotate-help":   {args: []string{"audit", "rotate-key", "--help"}},
 		"audit-verify-help":   {args: []string{"audit", "verify", "--help"}},
 		"audit-verify-none":   {args: []string{"audit", "verify", "testdata/none.jsonl"}},
@@ -221,7 +243,7 @@ func TestFailuresOfTheServer(t *testing.T) {
 		{status.Error(codes.InvalidArgument, "no reason given"), output.ExitRefused},
 	} {
 		t.Run(status.Code(test.err).String(), func(t *testing.T) {
-			s := invocation{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "300ms"}}
+			s := invocation{args: []string{"append", "testdata/run-1.jsonl", "--timeout", "2s"}}
 			s.do(t.Context(), t, &fakeServer{down: test.err})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())

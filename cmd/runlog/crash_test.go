@@ -28,16 +28,16 @@ var (
 	ordinaryEnv = smallEnv[:1]
 )
 
-// crashRounds returns how many faults a test makes; make crash sets RUNLOG_CRASH_ROUNDS.
+// crashRounds returns how many faults a test makes; make crash sets TEST_RUNLOG_CRASH_ROUNDS.
 func crashRounds(t *testing.T, usual int) int {
 	t.Helper()
-	s := os.Getenv("RUNLOG_CRASH_ROUNDS")
+	s := os.Getenv("TEST_RUNLOG_CRASH_ROUNDS")
 	if s == "" {
 		return usual
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		t.Fatalf("RUNLOG_CRASH_ROUNDS: %v", err)
+		t.Fatalf("TEST_RUNLOG_CRASH_ROUNDS: %v", err)
 	}
 	return n
 }

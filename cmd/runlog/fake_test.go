@@ -62,7 +62,17 @@ func (f *fakeServer) AppendEvents(_ context.Context, req *runlogv1.AppendEventsR
 	}
 	res := &runlogv1.AppendEventsResponse{}
 	for i := range valid {
-		res.Results = append(res.Results, f.storeLocked(&valid[i]))
+		result := f.storeLocked(&valid[i])
+		if likely, known := contract.LikelyType(valid[i].Type); contract.TypeCode(valid[i].Type) == 0 {
+			result.UnknownType = true
+			if known {
+				result.DidYouMean = &likely
+			}
+		}
+		for _, w := range valid[i].Warnings {
+			result.Warnings = append(result.Warnings, &runlogv1.Warning{Field: w.Field, Description: w.Description})
+		}
+		res.Results = append(res.Results, result)
 	}
 	res.LastSeq = uint64(len(f.mu.events[req.GetRunId()]))
 	return res, nil
@@ -95,7 +105,7 @@ func (f *fakeServer) stored(run string) []*runlogv1.EventRecord {
 func (f *fakeServer) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
 	res := &runlogv1.ListEventsResponse{}
 	for _, record := range f.stored(req.GetRunId()) {
-		if record.GetRunSeq() > req.GetAfterSeq() && record.GetEventType() == req.GetTypes()[0] {
+		if record.GetRunSeq() > req.GetAfterSeq() && slices.Contains(req.GetTypes(), record.GetEventType()) {
 			res.Events = append(res.Events, record)
 		}
 	}

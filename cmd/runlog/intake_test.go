@@ -74,7 +74,7 @@ func TestBadInputOnARealNode(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, _, stderr := p.run("", "append", "-f", file)
+			code, _, stderr := p.run("", "append", "--keep-going", "-f", file)
 			if code != int(output.ExitRefused) {
 				t.Errorf("exit %d, want %d", code, output.ExitRefused)
 			}

@@ -32,14 +32,14 @@ import (
 // run's snapshot has what was acknowledged and is the fold of its events, also as of any event;
 // every run is listed once, with its status; and watchers that go on from their tokens meet every
 // event once and in order, no watermark twice or behind another, and the last one of every run.
-// RUNLOG_CRASH_ROUNDS sets the rounds; make crash runs 200.
+// TEST_RUNLOG_CRASH_ROUNDS sets the rounds; make crash runs 200.
 func TestKillNineProjector(t *testing.T) {
 	t.Parallel()
 	rounds := 6
-	if s := os.Getenv("RUNLOG_CRASH_ROUNDS"); s != "" {
+	if s := os.Getenv("TEST_RUNLOG_CRASH_ROUNDS"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil {
-			t.Fatalf("RUNLOG_CRASH_ROUNDS: %v", err)
+			t.Fatalf("TEST_RUNLOG_CRASH_ROUNDS: %v", err)
 		}
 		rounds = n
 	}
@@ -302,7 +302,7 @@ func (w *runWriter) create(ctx context.Context, conn *grpc.ClientConn, run strin
 	w.bed.try(run)
 	_, err := runlogv1.NewRunServiceClient(conn).CreateRun(ctx, &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
 		RunId: run, TenantId: tenantOf(run), ProjectId: "p", EnvironmentId: "e",
-		PlanRef: &runlogv1.PlanRef{Uri: "s3://plan", Sha256: "x", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
+		PlanRef: &runlogv1.PlanRef{Uri: "s3://plan", SchemaVersion: "1", PlanId: "plan", PlanVersion: "1"},
 	}})
 	if err == nil {
 		w.bed.acknowledge(run, 0)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -21,23 +22,40 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	s := &session.Session{
 		Output: output.Output{
-			Stdout:      os.Stdout,
-			Stderr:      os.Stderr,
-			StdoutWidth: terminalWidth(os.Stdout),
-			StderrWidth: terminalWidth(os.Stderr),
+			Stdout:       os.Stdout,
+			Stderr:       os.Stderr,
+			StdoutWidth:  width(os.Stdout),
+			StderrWidth:  width(os.Stderr),
+			StdoutHeight: height(os.Stdout),
 		},
 		Stdin:   os.Stdin,
 		Getenv:  os.Getenv,
+		Environ: os.Environ,
 		Version: version,
 	}
 	os.Exit(int(run(ctx, s, os.Args[1:])))
 }
 
-// terminalWidth returns the columns of the terminal f; 0 if f is no terminal.
-func terminalWidth(f *os.File) int {
+// A terminal that does not tell its size is a VT100.
+const (
+	usualWidth  = 80
+	usualHeight = 24
+)
+
+// width returns the columns of the terminal f; 0 if f is no terminal.
+func width(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return 0
 	}
-	return width
+	return cmp.Or(width, usualWidth)
+}
+
+// height returns the lines of the terminal f; 0 if f is no terminal.
+func height(f *os.File) int {
+	_, height, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return cmp.Or(height, usualHeight)
 }

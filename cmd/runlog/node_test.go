@@ -31,10 +31,10 @@ import (
 
 // asRunlog makes the test binary behave as the runlog binary: real processes without another build.
 const (
-	asRunlog = "RUNLOG_TEST_AS_BINARY"
+	asRunlog = "TEST_RUNLOG_AS_BINARY"
 	// smallNode makes a served node flush, compact and drop its log as early as a big one does
 	// after gigabytes.
-	smallNode = "RUNLOG_TEST_SMALL_NODE"
+	smallNode = "TEST_RUNLOG_SMALL_NODE"
 )
 
 func TestMain(m *testing.M) {

@@ -25,7 +25,10 @@ import (
 func run(ctx context.Context, s *session.Session, args []string) output.ExitCode {
 	began := false // Before this, every error is one of the command line.
 	root := rootCommand(s)
-	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		began = true
+		return s.CheckEnvironment(serve.Variables(s))
+	}
 	root.SetArgs(args)
 	root.SetIn(s.Stdin)
 	root.SetOut(s.Stdout)

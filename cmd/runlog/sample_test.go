@@ -86,7 +86,7 @@ func failedSnapshot() *runlogv1.RunSnapshot {
 			{
 				StepId: "load", Status: runlogv1.StepStatus_FAILED, LogicalAttemptId: 2, EngineAttemptId: proto.Uint32(3),
 				StartedAt: seconds(4), CompletedAt: seconds(64),
-				Error: &runlogv1.StepError{Code: "E_TIMEOUT", Message: "no answer from the warehouse", Retryable: true},
+				Error: &runlogv1.StepError{Code: proto.String("E_TIMEOUT"), Message: proto.String("no answer from the warehouse"), Retryable: proto.Bool(true)},
 			},
 			{StepId: "publish", Status: runlogv1.StepStatus_SKIPPED, LogicalAttemptId: 1, Reason: proto.String("load failed")},
 			{StepId: "notify", Status: runlogv1.StepStatus_RUNNING, LogicalAttemptId: 1, StartedAt: seconds(5)},
@@ -94,7 +94,7 @@ func failedSnapshot() *runlogv1.RunSnapshot {
 		FailedSteps: 2, EngineType: proto.String("temporal"), EngineRunRef: proto.String("temporal://default/wf/failed"),
 		PlanRef:   &runlogv1.PlanRef{PlanId: "nightly", PlanVersion: "1.2", Uri: "s3://plans/nightly.json"},
 		StartedAt: seconds(0.5), CompletedAt: seconds(65), TotalDurationMs: proto.Int64(64500),
-		RootCause: &runlogv1.RootCause{StepId: proto.String("load"), Code: proto.String("E_TIMEOUT"), Message: "no answer from the warehouse"},
+		RootCause: &runlogv1.RootCause{StepId: proto.String("load"), Code: proto.String("E_TIMEOUT"), Message: proto.String("no answer from the warehouse")},
 		Signals: []*runlogv1.SignalDecision{
 			{RunSeq: 5, Accepted: true, SignalType: proto.String("RETRY_STEP"), SignalId: proto.String("sig-1"), DecidedBy: proto.String("jane"), StepId: proto.String("load")},
 			{RunSeq: 6, SignalType: proto.String("CANCEL"), Reason: proto.String("not an owner")},

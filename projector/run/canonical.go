@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -76,6 +77,9 @@ func (w *writer) attemptRest(a *StepAttempt) {
 	}
 	w.stepError("error", a.Error)
 	w.uint32("logicalAttemptId", a.LogicalAttemptID)
+	if a.Status == StepFailed && a.OutcomeEngineAttemptID != a.EngineAttemptID {
+		w.uint32("outcomeEngineAttemptId", a.OutcomeEngineAttemptID)
+	}
 	w.optional("reason", a.Reason)
 	w.time("startedAt", a.StartedAt)
 	w.string("status", a.Status.String())
@@ -98,9 +102,11 @@ func (w *writer) stepError(name string, e *StepError) {
 	w.name(name)
 	w.open()
 	w.optional("category", e.Category)
-	w.string("code", e.Code)
-	w.string("message", e.Message)
-	w.bool("retryable", e.Retryable)
+	w.optional("code", e.Code)
+	w.optional("message", e.Message)
+	if e.Retryable != nil {
+		w.bool("retryable", *e.Retryable)
+	}
 	w.close()
 }
 
@@ -112,7 +118,7 @@ func (w *writer) rootCause(name string, c *RootCause) {
 	w.open()
 	w.optional("category", c.Category)
 	w.optional("code", c.Code)
-	w.string("message", c.Message)
+	w.optional("message", c.Message)
 	w.optional("stepId", c.StepID)
 	w.close()
 }
@@ -172,12 +178,12 @@ func writeArray[T any](w *writer, name string, list []T, element func(*writer, *
 	w.b = append(w.b, ']')
 }
 
-func writeTree[T any](w *writer, name string, list *tree[uint32, *T], element func(*writer, *T)) {
+func writeTree[K cmp.Ordered, T any](w *writer, name string, list *tree[K, *T], element func(*writer, *T)) {
 	w.name(name)
 	w.b = append(w.b, '[')
 	if list.root != nil { // most steps have no earlier attempts
 		first := true
-		list.root.each(func(_ uint32, e *T) bool {
+		list.root.each(func(_ K, e *T) bool {
 			if !first {
 				w.b = append(w.b, ',')
 			}

@@ -128,7 +128,7 @@ func TestWhatTheDigestLeavesOutPRJ1(t *testing.T) {
 }
 
 func TestStoredGolden(t *testing.T) {
-	const path = "testdata/stored_v2.golden"
+	const path = "testdata/stored_v3.golden"
 	s := fullSnapshot(t)
 	got := s.MarshalStored()
 	if *rewrite {

@@ -27,11 +27,11 @@
 // logical attempt each is legal. This package decides it. StepAttempt.advance is this table:
 //
 //	event                      PENDING    RUNNING    WAITING    SUCCESS    FAILED     SKIPPED
-//	StepStarted                RUNNING    repeat     late       late       late       late
+//	StepStarted                RUNNING    repeat     late       late       retry      late
 //	StepDelayed                stays      invalid    invalid    invalid    invalid    invalid
 //	StepWaitingForAttestation  WAITING    WAITING    repeat     invalid    invalid    invalid
-//	StepCompleted              SUCCESS    SUCCESS    invalid    repeat     invalid    invalid
-//	StepFailed                 FAILED     FAILED     FAILED     invalid    repeat     invalid
+//	StepCompleted              SUCCESS    SUCCESS    invalid    repeat     retry      invalid
+//	StepFailed                 FAILED     FAILED     FAILED     invalid    retry      invalid
 //	StepSkipped                SKIPPED    invalid    invalid    invalid    invalid    repeat
 //	StepAttested               invalid    invalid    by outcome invalid    invalid    invalid
 //
@@ -41,6 +41,10 @@
 //     its own can send a repeat (IDM-5). A repeat changes engineAttemptId only. It does not count
 //     in failedSteps. A repeated StepWaitingForAttestation puts a RUNNING run to WAITING like the
 //     first one: the run may have been resumed in between, and waits again.
+//   - retry: an event with a higher engineAttemptId than that of the failure shows that the
+//     platform has retried. The failure goes to attempts[], and the event applies as to a PENDING
+//     attempt (PRJ-15). With the same or a lower one, a StepStarted is late, a StepFailed a repeat,
+//     and a StepCompleted invalid.
 //   - late: the event was delayed in the producer's outbox. It sets startedAt if that is absent,
 //     and engineAttemptId like every event of the attempt (PRJ-6, PRJ-7).
 //   - WAITING ends by an attestation or a failure (a timeout, for example). A StepCompleted there

@@ -60,22 +60,26 @@ func (r *reader) steps(v value) (all Steps) {
 	}
 }
 
-func (r *reader) attempts(v value) (all Attempts) {
-	last, first := uint32(0), true
-	for e := v.elements(); ; {
-		element, ok := e.element()
-		if !ok {
-			return all
+// attempts puts the entries of a step. The last one of each earlier logical attempt stands; the
+// others were retried, as all of the current one were.
+func (r *reader) attempts(list []StepAttempt, step *StepSnapshot) {
+	for i := range list {
+		a := &list[i]
+		last := i+1 == len(list) || list[i+1].LogicalAttemptID != a.LogicalAttemptID
+		stands := last && a.LogicalAttemptID != step.LogicalAttemptID
+		size := step.Attempts.Len()
+		if stands {
+			step.Attempts.setStanding(r.edit, a)
+		} else {
+			step.Attempts.setRetried(r.edit, a)
 		}
-		a := element.attempt()
 		switch {
-		case a.Status == 0:
-			r.fail("attempt %d has no status", a.LogicalAttemptID)
-		case !first && a.LogicalAttemptID <= last:
-			r.fail("attempt %d is out of order", a.LogicalAttemptID)
+		case a.Status == 0 || !stands && a.Status != StepFailed:
+			r.fail("step %q: attempt %d has no fitting status", step.StepID, a.LogicalAttemptID)
+		case step.Attempts.Len() == size, a.LogicalAttemptID > step.LogicalAttemptID,
+			i > 0 && (a.LogicalAttemptID < list[i-1].LogicalAttemptID || !last && a.LogicalAttemptID == list[i-1].LogicalAttemptID && a.EngineAttemptID < list[i-1].EngineAttemptID):
+			r.fail("step %q: attempt %d is out of order", step.StepID, a.LogicalAttemptID)
 		}
-		last, first = a.LogicalAttemptID, false
-		all.list.set(r.edit, a.LogicalAttemptID, &a)
 	}
 }
 
@@ -136,22 +140,18 @@ func (r *reader) snapshot(v value) *Snapshot {
 
 func (r *reader) step(v value) *StepSnapshot {
 	step := &StepSnapshot{made: r.edit}
-	last := int64(-1) // the highest earlier attempt
+	var earlier []StepAttempt
 	m := v.members()
 	for {
 		key, v, ok := m.member()
 		if !ok {
-			if last >= int64(step.LogicalAttemptID) {
-				r.fail("step %q: attempt %d is out of order", step.StepID, last)
-			}
+			step.complete()
+			r.attempts(earlier, step)
 			return step
 		}
 		switch string(key) {
 		case "attempts":
-			step.Attempts = r.attempts(v)
-			for a := range step.Attempts.All() {
-				last = int64(a.LogicalAttemptID)
-			}
+			earlier = readList(v, value.attempt)
 		case "stepId":
 			step.StepID = v.text()
 		default:
@@ -165,9 +165,17 @@ func (v value) attempt() (a StepAttempt) {
 	for {
 		key, v, ok := m.member()
 		if !ok {
+			a.complete()
 			return a
 		}
 		a.read(key, v)
+	}
+}
+
+// complete fills in what the form leaves out.
+func (a *StepAttempt) complete() {
+	if a.Status == StepFailed && a.OutcomeEngineAttemptID == 0 {
+		a.OutcomeEngineAttemptID = a.EngineAttemptID
 	}
 }
 
@@ -184,6 +192,8 @@ func (a *StepAttempt) read(key []byte, v value) {
 		a.Error = v.stepError()
 	case "logicalAttemptId":
 		a.LogicalAttemptID = v.uint32()
+	case "outcomeEngineAttemptId":
+		a.OutcomeEngineAttemptID = v.uint32()
 	case "reason":
 		a.Reason = v.text()
 	case "startedAt":

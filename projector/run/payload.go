@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"time"
 )
 
@@ -14,17 +15,18 @@ import (
 //	RunPaused       draining
 //	RunCompleted    completedAt
 //	RunCancelled    completedAt
-//	RunFailed       completedAt, and the root cause, the first of
+//	RunFailed       completedAt or failedAt, and the root cause, the first that says something of
 //	                  rootCause  {stepId, code, message, category} or a string, the message
 //	                  error      the same
-//	                  reason     a string, the message
-//	                  message    a string
+//	                  errorCode or reasonCode, the code, and the message, the first of
+//	                  errorMessage, reason and message; a reason may be an object as above
 //	StepStarted     startedAt
 //	StepDelayed     reason
 //	StepSkipped     reason
 //	StepCompleted   artifacts or artifactRefs, completedAt, reason
-//	StepFailed      error {code, message, retryable, category} or a string, the message;
-//	                artifacts or artifactRefs, completedAt, reason
+//	StepFailed      error {code, message, retryable, category} or a string, the message; if it
+//	                says nothing errorCode or reasonCode, the code, and errorMessage;
+//	                artifacts or artifactRefs, completedAt or failedAt, reason
 //	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed; attestedAt if
 //	                there is no completedAt; notes if there is no reason
 //	SignalAccepted  signalId, signalType, reason, decidedBy or triggeredBy, decidedAt
@@ -32,7 +34,9 @@ import (
 //
 // An artifact is {uri, kind, sha256, sizeBytes, expiresAt}. If kind is absent, name is read; if
 // sizeBytes is absent, bytes is read, as attestations have them. An artifact without a uri is left
-// out. Times are RFC 3339. If one is missing, emittedAt is used (PRJ-10).
+// out. A reason that is an object is read as its message, else its code. An event that ends a step
+// also tells its startedAt if no StepStarted has. Times are RFC 3339. If one is missing, emittedAt
+// is used (PRJ-10).
 //
 // The payloads of RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types
 // are not read.
@@ -114,8 +118,26 @@ func (v value) plan() *PlanRef {
 }
 
 type runFailedPayload struct {
-	completedAt, cause, failure, reason, message value
+	completedAt, failedAt, cause, failure, reason, message value
+	flat                                                   flatError
 }
+
+// flatError are the fields that tell of an error beside an error object.
+type flatError struct{ code, reasonCode, message value }
+
+// take sets the field of that name.
+func (f *flatError) take(name []byte, v value) {
+	switch string(name) {
+	case "errorCode":
+		f.code = v
+	case "reasonCode":
+		f.reasonCode = v
+	case "errorMessage":
+		f.message = v
+	}
+}
+
+func (f *flatError) codeText() string { return cmp.Or(f.code.text(), f.reasonCode.text()) }
 
 func decodeRunFailed(b []byte) (p runFailedPayload) {
 	m := payload(b).members()
@@ -127,6 +149,8 @@ func decodeRunFailed(b []byte) (p runFailedPayload) {
 		switch string(key) {
 		case "completedAt":
 			p.completedAt = v
+		case "failedAt":
+			p.failedAt = v
 		case "rootCause":
 			p.cause = v
 		case "error":
@@ -135,6 +159,8 @@ func decodeRunFailed(b []byte) (p runFailedPayload) {
 			p.reason = v
 		case "message":
 			p.message = v
+		default:
+			p.flat.take(key, v)
 		}
 	}
 }
@@ -142,27 +168,29 @@ func decodeRunFailed(b []byte) (p runFailedPayload) {
 // rootCause returns the most telling account that the payload has; nil when it has none.
 func (p *runFailedPayload) rootCause() *RootCause {
 	for _, v := range []value{p.cause, p.failure} {
-		switch {
-		case v.isObject():
-			return v.rootCause()
-		case v.isString():
-			return &RootCause{Message: v.text()}
+		if cause := v.rootCause(); cause != nil {
+			return cause
 		}
 	}
-	for _, v := range []value{p.reason, p.message} {
-		if v.isString() {
-			return &RootCause{Message: v.text()}
-		}
+	if cause := (RootCause{Code: p.flat.codeText(), Message: cmp.Or(p.flat.message.text(), p.reason.text(), p.message.text())}); cause != (RootCause{}) {
+		return &cause
 	}
-	return nil
+	return p.reason.rootCause()
 }
 
+// rootCause reads a cause; nil when v says nothing.
 func (v value) rootCause() *RootCause {
 	cause := new(RootCause)
+	if v.isString() {
+		cause.Message = v.text()
+	}
 	m := v.members()
 	for {
 		key, v, ok := m.member()
 		if !ok {
+			if *cause == (RootCause{}) {
+				return nil
+			}
 			return cause
 		}
 		switch string(key) {
@@ -180,9 +208,10 @@ func (v value) rootCause() *RootCause {
 
 // stepPayload has the fields of all step events: they agree where they meet.
 type stepPayload struct {
-	startedAt, completedAt, attestedAt value
-	artifacts, artifactRefs            value
-	failure, reason, notes, outcome    value
+	startedAt, completedAt, failedAt, attestedAt value
+	artifacts, artifactRefs                      value
+	failure, reason, notes, outcome              value
+	flat                                         flatError
 }
 
 func decodeStep(b []byte) (p stepPayload) {
@@ -197,6 +226,8 @@ func decodeStep(b []byte) (p stepPayload) {
 			p.startedAt = v
 		case "completedAt":
 			p.completedAt = v
+		case "failedAt":
+			p.failedAt = v
 		case "attestedAt":
 			p.attestedAt = v
 		case "artifacts":
@@ -211,19 +242,37 @@ func decodeStep(b []byte) (p stepPayload) {
 			p.notes = v
 		case "outcome":
 			p.outcome = v
+		default:
+			p.flat.take(key, v)
 		}
 	}
 }
 
 func (p *stepPayload) endedAt(fallback time.Time) time.Time {
-	return p.completedAt.timeOr(p.attestedAt.timeOr(fallback))
+	return p.completedAt.timeOr(p.failedAt.timeOr(p.attestedAt.timeOr(fallback)))
 }
 
 func (p *stepPayload) reasonText() string {
-	if reason := p.reason.text(); reason != "" {
-		return reason
+	return cmp.Or(p.reason.reasonText(), p.notes.text())
+}
+
+// reasonText reads a reason, which may be an object with a message or a code.
+func (v value) reasonText() string {
+	if !v.isObject() {
+		return v.text()
 	}
-	return p.notes.text()
+	return cmp.Or(v.field("message").text(), v.field("code").text())
+}
+
+// failed returns the error of a step that failed; nil when its event says nothing.
+func (p *stepPayload) failed() *StepError {
+	if e := p.failure.stepError(); e != nil {
+		return e
+	}
+	if e := (StepError{Code: p.flat.codeText(), Message: p.flat.message.text()}); e != (StepError{}) {
+		return &e
+	}
+	return nil
 }
 
 func (p *stepPayload) artifactList() []Artifact {
@@ -283,17 +332,17 @@ func (v value) artifact() Artifact {
 
 // stepError reads why a step failed; nil when v does not say.
 func (v value) stepError() *StepError {
-	if v.isString() {
-		return &StepError{Message: v.text()}
-	}
-	if !v.isObject() {
-		return nil
-	}
 	e := new(StepError)
+	if v.isString() {
+		e.Message = v.text()
+	}
 	m := v.members()
 	for {
 		key, v, ok := m.member()
 		if !ok {
+			if *e == (StepError{}) {
+				return nil
+			}
 			return e
 		}
 		switch string(key) {
@@ -302,7 +351,10 @@ func (v value) stepError() *StepError {
 		case "message":
 			e.Message = v.text()
 		case "retryable":
-			e.Retryable = v.isTrue()
+			if e.Retryable = nil; v.isTrue() || v.isFalse() {
+				said := v.isTrue()
+				e.Retryable = &said
+			}
 		case "category":
 			e.Category = v.text()
 		}
@@ -332,7 +384,7 @@ func decodeSignal(b []byte) (p signalPayload) {
 		case "triggeredBy":
 			triggeredBy = v
 		case "reason":
-			p.reason = v.text()
+			p.reason = v.reasonText()
 		case "decidedAt":
 			p.decidedAt = v
 		}

@@ -30,14 +30,14 @@ func (f *fold) runEvent(r *storage.Record) {
 		s.Status = Running
 		s.unpause()
 	case contract.RunCompleted:
-		s.end(r, Completed, decodeCompletedAt(r.Payload))
+		s.end(Completed, decodeCompletedAt(r.Payload).timeOr(emitted(r)))
 		s.Artifacts = gatherArtifacts(&s.Steps)
 	case contract.RunFailed:
 		p := decodeRunFailed(r.Payload)
-		s.end(r, Failed, p.completedAt)
+		s.end(Failed, p.completedAt.timeOr(p.failedAt.timeOr(emitted(r))))
 		s.RootCause = p.rootCause()
 	case contract.RunCancelled:
-		s.end(r, Cancelled, decodeCompletedAt(r.Payload))
+		s.end(Cancelled, decodeCompletedAt(r.Payload).timeOr(emitted(r)))
 	}
 }
 
@@ -69,9 +69,9 @@ func (s *Snapshot) start(r *storage.Record) {
 }
 
 // end puts the run into a terminal status (PRJ-3).
-func (s *Snapshot) end(r *storage.Record, to Status, completedAt value) {
+func (s *Snapshot) end(to Status, completedAt time.Time) {
 	s.Status = to
-	s.CompletedAt = completedAt.timeOr(emitted(r))
+	s.CompletedAt = completedAt
 	s.TotalDurationMs = durationMs(s.StartedAt, s.CompletedAt)
 	s.unpause()
 }

@@ -181,7 +181,7 @@ func TestRunThatNeverStartedHasNoDurationPRJ3(t *testing.T) {
 	}
 }
 
-func TestRootCausePRJ3(t *testing.T) {
+func TestRootCausePRJ3PRJ10(t *testing.T) {
 	full := &RootCause{StepID: "build", Code: "E7", Message: "boom", Category: "INFRA"}
 	for payload, want := range map[string]*RootCause{
 		`{"rootCause":{"stepId":"build","code":"E7","message":"boom","category":"INFRA"},"error":"x"}`: full,
@@ -192,8 +192,13 @@ func TestRootCausePRJ3(t *testing.T) {
 		`{"message":"boom","reason":null}`:          {Message: "boom"},
 		`{"rootCause":{"code":"E7","message":[1]}}`: {Code: "E7"},
 		`{"rootCause":null,"error":[],"reason":1}`:  nil,
-		`{}`: nil,
-		`{"rootCause":"first","rootCause":"second"}`: {Message: "second"},
+		`{}`:                                     nil,
+		`{"rootCause":{},"error":{"details":1}}`: nil,
+		`{"error":null,"errorCode":"E7","errorMessage":"boom","reasonCode":"R"}`: {Code: "E7", Message: "boom"},
+		`{"reasonCode":"R","reason":"boom"}`:                                     {Code: "R", Message: "boom"},
+		`{"reason":{"code":"E7","message":"boom"}}`:                              {Code: "E7", Message: "boom"},
+		`{"rootCause":{"details":1},"error":{"code":"E7"}}`:                      {Code: "E7"},
+		`{"rootCause":"first","rootCause":"second"}`:                             {Message: "second"},
 	} {
 		tape := runIn(Running)
 		tape.add(contract.RunFailed, "", 1, payload)

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"time"
+
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -21,13 +23,17 @@ func (f *fold) stepEvent(r *storage.Record) {
 	case r.LogicalAttemptID < step.LogicalAttemptID:
 		f.ownStep(step, place).amend(f.edit, r)
 	case r.LogicalAttemptID == step.LogicalAttemptID:
-		f.advanceCurrent(&f.ownStep(step, place).StepAttempt, r)
+		step = f.ownStep(step, place)
+		before := step.StepAttempt
+		if f.advanceCurrent(&step.StepAttempt, r) && before.retriedBy(r) {
+			step.Attempts.setRetried(f.edit, before.retried())
+		}
 	default:
 		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 		if f.advanceCurrent(&attempt, r) {
 			earlier := step.StepAttempt
 			step = f.ownStep(step, place)
-			step.Attempts.list.set(f.edit, earlier.LogicalAttemptID, &earlier)
+			step.Attempts.setStanding(f.edit, &earlier)
 			step.StepAttempt = attempt
 		}
 	}
@@ -43,15 +49,14 @@ func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 		f.invalid(r, r.StepID+": "+before.String())
 		return false
 	}
-	switch r.Type {
-	case contract.StepFailed:
-		if before != StepFailed {
-			s.FailedSteps++
-		}
-	case contract.StepWaitingForAttestation:
-		if s.Status == Running {
-			s.Status = Waiting
-		}
+	switch {
+	case before != StepFailed && a.Status == StepFailed:
+		s.FailedSteps++
+	case before == StepFailed && a.Status != StepFailed:
+		s.FailedSteps--
+	}
+	if r.Type == contract.StepWaitingForAttestation && s.Status == Running {
+		s.Status = Waiting
 	}
 	return true
 }
@@ -60,16 +65,46 @@ func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 // allow is passed over: such an event is never an inconsistency (PRJ-7).
 func (step *StepSnapshot) amend(e *edit, r *storage.Record) {
 	attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
-	if entry, found := step.Attempts.list.get(r.LogicalAttemptID); found {
+	if entry := step.Attempts.standing(r.LogicalAttemptID); entry != nil {
 		attempt = *entry
 	}
-	attempt.advance(r)
-	step.Attempts.list.set(e, r.LogicalAttemptID, &attempt)
+	before := attempt
+	if attempt.advance(r) && before.retriedBy(r) {
+		step.Attempts.setRetried(e, before.retried())
+	}
+	step.Attempts.setStanding(e, &attempt)
+}
+
+// retriedBy reports whether an event shows that the platform has retried a failed attempt, so that
+// the failure does not stand any more (PRJ-15).
+func (a *StepAttempt) retriedBy(r *storage.Record) bool {
+	switch r.Type {
+	case contract.StepStarted, contract.StepCompleted, contract.StepFailed:
+		return a.Status == StepFailed && r.EngineAttemptID > a.OutcomeEngineAttemptID
+	default:
+		return false
+	}
+}
+
+// retried returns a failure that does not stand any more as an entry of its own.
+func (a *StepAttempt) retried() *StepAttempt {
+	out := *a
+	out.EngineAttemptID = a.OutcomeEngineAttemptID
+	return &out
 }
 
 // advance is the table of doc.go. It changes the attempt and returns true where the event is legal;
 // a legal event that repeats the current state changes EngineAttemptID only.
 func (a *StepAttempt) advance(r *storage.Record) (legal bool) {
+	if a.retriedBy(r) {
+		// The attempt goes on as if it had not failed. If no StepStarted tells of the retry, it
+		// began when the attempt began.
+		begin := a.StartedAt
+		*a = StepAttempt{LogicalAttemptID: a.LogicalAttemptID, EngineAttemptID: a.EngineAttemptID, Status: StepPending}
+		if r.Type != contract.StepStarted {
+			a.StartedAt = begin
+		}
+	}
 	switch r.Type {
 	case contract.StepStarted:
 		a.start(r)
@@ -109,7 +144,7 @@ func (a *StepAttempt) delay(r *storage.Record) bool {
 	if a.Status != StepPending {
 		return false
 	}
-	a.Reason = decodeStep(r.Payload).reason.text()
+	a.Reason = decodeStep(r.Payload).reason.reasonText()
 	return true
 }
 
@@ -129,7 +164,7 @@ func (a *StepAttempt) skip(r *storage.Record) bool {
 		return a.Status == StepSkipped
 	}
 	a.Status = StepSkipped
-	a.Reason = decodeStep(r.Payload).reason.text()
+	a.Reason = decodeStep(r.Payload).reason.reasonText()
 	return true
 }
 
@@ -164,10 +199,13 @@ func (a *StepAttempt) attest(r *storage.Record) bool {
 func (a *StepAttempt) end(r *storage.Record, to StepStatus, p *stepPayload) {
 	a.Status = to
 	a.CompletedAt = p.endedAt(emitted(r))
+	if a.StartedAt.IsZero() {
+		a.StartedAt = p.startedAt.timeOr(time.Time{})
+	}
 	a.Artifacts = p.artifactList()
 	a.Reason = p.reasonText()
 	if to == StepFailed {
-		a.Error = p.failure.stepError()
+		a.Error, a.OutcomeEngineAttemptID = p.failed(), r.EngineAttemptID
 	}
 }
 

@@ -65,10 +65,13 @@ func TestStepTransitionsPRJ5PRJ6PRJ8(t *testing.T) {
 			}
 			r := tape.add(eventType, "build", 1, stepPayloads[eventType])
 			r.EngineAttemptID = 4
+			if from == StepFailed {
+				r.EngineAttemptID = 1 // a higher one is a retry (PRJ-15)
+			}
 			after := Reduce(before, r)
 			step := after.Step("build")
 			if to := row[i]; to != no {
-				if step.Status != to || after.InconsistencyCount != 0 || step.EngineAttemptID != 4 {
+				if step.Status != to || after.InconsistencyCount != 0 || step.EngineAttemptID != r.EngineAttemptID {
 					t.Errorf("%s on %v: %v, engine attempt %d, %d inconsistencies; want %v",
 						eventType, from, step.Status, step.EngineAttemptID, after.InconsistencyCount, to)
 				}
@@ -114,6 +117,7 @@ func TestStepEffectsPRJ5PRJ10(t *testing.T) {
 	second := func(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
 	noon := time.Date(2026, 2, 11, 12, 0, 0, 0, time.UTC)
 	size := int64(1 << 40)
+	yes, no := true, false
 	for _, c := range []struct {
 		name, eventType, payload string
 		want                     StepAttempt
@@ -134,13 +138,31 @@ func TestStepEffectsPRJ5PRJ10(t *testing.T) {
 		{"failed", contract.StepFailed, `{"error":{"code":"E1","message":"boom","retryable":true,"category":"USER"},
 			"artifacts":[{"uri":"u1","kind":"log"}],"completedAt":"2026-02-11T12:00:00Z"}`,
 			StepAttempt{Status: StepFailed, CompletedAt: noon, Artifacts: []Artifact{{URI: "u1", Kind: "log"}},
-				Error: &StepError{Code: "E1", Message: "boom", Retryable: true, Category: "USER"}}},
+				Error: &StepError{Code: "E1", Message: "boom", Retryable: &yes, Category: "USER"}}},
 		{"failed, in a word", contract.StepFailed, `{"error":"boom"}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
 		{"failed, half told", contract.StepFailed, `{"error":{"code":7,"message":"boom","retryable":"true"}}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
 		{"failed, untold", contract.StepFailed, `{"error":null}`,
 			StepAttempt{Status: StepFailed, CompletedAt: second(3)}},
+		{"failed, nothing said", contract.StepFailed, `{"error":{"details":1},"errorCode":"","errorMessage":7}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3)}},
+		{"failed, not to be retried", contract.StepFailed, `{"error":{"retryable":false},"failedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: noon, Error: &StepError{Retryable: &no}}},
+		{"failed, flat", contract.StepFailed, `{"error":null,"errorCode":"E1","errorMessage":"boom","reasonCode":"R"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Code: "E1", Message: "boom"}}},
+		{"failed, by its reason", contract.StepFailed, `{"reasonCode":"R","reason":{"message":"gone","at":7}}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Code: "R"}, Reason: "gone"}},
+		{"failed, its error first", contract.StepFailed, `{"errorCode":"E1","error":{"message":"boom"}}`,
+			StepAttempt{Status: StepFailed, CompletedAt: second(3), Error: &StepError{Message: "boom"}}},
+		{"failed, two ends", contract.StepFailed, `{"failedAt":"2020-01-01T00:00:00Z","completedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepFailed, CompletedAt: noon}},
+		{"completed, with its start", contract.StepCompleted, `{"startedAt":"2026-02-11T12:00:00Z","completedAt":"2026-02-11T12:00:00Z"}`,
+			StepAttempt{Status: StepSuccess, StartedAt: noon, CompletedAt: noon}},
+		{"skipped, with an object", contract.StepSkipped, `{"reason":{"code":"UPSTREAM"}}`,
+			StepAttempt{Status: StepSkipped, Reason: "UPSTREAM"}},
+		{"delayed, with an object", contract.StepDelayed, `{"reason":{"code":"SLOTS","message":"no slot"}}`,
+			StepAttempt{Status: StepPending, Reason: "no slot"}},
 		{"skipped", contract.StepSkipped, `{"reason":"upstream","completedAt":"2026-02-11T12:00:00Z"}`,
 			StepAttempt{Status: StepSkipped, Reason: "upstream"}},
 		{"waiting", contract.StepWaitingForAttestation, `{"reason":"x"}`,
@@ -149,6 +171,9 @@ func TestStepEffectsPRJ5PRJ10(t *testing.T) {
 		tape := runIn(Running)
 		tape.add(c.eventType, "build", 1, c.payload)
 		c.want.LogicalAttemptID, c.want.EngineAttemptID = 1, 1
+		if c.want.Status == StepFailed {
+			c.want.OutcomeEngineAttemptID = 1
+		}
 		got := ReduceAll(nil, tape.records).Step("build").StepAttempt
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v\nwant %+v", c.name, got, c.want)
@@ -186,7 +211,7 @@ func TestAttestationPRJ5(t *testing.T) {
 		r := record(seq, contract.StepAttested, "gate", 1, `{"outcome":"`+outcome+`","error":"wrong numbers"}`)
 		after := Reduce(before, &r)
 		step := after.Step("gate")
-		if step.Status != StepFailed || step.Error == nil || step.Error.Message != "wrong numbers" || after.FailedSteps != 0 {
+		if step.Status != StepFailed || step.Error == nil || step.Error.Message != "wrong numbers" || after.FailedSteps != 1 {
 			t.Errorf("%s: %+v, failedSteps %d", outcome, step, after.FailedSteps)
 		}
 	}
@@ -279,7 +304,7 @@ func TestHigherAttemptPRJ7(t *testing.T) {
 		StepAttempt: StepAttempt{LogicalAttemptID: 2, EngineAttemptID: 2, Status: StepPending, Reason: "backoff"},
 	}
 	earlier := first.Step("build").StepAttempt
-	want.Attempts.list.set(new(edit), 1, &earlier)
+	want.Attempts.setStanding(new(edit), &earlier)
 	got := s.Step("build")
 	want.made = got.made
 	if !reflect.DeepEqual(got, want) {

@@ -84,6 +84,8 @@ func (v value) isNumber() bool {
 
 func (v value) isTrue() bool { return string(v) == "true" }
 
+func (v value) isFalse() bool { return string(v) == "false" }
+
 // size returns a count of bytes, nil when v is none. It may be a number in any of the spellings
 // that a double takes on its way through HTTP, such as 1e+06 (ENV-8), or a decimal string, as
 // proto-JSON writes 64-bit integers.

@@ -93,11 +93,11 @@ type Artifact struct {
 	ExpiresAt string // as the producer wrote it
 }
 
-// StepError is the reason for which a step failed.
+// StepError is the reason for which a step failed. Empty texts are absent (PRJ-10).
 type StepError struct {
 	Code      string
 	Message   string
-	Retryable bool
+	Retryable *bool // nil: not said
 	Category  string
 }
 
@@ -153,19 +153,24 @@ type Inconsistency struct {
 type StepAttempt struct {
 	LogicalAttemptID uint32
 	EngineAttemptID  uint32 // the highest seen in this attempt (PRJ-7)
-	Status           StepStatus
-	StartedAt        time.Time // UTC
-	CompletedAt      time.Time
-	Artifacts        []Artifact
-	Error            *StepError
-	Reason           string
+	// OutcomeEngineAttemptID is that of the event that made the attempt FAILED; 0 unless FAILED. An
+	// event with a higher one replaces the outcome (PRJ-15).
+	OutcomeEngineAttemptID uint32
+
+	Status      StepStatus
+	StartedAt   time.Time // UTC
+	CompletedAt time.Time
+	Artifacts   []Artifact
+	Error       *StepError
+	Reason      string
 }
 
 // StepSnapshot is a step: its current logical attempt, and the earlier ones.
 type StepSnapshot struct {
 	StepID string
 	StepAttempt
-	// Attempts are the earlier attempts. Invariant: all are below the current one (PRJ-7).
+	// Attempts are the earlier logical attempts (PRJ-7), and the failures that the platform retried
+	// inside a logical attempt (PRJ-15). Invariant: no logical attempt is above the current one.
 	Attempts Attempts
 
 	made *edit // the fold that may change it, as with the nodes of trees
@@ -191,7 +196,8 @@ type Snapshot struct {
 	Steps Steps
 	// Artifacts is filled by RunCompleted (PRJ-3).
 	Artifacts []Artifact
-	// FailedSteps counts the StepFailed events that took effect (PRJ-7).
+	// FailedSteps counts the logical attempts that are FAILED. What amends an earlier attempt does
+	// not change it (PRJ-7, PRJ-15).
 	FailedSteps uint32
 
 	EngineRunRef    string

@@ -1,6 +1,10 @@
 package run
 
-import "iter"
+import (
+	"cmp"
+	"iter"
+	"math"
+)
 
 // Steps are the steps of a run, in the order in which the run first named them; a step never moves.
 // The zero value is empty. It is copied by assignment and shares unchanged parts with its copies.
@@ -33,11 +37,32 @@ func (s *Steps) put(e *edit, place uint32, step *StepSnapshot) {
 	s.list.set(e, place, step)
 }
 
-// Attempts are the earlier attempts of a step, ascending by LogicalAttemptID. The zero value is
-// empty. It is copied by assignment and shares unchanged parts with its copies.
+// Attempts are the earlier attempts of a step, ascending by LogicalAttemptID. Inside of one, the
+// failures that the platform retried come first, ascending by EngineAttemptID, and the outcome that
+// stands is the last. The zero value is empty. It is copied by assignment and shares unchanged
+// parts with its copies.
 type Attempts struct {
-	list tree[uint32, *StepAttempt]
+	list tree[uint64, *StepAttempt]
 }
+
+// standing returns the entry of an earlier logical attempt whose outcome stands; nil: none.
+func (a *Attempts) standing(logical uint32) *StepAttempt {
+	attempt, _ := a.list.get(standingKey(logical))
+	return attempt
+}
+
+func (a *Attempts) setStanding(e *edit, attempt *StepAttempt) {
+	a.list.set(e, standingKey(attempt.LogicalAttemptID), attempt)
+}
+
+// setRetried puts a failure that the platform retried. Its EngineAttemptID is below another's, and
+// so never the largest of all.
+func (a *Attempts) setRetried(e *edit, attempt *StepAttempt) {
+	a.list.set(e, uint64(attempt.LogicalAttemptID)<<32|uint64(attempt.EngineAttemptID), attempt)
+}
+
+// standingKey is behind those of all failures that were retried.
+func standingKey(logical uint32) uint64 { return uint64(logical)<<32 | math.MaxUint32 }
 
 // Len returns the number of attempts.
 func (a *Attempts) Len() int { return a.list.len() }
@@ -45,7 +70,7 @@ func (a *Attempts) Len() int { return a.list.len() }
 // All yields the attempts in their order.
 func (a *Attempts) All() iter.Seq[*StepAttempt] { return values(&a.list) }
 
-func values[V any](t *tree[uint32, V]) iter.Seq[V] {
+func values[K cmp.Ordered, V any](t *tree[K, V]) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, v := range t.all() {
 			if !yield(v) {

@@ -40,6 +40,9 @@ const (
 
 	// fieldAppendedBy is no canonical field: only the record digest has it.
 	fieldAppendedBy = 18
+
+	// fieldExtensions stands before fieldContractVersion, which ends the canonical bytes.
+	fieldExtensions = 19
 )
 
 // canonicalStack is enough for the canonical bytes of nearly every event; a longer one is
@@ -47,7 +50,7 @@ const (
 const canonicalStack = 1024
 
 // AppendCanonical appends the canonical envelope bytes of the event (APP-11): the 18 bytes
-// "runlog/envelope/1\x00", then each field that is present, in the order of the field numbers, as
+// "runlog/envelope/1\x00", then each field that is present, in the order of this list, as
 //
 //	field number  1 byte
 //	length        4 bytes, big endian, of the value
@@ -70,6 +73,7 @@ const canonicalStack = 1024
 //	14 emittedBy         text, where the event has one
 //	15 causedBySignalId  text, where the event has one
 //	16 parentEventId     text, where the event has one
+//	19 extensions        the JSON object as the producer sent it, where the event has one
 //	17 contractVersion   text, "2.0.0" or "1.1", always there
 //
 // Text is UTF-8 as the producer sent it. A field that a sparse 1.1 event left out (Absent) is
@@ -195,10 +199,11 @@ func (e *Event) appendNames(dst []byte) []byte {
 	return appendOptional(dst, fieldStepID, e.StepID)
 }
 
-// appendCauses appends the fields 15 to 17.
+// appendCauses appends the fields 15 to 19: the last is 17.
 func (e *Event) appendCauses(dst []byte) []byte {
 	dst = appendOptional(dst, fieldCausedBySignalID, e.CausedBySignalID)
 	dst = appendOptional(dst, fieldParentEventID, e.ParentEventID)
+	dst = appendOptional(dst, fieldExtensions, e.Extensions)
 	return appendField(dst, fieldContractVersion, e.Contract.String())
 }
 
@@ -209,8 +214,8 @@ func (e *Event) appendUnlessAbsent(dst []byte, number byte, bit Absent, text str
 	return appendField(dst, number, text)
 }
 
-func appendOptional(dst []byte, number byte, text string) []byte {
-	if text == "" {
+func appendOptional[T string | []byte](dst []byte, number byte, text T) []byte {
+	if len(text) == 0 {
 		return dst
 	}
 	return appendField(dst, number, text)

@@ -13,10 +13,10 @@ import (
 // eventId, engineAttemptId, emittedAt and emittedBy is equal. A duplicate for which it is false has
 // diverged from the stored event.
 //
-// Payloads are compared as JSON values: the order of members and the spelling of strings do not
-// matter, of duplicate members the last counts, and numbers are compared exactly, as decimals, so
-// that 1, 1.0 and 1e0 are equal and no large integer is rounded. An exponent of more than 18 digits
-// is compared as it is written.
+// Payloads and extensions are compared as JSON values: the order of members and the spelling of
+// strings do not matter, of duplicate members the last counts, and numbers are compared exactly, as
+// decimals, so that 1, 1.0 and 1e0 are equal and no large integer is rounded. An exponent of more
+// than 18 digits is compared as it is written.
 //
 // Both events must be resolved: what a sparse 1.1 event left out is compared by the value inherited
 // from the run, so that a duplicate that names a field is not a divergence from one that left it
@@ -35,12 +35,13 @@ func SameContent(a, b *Event) bool {
 		a.CausedBySignalID == b.CausedBySignalID &&
 		a.ParentEventID == b.ParentEventID &&
 		a.Contract == b.Contract &&
-		samePayload(a.Payload, b.Payload)
+		sameObject(a.Payload, b.Payload) &&
+		sameObject(a.Extensions, b.Extensions)
 }
 
-// samePayload compares two payloads as JSON values. Bytes that are no JSON object, which no
-// validated event holds, equal only themselves.
-func samePayload(a, b []byte) bool {
+// sameObject compares two payloads, or extensions, as JSON values. Bytes that are no JSON object,
+// which no validated event holds, equal only themselves.
+func sameObject(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}

@@ -1,9 +1,9 @@
 // Package contract holds the rules that producers and the server share: what a valid event is,
 // which key names it, which bytes prove it, and which reasons a refusal has.
 //
-//	one JSON line ──ParseEvent──┐
-//	HTTP body ──NormalizeFlat──►│
-//	                            ▼
+//	one JSON line ──ParseEvent─┐
+//	an HTTP body ──ReadEvent──►│
+//	                           ▼
 //	                    runlogv1.EventWrite ──ValidateAll──► []Event ──► batch, storage
 //	                                                │
 //	                                                └──► *Error: reason, every violation, remedy

@@ -18,7 +18,7 @@ import (
 var envelopeValues = map[string][]string{
 	"eventId":          {`"018f4e7a-1c2b-7def-8123-456789abcdef"`, `"018F4E7A-1C2B-7DEF-8123-456789ABCDEF"`, `"018f4e7a"`, `7`},
 	"eventType":        {`"StepFailed"`, `"StepAttested"`, `"RunStarted"`, `"RunPaused"`, `"SignalAccepted"`, `"Custom"`, `""`, `"a|b"`, `[]`},
-	"runId":            {`"run-1"`, `"é\u2028"`, `""`, `"a|b"`, `"\u0000"`, `"\u009f"`, `{}`},
+	"runId":            {`"run-1"`, `"é\u2028"`, `""`, `"a|b"`, `"\u0000"`, `"\u009f"`, `{}`, `"a b"`, `" a"`, `"a\u00a0"`, `"\u2003"`, `"\u3000a"`, `"a\u200b"`},
 	"tenantId":         {`"t"`, `"a|b"`, `"\n"`, `1`},
 	"projectId":        {`"p"`, `true`},
 	"environmentId":    {`"e"`, `[]`},
@@ -34,10 +34,10 @@ var envelopeValues = map[string][]string{
 	"causedBySignalId": {`"sig|1"`, `"\u0085"`},
 	"parentEventId":    {`"x"`, `7`},
 	"payload": {`{}`, `{"outcome":"FAIL"}`, `{"error":{"message":"m"}}`, `{"error":{}}`, `{"outcome":1}`, `[]`, `"x"`,
-		strings.TrimSuffix(flatPayload, "}") + `,"outcome":"FAIL"}`},
-	"occurredAt":  {`"2026-02-11T10:30:00Z"`},
-	"note":        {`1`},
-	"payloadJson": {`"e30="`},
+		strings.TrimSuffix(flatPayload, "}") + `,"outcome":"FAIL"}`, `{"signalId":"s"}`, `{"signalId":""}`, `{"signalId":7}`},
+	"occurredAt": {`"2026-02-11T10:30:00Z"`},
+	"note":       {`1`},
+	"extensions": {`{}`, `{"a":{"b":[1.10]}}`, `[]`, `"x"`, `7`},
 }
 
 // flatPayload is the payload of the 1.1 RunStarted.
@@ -104,12 +104,15 @@ func makeEnvelope(random *rand.Rand, line Line) ([]byte, Line) {
 			delete(members, name)
 		case 1:
 			members[name] = json.RawMessage(values[random.IntN(len(values))])
-			if line == Line11 && strings.Trim(string(members[name]), `"`) == "0" {
-				delete(members, name) // An attempt of 0 is one that was left out, which 1.1 may.
+			if strings.Trim(string(members[name]), `"`) == "0" {
+				delete(members, name) // An attempt of 0 is one that was left out.
 			}
 		default:
 			members[name] = json.RawMessage(values[0])
 		}
+	}
+	if random.IntN(4) == 0 {
+		delete(members, "logicalAttemptId")
 	}
 	if flat {
 		// One shape or the other: both at once is what the schema leaves out.

@@ -64,10 +64,12 @@ type Event struct {
 	Absent        Absent
 
 	StepID           string
-	LogicalAttemptID uint32 // ≥ 1
-	EngineAttemptID  uint32 // ≥ 1
-	IdempotencyKey   string // never empty
-	KeyDerived       bool   // the key is the derived one and need not be stored
+	LogicalAttemptID uint32 // ≥ 1; 0: the authority has yet to assign it
+	// AttemptAssigned: the producer left out the attempt and the authority assigns it (IDM-10).
+	AttemptAssigned bool
+	EngineAttemptID uint32 // ≥ 1
+	IdempotencyKey  string // never empty, unless the attempt is yet to be assigned
+	KeyDerived      bool   // the key is the derived one and need not be stored
 
 	EmittedAt        int64 // nanoseconds since 1970-01-01T00:00:00Z
 	EmittedBy        string
@@ -75,5 +77,13 @@ type Event struct {
 	ParentEventID    string
 	Contract         Line
 
-	Payload []byte // one JSON object, never empty
+	Payload    []byte // one JSON object, never empty
+	Extensions []byte // one JSON object; empty: none
+
+	// Warnings are the optional fields of the payload that have an unexpected form (ENV-9). They
+	// are part of an answer, and are not stored.
+	Warnings []Warning
 }
+
+// Warning is a remark about a field of an event that was accepted.
+type Warning struct{ Field, Description string }

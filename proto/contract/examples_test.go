@@ -119,8 +119,8 @@ var readByReducer = []struct{ eventType, payload string }{
 func TestENV5WhatTheReducerReadsIsValid(t *testing.T) {
 	for _, c := range readByReducer {
 		for _, line := range []Line{Line2, Line11} {
-			if _, valid := checkAgainstJudge(t, line, c.eventType, []byte(c.payload)); !valid {
-				t.Errorf("%s %s: %v", line, c.payload, payloadRule(line, c.eventType).Faults([]byte(c.payload), MaxViolations))
+			if _, valid, _ := checkAgainstJudge(t, line, c.eventType, []byte(c.payload)); !valid {
+				t.Errorf("%s %s is refused", line, c.payload)
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // NameFault says why s cannot be an id or a name such as runId or planId; empty when it can. A name
-// is 1 to 256 bytes of UTF-8 without a control character and without the vertical bar, which
-// separates the parts of the idempotency key (ENV-3).
+// is 1 to 256 bytes of UTF-8 without a control character, without white space at its begin or end,
+// and without the vertical bar, which separates the parts of the idempotency key (ENV-3).
 func NameFault(s string) string {
 	if s == "" {
 		return "is required"
@@ -17,7 +17,18 @@ func NameFault(s string) string {
 	if strings.IndexByte(s, '|') >= 0 {
 		return "contains a vertical bar, which separates the parts of the idempotency key: use another character"
 	}
-	return TextFault(s)
+	if fault := TextFault(s); fault != "" {
+		return fault
+	}
+	first, _ := utf8.DecodeRuneInString(s)
+	last, _ := utf8.DecodeLastRuneInString(s)
+	switch {
+	case unicode.IsSpace(first):
+		return fmt.Sprintf("begins with the white space %U: remove it", first)
+	case unicode.IsSpace(last):
+		return fmt.Sprintf("ends with the white space %U: remove it", last)
+	}
+	return ""
 }
 
 // TextFault says why s cannot be a text of the envelope, which is at most 256 bytes of UTF-8

@@ -20,6 +20,31 @@ import (
 // judges are the embedded schemas as a JSON Schema library understands them, by "line/name".
 // Formats are asserted; nothing is loaded from elsewhere.
 var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
+	return compileJudges(func(doc any) any { return doc })
+})
+
+// strictJudges are the same with each x-expected in force (ENV-9).
+var strictJudges = sync.OnceValue(func() map[string]*jsonschema.Schema { return compileJudges(inForce) })
+
+// inForce replaces each schema that has an x-expected by that.
+func inForce(schema any) any {
+	switch v := schema.(type) {
+	case map[string]any:
+		if expected, ok := v["x-expected"]; ok {
+			return inForce(expected)
+		}
+		for name := range v {
+			v[name] = inForce(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = inForce(v[i])
+		}
+	}
+	return schema
+}
+
+func compileJudges(change func(doc any) any) map[string]*jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	c.UseLoader(noLoader{})
@@ -32,7 +57,7 @@ var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
 				panic(err)
 			}
 			id := schemaID(line, name)
-			if err := c.AddResource(id, doc); err != nil {
+			if err := c.AddResource(id, change(doc)); err != nil {
 				panic(err)
 			}
 			ids = append(ids, id)
@@ -43,7 +68,7 @@ var judges = sync.OnceValue(func() map[string]*jsonschema.Schema {
 		compiled[id] = c.MustCompile(id)
 	}
 	return compiled
-})
+}
 
 type noLoader struct{}
 
@@ -55,12 +80,16 @@ func schemaID(line Line, name string) string {
 
 // judged asks the library about a JSON text: whether it is valid, and where it is not.
 func judged(line Line, name string, text []byte) (valid bool, pointers []string) {
+	return judgedBy(judges(), line, name, text)
+}
+
+func judgedBy(by map[string]*jsonschema.Schema, line Line, name string, text []byte) (valid bool, pointers []string) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		panic(err)
 	}
 	var fault *jsonschema.ValidationError
-	if err := judges()[schemaID(line, name)].Validate(doc); err == nil {
+	if err := by[schemaID(line, name)].Validate(doc); err == nil {
 		return true, nil
 	} else if !errors.As(err, &fault) {
 		panic(err)
@@ -122,8 +151,9 @@ func eventOf(line Line, eventType string, payload []byte) *runlogv1.EventWrite {
 
 // checkAgainstJudge requires that what runs over bytes and the library, which sees what
 // encoding/json makes of them, say the same about a payload of a known type: whether it is valid,
-// and which pointers are not. It reports whether there was a JSON object to judge.
-func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (object, valid bool) {
+// and which pointers are not. It reports whether there was a JSON object to judge, and whether it
+// raises not even a remark.
+func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (object, valid, expected bool) {
 	t.Helper()
 	r := payloadRule(line, eventType)
 	accepted := r.Accepts(payload)
@@ -131,27 +161,37 @@ func checkAgainstJudge(t failer, line Line, eventType string, payload []byte) (o
 		if accepted {
 			t.Fatalf("%s %s: took %q, which is no object: %s", line, eventType, payload, fault)
 		}
-		return false, false
+		return false, false, false
 	}
 	valid, want := judged(line, eventType, payload)
-	bad := r.Faults(payload, MaxViolations+1)
-	if accepted && !valid || (len(bad) == 0) != valid {
-		t.Fatalf("%s %s: %q: accepted %v with violations %v; the judge says %v %v", line, eventType, payload, accepted, bad, valid, want)
+	expected, wantAll := judgedBy(strictJudges(), line, eventType, payload)
+	bad, remarks := r.Faults(payload, MaxViolations+1)
+	if accepted && !expected || (len(bad) == 0) != valid || (len(bad)+len(remarks) == 0) != expected {
+		t.Fatalf("%s %s: %q: accepted %v with violations %v and remarks %v; the judge says %v %v, and as expected %v %v",
+			line, eventType, payload, accepted, bad, remarks, valid, want, expected, wantAll)
 	}
-	var got []string
-	for _, v := range bad {
-		got = append(got, v.Path)
+	if len(bad) <= MaxViolations && len(remarks) <= MaxViolations {
+		got, gotAll := pathsOf(bad), pathsOf(append(slices.Clone(bad), remarks...))
+		if !slices.Equal(got, want) || !slices.Equal(gotAll, wantAll) {
+			t.Fatalf("%s %s: %q: violations at %q, with remarks at %q; the judge has them at %q and %q", line, eventType, payload, got, gotAll, want, wantAll)
+		}
 	}
-	if got = tidy(got); len(bad) <= MaxViolations && !slices.Equal(got, want) {
-		t.Fatalf("%s %s: %q: violations at %q, the judge has them at %q", line, eventType, payload, got, want)
-	}
-	checkValidateAgrees(t, eventOf(line, eventType, payload), bad)
-	return true, valid
+	checkValidateAgrees(t, eventOf(line, eventType, payload), bad, remarks)
+	return true, valid, expected
 }
 
-// checkValidateAgrees requires that Validate reports the faults that the payload's rule finds. The
-// envelope already names what a 1.1 RunStarted takes from its payload, so that adds no violation.
-func checkValidateAgrees(t failer, w *runlogv1.EventWrite, faults []schema.Fault) {
+func pathsOf(faults []schema.Fault) []string {
+	var paths []string
+	for _, f := range faults {
+		paths = append(paths, f.Path)
+	}
+	return tidy(paths)
+}
+
+// checkValidateAgrees requires that Validate reports the faults and remarks of the payload's rule.
+// The envelope already names what a 1.1 RunStarted takes from its payload, so that adds no
+// violation.
+func checkValidateAgrees(t failer, w *runlogv1.EventWrite, faults, remarks []schema.Fault) {
 	t.Helper()
 	var want []Violation
 	for _, f := range faults {
@@ -163,6 +203,13 @@ func checkValidateAgrees(t failer, w *runlogv1.EventWrite, faults []schema.Fault
 	e, bad := Validate(w, Options{})
 	if !slices.Equal(bad, want) || len(bad) == 0 && !bytes.Equal(e.Payload, w.GetPayloadJson()) {
 		t.Fatalf("%s: Validate says %v, its rule %v", w.GetPayloadJson(), bad, want)
+	}
+	var warnings []Warning
+	for _, f := range remarks[:min(len(remarks), maxWarnings)] {
+		warnings = append(warnings, Warning{"payload" + f.Path, f.Description})
+	}
+	if len(bad) == 0 && !slices.Equal(e.Warnings, warnings) {
+		t.Fatalf("%s: Validate warns of %v, its rule of %v", w.GetPayloadJson(), e.Warnings, warnings)
 	}
 }
 

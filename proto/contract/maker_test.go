@@ -44,6 +44,7 @@ func newMaker(line Line, name string, pick func(int) int) (*maker, map[string]an
 	if err := json.Unmarshal(text, &schema); err != nil {
 		panic(err)
 	}
+	inForce(schema)
 	defs, _ := schema["$defs"].(map[string]any)
 	return &maker{pick: pick, defs: defs}, schema
 }

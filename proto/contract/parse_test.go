@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -121,9 +120,6 @@ func TestENV4Parse(t *testing.T) {
 	if e.Violations[0].Field != "occurredAt" || !strings.Contains(e.Message, "payload.sourceOccurredAt") {
 		t.Errorf("%+v", e)
 	}
-	if _, err = NormalizeFlat([]byte(`{"eventType":"RunStarted","occurred_at":"2026-02-11T10:30:00Z"}`)); err == nil {
-		t.Error("NormalizeFlat takes occurredAt")
-	}
 	w, err := ParseEvent([]byte(`{"payload":{"sourceOccurredAt":"2026"}}`))
 	if err != nil || string(w.GetPayloadJson()) != `{"sourceOccurredAt":"2026"}` {
 		t.Errorf("%v %v", w, err)
@@ -144,8 +140,11 @@ func TestParseErrors(t *testing.T) {
 		{`{"contractVersion":"1.1","a":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, "payload"},
 		{`{"payload":[1]}`, "payload"},
 		{`{"payload":"{}"}`, "payload"},
-		{`{"payloadJson":"e30="}`, "payloadJson"},
-		{`{"contractVersion":"1.1","payload_json":"e30="}`, "payloadJson"},
+		{`{"payloadJson":"{}","extensionsJson":[]}`, "payloadJson extensionsJson"},
+		{`{"payloadJson":"e30=","payload":{},"extensions":{},"extensions_json":"e30="}`, "payload extensionsJson"},
+		{`{"contractVersion":"1.1","payload_json":"e30=","a":1}`, "payloadJson"},
+		{`{"extensions":"x"}`, "extensions"},
+		{`{"extension":{},"step":"x","paylod":{},"unlike":1}`, "extension step paylod unlike"},
 		{`{"runId":1,"eventType":["x"],"contractVersion":2}`, "runId eventType contractVersion"},
 		{`{"runId":"\ud800"}`, "runId"},
 		{`{"logicalAttemptId":-1,"engineAttemptId":4294967296}`, "logicalAttemptId engineAttemptId"},
@@ -208,42 +207,45 @@ func TestParseTimes(t *testing.T) {
 	}
 }
 
-// The gateway hands NormalizeFlat's result to proto-JSON; it means what ParseEvent reads.
-func TestNormalizeFlat(t *testing.T) {
-	out, err := NormalizeFlat([]byte(flatRunStarted))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var viaHTTP runlogv1.EventWrite
-	if err := protojson.Unmarshal(out, &viaHTTP); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	direct, _ := ParseEvent([]byte(flatRunStarted))
-	a, badA := Validate(&viaHTTP, Options{})
-	b, badB := Validate(direct, Options{})
-	if len(badA)+len(badB) > 0 || !SameContent(&a, &b) || a.EventID != b.EventID || a.EmittedAt != b.EmittedAt {
-		t.Errorf("%+v\n%+v %v %v", a, b, badA, badB)
-	}
-	again, err := NormalizeFlat(out)
-	if err != nil || string(again) != string(out) {
-		t.Errorf("not settled: %s, %s %v", out, again, err)
-	}
-
-	for in, want := range map[string]string{
-		envelopeLine:                envelopeLine,
-		` {"event_type":"X"} `:      ` {"event_type":"X"} `,
-		`{"payloadJson":"e30="}`:    `{"payloadJson":"e30="}`,
-		`{"contractVersion":"1.1"}`: `{"contractVersion":"1.1"}`,
-		`{"runSeq":1,"contractVersion":"1.1" , "persistedAt":2}`:                 `{"contractVersion":"1.1"}`,
-		`{"draining" : false, "contract_version" : "1.1", "run_id" : "\u0072" }`: `{"contract_version":"1.1","run_id":"\u0072","payload":{"draining":false}}`,
-	} {
-		out, err := NormalizeFlat([]byte(in))
-		if err != nil || string(out) != want {
-			t.Errorf("%s: %s %v", in, out, err)
+// TestParseBase64: the forms for gRPC clients are read too, in both alphabets (ENV-8).
+func TestParseBase64(t *testing.T) {
+	for text, want := range map[string]string{"e30=": "{}", "e30": "{}", "eyJhIjoiPz8_In0": `{"a":"???"}`, "eyJhIjoiPz8/In0=": `{"a":"???"}`, "": ""} {
+		w, err := ParseEvent([]byte(`{"payloadJson":"` + text + `","extensions_json":"` + text + `"}`))
+		if err != nil || string(w.GetPayloadJson()) != want || string(w.GetExtensionsJson()) != want {
+			t.Errorf("%s: %v %v", text, w, err)
 		}
 	}
-	for _, in := range []string{`{"a":1}`, `{"contractVersion":"1.1","a":1,"payload":{"a":2}}`, `{"contractVersion":"1.1","payloadJson":"e30="}`, `[]`, `{"contractVersion":"1.1","payload":1,"a":2}`} {
-		_, err := NormalizeFlat([]byte(in))
-		asError(t, err)
+}
+
+// TestParseNumbers: an attempt is a whole number, however proto-JSON lets it be written.
+func TestParseNumbers(t *testing.T) {
+	for text, want := range map[string]uint32{
+		`1`: 1, `1.0`: 1, `1.00e0`: 1, `10e-1`: 1, `0.1E1`: 1, `4294967295`: 4294967295, `4.294967295e9`: 4294967295, `"7"`: 7, `"7.0"`: 7, `"70e-1"`: 7, `0`: 0, `-0`: 0, `0.0e99`: 0, `300e-2`: 3,
+	} {
+		w, err := ParseEvent([]byte(`{"logicalAttemptId":` + text + `}`))
+		if err != nil || w.LogicalAttemptId != want {
+			t.Errorf("%s: %v %v", text, w, err)
+		}
+	}
+	for _, text := range []string{`1.5`, `1e-1`, `-1`, `4294967296`, `1e10`, `1e400`, `1e99999999999`, `""`, `" 1"`, `"1 "`, `"01"`, `"+1"`, `"0x1"`, `"1_0"`, `true`, `{}`} {
+		if w, err := ParseEvent([]byte(`{"logicalAttemptId":` + text + `}`)); err == nil {
+			t.Errorf("%s is taken as %d", text, w.LogicalAttemptId)
+		}
+	}
+}
+
+// TestStrangersAreSuggested: an unknown member is refused with the field that it may mean.
+func TestStrangersAreSuggested(t *testing.T) {
+	for name, want := range map[string]string{
+		"stepID": `"stepId" (or "step_id")`, "extension": `"extensions"`, "Payload": `"payload"`, "plan-version": `"planVersion" (or "plan_version")`,
+	} {
+		_, err := ParseEvent([]byte(`{"` + name + `":1}`))
+		if e := asError(t, err); !strings.Contains(e.Message, "did you mean "+want+"?") {
+			t.Errorf("%s: %s", name, e.Message)
+		}
+	}
+	_, err := ParseEvent([]byte(`{"note":1}`))
+	if e := asError(t, err); strings.Contains(e.Message, "did you mean") || !strings.Contains(e.Message, "payload or extensions") {
+		t.Error(e.Message)
 	}
 }

@@ -41,16 +41,46 @@ func (c *checker) takePayload(b []byte) {
 		c.failPayload("payload", "must be one JSON object in UTF-8; at byte %d: %s", pos, fault)
 		return
 	}
-	if r != nil {
-		if faults := r.Faults(b, MaxViolations+1); len(faults) > 0 {
-			c.payloadHidesKey()
-			for _, f := range faults {
-				c.bad = append(c.bad, Violation{Field: "payload" + f.Path, Reason: ReasonSchemaValidationFailed, Description: f.Description})
-			}
-			return
-		}
+	if r != nil && !c.explained(r, b) {
+		return
 	}
 	c.e.Payload = b
+}
+
+// explained reports whether a payload of a known type is accepted, with warnings where it has
+// optional fields of an unexpected form (ENV-9), or reports what is wrong with it (ENV-5).
+func (c *checker) explained(r *schema.Rule, payload []byte) bool {
+	faults, remarks := r.Faults(payload, MaxViolations+1)
+	for _, f := range faults {
+		c.bad = append(c.bad, Violation{Field: "payload" + f.Path, Reason: ReasonSchemaValidationFailed, Description: f.Description})
+	}
+	for _, f := range remarks[:min(len(remarks), maxWarnings)] {
+		c.e.Warnings = append(c.e.Warnings, Warning{Field: "payload" + f.Path, Description: f.Description})
+	}
+	if len(faults) > 0 {
+		c.payloadHidesKey()
+	}
+	return len(faults) == 0
+}
+
+// maxWarnings bounds the warnings about one event.
+const maxWarnings = 20
+
+// extensions takes the extensions byte for byte.
+func (c *checker) extensions() {
+	b := c.w.GetExtensionsJson()
+	if len(b) == 0 {
+		return
+	}
+	if len(b) > MaxExtensionsBytes {
+		c.fail("extensions", "is %d bytes, the limit is %d: put the data into the payload, or store it elsewhere", len(b), MaxExtensionsBytes)
+		return
+	}
+	if pos, fault := jsontext.CheckObject(b, MaxDepth); fault != 0 {
+		c.fail("extensions", "must be one JSON object in UTF-8; at byte %d: %s", pos, fault)
+		return
+	}
+	c.e.Extensions = b
 }
 
 // rule returns what the schema of the event's type says about its payload; nil for an unknown type,

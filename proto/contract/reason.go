@@ -28,6 +28,7 @@ const (
 	ReasonOverloaded             Reason = "OVERLOADED"
 	ReasonTenantRateLimited      Reason = "TENANT_RATE_LIMITED"
 	ReasonQuotaExceeded          Reason = "QUOTA_EXCEEDED"
+	ReasonDiskLow                Reason = "DISK_LOW"
 	ReasonNoLeader               Reason = "NO_LEADER"
 	ReasonNotLeader              Reason = "NOT_LEADER"
 	ReasonShuttingDown           Reason = "SHUTTING_DOWN"
@@ -97,7 +98,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonSequenceConflict, codes.Aborted, 409, StoredNo, "after reading again",
 		"Read the run's events after your expectedLastSeq, decide again, and append with the current value."},
 	{ReasonRunAlreadyExists, codes.AlreadyExists, 409, StoredNo, "no",
-		"The run exists with other metadata: choose another runId, or send what it was created with."},
+		"The run exists: choose another runId, or send what it was created with and no new event."},
 	{ReasonRunScopeMismatch, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Name the tenant, project and environment of the run's first event; a run never changes them."},
 	{ReasonStepNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",
@@ -118,6 +119,8 @@ var reasons = [...]ReasonInfo{
 		"The tenant is over its rate: wait for the retry delay, then send the same request."},
 	{ReasonQuotaExceeded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
 		"The tenant is over its quota: free some of it or ask for more, then send the same request."},
+	{ReasonDiskLow, codes.ResourceExhausted, 507, StoredNo, "after the delay",
+		"The leader's disk is nearly full: free disk space there, or let another node lead (runlog cluster transfer); then send the same request."},
 	{ReasonNoLeader, codes.Unavailable, 503, StoredNo, "yes",
 		"The cluster is electing a leader: retry shortly, on any node."},
 	{ReasonNotLeader, codes.Unavailable, 503, StoredNo, "yes",

@@ -1,10 +1,8 @@
 package contract
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"math"
-	"strconv"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -31,29 +29,27 @@ type Record struct {
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
 // other members that reading an event adds, it returns payloadDigest, recordDigest and appendedBy.
 // inherited says which fields the producer had left out. ParseRecord drops importedAt and
-// chainDigest, which belong to the place where the record was read. A payload may be payloadJson
-// instead, its bytes in base64, as export files have those that a line cannot hold.
+// chainDigest, which belong to the place where the record was read.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
 // is.
 func ParseRecord(line []byte) (Record, error) {
-	all, err := topLevel(line)
-	if err != nil {
+	if err := checkLine(line); err != nil {
 		return Record{}, err
 	}
 	var r Record
 	var bad []Violation
-	var inherited, payload []byte
+	var inherited []byte
 	event := []byte{'{'}
 	seen := map[string]bool{}
-	for i := range all {
-		m := &all[i]
-		field := recordField(m.name)
+	c := jsontext.Members(line)
+	for quoted, value, ok := c.Quoted(); ok; quoted, value, ok = c.Quoted() {
+		field := recordField(jsontext.Unquote(quoted))
 		if field == "" {
 			if len(event) > 1 {
 				event = append(event, ',')
 			}
-			event = append(append(append(event, m.rawName...), ':'), m.value...)
+			event = append(append(append(event, quoted...), ':'), value...)
 			continue
 		}
 		fault := ""
@@ -61,21 +57,19 @@ func ParseRecord(line []byte) (Record, error) {
 		case seen[field]:
 			fault = "appears twice: keep one"
 		case field == "runSeq":
-			fault = setSeq(&r.RunSeq, m.value)
+			fault = setSeq(&r.RunSeq, value)
 		case field == "persistedAt":
-			fault = setStamp(&r.PersistedAt, m.value)
+			fault = setStamp(&r.PersistedAt, value)
 		case field == "payloadDigest":
-			fault = setText(&r.PayloadDigest, m.value)
+			fault = setText(&r.PayloadDigest, value)
 		case field == "recordDigest":
-			fault = setText(&r.RecordDigest, m.value)
+			fault = setText(&r.RecordDigest, value)
 		case field == "appendedBy":
-			if fault = setText(&r.AppendedBy, m.value); fault == "" {
+			if fault = setText(&r.AppendedBy, value); fault == "" {
 				fault = TextFault(r.AppendedBy)
 			}
 		case field == "inherited":
-			inherited = m.value
-		case field == "payloadJson":
-			fault = setBytes(&payload, m.value)
+			inherited = value
 		}
 		seen[field] = true
 		if fault != "" {
@@ -90,14 +84,9 @@ func ParseRecord(line []byte) (Record, error) {
 	if len(bad) > 0 {
 		return Record{}, NewError(bad)
 	}
-	if r.Event, err = ParseEvent(append(event, '}')); err != nil {
-		return Record{}, err
-	}
-	if payload != nil {
-		if r.Event.PayloadForm != nil {
-			return Record{}, NewError(appendFault(nil, "payloadJson", "appears beside payload, or beside the members of a flat event: keep one"))
-		}
-		r.Event.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
+	r.Event = &runlogv1.EventWrite{}
+	if bad = ReadEvent(r.Event, append(event, '}')); len(bad) > 0 {
+		return Record{}, NewError(bad)
 	}
 	if r.Event.EventId == "" {
 		return Record{}, NewError(appendFault(nil, "eventId", "is required: an imported record keeps its own"))
@@ -128,20 +117,14 @@ func recordField(name string) string {
 		return "appendedBy"
 	case "inherited":
 		return "inherited"
-	case "payloadJson", "payload_json":
-		return "payloadJson"
 	}
 	return ""
 }
 
 // setSeq leaves room for what is appended behind the largest one.
 func setSeq(dst *uint64, raw []byte) string {
-	text := string(raw)
-	if raw[0] == '"' {
-		text = jsontext.Unquote(raw)
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || n == 0 || n == math.MaxInt64 {
+	n, ok := parseWhole(raw, 63)
+	if !ok || n == 0 || n == math.MaxInt64 {
 		return "must be a whole number from 1 to 9223372036854775806"
 	}
 	*dst = n
@@ -158,18 +141,6 @@ func setStamp(dst *int64, raw []byte) string {
 	}
 	*dst = at.Seconds*1e9 + int64(at.Nanos)
 	return ""
-}
-
-// setBytes takes the JSON object that base64 stands for; whether it is one, the validation of the
-// event tells.
-func setBytes(dst *[]byte, raw []byte) string {
-	if raw[0] == '"' {
-		if b, err := base64.StdEncoding.DecodeString(jsontext.Unquote(raw)); err == nil && len(b) > 0 {
-			*dst = b
-			return ""
-		}
-	}
-	return "must be a JSON object in base64"
 }
 
 // leaveOut takes back what reading filled in from the run (ENV-1).

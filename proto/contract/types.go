@@ -1,7 +1,5 @@
 package contract
 
-import "strings"
-
 // The event types that the contract knows (ENV-2, PRJ-3, PRJ-5). Others are accepted and kept
 // (ENV-6).
 const (
@@ -120,29 +118,23 @@ func ScopeOf(name string) Scope {
 	}
 }
 
-// LikelyType returns the known event type that an unknown one seems to mean: the same but for
-// letter case and one typing error. An unknown type is legal (ENV-6), but no snapshot follows from
-// it, so tools may warn.
+// Recurs reports whether events of a type come again and again in one run, each with a cause, so
+// that the authority can assign their attempts (IDM-9, IDM-10).
+func Recurs(name string) bool {
+	switch name {
+	case RunPaused, RunResumed, SignalAccepted, SignalRejected:
+		return true
+	}
+	return false
+}
+
+// LikelyType returns the known event type within two edits of an unknown one, whatever the case of
+// its letters. An unknown type is legal, but no snapshot follows from it, so the answer says so
+// (ENV-6).
 func LikelyType(name string) (string, bool) {
 	if TypeCode(name) != 0 {
 		return "", false
 	}
-	for _, known := range typeNames[1:] {
-		if oneTypo(strings.ToLower(name), strings.ToLower(known)) {
-			return known, true
-		}
-	}
-	return "", false
-}
-
-// oneTypo tells whether a and b are equal but for at most one byte that is missing, added or
-// another, or two neighbours that changed places.
-func oneTypo(a, b string) bool {
-	for a != "" && b != "" && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return len(a) <= 1 && len(b) <= 1 || len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
+	found := Nearest(name, typeNames[1:])
+	return found, found != ""
 }

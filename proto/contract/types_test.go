@@ -58,11 +58,13 @@ func TestENV2ScopeOf(t *testing.T) {
 	}
 }
 
-func TestLikelyType(t *testing.T) {
+// TestENV6LikelyType: a known type is suggested within two edits, whatever the case.
+func TestENV6LikelyType(t *testing.T) {
 	for name, want := range map[string]string{
 		"runStarted": RunStarted, "RUNCANCELLED": RunCancelled, "RunCanceled": RunCancelled, "StepStated": StepStarted,
 		"StepComplteed": StepCompleted, "StepFailedd": StepFailed, "xRunQueued": RunQueued,
-		RunStarted: "", "": "", "Run": "", "StepFinished": "", "HeartbeatSeen": "", "RunStart": "", "RnuStatred": "",
+		RunStarted: "", "": "", "Run": "", "StepFinished": "", "HeartbeatSeen": "", "RunStart": RunStarted, "RnuStarted": RunStarted, "run_started": RunStarted,
+		"RnuStatred": "", "RunSta": "",
 	} {
 		if got, ok := LikelyType(name); got != want || ok != (want != "") {
 			t.Errorf("%q seems to mean %q (%v), want %q", name, got, ok, want)

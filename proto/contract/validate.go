@@ -22,6 +22,9 @@ const (
 	// included.
 	MaxDepth = jsontext.MaxDepth
 
+	// MaxExtensionsBytes is the largest extensions object.
+	MaxExtensionsBytes = 4 << 10
+
 	maxTextBytes = 256 // ENV-3, and the other texts of the envelope
 	maxKeyBytes  = 128 // IDM-5
 
@@ -56,9 +59,11 @@ func (o *Options) maxPayloadBytes() int {
 }
 
 // Validate turns a wire message into the event that the inner rooms trust, and reports every
-// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty.
+// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty. What is kept
+// and yet unexpected is in the event's warnings (ENV-9).
 //
-// The event shares its strings and its payload bytes with w, which must not change afterwards.
+// The event shares its strings and the bytes of payload and extensions with w, which must not
+// change afterwards.
 //
 // On line 1.1, attempts default to 1, and a RunStarted takes tenant, project and environment from
 // its payload's context and the plan from its planRef where the envelope does not name them. What
@@ -71,10 +76,11 @@ func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c.run()
 	c.payload()
 	c.scopeAndPlan()
+	c.text("causedBySignalId", w.GetCausedBySignalId(), &c.e.CausedBySignalID)
 	c.attempts()
 	c.emitted()
-	c.text("causedBySignalId", w.GetCausedBySignalId(), &c.e.CausedBySignalID)
 	c.text("parentEventId", w.GetParentEventId(), &c.e.ParentEventID)
+	c.extensions()
 	c.key()
 	if len(c.bad) > 0 {
 		return Event{}, c.bad
@@ -212,10 +218,20 @@ func (c *checker) plan(field, named string, dst *string, bit Absent) {
 
 func (c *checker) attempts() {
 	logical, engine := c.w.GetLogicalAttemptId(), c.w.GetEngineAttemptId()
+	c.e.AttemptAssigned = logical == 0 && c.w.GetIdempotencyKey() == "" && c.e.Cause() != ""
 	if c.e.Contract == Line11 {
-		logical, engine = max(logical, 1), max(engine, 1)
+		engine = max(engine, 1)
+		if !c.e.AttemptAssigned {
+			logical = max(logical, 1)
+		}
 	}
-	if logical == 0 {
+	switch {
+	case logical > 0 || c.e.AttemptAssigned:
+	case Recurs(c.e.Type) && c.e.Payload == nil: // a payload that was refused may name the cause
+		c.keyable = false
+	case Recurs(c.e.Type):
+		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt", c.e.Type)
+	default:
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
 	if engine == 0 {
@@ -255,6 +271,10 @@ func (c *checker) key() {
 			c.fail("planVersion", "is required on a 1.1 event without an idempotencyKey, which is derived from it: send one of them")
 		}
 		e.IdempotencyKey = given
+		return
+	}
+	if e.AttemptAssigned {
+		e.KeyDerived = true
 		return
 	}
 	derived := deriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)

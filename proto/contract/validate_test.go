@@ -228,10 +228,11 @@ func TestENV3Names(t *testing.T) {
 		"planVersion": func(w *runlogv1.EventWrite, s string) { w.PlanVersion = s },
 	}
 	for field, set := range set {
-		for _, s := range []string{"x", " ", strings.Repeat("n", 256), strings.Repeat("é", 128), "a/b:c\"d", "\u2028", "\u00a0", "\u200b"} {
+		for _, s := range []string{"x", "a b", strings.Repeat("n", 256), strings.Repeat("é", 128), "a/b:c\"d", "a\u2028b", "é\u00a0é", "\u200b"} {
 			expectFields(t, edited(func(w *runlogv1.EventWrite) { set(w, s) }), Options{}, "")
 		}
-		for _, s := range []string{"a|b", "|", strings.Repeat("n", 257), strings.Repeat("é", 129), "\x00", "a\nb", "\x7f", "\u0080", "é\u009f", "\xff", "\xed\xa0\x80", "é\xc3"} {
+		for _, s := range []string{"a|b", "|", strings.Repeat("n", 257), strings.Repeat("é", 129), "\x00", "a\nb", "\x7f", "\u0080", "é\u009f", "\xff", "\xed\xa0\x80", "é\xc3",
+			" ", " x", "x ", "\u00a0x", "x\u2003", "\u2028", "x\u3000"} {
 			expectFields(t, edited(func(w *runlogv1.EventWrite) { set(w, s) }), Options{}, field)
 		}
 	}

@@ -122,6 +122,7 @@ type publishedRecord struct {
 	Fields           publishedFields `json:"fields"`
 	Absent           []string        `json:"absent"`
 	EmittedAtNanos   string          `json:"emittedAtNanos"`
+	Extensions       string          `json:"extensions"`
 	Payload          string          `json:"payload"`
 	PayloadHex       string          `json:"payloadHex"`
 	RunSeq           string          `json:"runSeq"`
@@ -175,6 +176,9 @@ func TestAPP11PublishedChains(t *testing.T) {
 func checkPublishedRecord(t *testing.T, r *publishedRecord, head Digest) Digest {
 	t.Helper()
 	e := publishedEvent(t, r.RunSeq, []byte(r.Sent))
+	if string(e.Extensions) != r.Extensions {
+		t.Errorf("%s: extensions %q, want %q", r.RunSeq, e.Extensions, r.Extensions)
+	}
 	if string(e.Payload) != r.Payload || hex.EncodeToString(e.Payload) != r.PayloadHex {
 		t.Errorf("%s: payload %q, want %q", r.RunSeq, e.Payload, r.Payload)
 	}

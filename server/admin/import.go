@@ -62,7 +62,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	if err != nil {
 		return nil, err
 	}
-	results := wire.Results(&done.Outcome, done.Diverged)
+	results := wire.Results(in.Events, &done.Outcome, done.Diverged, done.Keys)
 	for i := range results {
 		results[i].PersistedAt = wire.Timestamp(in.Imported[i].PersistedAt)
 	}
@@ -102,6 +102,11 @@ func (a *Admin) parseImport(body []byte) (*storage.Append, error) {
 		return nil, err
 	}
 	for i := range records {
+		if in.Events[i].AttemptAssigned {
+			bad = append(bad, rpc.InEvent(i, contract.Violation{Field: "logicalAttemptId", Reason: contract.ReasonInvalidArgumentField,
+				Description: "is required: an imported record keeps its own"}))
+			continue
+		}
 		in.Imported = append(in.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt, AppendedBy: records[i].AppendedBy})
 		for _, v := range records[i].DigestFaults(&in.Events[i]) {
 			bad = append(bad, rpc.InEvent(i, v))

@@ -33,6 +33,7 @@ type Node interface {
 // Options configure the service. All are required.
 type Options struct {
 	Node   Node
+	Seen   Seen
 	Signer *Signer
 	// ClusterName is the cluster's id as clients know it.
 	ClusterName string
@@ -89,6 +90,11 @@ func (s *Service) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequ
 		return nil, err
 	}
 	resp.Count, resp.Digest = w.at.count, w.at.digest.String()
+	if req.PageToken == "" {
+		if resp.Unseen, err = s.unseen(ctx, &w.filter, resp.Events); err != nil {
+			return nil, err
+		}
+	}
 	if more {
 		resp.NextPageToken = s.windowToken(w)
 	}

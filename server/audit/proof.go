@@ -118,11 +118,17 @@ func encodeCheckpoint(stored *signing.Checkpoint) (*runlogv1.Checkpoint, error) 
 
 // ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
 func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKeysRequest) (*runlogv1.ListSigningKeysResponse, error) {
-	if err := s.node.ReadIndex(ctx); err != nil {
-		return nil, err
-	}
-	keys, err := signing.Keys(s.node.Store())
-	if err != nil {
+	var keys []signing.Key
+	err := s.opts.Signer.awaitKey(ctx, func() (err error) {
+		if err := s.node.ReadIndex(ctx); err != nil {
+			return err
+		}
+		if keys, err = signing.Keys(s.node.Store()); err == nil && len(keys) == 0 {
+			return checkpoint.ErrKeyMissing
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, checkpoint.ErrKeyMissing) {
 		return nil, err
 	}
 	out, err := encodeKeys(keys)

@@ -124,7 +124,7 @@ func TestRotateWhileFetching(t *testing.T) {
 		a, b := g.nodes[0], g.nodes[1]
 		g.append("run", 0, 1)
 		silent := [][]byte{}
-		b.seeds.Store(&silent) // before its loop can ask for the key
+		b.seeds.Store(&silent) // set before the key exists: the node's loop cannot fetch it
 		b.silent.Store(true)   // while the key is made
 		if k, err := a.maker.Rotate(t.Context(), false); err != nil || k.Number != 1 {
 			t.Fatalf("the first key, which has none before it: %+v, %v", k, err)

@@ -363,7 +363,8 @@ func TestWrongSeeds(t *testing.T) {
 	defer g.close()
 	g.append("run", 0, 1)
 	g.nodes[1].silent.Store(true)
-	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)}) // before its loop can ask for the key
+	// Set before the key exists, so that the node's loop cannot fetch the right one.
+	g.nodes[1].seeds.Store(&[][]byte{nil, make([]byte, 31), make([]byte, 32)})
 	g.nodes[0].prove("run", true)
 	if _, signed, err := g.nodes[1].maker.Sign(context.Background(), &proof.Statement{Title: "x"}); err != nil || signed {
 		t.Errorf("signed %t, %v", signed, err)

@@ -119,7 +119,7 @@ type Cluster struct {
 	}
 	running   atomic.Pointer[running]  // nil: the node does not take part yet
 	receiving atomic.Pointer[received] // nil: no state transfer
-	forming   atomic.Pointer[string]   // what a node without a cluster waits for
+	forming   atomic.Pointer[string]   // what a node that does not take part yet waits for
 	leaving   atomic.Bool              // the node shuts down
 	lead      leaderships
 	// a mutex with room for one: held while the feature level rises or a member joins
@@ -261,6 +261,9 @@ func (c *Cluster) Starting() error {
 	return c.change(func(i *Identity) error { i.Started = true; return nil })
 }
 
+// wait sets what a node that does not take part yet waits for; empty: nothing.
+func (c *Cluster) wait(why string) { c.forming.Store(&why) }
+
 // Attach makes the node take part: it enrolls, follows the leader and sends checkpoints.
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
@@ -276,12 +279,16 @@ func (c *Cluster) Waiting() string {
 	if s := c.receiving.Load(); s != nil {
 		return fmt.Sprintf("it is being given the cluster's state: %d of %d MiB", s.have.Load()>>20, s.total.Load()>>20)
 	}
-	if why := c.forming.Load(); why != nil && c.Identity().ClusterID == "" {
-		return "it belongs to no cluster yet: " + *why
-	}
 	r := c.running.Load()
 	if r == nil {
-		return "it does not take part in its cluster yet"
+		what := "it belongs to no cluster yet"
+		if c.Identity().ClusterID != "" {
+			what = "it does not take part in its cluster yet"
+		}
+		if why := c.forming.Load(); why != nil && *why != "" {
+			return what + ": " + *why
+		}
+		return what
 	}
 	if _, leader := r.node.Leader(); leader == "" {
 		return "it knows of no leader"

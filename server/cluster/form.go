@@ -36,6 +36,7 @@ func (c *Cluster) Form(ctx context.Context) error {
 	for {
 		changed := c.changed()
 		if me := c.Identity(); me.ClusterID != "" {
+			c.wait("")
 			if len(me.Founders) > 1 && !me.Started {
 				return c.inviteFounders(ctx, me)
 			}
@@ -48,7 +49,7 @@ func (c *Cluster) Form(ctx context.Context) error {
 			}
 			return err
 		}
-		c.forming.Store(&waiting)
+		c.wait(waiting)
 		if waiting != "" && time.Since(told) > tellStep {
 			c.log.Info("this node belongs to no cluster yet", "why", waiting, "node", c.Identity().NodeID, "raft", c.opts.Advertise)
 			told = time.Now()
@@ -218,6 +219,7 @@ func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 		if fault == nil {
 			break
 		}
+		c.wait("a founder has not accepted its invitation: " + explainDial(fault))
 		if time.Since(told) > tellStep {
 			c.log.Warn("founder has not accepted its invitation; retrying", "err", explainDial(fault))
 			told = time.Now()
@@ -228,6 +230,7 @@ func (c *Cluster) inviteFounders(ctx context.Context, me Identity) error {
 			return context.Cause(ctx)
 		}
 	}
+	c.wait("")
 	return nil
 }
 

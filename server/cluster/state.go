@@ -21,6 +21,7 @@ import (
 func (c *Cluster) EnsureState(ctx context.Context, store *storage.Store) error {
 	for {
 		from, err := c.needsState(ctx, store.Applied().Index)
+		c.wait("")
 		if err != nil || from == nil {
 			return err
 		}
@@ -127,6 +128,7 @@ func (c *Cluster) needsState(ctx context.Context, applied uint64) (from *Link, e
 		if applied > 0 {
 			return nil, nil // perhaps there is no leader because this node is missing
 		}
+		c.wait("waiting for a source of the cluster's state: " + explain(err))
 		if time.Since(told) > tellStep {
 			c.log.Info("waiting for a source of the cluster's state", "err", explain(err))
 			told = time.Now()

@@ -37,6 +37,9 @@ type Survey struct {
 	Members []Surveyed
 	// Tolerance is how many voters may fail before the cluster takes no more appends.
 	Tolerance int
+	// Confirmed reports whether a majority of the voters confirmed the leader during the survey.
+	// LeaderID alone may be a node that has been dead for an election timeout.
+	Confirmed bool
 }
 
 // Survey asks every member how it is, all at once.
@@ -55,7 +58,10 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	for _, m := range members {
 		s.Members = append(s.Members, Surveyed{Member: m})
 	}
+	var confirming sync.WaitGroup
+	confirming.Go(func() { s.Confirmed = c.confirmLeader(ctx, r) })
 	c.surveyAll(ctx, s.Members)
+	confirming.Wait()
 	guests := guestsOf(s.Members)
 	c.surveyAll(ctx, guests)
 	s.Members = append(s.Members, guests...)
@@ -70,6 +76,22 @@ func (c *Cluster) Survey(ctx context.Context) (*Survey, error) {
 	}
 	s.Tolerance = max(0, up-(voters/2+1))
 	return s, nil
+}
+
+// confirmLeader reports whether a majority confirms the leader now.
+func (c *Cluster) confirmLeader(ctx context.Context, r *running) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	leadership, err := c.Leader()
+	if err != nil {
+		return false
+	}
+	if leadership.Link != nil {
+		_, err = c.ReadPosition(ctx, leadership)
+	} else {
+		err = r.node.ConfirmLeader(ctx)
+	}
+	return err == nil
 }
 
 // surveyAll asks all of them at once.

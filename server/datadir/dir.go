@@ -34,6 +34,7 @@ type Dir struct {
 	path     string
 	lock     io.Closer
 	identity Identity
+	made     []string // directories that Make made, the uppermost last
 }
 
 // Identity is the content of identity.json.
@@ -76,7 +77,7 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format   = 5
+	Format   = 6
 	lockFile = "LOCK"
 	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20
@@ -110,9 +111,24 @@ func Open(disk vfs.FS, path, nodeID string) (*Dir, error) {
 		err = d.remove("addresses.json")
 	}
 	if err != nil {
+		d.Discard()
 		return nil, errors.Join(err, d.Release())
 	}
 	return d, nil
+}
+
+// Discard removes a directory that this process has just made, because the node cannot start. An
+// existing directory stays as it is. The caller still releases the directory.
+func (d *Dir) Discard() {
+	if len(d.made) == 0 {
+		return
+	}
+	for _, name := range []string{"identity.json", lockFile} {
+		_ = d.disk.Remove(d.File(name))
+	}
+	for _, path := range d.made {
+		_ = d.disk.Remove(path) // One that has other files stays.
+	}
 }
 
 // Make makes or opens a directory and locks it. A new directory contains the lock file only.
@@ -144,6 +160,7 @@ func (d *Dir) make() error {
 		}
 	}
 	if err == nil {
+		d.made = made
 		d.settle()
 		return nil
 	}

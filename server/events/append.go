@@ -24,7 +24,7 @@ func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 		return nil, err
 	}
 	return &runlogv1.AppendEventsResponse{
-		Results:  wire.Results(&done.Outcome, done.Diverged),
+		Results:  wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
 		LastSeq:  done.LastSeq,
 		Position: rpc.FormatPosition(done.Position),
 	}, nil

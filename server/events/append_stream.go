@@ -138,6 +138,7 @@ type streamed struct {
 	requestID string
 	append    storage.Append
 	pending   replica.Pending
+	appended  *replica.Appended   // its outcome, if it was waited for when it was admitted
 	tokens    int                 // of the stream's room
 	remote    <-chan remoteAnswer // nil: the request was admitted here
 	// of requests without an answer, where the request is one; else nil
@@ -179,9 +180,20 @@ func (s *Service) receive(stream appendStream, in *intake, route *streamRoute) e
 	}
 }
 
-func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest) *streamed {
+// admit admits a request behind those of earlier, which have no answer yet. A request whose
+// attempts the authority assigns may need several tries (IDM-10). It waits for those before it and
+// for its outcome, so that the requests of the stream are applied in order.
+func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, earlier *sync.WaitGroup) *streamed {
 	r := &streamed{requestID: safeID(req)}
-	if r.append, r.err = s.parse(ctx, req); r.err == nil {
+	r.append, r.err = s.parse(ctx, req)
+	switch {
+	case r.err != nil:
+	case replica.LeavesOutAttempts(&r.append):
+		earlier.Wait()
+		var done replica.Appended
+		done, r.err = s.node.Append(ctx, &r.append)
+		r.appended = &done
+	default:
 		r.pending, r.err = s.node.Admit(&r.append)
 	}
 	return r
@@ -197,9 +209,14 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 		}
 		err = answer.err
 	} else if err == nil {
-		var done replica.Appended
-		if done, err = r.pending.Wait(ctx); err == nil {
-			resp.Results = wire.Results(&done.Outcome, done.Diverged)
+		done := r.appended
+		if done == nil {
+			var waited replica.Appended
+			waited, err = r.pending.Wait(ctx)
+			done = &waited
+		}
+		if err == nil {
+			resp.Results = wire.Results(r.append.Events, &done.Outcome, done.Diverged, done.Keys)
 			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
 			return resp
 		}

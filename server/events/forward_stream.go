@@ -57,8 +57,8 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 // admitHere admits a request to this node's log.
 func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
 	r.end()
+	admitted := r.s.admit(r.ctx, req, &r.here)
 	r.here.Add(1)
-	admitted := r.s.admit(r.ctx, req)
 	admitted.here = &r.here
 	return admitted
 }

@@ -146,8 +146,31 @@ func hangUp(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))
 }
 
-// bodyMarshaler decodes bodies with server/rpc/decode.
+// bodyMarshaler decodes bodies with server/rpc/decode. It writes an answer, or a line of a stream.
 type bodyMarshaler struct{ *wire.JSON }
+
+// Marshal returns the JSON of an answer. grpc-gateway wraps messages of a stream, and the error
+// that ends it, each in a type of its own.
+func (m *bodyMarshaler) Marshal(v any) ([]byte, error) {
+	switch chunk := v.(type) {
+	case map[string]any:
+		return m.line("result", chunk["result"])
+	case map[string]proto.Message:
+		return m.line("error", chunk["error"])
+	default:
+		return m.JSON.Marshal(v)
+	}
+}
+
+func (m *bodyMarshaler) line(name string, v any) ([]byte, error) {
+	text, err := m.MarshalLine(v)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(text)+len(`{"result":}`))
+	out = append(append(append(out, `{"`...), name...), `":`...)
+	return append(append(out, text...), '}'), nil
+}
 
 // NewDecoder decodes the requestBody that readBody has made.
 func (m *bodyMarshaler) NewDecoder(r io.Reader) runtime.Decoder {

@@ -33,30 +33,28 @@ func CheckOrigin(origin string) error {
 // cors lets pages of other origins call the API (Fetch, "CORS protocol"). A page of an origin that
 // is not named gets no header, so its browser keeps the answer from it, and sends no request that
 // writes.
-type cors struct {
-	origins []string
-	next    http.Handler
-}
+type cors struct{ origins []string }
 
-func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// answer sets the headers for a page of another origin. It reports whether the request was a
+// preflight request, which it answers.
+func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
 	h, origin := w.Header(), r.Header.Get("Origin")
 	if len(c.origins) > 0 {
 		h.Add("Vary", "Origin")
 	}
 	if origin == "" || !c.allows(origin) {
-		c.next.ServeHTTP(w, r)
-		return
+		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		h.Set("Access-Control-Expose-Headers", "ETag, Retry-After")
-		c.next.ServeHTTP(w, r)
-		return
+		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH")
 	h.Set("Access-Control-Allow-Headers", "Content-Type, If-None-Match, Last-Event-ID, Cache-Control")
 	h.Set("Access-Control-Max-Age", corsMaxAge)
 	w.WriteHeader(http.StatusNoContent)
+	return true
 }
 
 func (c *cors) allows(origin string) bool {

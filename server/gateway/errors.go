@@ -42,7 +42,7 @@ func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract
 		}
 		return &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: st.Message()}
 	case codes.DeadlineExceeded, codes.Canceled, codes.Unavailable:
-		if r.Method == http.MethodPost {
+		if r.Method != http.MethodGet {
 			return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: st.Code() == codes.DeadlineExceeded,
 				Message: "the call ended before the answer; the events may be stored or not: " + st.Message()}
 		}

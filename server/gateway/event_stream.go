@@ -64,9 +64,12 @@ func (m *eventStreamMarshaler) Marshal(v any) ([]byte, error) {
 		return nil, fmt.Errorf("server: %T is no message of a stream", v)
 	}
 	result := chunk["result"]
-	data, err := m.json.Marshal(result)
+	data, err := m.json.MarshalLine(result)
 	if err != nil {
 		return nil, err
+	}
+	if natural, ok := result.(wire.Natural); ok {
+		result = natural.Message
 	}
 	switch m := result.(type) {
 	case *runlogv1.WatchRunResponse:
@@ -105,7 +108,7 @@ func event(name, id, first string, data []byte) []byte {
 	if id != "" {
 		b.WriteString("id: " + id + "\n")
 	}
-	// JSON of one message has no line break, so one data line holds it.
+	// A line of JSON fits into one data line.
 	b.WriteString("data: ")
 	b.Write(data)
 	b.WriteString("\n\n")

@@ -28,9 +28,6 @@ type Options struct {
 	Conn     *grpc.ClientConn
 	Limits   decode.Limits
 	Services []*rpc.Service
-	// Origins are the origins whose pages may call the API, AnyOrigin or LoopbackOrigins. Default:
-	// none.
-	Origins []string
 	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
 	BodyTimeout time.Duration
 }
@@ -58,6 +55,7 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
 		runtime.WithForwardResponseOption(writeTag),
+		runtime.WithForwardResponseRewriter(asNatural),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
 		runtime.WithDisablePathLengthFallback(),
@@ -95,9 +93,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
 	passTag(r)
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 		if !refuseBody(w, r) {
-			g.mux.ServeHTTP(w, r)
+			g.mux.ServeHTTP(w, r.WithContext(withAsked(r.Context())))
 		}
 		return
 	}

@@ -1,44 +1,106 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
-// Pages returns the handler of the HTTP listener: health, the descriptions of the API, and the API,
-// for pages of some origins (Options.Origins).
-func Pages(healthz, readyz http.HandlerFunc, api http.Handler, origins []string) http.Handler {
-	return &cors{origins: origins, next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !streamed(r.URL.Path) {
-			a := newAnswer(w, r)
-			defer a.close()
-			w = a
+// PagesOptions configure Pages. All but Origins are required.
+type PagesOptions struct {
+	Healthz, Readyz http.HandlerFunc
+	// Waiting returns the reason why the node cannot take appends.
+	Waiting func() string
+	// Wait bounds how long a call waits for Serve.
+	Wait time.Duration
+	// Stopping ends when the node's shutdown begins.
+	Stopping context.Context
+	// Origins are the origins whose web pages may call the API, AnyOrigin or LoopbackOrigins.
+	Origins []string
+}
+
+// Pages is the handler of the HTTP listener: health, the descriptions of the API, and the API.
+// Before Serve there is no API, because a node may wait long for its cluster.
+type Pages struct {
+	opts   PagesOptions
+	cors   cors
+	api    http.Handler // valid once served is closed
+	served chan struct{}
+}
+
+// NewPages makes the handler without the API.
+func NewPages(opts PagesOptions) *Pages {
+	return &Pages{opts: opts, cors: cors{origins: opts.Origins}, served: make(chan struct{})}
+}
+
+// Serve adds the API. It may be called once.
+func (p *Pages) Serve(api http.Handler) {
+	p.api = api
+	close(p.served)
+}
+
+// ServeHTTP answers with the pages that exist so far.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.cors.answer(w, r) {
+		return
+	}
+	if !streamed(r.URL.Path) {
+		a := newAnswer(w, r)
+		defer a.close()
+		w = a
+	}
+	// This is no http.ServeMux, because that cleans paths, and a runId may contain escaped slashes.
+	switch r.URL.Path {
+	case "/healthz":
+		servePage(w, r, p.opts.Healthz)
+	case "/readyz":
+		servePage(w, r, p.opts.Readyz)
+	case "/openapi.json":
+		servePage(w, r, serveOpenAPI)
+	default:
+		if strings.HasPrefix(r.URL.Path, schemasPath) {
+			servePage(w, r, serveSchema)
+			return
 		}
-		// This is no http.ServeMux, because that cleans paths, and a runId may contain escaped
-		// slashes.
-		switch r.URL.Path {
-		case "/healthz":
-			servePage(w, r, healthz)
-		case "/readyz":
-			servePage(w, r, readyz)
-		case "/openapi.json":
-			servePage(w, r, serveOpenAPI)
-		default:
-			if strings.HasPrefix(r.URL.Path, schemasPath) {
-				servePage(w, r, serveSchema)
-				return
-			}
-			if r.Method == http.MethodHead && !streamed(r.URL.Path) {
-				get := *r
-				get.Method = http.MethodGet
-				r = &get
-			}
-			api.ServeHTTP(w, r)
+		if !p.await(r) {
+			refuseUnread(w, r, rpc.Encode(&contract.Error{Reason: contract.ReasonNoLeader, RetryAfter: time.Second,
+				Message: "the node does not serve yet: " + p.opts.Waiting() + "; nothing was stored"}))
+			return
 		}
-	})}
+		if r.Method == http.MethodHead && !streamed(r.URL.Path) {
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		p.api.ServeHTTP(w, r)
+	}
+}
+
+// await waits until the API is served. A browser closes an EventSource permanently when it is
+// refused, so Server-Sent Events wait without limit.
+func (p *Pages) await(r *http.Request) bool {
+	select {
+	case <-p.served:
+		return true
+	default:
+	}
+	var late <-chan time.Time
+	if !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
+		late = time.After(p.opts.Wait)
+	}
+	select {
+	case <-p.served:
+		return true
+	case <-late:
+	case <-r.Context().Done():
+	case <-p.opts.Stopping.Done():
+	}
+	return false
 }
 
 // servePage serves a read-only page.

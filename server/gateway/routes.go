@@ -42,7 +42,7 @@ func newRoutes(services []*rpc.Service) (routes, error) {
 
 func addRoutes(mux *runtime.ServeMux, m protoreflect.MethodDescriptor) error {
 	rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
-	for method, path := range map[string]string{http.MethodGet: rule.GetGet(), http.MethodPost: rule.GetPost()} {
+	for method, path := range map[string]string{http.MethodGet: rule.GetGet(), http.MethodPost: rule.GetPost(), http.MethodPatch: rule.GetPatch()} {
 		if path == "" {
 			continue
 		}
@@ -64,7 +64,7 @@ func reach(w http.ResponseWriter, _ *http.Request, _ map[string]string) { w.(*re
 // methods returns the methods of the request's path.
 func (rs routes) methods(r *http.Request) []string {
 	var found []string
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		var w reached

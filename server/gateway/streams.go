@@ -11,11 +11,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
+	"runlog/server/rpc/wire"
 )
 
 // maxStreams leaves room on the gateway's connection for calls that are not streams.
@@ -32,7 +35,7 @@ func Dial(inner *bufconn.Listener, limits decode.Limits) (*grpc.ClientConn, erro
 	conn, err := grpc.NewClient("passthrough:gateway",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(structUnary),
+		grpc.WithChainUnaryInterceptor(textUnary),
 		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxStreams).open),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(limits.Bytes*2), grpc.MaxCallSendMsgSize(limits.Transport())),
@@ -43,34 +46,47 @@ func Dial(inner *bufconn.Listener, limits decode.Limits) (*grpc.ClientConn, erro
 	return conn, nil
 }
 
-// payloadAsStruct sets the default payload form of reads over HTTP to STRUCT.
-func payloadAsStruct(req any) {
-	switch r := req.(type) {
-	case *runlogv1.ListEventsRequest:
-		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
-			r.PayloadForm = runlogv1.PayloadForm_STRUCT
-		}
-	case *runlogv1.ReadEventsRequest:
-		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
-			r.PayloadForm = runlogv1.PayloadForm_STRUCT
-		}
-	case *runlogv1.QueryEventsRequest:
-		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
-			r.PayloadForm = runlogv1.PayloadForm_STRUCT
-		}
-	case *runlogv1.ExportEventsRequest:
-		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
-			r.PayloadForm = runlogv1.PayloadForm_STRUCT
-		}
-	case *runlogv1.WatchRunRequest:
-		if r.PayloadForm == runlogv1.PayloadForm_FORM_UNSPECIFIED {
-			r.PayloadForm = runlogv1.PayloadForm_STRUCT
-		}
+// asked is a note about a call over HTTP, from the connection (Dial) to the writer of its answer.
+type asked struct {
+	// natural is set if the request names no form of payloads: the answer has them as objects.
+	natural bool
+}
+
+type askedKey struct{}
+
+// withAsked prepares a context for the note.
+func withAsked(ctx context.Context) context.Context {
+	return context.WithValue(ctx, askedKey{}, new(asked))
+}
+
+// askForText makes a read that names no form of payloads ask for their text, which the answer has
+// as an object (ENV-8).
+func askForText(ctx context.Context, req any) {
+	m, ok := req.(proto.Message)
+	if !ok {
+		return
+	}
+	r := m.ProtoReflect()
+	form := r.Descriptor().Fields().ByName("payload_form")
+	if form == nil || r.Has(form) {
+		return
+	}
+	r.Set(form, protoreflect.ValueOfEnum(runlogv1.PayloadForm_JSON.Number()))
+	if note, ok := ctx.Value(askedKey{}).(*asked); ok {
+		note.natural = true
 	}
 }
 
-func structUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	payloadAsStruct(req)
+// asNatural tells the marshaler which answers have payloads as objects.
+func asNatural(ctx context.Context, answer proto.Message) (any, error) {
+	if note, ok := ctx.Value(askedKey{}).(*asked); ok && note.natural {
+		return wire.Natural{Message: answer}, nil
+	}
+	return answer, nil
+}
+
+func textUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	askForText(ctx, req)
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
@@ -90,23 +106,25 @@ func (g gatewayStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grp
 	if err != nil {
 		return nil, err
 	}
-	return &structClientStream{ClientStream: s}, nil
+	return &textStream{ClientStream: s, ctx: ctx}, nil
 }
 
-type structClientStream struct {
+// textStream is a stream over HTTP.
+type textStream struct {
 	grpc.ClientStream
-	end error // the error of a stream that ended before it began
+	ctx context.Context // with the note
+	end error           // the error of a stream that ended before it began
 }
 
-func (s *structClientStream) SendMsg(m any) error {
-	payloadAsStruct(m)
+func (s *textStream) SendMsg(m any) error {
+	askForText(s.ctx, m)
 	return s.ClientStream.SendMsg(m)
 }
 
 // Header waits for the begin of the stream. A refused call has no header; Header then returns its
 // error, so that the gateway answers with a status as for any other call. A later error can only be
 // written into the stream.
-func (s *structClientStream) Header() (metadata.MD, error) {
+func (s *textStream) Header() (metadata.MD, error) {
 	md, err := s.ClientStream.Header()
 	if err != nil || md != nil {
 		return md, err
@@ -117,7 +135,7 @@ func (s *structClientStream) Header() (metadata.MD, error) {
 	return nil, s.end
 }
 
-func (s *structClientStream) RecvMsg(m any) error {
+func (s *textStream) RecvMsg(m any) error {
 	if s.end != nil {
 		return s.end
 	}

@@ -79,7 +79,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *runlogv1.GetStatusRequest) (
 	me := s.opts.Cluster.Identity()
 	resp := &runlogv1.GetStatusResponse{
 		ClusterId: me.ClusterID, NodeId: me.NodeID, LeaderId: cluster.NodeIDOf(survey.LeaderID), Term: survey.Term,
-		FailureTolerance: uint32(survey.Tolerance),
+		FailureTolerance: uint32(survey.Tolerance), LeaderConfirmed: &survey.Confirmed,
 	}
 	for i := range survey.Members {
 		resp.Members = append(resp.Members, encodeMember(&survey.Members[i], survey.LeaderID))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"runlog/proto/contract"
@@ -50,6 +51,9 @@ type Appended struct {
 	// Diverged lists the numbers of the duplicates whose content differs from the stored event
 	// (IDM-7).
 	Diverged []int
+	// Keys has the idempotency keys of the events whose attempt the authority assigned (IDM-10), by
+	// their number.
+	Keys map[int]string
 }
 
 // Pending is an admitted append. Wait must be called exactly once.
@@ -60,16 +64,36 @@ type Pending struct {
 	ticket batch.Ticket
 }
 
-// Append stores the events of one run, all or none (APP-3).
+// Append stores the events of one run, all or none (APP-3). It assigns the attempts that they leave
+// out, and assigns them again if another request came in between (IDM-10): at each try, at least
+// one of the competing requests is stored.
 func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
-	p, err := r.Admit(a)
-	if err != nil {
-		return Appended{}, err
+	for {
+		if LeavesOutAttempts(a) {
+			if err := r.store.AssignAttempts(a); err != nil {
+				return Appended{}, err
+			}
+		}
+		p, err := r.Admit(a)
+		if err != nil {
+			return Appended{}, err
+		}
+		out, err := p.Wait(ctx)
+		var overtaken *storage.AttemptError
+		if !errors.As(err, &overtaken) || ctx.Err() != nil {
+			return out, err
+		}
 	}
-	return p.Wait(ctx)
 }
 
-// Admit encodes an append and admits it to the log. After an error nothing is stored.
+// LeavesOutAttempts reports whether the authority assigns an attempt to an event of a request
+// (IDM-10).
+func LeavesOutAttempts(a *storage.Append) bool {
+	return slices.ContainsFunc(a.Events, func(e contract.Event) bool { return e.AttemptAssigned })
+}
+
+// Admit encodes an append, whose events all have an attempt, and admits it to the log. After an
+// error nothing is stored.
 func (r *Replica) Admit(a *storage.Append) (Pending, error) {
 	cmd, err := storage.EncodeAppend(a)
 	if err != nil {
@@ -108,7 +132,7 @@ const heldEvent = 512
 func (r *Replica) hold(a *storage.Append) (int64, error) {
 	size := int64(0)
 	for i := range a.Events {
-		size += heldEvent + int64(len(a.Events[i].Payload))
+		size += heldEvent + int64(len(a.Events[i].Payload)+len(a.Events[i].Extensions))
 	}
 	if now := r.held.Add(size); now > r.opts.HeldBytes && now > size {
 		r.held.Add(-size)
@@ -126,7 +150,11 @@ func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended
 	out := Appended{Outcome: outcome}
 	duplicates := 0
 	for i := range outcome.Results {
-		res := &outcome.Results[i]
+		res, e := &outcome.Results[i], &a.Events[i]
+		if res.Attempt != 0 {
+			e.SetAttempt(res.Attempt)
+			out.setKey(i, e.IdempotencyKey)
+		}
 		if !res.Duplicate {
 			continue
 		}
@@ -134,42 +162,71 @@ func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended
 		if res.SameContent {
 			continue
 		}
-		diverged, err := r.diverged(&a.Events[i], res.RunSeq)
+		key, diverged, err := r.diverged(e, res.RunSeq)
 		if err != nil {
 			return Appended{}, err
 		}
 		if diverged {
 			out.Diverged = append(out.Diverged, i)
 		}
+		if res.Attempt != 0 {
+			out.setKey(i, key)
+		}
 	}
+	r.countRemarks(a.Events)
 	r.metrics.inserted.Add(float64(len(outcome.Results) - duplicates))
 	r.metrics.duplicates.Add(float64(duplicates))
 	return out, nil
 }
 
-// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7).
-// Apply does not compare them: the result changes no state, and it costs a read.
-func (r *Replica) diverged(e *contract.Event, seq uint64) (_ bool, err error) {
+func (a *Appended) setKey(i int, key string) {
+	if a.Keys == nil {
+		a.Keys = map[int]string{}
+	}
+	a.Keys[i] = key
+}
+
+// countRemarks counts what the answer remarks on (ENV-6, ENV-9).
+func (r *Replica) countRemarks(events []contract.Event) {
+	unknown, warnings := 0, 0
+	for i := range events {
+		if contract.TypeCode(events[i].Type) == 0 {
+			unknown++
+		}
+		warnings += len(events[i].Warnings)
+	}
+	if unknown > 0 {
+		r.metrics.unknown.Add(float64(unknown))
+	}
+	if warnings > 0 {
+		r.metrics.warnings.Add(float64(warnings))
+	}
+}
+
+// diverged compares a duplicate whose bytes differ with the stored event, as JSON values (IDM-7),
+// and returns the stored event's key. Apply does not compare them: the result changes no state, and
+// it costs a read.
+func (r *Replica) diverged(e *contract.Event, seq uint64) (key string, _ bool, err error) {
 	v, err := r.store.View(e.RunID)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	for stored, err := range v.Events(seq - 1) {
 		if err != nil {
-			return false, err
+			return "", false, err
 		}
 		given := *e
 		inherit(&given, v.Run)
 		if contract.SameContent(&stored.Event, &given) {
-			return false, nil
+			return stored.IdempotencyKey, false, nil
 		}
 		r.metrics.diverged.Inc()
 		r.log.Warn("duplicate with other content; the first write stays",
 			"run", e.RunID, "seq", seq, "type", e.Type, "key", e.IdempotencyKey)
-		return true, nil
+		return stored.IdempotencyKey, true, nil
 	}
-	return false, fmt.Errorf("server: run %q has a receipt for runSeq %d and no event", e.RunID, seq)
+	return "", false, fmt.Errorf("server: run %q has a receipt for runSeq %d and no event", e.RunID, seq)
 }
 
 // inherit fills in the fields that a sparse event leaves out, as reading does (ENV-1).

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// alertDiskLow is raised while appends are refused because the disk is nearly full.
+	// alertDiskLow has the name of the reason of those refusals. It is raised while appends are
+	// refused because the disk is nearly full.
 	alertDiskLow = "DISK_LOW"
 	// diskInterval is the time between two reads of the free space. Even a fast disk does not fill
 	// MinFreeBytes in it.
@@ -108,8 +109,8 @@ func (d *Disk) Check() {
 
 func (d *Disk) refusal(free uint64) *contract.Error {
 	return &contract.Error{
-		Reason: contract.ReasonOverloaded, RetryAfter: diskDelay,
-		Message: fmt.Sprintf("the node's disk has %d MiB left, less than %d MiB (--min-free-disk): free disk space there. The request was not stored",
+		Reason: contract.ReasonDiskLow, RetryAfter: diskDelay,
+		Message: fmt.Sprintf("the node's disk has %d MiB left, less than %d MiB (--min-free-disk): free disk space there, or let another node lead (runlog cluster transfer). Nothing was stored",
 			free>>20, d.opts.MinFreeBytes>>20),
 		Metadata: map[string]string{"alert": alertDiskLow, "free_bytes": strconv.FormatUint(free, 10)},
 	}
@@ -127,8 +128,10 @@ func (d *Disk) admit() error {
 	return nil
 }
 
-// Usage returns the free bytes of the disk, and the bytes below the data directory.
+// Usage returns the free bytes of the disk, and the bytes below the data directory. It also raises
+// or clears DISK_LOW, so that a status never says less than the disk.
 func (d *Disk) Usage() (free, data uint64) {
+	d.Check()
 	free, _ = d.opts.Free(d.opts.Dir) // Watch logs the error.
 	return free, d.data.Load()
 }

@@ -7,6 +7,8 @@ type metrics struct {
 	inserted   prometheus.Counter
 	duplicates prometheus.Counter
 	diverged   prometheus.Counter
+	unknown    prometheus.Counter
+	warnings   prometheus.Counter
 	skew       prometheus.Gauge
 	skewAlerts prometheus.Counter
 }
@@ -24,6 +26,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "runlog", Subsystem: "append", Name: "diverged_total",
 			Help: "Duplicates whose content differs from the stored event (IDM-7).",
 		}),
+		unknown: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "append", Name: "unknown_types_total",
+			Help: "Answered events whose type the contract does not know (ENV-6).",
+		}),
+		warnings: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "append", Name: "warnings_total",
+			Help: "Warnings about optional payload fields of an unexpected form in answered events (ENV-9).",
+		}),
 		skew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
 			Help: "Seconds that the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
@@ -38,7 +48,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.events, m.diverged, m.skew, m.skewAlerts}
+	return []prometheus.Collector{m.events, m.diverged, m.unknown, m.warnings, m.skew, m.skewAlerts}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) { unregister(reg, m.collectors()) }

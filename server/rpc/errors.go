@@ -20,6 +20,7 @@ import (
 	"runlog/raft"
 	"runlog/server/replica/batch"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 )
 
 // errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
@@ -56,11 +57,13 @@ func AsContract(err error) *contract.Error {
 		own      *contract.Error
 		notFound *storage.RunNotFoundError
 		exists   *storage.RunExistsError
+		previous *metadata.PreviousError
 		sequence *storage.SequenceError
 		lease    *storage.LeaseLostError
 		scope    *storage.ScopeError
 		unscoped *storage.UnscopedError
 		imported *storage.ImportError
+		attempt  *storage.AttemptError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -68,9 +71,11 @@ func AsContract(err error) *contract.Error {
 	case errors.As(err, &notFound):
 		return runNotFound(notFound.RunID)
 	case errors.As(err, &exists):
+		return runExists(exists)
+	case errors.As(err, &previous):
 		return &contract.Error{Reason: contract.ReasonRunAlreadyExists,
-			Message:  Helpful(contract.ReasonRunAlreadyExists, exists.Error()),
-			Metadata: map[string]string{"run_id": exists.RunID}}
+			Message:  previous.Error() + ". Read the run, and name its present reference as previousEngineRunRef.",
+			Metadata: map[string]string{"run_id": previous.RunID, "fields": "engineRunRef", "engine_run_ref": previous.Current}}
 	case errors.As(err, &sequence):
 		return &contract.Error{Reason: contract.ReasonSequenceConflict,
 			Message: Helpful(contract.ReasonSequenceConflict, sequence.Error()),
@@ -91,6 +96,11 @@ func AsContract(err error) *contract.Error {
 		return scopeMismatch(scope)
 	case errors.As(err, &unscoped):
 		return unscopedRun(unscoped)
+	case errors.As(err, &attempt):
+		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
+			Message: "other requests for the run were stored first until the call ended; this one was not stored"}
+	case errors.Is(err, storage.ErrNoAttempt):
+		return Invalid("logicalAttemptId", err.Error()+"; send the event with an attempt of your own, or use another run")
 	case errors.As(err, &imported):
 		return importRefused(imported)
 	default:
@@ -150,6 +160,19 @@ func runNotFound(runID string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonRunNotFound,
 		Message:  Helpful(contract.ReasonRunNotFound, "run "+strconv.Quote(runID)+" does not exist"),
 		Metadata: map[string]string{"run_id": runID}}
+}
+
+func runExists(e *storage.RunExistsError) *contract.Error {
+	out := &contract.Error{Reason: contract.ReasonRunAlreadyExists,
+		Message:  Helpful(contract.ReasonRunAlreadyExists, e.Error()),
+		Metadata: map[string]string{"run_id": e.RunID}}
+	if len(e.Fields) > 0 {
+		out.Metadata["fields"] = strings.Join(e.Fields, ",")
+	}
+	if e.NewEvent > 0 {
+		out.Metadata["index"] = strconv.Itoa(e.NewEvent - 1)
+	}
+	return out
 }
 
 func scopeMismatch(e *storage.ScopeError) *contract.Error {

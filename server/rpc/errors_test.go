@@ -16,6 +16,7 @@ import (
 	"runlog/raft"
 	"runlog/server/replica/batch"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 )
 
 // statusCases are the errors of the rooms below and what becomes of them at the edge.
@@ -30,7 +31,10 @@ var statusCases = []struct {
 	{raft.ErrNotLeader, contract.ReasonNoLeader, codes.Unavailable},
 	{raft.ErrUnknown, contract.ReasonOutcomeUnknown, codes.Unavailable},
 	{&storage.RunNotFoundError{RunID: "r"}, contract.ReasonRunNotFound, codes.NotFound},
-	{&storage.RunExistsError{RunID: "r", What: "metadata"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
+	{&storage.RunExistsError{RunID: "r", Fields: []string{"labels"}}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
+	{&metadata.PreviousError{RunID: "r"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
+	{&storage.AttemptError{RunID: "r"}, contract.ReasonOverloaded, codes.ResourceExhausted},
+	{storage.ErrNoAttempt, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
 	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,27 +44,49 @@ func checkRun(r *runlogv1.Run) error {
 	check("run.environmentId", r.EnvironmentId, true, contract.TextFault)
 	check("run.planRef.planId", r.PlanRef.GetPlanId(), true, contract.NameFault)
 	check("run.planRef.planVersion", r.PlanRef.GetPlanVersion(), true, contract.NameFault)
-	check("run.planRef.uri", r.PlanRef.GetUri(), true, uriFault)
-	check("run.planRef.sha256", r.PlanRef.GetSha256(), true, contract.TextFault)
-	check("run.planRef.schemaVersion", r.PlanRef.GetSchemaVersion(), true, contract.TextFault)
+	check("run.planRef.uri", r.PlanRef.GetUri(), false, uriFault)
+	check("run.planRef.sha256", r.PlanRef.GetSha256(), false, digestFault)
+	check("run.planRef.schemaVersion", r.PlanRef.GetSchemaVersion(), false, contract.TextFault)
 	check("run.planRef.compression", r.PlanRef.GetCompression(), false, contract.TextFault)
 	check("run.engineType", r.GetEngineType(), false, contract.TextFault)
 	check("run.engineRunRef", r.GetEngineRunRef(), false, uriFault)
 	check("run.triggeredBy", r.GetTriggeredBy(), false, contract.TextFault)
 	check("run.triggerSource", r.GetTriggerSource(), false, contract.TextFault)
-	if len(r.Labels) > maxLabels {
-		bad = append(bad, contract.Violation{Field: "run.labels", Reason: contract.ReasonInvalidArgumentField,
-			Description: fmt.Sprintf("has %d labels, at most %d", len(r.Labels), maxLabels)})
-	} else {
-		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
-			check("run.labels", name, true, contract.TextFault)
-			check("run.labels["+contract.Quote(name)+"]", r.Labels[name], false, contract.TextFault)
-		}
-	}
+	bad = append(bad, checkLabels("run.labels", r.Labels)...)
 	if len(bad) == 0 {
 		return nil
 	}
 	return contract.NewError(bad)
+}
+
+// checkLabels reports every fault of labels.
+func checkLabels(field string, labels map[string]string) (bad []contract.Violation) {
+	fail := func(field, text string) {
+		if text != "" {
+			bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: text})
+		}
+	}
+	if len(labels) > maxLabels {
+		fail(field, fmt.Sprintf("has %d labels, at most %d", len(labels), maxLabels))
+		return bad
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if name == "" {
+			fail(field, "has a label without a name")
+			continue
+		}
+		fail(field, contract.TextFault(name))
+		fail(field+"["+contract.Quote(name)+"]", contract.TextFault(labels[name]))
+	}
+	return bad
+}
+
+// digestFault describes what is wrong with a SHA-256; empty: nothing.
+func digestFault(s string) string {
+	if _, err := hex.DecodeString(s); err != nil || len(s) != 64 {
+		return "must be the 64 hexadecimal digits of a SHA-256"
+	}
+	return ""
 }
 
 func uriFault(s string) string {

@@ -12,8 +12,10 @@ import (
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 )
+
+const maxChanges = 100 // of a run's metadata, in GetRun
 
 // Node is the part of the replica that the service needs.
 type Node interface {
@@ -51,7 +53,11 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if err := checkRun(req.Run); err != nil {
 		return nil, err
 	}
-	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: rpc.IdentityOf(ctx)}
+	if _, known := runlogv1.CreateMode_Value_name[int32(req.Mode)]; !known {
+		return nil, rpc.Invalid("mode", "is not a mode: send IDEMPOTENT or EXCLUSIVE")
+	}
+	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: rpc.IdentityOf(ctx),
+		Exclusive: req.Mode == runlogv1.CreateMode_EXCLUSIVE}
 	if len(req.Events) > 0 {
 		var err error
 		if a.Events, err = contract.ValidateAll(req.Events, s.opts.Rules(req.Run.RunId)); err != nil {
@@ -66,7 +72,8 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(&done.Outcome, done.Diverged)}, nil
+	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
+		Created: done.Created, Position: rpc.FormatPosition(done.Position)}, nil
 }
 
 // GetRun returns a run's metadata, head and status.
@@ -78,7 +85,11 @@ func (s *Service) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*run
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.GetRunResponse{Run: run}, nil
+	changes, err := metadata.Changes(s.node.Store(), req.RunId, maxChanges)
+	if err != nil {
+		return nil, err
+	}
+	return &runlogv1.GetRunResponse{Run: run, Changes: wireChanges(changes)}, nil
 }
 
 // run reads a run and its current status.
@@ -94,28 +105,4 @@ func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
 	}
 	summary := run.SummaryOf(snapshot)
 	return wire.Run(v.Run, &summary), nil
-}
-
-// SetEngineRunRef stores the engine's reference of a run, once (APP-12).
-func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
-	switch {
-	case contract.NameFault(req.RunId) != "":
-		return nil, rpc.Invalid("runId", contract.NameFault(req.RunId))
-	case req.EngineRunRef == "":
-		return nil, rpc.Invalid("engineRunRef", "is required")
-	case uriFault(req.EngineRunRef) != "":
-		return nil, rpc.Invalid("engineRunRef", uriFault(req.EngineRunRef))
-	}
-	cmd, err := enginerun.EncodeSet(req.RunId, req.EngineRunRef)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.node.Execute(ctx, cmd); err != nil {
-		return nil, err
-	}
-	run, err := s.run(req.RunId)
-	if err != nil {
-		return nil, err
-	}
-	return &runlogv1.SetEngineRunRefResponse{Run: run}, nil
 }

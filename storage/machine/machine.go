@@ -4,7 +4,7 @@ package machine
 
 import (
 	"runlog/storage"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 	"runlog/storage/machine/signing"
 )
 
@@ -14,7 +14,7 @@ const FeatureLevel = storage.CoreLevel
 
 // All returns the machines of this build.
 func All() []storage.Machine {
-	return []storage.Machine{signing.Machine{}, enginerun.Machine{}}
+	return []storage.Machine{signing.Machine{}, metadata.Machine{}}
 }
 
 // EnsureDefaults gives a store the machines of this build, unless it has been given others.

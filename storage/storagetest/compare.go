@@ -29,6 +29,9 @@ func sameOutcome(got, want *storage.Outcome) error {
 	if !reflect.DeepEqual(got.Err, want.Err) {
 		return fmt.Errorf("error %s, want %s", show(got.Err), show(want.Err))
 	}
+	if got.Created != want.Created {
+		return fmt.Errorf("created %t, want %t", got.Created, want.Created)
+	}
 	if len(got.Results) != len(want.Results) {
 		return fmt.Errorf("%d results, want %d", len(got.Results), len(want.Results))
 	}

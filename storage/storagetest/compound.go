@@ -42,6 +42,8 @@ func (m *Model) operation(op Request, o *storage.Outcome, a *storage.Answer) {
 		a.Err, a.Results, a.LastSeq = one.Err, one.Results, one.LastSeq
 	case op.SetRef != nil:
 		m.setRef(op.SetRef, a)
+	case op.Update != nil:
+		m.update(op.Update, a)
 	default:
 		m.write(op.Write, a)
 	}
@@ -107,7 +109,7 @@ func (w *Workload) compound(t *rapid.T, runs int) Request {
 		scope := w.scope(t, run)
 		switch rapid.IntRange(0, 5).Draw(t, "operation") {
 		case 0:
-			ops = append(ops, Request{SetRef: &SetRef{RunID: runID(run), Ref: rapid.SampledFrom([]string{"ref-a", "ref-b"}).Draw(t, "ref")}})
+			ops = append(ops, w.metadata(t, run))
 		case 1:
 			a := w.append(t, run, scope, 0)
 			a.Create = w.creation(t, run, scope)

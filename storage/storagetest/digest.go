@@ -62,6 +62,7 @@ func canonical(e *contract.Event, content bool) []byte {
 	}
 	b = text(b, 15, e.CausedBySignalID, e.CausedBySignalID != "")
 	b = text(b, 16, e.ParentEventID, e.ParentEventID != "")
+	b = text(b, 19, string(e.Extensions), len(e.Extensions) > 0)
 	version := "2.0.0"
 	if e.Contract == contract.Line11 {
 		version = "1.1"

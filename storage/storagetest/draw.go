@@ -11,10 +11,11 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/machine/metadata"
 )
 
-// epoch is a plausible clock: 2030-01-01T00:00:00Z.
-const epoch = 1893456000_000000000
+// Epoch is a plausible clock: 2030-01-01T00:00:00Z.
+const Epoch = 1893456000_000000000
 
 // Workload draws proposals that meet each other: few runs, few logical events, so that duplicates,
 // conflicts and refusals are common.
@@ -45,7 +46,7 @@ type Workload struct {
 // none.
 func (w *Workload) Proposal(t *rapid.T) (clock int64, requests []Request) {
 	if w.clock == 0 {
-		w.clock = epoch
+		w.clock = Epoch
 	}
 	w.clock += rapid.SampledFrom([]int64{1e6, 1e9, 0, 1, -1e9, -1e6}).Draw(t, "tick")
 	if w.Fences && rapid.IntRange(0, 4).Draw(t, "lease") == 4 {
@@ -92,10 +93,28 @@ func (w *Workload) request(t *rapid.T) Request {
 		scope := w.scope(t, run)
 		a := w.append(t, run, scope, 0)
 		a.Create = w.creation(t, run, scope)
+		a.Exclusive = rapid.IntRange(0, 5).Draw(t, "exclusive") == 5
 		return Request{Append: a}
 	default:
-		return Request{SetRef: &SetRef{RunID: runID(run), Ref: rapid.SampledFrom([]string{"ref-a", "ref-b"}).Draw(t, "ref")}}
+		return w.metadata(t, run)
 	}
+}
+
+// metadata draws a change of a run's metadata.
+func (w *Workload) metadata(t *rapid.T, run int) Request {
+	ref := rapid.SampledFrom([]string{"ref-a", "ref-b"}).Draw(t, "ref")
+	if rapid.Bool().Draw(t, "once") {
+		return Request{SetRef: &SetRef{RunID: runID(run), Ref: ref}}
+	}
+	var u metadata.Update
+	if rapid.Bool().Draw(t, "reference") {
+		u.EngineRunRef, u.Previous = &ref, "ref-a"
+		if r, err := w.Model.Run(runID(run)); err == nil && r.Metadata != nil {
+			u.Previous = r.Metadata.EngineRunRef
+		}
+	}
+	u.Labels = rapid.SampledFrom([]map[string]string{nil, {}, {"a": "1"}, {"a": "2", "z": ""}}).Draw(t, "labels")
+	return Request{Update: &Update{RunID: runID(run), Update: u}}
 }
 
 func runID(run int) string {
@@ -125,6 +144,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	for range n {
 		a.Events = append(a.Events, w.event(t, run, scope))
 	}
+	w.attempts(t, a)
 	if rapid.IntRange(0, 4).Draw(t, "conditional") == 4 {
 		var last uint64
 		if r, err := w.Model.Run(a.RunID); err == nil {
@@ -148,7 +168,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 	}
 	a := w.append(t, run, w.scope(t, run), 1)
 	a.ExpectedLastSeq, a.Fence = nil, nil
-	last := storage.Assigned{PersistedAt: epoch - 3600e9}
+	last := storage.Assigned{PersistedAt: Epoch - 3600e9}
 	if r, err := w.Model.Run(a.RunID); err == nil && r.LastSeq > 0 {
 		last = storage.Assigned{RunSeq: r.LastSeq, PersistedAt: r.PersistedAt}
 	}
@@ -159,6 +179,7 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 			continue
 		}
 		seen[a.Events[i].IdempotencyKey] = true
+		a.Events[i].AttemptAssigned = false // a record has its own
 		last.RunSeq += rapid.SampledFrom([]uint64{1, 1, 1, 1, 2, 1000}).Draw(t, "gap")
 		last.PersistedAt += rapid.SampledFrom([]int64{0, 1, 1e6}).Draw(t, "later")
 		switch rapid.IntRange(0, 29).Draw(t, "off") {
@@ -196,7 +217,7 @@ func (w *Workload) identity(t *rapid.T) string {
 }
 
 var drawnTypes = []string{
-	contract.RunStarted, contract.RunPaused, contract.SignalAccepted, contract.StepStarted,
+	contract.RunStarted, contract.RunPaused, contract.RunPaused, contract.SignalAccepted, contract.StepStarted,
 	contract.StepCompleted, contract.StepFailed, "CustomThing", "vendor.example/thing",
 }
 
@@ -212,7 +233,7 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 		PlanVersion:      "v1",
 		LogicalAttemptID: rapid.Uint32Range(1, 2).Draw(t, "attempt"),
 		EngineAttemptID:  uint32(1 + w.events%3),
-		EmittedAt:        epoch - int64(w.events)*1_000_003,
+		EmittedAt:        Epoch - int64(w.events)*1_000_003,
 	}
 	binary.BigEndian.PutUint64(e.EventID[8:], w.events)
 	if w.events%2 == 0 {
@@ -233,8 +254,12 @@ func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Even
 		e.ParentEventID = rapid.SampledFrom([]string{"", "", "parent"}).Draw(t, "parent")
 		w.sparse(t, &e)
 	}
+	if rapid.IntRange(0, 4).Draw(t, "extended") == 4 {
+		e.Extensions = []byte(rapid.SampledFrom([]string{`{}`, `{"x":1.10}`, `{ "x":1.1 }`, `{"x":2}`}).Draw(t, "extensions"))
+	}
 	w.key(t, &e)
 	w.payload(t, &e)
+	w.cause(t, &e)
 	return e
 }
 
@@ -284,12 +309,12 @@ func (w *Workload) payload(t *rapid.T, e *contract.Event) {
 	case 3:
 		e.Payload = fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("the same words ", size/15))
 	default:
-		e.Payload = fmt.Appendf(nil, `{"noise":%q}`, noise(w.events, size))
+		e.Payload = fmt.Appendf(nil, `{"noise":%q}`, Noise(w.events, size))
 	}
 }
 
-// noise is text that does not compress.
-func noise(seed uint64, size int) string {
+// Noise is text that does not compress.
+func Noise(seed uint64, size int) string {
 	rng := rand.NewChaCha8([32]byte(binary.BigEndian.AppendUint64(make([]byte, 24), seed)))
 	raw := make([]byte, size)
 	_, _ = rng.Read(raw)
@@ -311,7 +336,7 @@ func Event(runID string, n int) contract.Event {
 		LogicalAttemptID: 1,
 		EngineAttemptID:  1,
 		KeyDerived:       true,
-		EmittedAt:        epoch + int64(n),
+		EmittedAt:        Epoch + int64(n),
 		Payload:          fmt.Appendf(nil, `{"n":%d}`, n),
 	}
 	binary.BigEndian.PutUint64(e.EventID[:], 0x0190_0000_0000_7000)

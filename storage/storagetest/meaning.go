@@ -10,10 +10,14 @@ import (
 )
 
 // sameMeaning is IDM-7 as the edge answers it: what a sparse event left out counts as what it
-// inherits, and payloads are compared as JSON values.
+// inherits, and payloads and extensions are compared as JSON values.
 func (m *Model) sameMeaning(run *storage.Run, a, b *contract.Event) bool {
 	x, y := m.inherit(run, *a), m.inherit(run, *b)
 	x.Absent, y.Absent = 0, 0
+	if (x.Extensions == nil) != (y.Extensions == nil) || x.Extensions != nil && !sameJSON(decodeJSON(x.Extensions), decodeJSON(y.Extensions)) {
+		return false
+	}
+	x.Extensions, y.Extensions = nil, nil
 	return bytes.Equal(canonical(&x, true), canonical(&y, true)) && sameJSON(decodeJSON(x.Payload), decodeJSON(y.Payload))
 }
 

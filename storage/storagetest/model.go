@@ -1,8 +1,6 @@
 package storagetest
 
 import (
-	"maps"
-	"reflect"
 	"slices"
 
 	"runlog/proto/contract"
@@ -42,6 +40,8 @@ const (
 	bugPlan                 // reads every event with the run's plan
 	bugDivergence           // takes the first of two equal duplicates for the stored event (IDM-7)
 	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
+	bugAttempt              // takes any attempt that was assigned (IDM-10)
+	bugCreateAdds           // lets CreateRun add events to a run that exists (APP-12)
 	bugHalfCompound         // keeps what operations did before a refused one
 	lastBug
 )
@@ -106,11 +106,18 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	if isNew {
 		r = m.makeRun(a, scope)
 	}
-	results, fresh := m.classify(r, a)
+	results, fresh, why := m.classify(r, a)
+	if o.Err = why; why != nil {
+		return
+	}
 	if len(a.Imported) > 0 {
 		if o.Err = m.assign(r, a, results); o.Err != nil {
 			return
 		}
+	}
+	if a.Create != nil && !isNew && len(fresh) > 0 && m.bug != bugCreateAdds {
+		o.Err = &storage.RunExistsError{RunID: a.RunID, NewEvent: fresh[0] + 1}
+		return
 	}
 	if given := a.Fence; given != nil && *given != r.run.Fence && (isNew || len(fresh) > 0 || m.bug == bugFenceFirst) {
 		o.Err = &storage.LeaseLostError{RunID: a.RunID, Given: *given, Current: r.run.Fence}
@@ -126,7 +133,10 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	if isNew {
 		m.runs[a.RunID] = r
 		m.mark(r)
+	} else if a.Create != nil {
+		m.adopt(r, a.Create)
 	}
+	o.Created = isNew
 	m.store(r, a, fresh)
 	o.Results, o.LastSeq = results, r.run.LastSeq
 }
@@ -193,19 +203,12 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 		return err
 	}
 	if len(a.Imported) > 0 && !r.run.Imported {
-		return &storage.RunExistsError{RunID: a.RunID, What: "origin: it was made here and not imported"}
+		return &storage.RunExistsError{RunID: a.RunID, Native: true}
 	}
-	if a.Create != nil && (r.creation == nil || !sameCreation(r.creation, a.Create)) {
-		return &storage.RunExistsError{RunID: a.RunID, What: "metadata"}
+	if a.Create != nil {
+		return refuseCreate(r, a)
 	}
 	return nil
-}
-
-func sameCreation(a, b *storage.Creation) bool {
-	x, y := *a, *b
-	same := maps.Equal(x.Metadata.Labels, y.Metadata.Labels)
-	x.Metadata.Labels, y.Metadata.Labels = nil, nil
-	return same && reflect.DeepEqual(x, y)
 }
 
 func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
@@ -219,12 +222,7 @@ func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	}
 	if c := a.Create; c != nil {
 		r.creation = c
-		metadata := c.Metadata
-		metadata.Labels = nil
-		if len(c.Metadata.Labels) > 0 {
-			metadata.Labels = maps.Clone(c.Metadata.Labels)
-		}
-		r.run.Metadata = &metadata
+		r.run.Metadata = ownMetadata(&c.Metadata)
 		if ref := c.Metadata.PlanRef; ref != nil {
 			r.run.PlanID, r.run.PlanVersion = ref.PlanID, ref.PlanVersion
 		}
@@ -232,43 +230,56 @@ func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	return r
 }
 
-// classify answers for each event (IDM-6, IDM-8) and lists those that are new.
-func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.EventResult, fresh []int) {
+// classify answers for each event (IDM-6, IDM-8) and lists those that are new. why is that of an
+// attempt (IDM-10).
+func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.EventResult, fresh []int, why error) {
 	first := map[string]int{}
+	before := slices.Clone(r.stored)
 	for i := range a.Events {
-		e := &a.Events[i]
-		if at, ok := r.byKey[e.IdempotencyKey]; ok {
+		given := a.Events[i]
+		key := given.IdempotencyKey
+		var attempt uint32
+		if given.AttemptAssigned {
+			if attempt, key, why = m.attempt(a.RunID, i, &given, before); why != nil {
+				return nil, nil, why
+			}
+			if m.readsMeaning {
+				given.SetAttempt(attempt) // an edge compares what would have been stored
+			}
+		}
+		if at, ok := r.byKey[key]; ok {
 			s := &r.records[at]
 			res := storage.EventResult{
 				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
-				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], e),
+				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], &given), Attempt: attempt,
 			}
 			if len(a.Imported) > 0 && s.ImportedAt != 0 {
-				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, e, a.Imported[i].AppendedBy)
+				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, &given, a.Imported[i].AppendedBy)
 			}
-			if f, ok := first[e.IdempotencyKey]; ok && m.bug == bugDivergence {
-				res.SameContent = m.sameContent(&r.run, &a.Events[f], e)
+			if f, ok := first[key]; ok && m.bug == bugDivergence {
+				res.SameContent = m.sameContent(&r.run, &a.Events[f], &given)
 			}
-			first[e.IdempotencyKey] = i
+			first[key] = i
 			results = append(results, res)
 			continue
 		}
-		if f, ok := first[e.IdempotencyKey]; ok && m.bug != bugTwice {
+		if f, ok := first[key]; ok && m.bug != bugTwice {
 			res := results[f]
-			res.Duplicate, res.SameContent = true, m.sameContent(&r.run, &a.Events[f], e)
+			res.Duplicate, res.SameContent, res.Attempt = true, m.sameContent(&r.run, &a.Events[f], &given), attempt
 			if len(a.Imported) > 0 {
-				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, e, a.Imported[i].AppendedBy)
+				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, &given, a.Imported[i].AppendedBy)
 			}
 			results = append(results, res)
 			continue
 		}
-		first[e.IdempotencyKey] = i
+		first[key] = i
 		fresh = append(fresh, i)
+		before = append(before, given)
 		results = append(results, storage.EventResult{
-			EventID: e.EventID, RunSeq: r.run.LastSeq + uint64(len(fresh)), PersistedAt: m.stamp,
+			EventID: given.EventID, RunSeq: r.run.LastSeq + uint64(len(fresh)), PersistedAt: m.stamp, Attempt: attempt,
 		})
 	}
-	return results, fresh
+	return results, fresh, nil
 }
 
 // assign lets imported events keep what they bring along, if the run can have them so.
@@ -318,6 +329,7 @@ func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
+		e.AttemptAssigned = false // a record does not tell
 		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp
@@ -356,34 +368,6 @@ func (m *Model) inherit(run *storage.Run, e contract.Event) contract.Event {
 		e.PlanVersion = run.PlanVersion
 	}
 	return e
-}
-
-func (m *Model) setRef(s *SetRef, o *storage.Answer) {
-	r := m.runs[s.RunID]
-	if r == nil {
-		o.Err = &storage.RunNotFoundError{RunID: s.RunID}
-		return
-	}
-	if m.readsMeaning {
-		o.LastSeq = r.run.LastSeq // an edge answers with the run
-	}
-	next := storage.Metadata{}
-	if r.run.Metadata != nil {
-		next = *r.run.Metadata
-	}
-	switch next.EngineRunRef {
-	case s.Ref:
-		if r.run.Metadata != nil {
-			return
-		}
-	case "":
-	default:
-		o.Err = &storage.RunExistsError{RunID: s.RunID, What: "engineRunRef"}
-		return
-	}
-	next.EngineRunRef = s.Ref
-	r.run.Metadata = &next
-	m.mark(r)
 }
 
 // setFence raises a run's fence, which never falls (QUE-6).

@@ -30,17 +30,13 @@ type Remote interface {
 // RemoteFactory opens an empty node. It may use t for cleanups and fatal errors.
 type RemoteFactory func(t rapid.TB) Remote
 
-// RemoteExamples tells a node the stories that Examples tells a store.
-func RemoteExamples(t *testing.T, open RemoteFactory) {
-	examples(t, slices.Concat(stories, fenceStories), func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
-}
-
 // RemoteWorkloads holds a node to the model as Workloads holds a store.
 func RemoteWorkloads(t *testing.T, open RemoteFactory) {
-	workloads(t, func(t rapid.TB) *Pair { return newRemotePair(open(t)) })
+	workloads(t, func(t rapid.TB) *Pair { return NewRemotePair(open(t)) })
 }
 
-func newRemotePair(r Remote) *Pair {
+// NewRemotePair returns a node with a model of its own. The node must be empty.
+func NewRemotePair(r Remote) *Pair {
 	m := NewModel()
 	m.readsMeaning = true
 	return &Pair{Model: m, remote: r}
@@ -51,6 +47,9 @@ func newRemotePair(r Remote) *Pair {
 func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []storage.Outcome, err error) {
 	for i, r := range requests {
 		fit := []Request{p.remote.Fit(r)}
+		if a := fit[0].Append; a != nil {
+			p.Model.AssignAttempts(a)
+		}
 		got, err := p.remote.Propose(clock, fit)
 		if err != nil {
 			return outcomes, fmt.Errorf("request %d: %w", i, err)
@@ -73,7 +72,7 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 	out := slices.Clone(model)
 	for i := range out {
 		o := &out[i]
-		o.Position = 0
+		o.Position, o.Created = 0, false // only CreateRun tells
 		if o.Answers != nil && o.Err == nil {
 			o.LastSeq = o.Answers[0].LastSeq
 		}
@@ -99,6 +98,9 @@ func (outside) run(model *storage.Run) *storage.Run {
 	out.Position, out.CreatedPosition = 0, 0
 	if out.Metadata == nil {
 		out.Metadata = &storage.Metadata{}
+	}
+	if ref := out.Metadata.PlanRef; ref != nil {
+		out.PlanID, out.PlanVersion = ref.PlanID, ref.PlanVersion // an API shows one plan
 	}
 	return &out
 }

@@ -8,18 +8,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"runlog/proto/contract"
 	"runlog/storage"
 )
 
 // Factory opens an empty system. It may use t for cleanups and fatal errors.
 type Factory func(t rapid.TB) System
-
-// Run holds a system to the contract: examples, one a rule, and drawn workloads beside the model.
-func Run(t *testing.T, open Factory) {
-	t.Run("examples", func(t *testing.T) { Examples(t, open) })
-	t.Run("workloads", func(t *testing.T) { Workloads(t, open) })
-}
 
 // Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to
 // APP-6, APP-11, APP-12, READ-1, ENV-1.
@@ -109,8 +102,11 @@ func (p *Pair) CheckPrefix(n int) error {
 // Reopen restarts the system.
 func (p *Pair) Reopen() error { return errors.Join(p.client().Reopen(), p.Model.Reopen()) }
 
-// leases tells whether a system can raise a run's fence.
-func leases(s System) bool {
+// Close ends the system.
+func (p *Pair) Close() error { return p.client().Close() }
+
+// Leases tells whether a system can raise a run's fence.
+func Leases(s System) bool {
 	switch s := s.(type) {
 	case *Local:
 		return s.SetFence != nil
@@ -122,7 +118,7 @@ func leases(s System) bool {
 }
 
 func workload(t *rapid.T, p *Pair) error {
-	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Fences: leases(p.System), Compound: p.remote == nil}
+	w := Workload{Model: p.Model, LargePayloads: rapid.IntRange(0, 3).Draw(t, "large") == 3, Imports: p.remote == nil, Fences: Leases(p.System), Compound: p.remote == nil}
 	steps := rapid.IntRange(1, 12).Draw(t, "proposals")
 	for step := range steps {
 		clock, requests := w.Proposal(t)
@@ -140,106 +136,4 @@ func workload(t *rapid.T, p *Pair) error {
 		}
 	}
 	return errors.Join(p.Check(), p.client().Close())
-}
-
-// example is a story told in proposals; both tell the same, and it ends as expected.
-type example struct {
-	name   string
-	tell   func(*story)
-	leases bool // it needs a system that raises fences
-}
-
-// story drives a pair and stops the test at the first difference.
-type story struct {
-	t     *testing.T
-	p     *Pair
-	clock int64
-}
-
-func (s *story) propose(requests ...Request) []storage.Outcome {
-	s.t.Helper()
-	s.clock += 1e6
-	return s.proposeAt(epoch+s.clock, requests...)
-}
-
-func (s *story) proposeAt(clock int64, requests ...Request) []storage.Outcome {
-	s.t.Helper()
-	outcomes, err := s.p.Propose(clock, requests...)
-	if err == nil {
-		err = s.p.Check()
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return outcomes
-}
-
-func (s *story) append(events ...contract.Event) storage.Outcome {
-	s.t.Helper()
-	return s.propose(appendOf(events...))[0]
-}
-
-func (s *story) reopen() {
-	s.t.Helper()
-	if err := errors.Join(s.p.Reopen(), s.p.Check()); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// expect wants every result to be a duplicate or not, as told by one letter each: n new, d
-// duplicate of the same content, x duplicate of other content.
-func (s *story) expect(o storage.Outcome, letters string) {
-	s.t.Helper()
-	got := make([]byte, 0, len(o.Results))
-	for _, r := range o.Results {
-		switch {
-		case !r.Duplicate:
-			got = append(got, 'n')
-		case r.SameContent:
-			got = append(got, 'd')
-		default:
-			got = append(got, 'x')
-		}
-	}
-	if o.Err != nil || string(got) != letters {
-		s.t.Fatalf("results %s, error %v; want %s", got, o.Err, letters)
-	}
-}
-
-func (s *story) refused(o storage.Outcome, as any) {
-	s.t.Helper()
-	if len(o.Results) > 0 || o.Err == nil || !errors.As(o.Err, as) {
-		s.t.Fatalf("outcome %+v, want an error of %T", o, as)
-	}
-}
-
-func appendOf(events ...contract.Event) Request {
-	return Request{Append: &storage.Append{RunID: events[0].RunID, Events: events}}
-}
-
-func conditional(last uint64, events ...contract.Event) Request {
-	r := appendOf(events...)
-	r.Append.ExpectedLastSeq = &last
-	return r
-}
-
-// Examples tells the stories, one a rule.
-func Examples(t *testing.T, open Factory) {
-	examples(t, slices.Concat(stories, fenceStories, compoundStories), func(t rapid.TB) *Pair { return NewPair(open(t)) })
-}
-
-func examples(t *testing.T, stories []example, open func(t rapid.TB) *Pair) {
-	for _, e := range stories {
-		t.Run(e.name, func(t *testing.T) {
-			s := &story{t: t, p: open(t)}
-			if e.leases && !leases(s.p.System) {
-				t.Skip("the system has no leases")
-			}
-			e.tell(s)
-			s.reopen()
-			if err := s.p.client().Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
-		})
-	}
 }

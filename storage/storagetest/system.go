@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"runlog/storage"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 )
 
 // Client is what can be done with a store from anywhere. One goroutine uses it.
@@ -35,6 +35,7 @@ type System interface {
 type Request struct {
 	Append *storage.Append
 	SetRef *SetRef
+	Update *Update
 	Write  *Write
 	// Compound are the operations of one command. None of them is compound.
 	Compound []Request
@@ -54,6 +55,12 @@ type SetRef struct {
 	Ref   string
 }
 
+// Update asks to replace metadata of a run (APP-12).
+type Update struct {
+	RunID  string
+	Update metadata.Update
+}
+
 // runIDs are the runs that the request is about.
 func (r Request) runIDs() (names []string) {
 	switch {
@@ -63,6 +70,8 @@ func (r Request) runIDs() (names []string) {
 		return []string{r.Fence.RunID}
 	case r.SetRef != nil:
 		return []string{r.SetRef.RunID}
+	case r.Update != nil:
+		return []string{r.Update.RunID}
 	}
 	for _, op := range r.Compound {
 		names = append(names, op.runIDs()...)
@@ -101,7 +110,9 @@ func (r Request) operation() (storage.Operation, error) {
 	case r.Append != nil:
 		return storage.AppendOperation(r.Append)
 	case r.SetRef != nil:
-		return enginerun.Set(r.SetRef.RunID, r.SetRef.Ref)
+		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, "")
+	case r.Update != nil:
+		return metadata.UpdateOperation(r.Update.RunID, r.Update.Update, "")
 	case r.Write != nil:
 		return r.Write.operation()
 	default:

@@ -15,6 +15,9 @@ import (
 // The keywords are those that the payload schemas use, and no others: type, required, properties,
 // items, enum and const of strings, minLength 1, minimum 0, the two patterns of forms.go, format
 // date-time, anyOf of required alone, and $ref to $defs. Compile refuses all others.
+//
+// A keyword of our own, x-expected, holds the schema that an optional field should fit (ENV-9). It
+// is an annotation: to other programs it allows every value.
 type Rule struct {
 	// kinds holds the JSON types that the value may have.
 	kinds kinds
@@ -37,6 +40,10 @@ type Rule struct {
 
 	// notNegative is minimum 0, for a number.
 	notNegative bool
+
+	// optional is set on what stands under x-expected: the value may have any form, and Faults only
+	// remarks on one that is not expected.
+	optional bool
 }
 
 type memberRule struct {
@@ -92,6 +99,7 @@ type node struct {
 	Minimum    *int             `json:"minimum"`
 	Pattern    string           `json:"pattern"`
 	Format     string           `json:"format"`
+	Expected   *node            `json:"x-expected"`
 }
 
 // typeNode is the keyword type: one name or several.
@@ -140,6 +148,8 @@ func (c *compiler) compile(n *node, depth int) (*Rule, error) {
 		return nil, errors.New("$defs below the top")
 	case n.Ref != "":
 		return c.follow(n, depth)
+	case n.Expected != nil:
+		return c.expect(n, depth)
 	}
 	r := &Rule{}
 	for _, step := range []func(*Rule, *node, int) error{c.kinds, c.object, c.array, c.text, c.number} {
@@ -165,6 +175,20 @@ func (c *compiler) follow(n *node, depth int) (*Rule, error) {
 		return nil, errors.Join(fmt.Errorf("$ref %s with other keywords beside it", n.Ref), err)
 	}
 	return c.compile(target, depth+1)
+}
+
+// expect compiles an x-expected. Only a description may stand beside it.
+func (c *compiler) expect(n *node, depth int) (*Rule, error) {
+	beside := *n
+	beside.Expected, beside.Description = nil, ""
+	if r, err := c.compile(&beside, depth+1); err != nil || r != nil {
+		return nil, errors.Join(errors.New("x-expected with other keywords beside it"), err)
+	}
+	r, err := c.compile(n.Expected, depth+1)
+	if r != nil {
+		r.optional = true
+	}
+	return r, err
 }
 
 func (c *compiler) kinds(r *Rule, n *node, _ int) error {

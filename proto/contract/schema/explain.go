@@ -17,26 +17,37 @@ type Fault struct {
 	Description string
 }
 
-// Faults returns the faults of a payload that is known to be one JSON object, at most most of them.
-// None means that the payload is valid.
-func (r *Rule) Faults(payload []byte, most int) []Fault {
+// Faults returns the faults of a payload that is known to be one JSON object, and remarks on its
+// optional fields that have an unexpected form (ENV-9); at most most of each. No fault means that
+// the payload is valid.
+func (r *Rule) Faults(payload []byte, most int) (faults, remarks []Fault) {
 	x := explainer{most: most}
 	x.value(r, bytes.Trim(payload, " \t\r\n"))
-	return x.faults
+	return x.faults, x.remarks
 }
 
 // explainer is the slow half of the check: it gathers every fault.
 type explainer struct {
-	path   []byte // of the value in hand
-	most   int
-	faults []Fault
+	path            []byte // of the value in hand
+	most            int
+	faults, remarks []Fault
+	// optional is true inside a value that may have any form.
+	optional bool
 }
 
 func (x *explainer) full() bool { return len(x.faults) >= x.most }
 
-func (x *explainer) fail(description string) {
-	if !x.full() {
-		x.faults = append(x.faults, Fault{string(x.path), description})
+// must reports that the value in hand is not what it must be or, if it is optional, should be.
+func (x *explainer) must(description string) {
+	x.report("must "+description, "should "+description)
+}
+
+func (x *explainer) report(fault, remark string) {
+	switch {
+	case !x.optional && !x.full():
+		x.faults = append(x.faults, Fault{string(x.path), fault})
+	case x.optional && len(x.remarks) < x.most:
+		x.remarks = append(x.remarks, Fault{string(x.path), remark})
 	}
 }
 
@@ -56,12 +67,16 @@ func (x *explainer) value(r *Rule, raw []byte) {
 	if r == nil || x.full() {
 		return
 	}
+	if outer := x.optional; r.optional && !outer {
+		x.optional = true
+		defer func() { x.optional = outer }()
+	}
 	kind := kindOf(raw)
 	if kind == kindNumber && isWhole(raw) {
 		kind |= kindInteger
 	}
 	if r.kinds&kind == 0 {
-		x.fail("must be " + r.kinds.describe() + ", got " + jsontext.Show(raw))
+		x.must("be " + r.kinds.describe() + ", got " + jsontext.Show(raw))
 		return
 	}
 	switch {
@@ -73,7 +88,7 @@ func (x *explainer) value(r *Rule, raw []byte) {
 		x.text(r, raw)
 	case kind&kindNumber != 0:
 		if r.notNegative && isNegative(raw) {
-			x.fail("must be 0 or more, got " + jsontext.Show(raw))
+			x.must("be 0 or more, got " + jsontext.Show(raw))
 		}
 	}
 }
@@ -91,11 +106,11 @@ func (x *explainer) object(r *Rule, raw []byte) {
 	}
 	for _, k := range r.order {
 		if seen>>k&1 == 0 {
-			x.within(r.members[k].name, func() { x.fail("is required") })
+			x.within(r.members[k].name, func() { x.report("is required", "is missing") })
 		}
 	}
 	if !r.hasOneOf(seen) {
-		x.fail("must have " + r.describeEither())
+		x.must("have " + r.describeEither())
 	}
 	c = jsontext.Members(raw)
 	for name, value, ok := c.Member(); ok && !x.full(); name, value, ok = c.Member() {
@@ -125,11 +140,11 @@ func (x *explainer) text(r *Rule, raw []byte) {
 		for i, w := range r.words {
 			quoted[i] = strconv.Quote(w)
 		}
-		x.fail("must be " + strings.Join(quoted, " or ") + ", got " + jsontext.Show(raw))
+		x.must("be " + strings.Join(quoted, " or ") + ", got " + jsontext.Show(raw))
 	case r.form != nil && !r.form.matches(text):
-		x.fail("must be " + r.form.help + ", got " + jsontext.Show(raw))
+		x.must("be " + r.form.help + ", got " + jsontext.Show(raw))
 	case r.nonEmpty && len(text) == 0:
-		x.fail("must not be empty")
+		x.must("not be empty")
 	}
 }
 

@@ -211,7 +211,13 @@ type Append struct {
 	// for each event: runSeq (8) and persistedAt (8, signed). The bodies repeat both.
 	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
-	Fence         *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
+	Fence *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
+	// One fixed 26-byte row for each event of a type that recurs (IDM-10): its index among the
+	// headers (4), type code (1), 1 where the authority assigns the attempt (1), attempt (4), and the
+	// first half of the SHA-256 of its cause, or zeros (16).
+	Recurrences []byte `protobuf:"bytes,11,opt,name=recurrences,proto3" json:"recurrences,omitempty"`
+	// With create: the run must not exist.
+	Exclusive     bool `protobuf:"varint,12,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -314,6 +320,20 @@ func (x *Append) GetFence() uint64 {
 		return *x.Fence
 	}
 	return 0
+}
+
+func (x *Append) GetRecurrences() []byte {
+	if x != nil {
+		return x.Recurrences
+	}
+	return nil
+}
+
+func (x *Append) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
 }
 
 type Scope struct {
@@ -529,7 +549,9 @@ type Body struct {
 	RunSeq      uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	PersistedAt int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	// The authenticated identity of the caller that appended the event (SEC-8). Empty: none.
-	AppendedBy    string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
+	AppendedBy string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
+	// One JSON object, byte for byte as the producer sent it. Empty: none.
+	Extensions    []byte `protobuf:"bytes,19,opt,name=extensions,proto3" json:"extensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +712,13 @@ func (x *Body) GetAppendedBy() string {
 	return ""
 }
 
+func (x *Body) GetExtensions() []byte {
+	if x != nil {
+		return x.Extensions
+	}
+	return nil
+}
+
 // RunIdentity is written once, with a run's first event or its creation.
 type RunIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -787,9 +816,10 @@ type RunMetadata struct {
 	TriggeredBy   string                 `protobuf:"bytes,4,opt,name=triggered_by,json=triggeredBy,proto3" json:"triggered_by,omitempty"`
 	TriggerSource string                 `protobuf:"bytes,5,opt,name=trigger_source,json=triggerSource,proto3" json:"trigger_source,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// SHA-256 over the fields of CreateRun. It distinguishes a retry from another run with the same
-	// name.
-	CreateDigest  []byte `protobuf:"bytes,7,opt,name=create_digest,json=createDigest,proto3" json:"create_digest,omitempty"`
+	// CreateRun was called. It may be repeated with the same fields only.
+	Created bool `protobuf:"varint,7,opt,name=created,proto3" json:"created,omitempty"`
+	// The fields of CreateRun, if they were changed since.
+	Said          *RunMetadata `protobuf:"bytes,8,opt,name=said,proto3" json:"said,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -866,9 +896,16 @@ func (x *RunMetadata) GetLabels() map[string]string {
 	return nil
 }
 
-func (x *RunMetadata) GetCreateDigest() []byte {
+func (x *RunMetadata) GetCreated() bool {
 	if x != nil {
-		return x.CreateDigest
+		return x.Created
+	}
+	return false
+}
+
+func (x *RunMetadata) GetSaid() *RunMetadata {
+	if x != nil {
+		return x.Said
 	}
 	return nil
 }
@@ -1078,7 +1115,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
-	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\x8b\x03\n" +
+	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\xcb\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1090,7 +1127,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\ffirst_absent\x18\b \x01(\rR\vfirstAbsent\x12\x1a\n" +
 	"\bassigned\x18\t \x01(\fR\bassigned\x12\x19\n" +
 	"\x05fence\x18\n" +
-	" \x01(\x04H\x01R\x05fence\x88\x01\x01B\x14\n" +
+	" \x01(\x04H\x01R\x05fence\x88\x01\x01\x12 \n" +
+	"\vrecurrences\x18\v \x01(\fR\vrecurrences\x12\x1c\n" +
+	"\texclusive\x18\f \x01(\bR\texclusiveB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +
@@ -1105,7 +1144,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\xdc\x04\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xfc\x04\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1128,7 +1167,10 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x12!\n" +
 	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\x12\x1f\n" +
 	"\vappended_by\x18\x12 \x01(\tR\n" +
-	"appendedBy\"\xd7\x01\n" +
+	"appendedBy\x12\x1e\n" +
+	"\n" +
+	"extensions\x18\x13 \x01(\fR\n" +
+	"extensions\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1136,7 +1178,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x04 \x01(\x10R\tcreatedAt\x12)\n" +
 	"\x10created_position\x18\x05 \x01(\x06R\x0fcreatedPosition\x12\x1a\n" +
-	"\bimported\x18\x06 \x01(\bR\bimported\"\xe9\x02\n" +
+	"\bimported\x18\x06 \x01(\bR\bimported\"\x8a\x03\n" +
 	"\vRunMetadata\x12-\n" +
 	"\bplan_ref\x18\x01 \x01(\v2\x12.record.v1.PlanRefR\aplanRef\x12\x1f\n" +
 	"\vengine_type\x18\x02 \x01(\tR\n" +
@@ -1144,8 +1186,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x0eengine_run_ref\x18\x03 \x01(\tR\fengineRunRef\x12!\n" +
 	"\ftriggered_by\x18\x04 \x01(\tR\vtriggeredBy\x12%\n" +
 	"\x0etrigger_source\x18\x05 \x01(\tR\rtriggerSource\x12:\n" +
-	"\x06labels\x18\x06 \x03(\v2\".record.v1.RunMetadata.LabelsEntryR\x06labels\x12#\n" +
-	"\rcreate_digest\x18\a \x01(\fR\fcreateDigest\x1a9\n" +
+	"\x06labels\x18\x06 \x03(\v2\".record.v1.RunMetadata.LabelsEntryR\x06labels\x12\x18\n" +
+	"\acreated\x18\a \x01(\bR\acreated\x12*\n" +
+	"\x04said\x18\b \x01(\v2\x16.record.v1.RunMetadataR\x04said\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x02\n" +
@@ -1212,11 +1255,12 @@ var file_record_v1_record_proto_depIdxs = []int32{
 	5,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
 	10, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
 	12, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	9,  // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_record_proto_init() }

@@ -179,8 +179,11 @@ type QueryEventsResponse struct {
 	// The digest of these events, lower-case hex (docs/audit.md).
 	Digest string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The window, with defaults filled in.
-	From          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
-	To            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=to,proto3" json:"to,omitempty"`
+	From *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=to,proto3" json:"to,omitempty"`
+	// Values of tenantId, runId and types that no event of the cluster has, in this window or in any
+	// other. On the first page only.
+	Unseen        []*UnseenValue `protobuf:"bytes,9,rep,name=unseen,proto3" json:"unseen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +274,86 @@ func (x *QueryEventsResponse) GetTo() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *QueryEventsResponse) GetUnseen() []*UnseenValue {
+	if x != nil {
+		return x.Unseen
+	}
+	return nil
+}
+
+// UnseenValue is a value of a filter that no event of the cluster has, at the time of the call. It
+// may be a typing error.
+type UnseenValue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parameter that has the value: tenantId, runId or types.
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The event type of the contract that the value seems to mean. Empty if none is similar.
+	DidYouMean string `protobuf:"bytes,3,opt,name=did_you_mean,json=didYouMean,proto3" json:"did_you_mean,omitempty"`
+	// If true, the node could not find out in time whether an event has the value.
+	Uncertain     bool `protobuf:"varint,4,opt,name=uncertain,proto3" json:"uncertain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnseenValue) Reset() {
+	*x = UnseenValue{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnseenValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnseenValue) ProtoMessage() {}
+
+func (x *UnseenValue) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnseenValue.ProtoReflect.Descriptor instead.
+func (*UnseenValue) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UnseenValue) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *UnseenValue) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *UnseenValue) GetDidYouMean() string {
+	if x != nil {
+		return x.DidYouMean
+	}
+	return ""
+}
+
+func (x *UnseenValue) GetUncertain() bool {
+	if x != nil {
+		return x.Uncertain
+	}
+	return false
+}
+
 type ExportEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in QueryEventsRequest.
@@ -293,7 +376,7 @@ type ExportEventsRequest struct {
 
 func (x *ExportEventsRequest) Reset() {
 	*x = ExportEventsRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -305,7 +388,7 @@ func (x *ExportEventsRequest) String() string {
 func (*ExportEventsRequest) ProtoMessage() {}
 
 func (x *ExportEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -318,7 +401,7 @@ func (x *ExportEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEventsRequest.ProtoReflect.Descriptor instead.
 func (*ExportEventsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ExportEventsRequest) GetFrom() *timestamppb.Timestamp {
@@ -413,7 +496,7 @@ type ExportEventsResponse struct {
 
 func (x *ExportEventsResponse) Reset() {
 	*x = ExportEventsResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +508,7 @@ func (x *ExportEventsResponse) String() string {
 func (*ExportEventsResponse) ProtoMessage() {}
 
 func (x *ExportEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +521,7 @@ func (x *ExportEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEventsResponse.ProtoReflect.Descriptor instead.
 func (*ExportEventsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ExportEventsResponse) GetEvents() []*EventRecord {
@@ -493,7 +576,7 @@ type ExportSummary struct {
 
 func (x *ExportSummary) Reset() {
 	*x = ExportSummary{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +588,7 @@ func (x *ExportSummary) String() string {
 func (*ExportSummary) ProtoMessage() {}
 
 func (x *ExportSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +601,7 @@ func (x *ExportSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportSummary.ProtoReflect.Descriptor instead.
 func (*ExportSummary) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExportSummary) GetCount() uint64 {
@@ -593,7 +676,7 @@ type VerifyRunRequest struct {
 
 func (x *VerifyRunRequest) Reset() {
 	*x = VerifyRunRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +688,7 @@ func (x *VerifyRunRequest) String() string {
 func (*VerifyRunRequest) ProtoMessage() {}
 
 func (x *VerifyRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +701,7 @@ func (x *VerifyRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRunRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRunRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VerifyRunRequest) GetRunId() string {
@@ -645,7 +728,7 @@ type VerifyRunResponse struct {
 
 func (x *VerifyRunResponse) Reset() {
 	*x = VerifyRunResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +740,7 @@ func (x *VerifyRunResponse) String() string {
 func (*VerifyRunResponse) ProtoMessage() {}
 
 func (x *VerifyRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +753,7 @@ func (x *VerifyRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRunResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VerifyRunResponse) GetOk() bool {
@@ -722,7 +805,7 @@ type RunHead struct {
 
 func (x *RunHead) Reset() {
 	*x = RunHead{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +817,7 @@ func (x *RunHead) String() string {
 func (*RunHead) ProtoMessage() {}
 
 func (x *RunHead) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +830,7 @@ func (x *RunHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunHead.ProtoReflect.Descriptor instead.
 func (*RunHead) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunHead) GetLastSeq() uint64 {
@@ -784,7 +867,7 @@ type ProveRunRequest struct {
 
 func (x *ProveRunRequest) Reset() {
 	*x = ProveRunRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +879,7 @@ func (x *ProveRunRequest) String() string {
 func (*ProveRunRequest) ProtoMessage() {}
 
 func (x *ProveRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +892,7 @@ func (x *ProveRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRunRequest.ProtoReflect.Descriptor instead.
 func (*ProveRunRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProveRunRequest) GetRunId() string {
@@ -844,7 +927,7 @@ type ProveRunResponse struct {
 
 func (x *ProveRunResponse) Reset() {
 	*x = ProveRunResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +939,7 @@ func (x *ProveRunResponse) String() string {
 func (*ProveRunResponse) ProtoMessage() {}
 
 func (x *ProveRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +952,7 @@ func (x *ProveRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRunResponse.ProtoReflect.Descriptor instead.
 func (*ProveRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProveRunResponse) GetCheckpoint() string {
@@ -925,7 +1008,7 @@ type RunLeaf struct {
 
 func (x *RunLeaf) Reset() {
 	*x = RunLeaf{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1020,7 @@ func (x *RunLeaf) String() string {
 func (*RunLeaf) ProtoMessage() {}
 
 func (x *RunLeaf) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1033,7 @@ func (x *RunLeaf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunLeaf.ProtoReflect.Descriptor instead.
 func (*RunLeaf) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RunLeaf) GetRunId() string {
@@ -1020,7 +1103,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1115,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1128,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListCheckpointsRequest) GetPageSize() uint32 {
@@ -1072,7 +1155,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1167,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1180,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -1134,7 +1217,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1229,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1242,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Checkpoint) GetNote() string {
@@ -1219,7 +1302,7 @@ type ListSigningKeysRequest struct {
 
 func (x *ListSigningKeysRequest) Reset() {
 	*x = ListSigningKeysRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1314,7 @@ func (x *ListSigningKeysRequest) String() string {
 func (*ListSigningKeysRequest) ProtoMessage() {}
 
 func (x *ListSigningKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1327,7 @@ func (x *ListSigningKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSigningKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListSigningKeysRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{14}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{15}
 }
 
 type ListSigningKeysResponse struct {
@@ -1256,7 +1339,7 @@ type ListSigningKeysResponse struct {
 
 func (x *ListSigningKeysResponse) Reset() {
 	*x = ListSigningKeysResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1351,7 @@ func (x *ListSigningKeysResponse) String() string {
 func (*ListSigningKeysResponse) ProtoMessage() {}
 
 func (x *ListSigningKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1364,7 @@ func (x *ListSigningKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSigningKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListSigningKeysResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{15}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSigningKeysResponse) GetKeys() []*SigningKey {
@@ -1310,7 +1393,7 @@ type SigningKey struct {
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1405,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1418,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{16}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SigningKey) GetNumber() uint64 {
@@ -1384,7 +1467,7 @@ type RotateSigningKeyRequest struct {
 
 func (x *RotateSigningKeyRequest) Reset() {
 	*x = RotateSigningKeyRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1479,7 @@ func (x *RotateSigningKeyRequest) String() string {
 func (*RotateSigningKeyRequest) ProtoMessage() {}
 
 func (x *RotateSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1492,7 @@ func (x *RotateSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{17}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RotateSigningKeyRequest) GetOldKeyIsLost() bool {
@@ -1428,7 +1511,7 @@ type RotateSigningKeyResponse struct {
 
 func (x *RotateSigningKeyResponse) Reset() {
 	*x = RotateSigningKeyResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1523,7 @@ func (x *RotateSigningKeyResponse) String() string {
 func (*RotateSigningKeyResponse) ProtoMessage() {}
 
 func (x *RotateSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1536,7 @@ func (x *RotateSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*RotateSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{18}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RotateSigningKeyResponse) GetKey() *SigningKey {
@@ -1483,7 +1566,7 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	" \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\v \x01(\tR\tpageToken\x12>\n" +
-	"\fpayload_form\x18\f \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\xd6\x02\n" +
+	"\fpayload_form\x18\f \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\x86\x03\n" +
 	"\x13QueryEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12E\n" +
 	"\x10complete_through\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0fcompleteThrough\x12\x16\n" +
@@ -1492,7 +1575,14 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x05count\x18\x05 \x01(\x04R\x05count\x12\x16\n" +
 	"\x06digest\x18\x06 \x01(\tR\x06digest\x12.\n" +
 	"\x04from\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
-	"\x02to\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"\x92\x03\n" +
+	"\x02to\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12.\n" +
+	"\x06unseen\x18\t \x03(\v2\x16.runlog.v1.UnseenValueR\x06unseen\"y\n" +
+	"\vUnseenValue\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12 \n" +
+	"\fdid_you_mean\x18\x03 \x01(\tR\n" +
+	"didYouMean\x12\x1c\n" +
+	"\tuncertain\x18\x04 \x01(\bR\tuncertain\"\x92\x03\n" +
 	"\x13ExportEventsRequest\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x1b\n" +
@@ -1622,78 +1712,80 @@ func file_runlog_v1_audit_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_audit_service_proto_rawDescData
 }
 
-var file_runlog_v1_audit_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_runlog_v1_audit_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_runlog_v1_audit_service_proto_goTypes = []any{
 	(*QueryEventsRequest)(nil),       // 0: runlog.v1.QueryEventsRequest
 	(*QueryEventsResponse)(nil),      // 1: runlog.v1.QueryEventsResponse
-	(*ExportEventsRequest)(nil),      // 2: runlog.v1.ExportEventsRequest
-	(*ExportEventsResponse)(nil),     // 3: runlog.v1.ExportEventsResponse
-	(*ExportSummary)(nil),            // 4: runlog.v1.ExportSummary
-	(*VerifyRunRequest)(nil),         // 5: runlog.v1.VerifyRunRequest
-	(*VerifyRunResponse)(nil),        // 6: runlog.v1.VerifyRunResponse
-	(*RunHead)(nil),                  // 7: runlog.v1.RunHead
-	(*ProveRunRequest)(nil),          // 8: runlog.v1.ProveRunRequest
-	(*ProveRunResponse)(nil),         // 9: runlog.v1.ProveRunResponse
-	(*RunLeaf)(nil),                  // 10: runlog.v1.RunLeaf
-	(*ListCheckpointsRequest)(nil),   // 11: runlog.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil),  // 12: runlog.v1.ListCheckpointsResponse
-	(*Checkpoint)(nil),               // 13: runlog.v1.Checkpoint
-	(*ListSigningKeysRequest)(nil),   // 14: runlog.v1.ListSigningKeysRequest
-	(*ListSigningKeysResponse)(nil),  // 15: runlog.v1.ListSigningKeysResponse
-	(*SigningKey)(nil),               // 16: runlog.v1.SigningKey
-	(*RotateSigningKeyRequest)(nil),  // 17: runlog.v1.RotateSigningKeyRequest
-	(*RotateSigningKeyResponse)(nil), // 18: runlog.v1.RotateSigningKeyResponse
-	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
-	(PayloadForm_Form)(0),            // 20: runlog.v1.PayloadForm.Form
-	(*EventRecord)(nil),              // 21: runlog.v1.EventRecord
+	(*UnseenValue)(nil),              // 2: runlog.v1.UnseenValue
+	(*ExportEventsRequest)(nil),      // 3: runlog.v1.ExportEventsRequest
+	(*ExportEventsResponse)(nil),     // 4: runlog.v1.ExportEventsResponse
+	(*ExportSummary)(nil),            // 5: runlog.v1.ExportSummary
+	(*VerifyRunRequest)(nil),         // 6: runlog.v1.VerifyRunRequest
+	(*VerifyRunResponse)(nil),        // 7: runlog.v1.VerifyRunResponse
+	(*RunHead)(nil),                  // 8: runlog.v1.RunHead
+	(*ProveRunRequest)(nil),          // 9: runlog.v1.ProveRunRequest
+	(*ProveRunResponse)(nil),         // 10: runlog.v1.ProveRunResponse
+	(*RunLeaf)(nil),                  // 11: runlog.v1.RunLeaf
+	(*ListCheckpointsRequest)(nil),   // 12: runlog.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil),  // 13: runlog.v1.ListCheckpointsResponse
+	(*Checkpoint)(nil),               // 14: runlog.v1.Checkpoint
+	(*ListSigningKeysRequest)(nil),   // 15: runlog.v1.ListSigningKeysRequest
+	(*ListSigningKeysResponse)(nil),  // 16: runlog.v1.ListSigningKeysResponse
+	(*SigningKey)(nil),               // 17: runlog.v1.SigningKey
+	(*RotateSigningKeyRequest)(nil),  // 18: runlog.v1.RotateSigningKeyRequest
+	(*RotateSigningKeyResponse)(nil), // 19: runlog.v1.RotateSigningKeyResponse
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
+	(PayloadForm_Form)(0),            // 21: runlog.v1.PayloadForm.Form
+	(*EventRecord)(nil),              // 22: runlog.v1.EventRecord
 }
 var file_runlog_v1_audit_service_proto_depIdxs = []int32{
-	19, // 0: runlog.v1.QueryEventsRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 1: runlog.v1.QueryEventsRequest.to:type_name -> google.protobuf.Timestamp
-	20, // 2: runlog.v1.QueryEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	21, // 3: runlog.v1.QueryEventsResponse.events:type_name -> runlog.v1.EventRecord
-	19, // 4: runlog.v1.QueryEventsResponse.complete_through:type_name -> google.protobuf.Timestamp
-	19, // 5: runlog.v1.QueryEventsResponse.from:type_name -> google.protobuf.Timestamp
-	19, // 6: runlog.v1.QueryEventsResponse.to:type_name -> google.protobuf.Timestamp
-	19, // 7: runlog.v1.ExportEventsRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 8: runlog.v1.ExportEventsRequest.to:type_name -> google.protobuf.Timestamp
-	20, // 9: runlog.v1.ExportEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	21, // 10: runlog.v1.ExportEventsResponse.events:type_name -> runlog.v1.EventRecord
-	19, // 11: runlog.v1.ExportEventsResponse.read_through:type_name -> google.protobuf.Timestamp
-	4,  // 12: runlog.v1.ExportEventsResponse.summary:type_name -> runlog.v1.ExportSummary
-	19, // 13: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
-	19, // 14: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
-	19, // 15: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
-	7,  // 16: runlog.v1.VerifyRunResponse.head:type_name -> runlog.v1.RunHead
-	19, // 17: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
-	10, // 18: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
-	16, // 19: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
-	19, // 20: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
-	7,  // 21: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
-	13, // 22: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
-	19, // 23: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
-	16, // 24: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
-	19, // 25: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
-	16, // 26: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
-	0,  // 27: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
-	2,  // 28: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
-	5,  // 29: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
-	8,  // 30: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
-	11, // 31: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
-	14, // 32: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
-	17, // 33: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
-	1,  // 34: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
-	3,  // 35: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
-	6,  // 36: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
-	9,  // 37: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
-	12, // 38: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
-	15, // 39: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
-	18, // 40: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
-	34, // [34:41] is the sub-list for method output_type
-	27, // [27:34] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	20, // 0: runlog.v1.QueryEventsRequest.from:type_name -> google.protobuf.Timestamp
+	20, // 1: runlog.v1.QueryEventsRequest.to:type_name -> google.protobuf.Timestamp
+	21, // 2: runlog.v1.QueryEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	22, // 3: runlog.v1.QueryEventsResponse.events:type_name -> runlog.v1.EventRecord
+	20, // 4: runlog.v1.QueryEventsResponse.complete_through:type_name -> google.protobuf.Timestamp
+	20, // 5: runlog.v1.QueryEventsResponse.from:type_name -> google.protobuf.Timestamp
+	20, // 6: runlog.v1.QueryEventsResponse.to:type_name -> google.protobuf.Timestamp
+	2,  // 7: runlog.v1.QueryEventsResponse.unseen:type_name -> runlog.v1.UnseenValue
+	20, // 8: runlog.v1.ExportEventsRequest.from:type_name -> google.protobuf.Timestamp
+	20, // 9: runlog.v1.ExportEventsRequest.to:type_name -> google.protobuf.Timestamp
+	21, // 10: runlog.v1.ExportEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	22, // 11: runlog.v1.ExportEventsResponse.events:type_name -> runlog.v1.EventRecord
+	20, // 12: runlog.v1.ExportEventsResponse.read_through:type_name -> google.protobuf.Timestamp
+	5,  // 13: runlog.v1.ExportEventsResponse.summary:type_name -> runlog.v1.ExportSummary
+	20, // 14: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
+	20, // 15: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
+	20, // 16: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
+	8,  // 17: runlog.v1.VerifyRunResponse.head:type_name -> runlog.v1.RunHead
+	20, // 18: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
+	11, // 19: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
+	17, // 20: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
+	20, // 21: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 22: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
+	14, // 23: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
+	20, // 24: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
+	17, // 25: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
+	20, // 26: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
+	17, // 27: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
+	0,  // 28: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
+	3,  // 29: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
+	6,  // 30: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
+	9,  // 31: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
+	12, // 32: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
+	15, // 33: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
+	18, // 34: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
+	1,  // 35: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
+	4,  // 36: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
+	7,  // 37: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
+	10, // 38: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
+	13, // 39: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
+	16, // 40: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
+	19, // 41: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_audit_service_proto_init() }
@@ -1703,14 +1795,14 @@ func file_runlog_v1_audit_service_proto_init() {
 	}
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_options_proto_init()
-	file_runlog_v1_audit_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_runlog_v1_audit_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_audit_service_proto_rawDesc), len(file_runlog_v1_audit_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

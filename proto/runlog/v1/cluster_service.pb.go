@@ -633,8 +633,11 @@ type GetStatusResponse struct {
 	Members []*Member `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
 	// How many voters may fail while the cluster still takes appends.
 	FailureTolerance uint32 `protobuf:"varint,6,opt,name=failure_tolerance,json=failureTolerance,proto3" json:"failure_tolerance,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Whether a majority of the voters confirmed during this call that the leader leads. An earlier
+	// build leaves it out.
+	LeaderConfirmed *bool `protobuf:"varint,7,opt,name=leader_confirmed,json=leaderConfirmed,proto3,oneof" json:"leader_confirmed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -707,6 +710,13 @@ func (x *GetStatusResponse) GetFailureTolerance() uint32 {
 		return x.FailureTolerance
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetLeaderConfirmed() bool {
+	if x != nil && x.LeaderConfirmed != nil {
+		return *x.LeaderConfirmed
+	}
+	return false
 }
 
 // Member is one node of the cluster, with the status that it reported.
@@ -1307,7 +1317,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05known\x18\x03 \x01(\bR\x05known\"\x12\n" +
-	"\x10GetStatusRequest\"\xd6\x01\n" +
+	"\x10GetStatusRequest\"\x9b\x02\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1315,7 +1325,9 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12+\n" +
 	"\amembers\x18\x05 \x03(\v2\x11.runlog.v1.MemberR\amembers\x12+\n" +
-	"\x11failure_tolerance\x18\x06 \x01(\rR\x10failureTolerance\"\xe8\x06\n" +
+	"\x11failure_tolerance\x18\x06 \x01(\rR\x10failureTolerance\x12.\n" +
+	"\x10leader_confirmed\x18\a \x01(\bH\x00R\x0fleaderConfirmed\x88\x01\x01B\x13\n" +
+	"\x11_leader_confirmed\"\xe8\x06\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12!\n" +
@@ -1467,6 +1479,7 @@ func file_runlog_v1_cluster_service_proto_init() {
 		(*BackupResponse_End)(nil),
 		(*BackupResponse_Manifest)(nil),
 	}
+	file_runlog_v1_cluster_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

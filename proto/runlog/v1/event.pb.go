@@ -70,7 +70,7 @@ func (x PayloadForm_Form) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PayloadForm_Form.Descriptor instead.
 func (PayloadForm_Form) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{3, 0}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4, 0}
 }
 
 type Consistency_Level int32
@@ -122,7 +122,7 @@ func (x Consistency_Level) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency_Level.Descriptor instead.
 func (Consistency_Level) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4, 0}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5, 0}
 }
 
 // EventWrite is one immutable fact about a run, as its producer states it
@@ -142,7 +142,9 @@ type EventWrite struct {
 	PlanVersion   string `protobuf:"bytes,8,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
 	// Required on step events, refused on run events (ENV-2).
 	StepId string `protobuf:"bytes,9,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// Business-level attempt, from 1.
+	// Business-level attempt, from 1. Events of type RunPaused, RunResumed, SignalAccepted and
+	// SignalRejected may leave it out, and the idempotency_key with it, if they name their cause as
+	// caused_by_signal_id or as signalId of the payload: the authority then assigns it (IDM-10).
 	LogicalAttemptId uint32 `protobuf:"varint,10,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
 	// Platform-level attempt, from 1. Never part of the idempotency key (IDM-4).
 	EngineAttemptId uint32 `protobuf:"varint,11,opt,name=engine_attempt_id,json=engineAttemptId,proto3" json:"engine_attempt_id,omitempty"`
@@ -162,9 +164,12 @@ type EventWrite struct {
 	//
 	//	*EventWrite_PayloadJson
 	//	*EventWrite_Payload
-	PayloadForm   isEventWrite_PayloadForm `protobuf_oneof:"payload_form"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PayloadForm isEventWrite_PayloadForm `protobuf_oneof:"payload_form"`
+	// What this contract version has no field for: one JSON object in UTF-8 of at most 4 KiB, kept
+	// and returned byte for byte. Empty: none. Over HTTP it is the object "extensions".
+	ExtensionsJson []byte `protobuf:"bytes,40,opt,name=extensions_json,json=extensionsJson,proto3" json:"extensions_json,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *EventWrite) Reset() {
@@ -341,6 +346,13 @@ func (x *EventWrite) GetPayload() *structpb.Struct {
 	return nil
 }
 
+func (x *EventWrite) GetExtensionsJson() []byte {
+	if x != nil {
+		return x.ExtensionsJson
+	}
+	return nil
+}
+
 type isEventWrite_PayloadForm interface {
 	isEventWrite_PayloadForm()
 }
@@ -351,7 +363,8 @@ type EventWrite_PayloadJson struct {
 }
 
 type EventWrite_Payload struct {
-	// The natural form over HTTP; numbers are IEEE doubles (ENV-8).
+	// For gRPC clients that prefer it: it is stored as canonical JSON, and numbers are IEEE
+	// doubles. Over HTTP a payload is JSON text, kept byte for byte (ENV-8).
 	Payload *structpb.Struct `protobuf:"bytes,19,opt,name=payload,proto3,oneof"`
 }
 
@@ -400,9 +413,11 @@ type EventRecord struct {
 	ImportedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
 	// The authenticated identity that appended the event; the authority sets it, never the producer.
 	// It is part of record_digest (SEC-8). Unset: the caller had no identity.
-	AppendedBy    *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AppendedBy *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
+	// As the producer sent it; part of record_digest. Over HTTP it is the object "extensions".
+	ExtensionsJson []byte `protobuf:"bytes,40,opt,name=extensions_json,json=extensionsJson,proto3,oneof" json:"extensions_json,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *EventRecord) Reset() {
@@ -635,6 +650,13 @@ func (x *EventRecord) GetAppendedBy() string {
 	return ""
 }
 
+func (x *EventRecord) GetExtensionsJson() []byte {
+	if x != nil {
+		return x.ExtensionsJson
+	}
+	return nil
+}
+
 type isEventRecord_PayloadForm interface {
 	isEventRecord_PayloadForm()
 }
@@ -662,7 +684,19 @@ type AppendResult struct {
 	// The event was inserted by this request.
 	Persisted bool `protobuf:"varint,5,opt,name=persisted,proto3" json:"persisted,omitempty"`
 	// A duplicate whose content differs from the stored event; the first write won (IDM-7).
-	Diverged      bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
+	Diverged bool `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"`
+	// The attempt that the authority assigned and the key derived from it, for an event that left out
+	// logical_attempt_id (IDM-10). Unset for all others: the producer knows them.
+	LogicalAttemptId *uint32 `protobuf:"varint,7,opt,name=logical_attempt_id,json=logicalAttemptId,proto3,oneof" json:"logical_attempt_id,omitempty"`
+	IdempotencyKey   *string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3,oneof" json:"idempotency_key,omitempty"`
+	// The contract does not know the event's type. The event is kept, but no snapshot changes
+	// (ENV-6).
+	UnknownType bool `protobuf:"varint,9,opt,name=unknown_type,json=unknownType,proto3" json:"unknown_type,omitempty"`
+	// The known type that an unknown one may have meant: it is within two edits (ENV-6).
+	DidYouMean *string `protobuf:"bytes,10,opt,name=did_you_mean,json=didYouMean,proto3,oneof" json:"did_you_mean,omitempty"`
+	// Optional fields of the payload that have an unexpected form. They are kept, but a snapshot may
+	// leave them out (ENV-9).
+	Warnings      []*Warning `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +773,95 @@ func (x *AppendResult) GetDiverged() bool {
 	return false
 }
 
+func (x *AppendResult) GetLogicalAttemptId() uint32 {
+	if x != nil && x.LogicalAttemptId != nil {
+		return *x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *AppendResult) GetIdempotencyKey() string {
+	if x != nil && x.IdempotencyKey != nil {
+		return *x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *AppendResult) GetUnknownType() bool {
+	if x != nil {
+		return x.UnknownType
+	}
+	return false
+}
+
+func (x *AppendResult) GetDidYouMean() string {
+	if x != nil && x.DidYouMean != nil {
+		return *x.DidYouMean
+	}
+	return ""
+}
+
+func (x *AppendResult) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// Warning is a remark about an event that was accepted.
+type Warning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the field in the event, such as "payload/error/message".
+	Field         string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Warning) Reset() {
+	*x = Warning{}
+	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Warning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Warning) ProtoMessage() {}
+
+func (x *Warning) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Warning.ProtoReflect.Descriptor instead.
+func (*Warning) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Warning) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Warning) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 // PayloadForm is the form in which a read returns payloads.
 type PayloadForm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -748,7 +871,7 @@ type PayloadForm struct {
 
 func (x *PayloadForm) Reset() {
 	*x = PayloadForm{}
-	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +883,7 @@ func (x *PayloadForm) String() string {
 func (*PayloadForm) ProtoMessage() {}
 
 func (x *PayloadForm) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +896,7 @@ func (x *PayloadForm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PayloadForm.ProtoReflect.Descriptor instead.
 func (*PayloadForm) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 // Consistency of a read (READ-2).
@@ -785,7 +908,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_runlog_v1_event_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +920,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +933,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 // AppliedState is how far the answering node had applied the log when it read (READ-2).
@@ -826,7 +949,7 @@ type AppliedState struct {
 
 func (x *AppliedState) Reset() {
 	*x = AppliedState{}
-	mi := &file_runlog_v1_event_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +961,7 @@ func (x *AppliedState) String() string {
 func (*AppliedState) ProtoMessage() {}
 
 func (x *AppliedState) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +974,7 @@ func (x *AppliedState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedState.ProtoReflect.Descriptor instead.
 func (*AppliedState) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AppliedState) GetPosition() string {
@@ -872,7 +995,7 @@ var File_runlog_v1_event_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15runlog/v1/event.proto\x12\trunlog.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xde\x05\n" +
+	"\x15runlog/v1/event.proto\x12\trunlog.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x06\n" +
 	"\n" +
 	"EventWrite\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
@@ -898,8 +1021,9 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x0fparent_event_id\x18\x10 \x01(\tR\rparentEventId\x12)\n" +
 	"\x10contract_version\x18\x11 \x01(\tR\x0fcontractVersion\x12#\n" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
-	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayloadB\x0e\n" +
-	"\fpayload_form\"\x92\t\n" +
+	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayload\x12'\n" +
+	"\x0fextensions_json\x18( \x01(\fR\x0eextensionsJsonB\x0e\n" +
+	"\fpayload_form\"\xd4\t\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -934,14 +1058,16 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\vimported_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"importedAt\x12$\n" +
 	"\vappended_by\x18\x1b \x01(\tH\x05R\n" +
-	"appendedBy\x88\x01\x01B\x0e\n" +
+	"appendedBy\x88\x01\x01\x12,\n" +
+	"\x0fextensions_json\x18( \x01(\fH\x06R\x0eextensionsJson\x88\x01\x01B\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
 	"\b_step_idB\r\n" +
 	"\v_emitted_byB\x16\n" +
 	"\x14_caused_by_signal_idB\x12\n" +
 	"\x10_parent_event_idB\x0e\n" +
-	"\f_appended_by\"\xdb\x01\n" +
+	"\f_appended_byB\x12\n" +
+	"\x10_extensions_json\"\xf2\x03\n" +
 	"\fAppendResult\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x02 \x01(\x04R\x06runSeq\x12=\n" +
@@ -950,7 +1076,20 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"idempotent\x18\x04 \x01(\bR\n" +
 	"idempotent\x12\x1c\n" +
 	"\tpersisted\x18\x05 \x01(\bR\tpersisted\x12\x1a\n" +
-	"\bdiverged\x18\x06 \x01(\bR\bdiverged\"A\n" +
+	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x121\n" +
+	"\x12logical_attempt_id\x18\a \x01(\rH\x00R\x10logicalAttemptId\x88\x01\x01\x12,\n" +
+	"\x0fidempotency_key\x18\b \x01(\tH\x01R\x0eidempotencyKey\x88\x01\x01\x12!\n" +
+	"\funknown_type\x18\t \x01(\bR\vunknownType\x12%\n" +
+	"\fdid_you_mean\x18\n" +
+	" \x01(\tH\x02R\n" +
+	"didYouMean\x88\x01\x01\x12.\n" +
+	"\bwarnings\x18\v \x03(\v2\x12.runlog.v1.WarningR\bwarningsB\x15\n" +
+	"\x13_logical_attempt_idB\x12\n" +
+	"\x10_idempotency_keyB\x0f\n" +
+	"\r_did_you_mean\"A\n" +
+	"\aWarning\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\"A\n" +
 	"\vPayloadForm\"2\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\b\n" +
@@ -982,33 +1121,35 @@ func file_runlog_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_runlog_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_runlog_v1_event_proto_goTypes = []any{
 	(PayloadForm_Form)(0),         // 0: runlog.v1.PayloadForm.Form
 	(Consistency_Level)(0),        // 1: runlog.v1.Consistency.Level
 	(*EventWrite)(nil),            // 2: runlog.v1.EventWrite
 	(*EventRecord)(nil),           // 3: runlog.v1.EventRecord
 	(*AppendResult)(nil),          // 4: runlog.v1.AppendResult
-	(*PayloadForm)(nil),           // 5: runlog.v1.PayloadForm
-	(*Consistency)(nil),           // 6: runlog.v1.Consistency
-	(*AppliedState)(nil),          // 7: runlog.v1.AppliedState
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 9: google.protobuf.Struct
+	(*Warning)(nil),               // 5: runlog.v1.Warning
+	(*PayloadForm)(nil),           // 6: runlog.v1.PayloadForm
+	(*Consistency)(nil),           // 7: runlog.v1.Consistency
+	(*AppliedState)(nil),          // 8: runlog.v1.AppliedState
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 10: google.protobuf.Struct
 }
 var file_runlog_v1_event_proto_depIdxs = []int32{
-	8, // 0: runlog.v1.EventWrite.emitted_at:type_name -> google.protobuf.Timestamp
-	9, // 1: runlog.v1.EventWrite.payload:type_name -> google.protobuf.Struct
-	8, // 2: runlog.v1.EventRecord.emitted_at:type_name -> google.protobuf.Timestamp
-	9, // 3: runlog.v1.EventRecord.payload:type_name -> google.protobuf.Struct
-	8, // 4: runlog.v1.EventRecord.persisted_at:type_name -> google.protobuf.Timestamp
-	8, // 5: runlog.v1.EventRecord.imported_at:type_name -> google.protobuf.Timestamp
-	8, // 6: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
-	8, // 7: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	9,  // 0: runlog.v1.EventWrite.emitted_at:type_name -> google.protobuf.Timestamp
+	10, // 1: runlog.v1.EventWrite.payload:type_name -> google.protobuf.Struct
+	9,  // 2: runlog.v1.EventRecord.emitted_at:type_name -> google.protobuf.Timestamp
+	10, // 3: runlog.v1.EventRecord.payload:type_name -> google.protobuf.Struct
+	9,  // 4: runlog.v1.EventRecord.persisted_at:type_name -> google.protobuf.Timestamp
+	9,  // 5: runlog.v1.EventRecord.imported_at:type_name -> google.protobuf.Timestamp
+	9,  // 6: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
+	5,  // 7: runlog.v1.AppendResult.warnings:type_name -> runlog.v1.Warning
+	9,  // 8: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_event_proto_init() }
@@ -1024,13 +1165,14 @@ func file_runlog_v1_event_proto_init() {
 		(*EventRecord_PayloadJson)(nil),
 		(*EventRecord_Payload)(nil),
 	}
+	file_runlog_v1_event_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_event_proto_rawDesc), len(file_runlog_v1_event_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

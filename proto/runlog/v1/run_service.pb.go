@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -22,6 +23,58 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type CreateMode_Value int32
+
+const (
+	// IDEMPOTENT.
+	CreateMode_VALUE_UNSPECIFIED CreateMode_Value = 0
+	// The same run is answered again.
+	CreateMode_IDEMPOTENT CreateMode_Value = 1
+	// Every run that exists is refused with RUN_ALREADY_EXISTS, also the caller's own.
+	CreateMode_EXCLUSIVE CreateMode_Value = 2
+)
+
+// Enum value maps for CreateMode_Value.
+var (
+	CreateMode_Value_name = map[int32]string{
+		0: "VALUE_UNSPECIFIED",
+		1: "IDEMPOTENT",
+		2: "EXCLUSIVE",
+	}
+	CreateMode_Value_value = map[string]int32{
+		"VALUE_UNSPECIFIED": 0,
+		"IDEMPOTENT":        1,
+		"EXCLUSIVE":         2,
+	}
+)
+
+func (x CreateMode_Value) Enum() *CreateMode_Value {
+	p := new(CreateMode_Value)
+	*p = x
+	return p
+}
+
+func (x CreateMode_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CreateMode_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_runlog_v1_run_service_proto_enumTypes[0].Descriptor()
+}
+
+func (CreateMode_Value) Type() protoreflect.EnumType {
+	return &file_runlog_v1_run_service_proto_enumTypes[0]
+}
+
+func (x CreateMode_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CreateMode_Value.Descriptor instead.
+func (CreateMode_Value) EnumDescriptor() ([]byte, []int) {
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{2, 0}
+}
 
 // Run is the metadata of a run, without its events.
 type Run struct {
@@ -243,7 +296,8 @@ type CreateRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// The run's first events, 0 to 1,000.
-	Events        []*EventWrite `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	Events        []*EventWrite    `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	Mode          CreateMode_Value `protobuf:"varint,3,opt,name=mode,proto3,enum=runlog.v1.CreateMode_Value" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,17 +346,65 @@ func (x *CreateRunRequest) GetEvents() []*EventWrite {
 	return nil
 }
 
-type CreateRunResponse struct {
+func (x *CreateRunRequest) GetMode() CreateMode_Value {
+	if x != nil {
+		return x.Mode
+	}
+	return CreateMode_VALUE_UNSPECIFIED
+}
+
+// CreateMode says what CreateRun does if the run exists.
+type CreateMode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Results       []*AppendResult        `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateMode) Reset() {
+	*x = CreateMode{}
+	mi := &file_runlog_v1_run_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateMode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateMode) ProtoMessage() {}
+
+func (x *CreateMode) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_run_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateMode.ProtoReflect.Descriptor instead.
+func (*CreateMode) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{2}
+}
+
+type CreateRunResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Run     *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Results []*AppendResult        `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// The call made the run.
+	Created bool `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	// Opaque place in the commit order at which the run is visible.
+	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateRunResponse) Reset() {
 	*x = CreateRunResponse{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +416,7 @@ func (x *CreateRunResponse) String() string {
 func (*CreateRunResponse) ProtoMessage() {}
 
 func (x *CreateRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[2]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +429,7 @@ func (x *CreateRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRunResponse.ProtoReflect.Descriptor instead.
 func (*CreateRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateRunResponse) GetRun() *Run {
@@ -344,6 +446,250 @@ func (x *CreateRunResponse) GetResults() []*AppendResult {
 	return nil
 }
 
+func (x *CreateRunResponse) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+func (x *CreateRunResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+type UpdateRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Replace all labels of the run.
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Replaces the engine's reference.
+	EngineRunRef *string `protobuf:"bytes,3,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
+	// The engine's reference as the caller knows it, empty where the run has none. If it is another,
+	// the request is refused.
+	PreviousEngineRunRef string `protobuf:"bytes,4,opt,name=previous_engine_run_ref,json=previousEngineRunRef,proto3" json:"previous_engine_run_ref,omitempty"`
+	// "labels" and "engine_run_ref" (over HTTP "labels,engineRunRef"). If absent: the fields that are
+	// not empty.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,5,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRunRequest) Reset() {
+	*x = UpdateRunRequest{}
+	mi := &file_runlog_v1_run_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRunRequest) ProtoMessage() {}
+
+func (x *UpdateRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_run_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRunRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRunRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UpdateRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *UpdateRunRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *UpdateRunRequest) GetEngineRunRef() string {
+	if x != nil && x.EngineRunRef != nil {
+		return *x.EngineRunRef
+	}
+	return ""
+}
+
+func (x *UpdateRunRequest) GetPreviousEngineRunRef() string {
+	if x != nil {
+		return x.PreviousEngineRunRef
+	}
+	return ""
+}
+
+func (x *UpdateRunRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+type UpdateRunResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Position      string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRunResponse) Reset() {
+	*x = UpdateRunResponse{}
+	mi := &file_runlog_v1_run_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRunResponse) ProtoMessage() {}
+
+func (x *UpdateRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_run_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRunResponse.ProtoReflect.Descriptor instead.
+func (*UpdateRunResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UpdateRunResponse) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *UpdateRunResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// RunChange is one change of a run's metadata after it was created.
+type RunChange struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	// The authenticated identity of the caller. Unset: it had none.
+	ChangedBy *string `protobuf:"bytes,2,opt,name=changed_by,json=changedBy,proto3,oneof" json:"changed_by,omitempty"`
+	// Set if the engine's reference was replaced.
+	EngineRunRef         *string `protobuf:"bytes,3,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
+	PreviousEngineRunRef *string `protobuf:"bytes,4,opt,name=previous_engine_run_ref,json=previousEngineRunRef,proto3,oneof" json:"previous_engine_run_ref,omitempty"`
+	// The labels were replaced.
+	LabelsChanged  bool              `protobuf:"varint,5,opt,name=labels_changed,json=labelsChanged,proto3" json:"labels_changed,omitempty"`
+	Labels         map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	PreviousLabels map[string]string `protobuf:"bytes,7,rep,name=previous_labels,json=previousLabels,proto3" json:"previous_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RunChange) Reset() {
+	*x = RunChange{}
+	mi := &file_runlog_v1_run_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunChange) ProtoMessage() {}
+
+func (x *RunChange) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_run_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunChange.ProtoReflect.Descriptor instead.
+func (*RunChange) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RunChange) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+func (x *RunChange) GetChangedBy() string {
+	if x != nil && x.ChangedBy != nil {
+		return *x.ChangedBy
+	}
+	return ""
+}
+
+func (x *RunChange) GetEngineRunRef() string {
+	if x != nil && x.EngineRunRef != nil {
+		return *x.EngineRunRef
+	}
+	return ""
+}
+
+func (x *RunChange) GetPreviousEngineRunRef() string {
+	if x != nil && x.PreviousEngineRunRef != nil {
+		return *x.PreviousEngineRunRef
+	}
+	return ""
+}
+
+func (x *RunChange) GetLabelsChanged() bool {
+	if x != nil {
+		return x.LabelsChanged
+	}
+	return false
+}
+
+func (x *RunChange) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *RunChange) GetPreviousLabels() map[string]string {
+	if x != nil {
+		return x.PreviousLabels
+	}
+	return nil
+}
+
 type GetRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -354,7 +700,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +712,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[3]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +725,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetRunRequest) GetRunId() string {
@@ -397,15 +743,17 @@ func (x *GetRunRequest) GetConsistency() Consistency_Level {
 }
 
 type GetRunResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Run   *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	// The newest changes of the metadata, at most 100, newest first.
+	Changes       []*RunChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +765,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,12 +778,19 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetRunResponse) GetRun() *Run {
 	if x != nil {
 		return x.Run
+	}
+	return nil
+}
+
+func (x *GetRunResponse) GetChanges() []*RunChange {
+	if x != nil {
+		return x.Changes
 	}
 	return nil
 }
@@ -477,7 +832,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +844,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +857,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListRunsRequest) GetTenantId() string {
@@ -647,7 +1002,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +1014,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +1027,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -720,7 +1075,7 @@ type SetEngineRunRefRequest struct {
 
 func (x *SetEngineRunRefRequest) Reset() {
 	*x = SetEngineRunRefRequest{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +1087,7 @@ func (x *SetEngineRunRefRequest) String() string {
 func (*SetEngineRunRefRequest) ProtoMessage() {}
 
 func (x *SetEngineRunRefRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +1100,7 @@ func (x *SetEngineRunRefRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetEngineRunRefRequest.ProtoReflect.Descriptor instead.
 func (*SetEngineRunRefRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetEngineRunRefRequest) GetRunId() string {
@@ -765,13 +1120,14 @@ func (x *SetEngineRunRefRequest) GetEngineRunRef() string {
 type SetEngineRunRefResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Position      string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetEngineRunRefResponse) Reset() {
 	*x = SetEngineRunRefResponse{}
-	mi := &file_runlog_v1_run_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +1139,7 @@ func (x *SetEngineRunRefResponse) String() string {
 func (*SetEngineRunRefResponse) ProtoMessage() {}
 
 func (x *SetEngineRunRefResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_run_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_run_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +1152,7 @@ func (x *SetEngineRunRefResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetEngineRunRefResponse.ProtoReflect.Descriptor instead.
 func (*SetEngineRunRefResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_run_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetEngineRunRefResponse) GetRun() *Run {
@@ -806,11 +1162,18 @@ func (x *SetEngineRunRefResponse) GetRun() *Run {
 	return nil
 }
 
+func (x *SetEngineRunRefResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
 var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xab\b\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xab\b\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -847,18 +1210,62 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\r_triggered_byB\x11\n" +
 	"\x0f_trigger_sourceB\x14\n" +
 	"\x12_total_duration_msB\x0f\n" +
-	"\r_current_step\"c\n" +
+	"\r_current_step\"\x94\x01\n" +
 	"\x10CreateRunRequest\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12-\n" +
-	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\"h\n" +
+	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
+	"\x04mode\x18\x03 \x01(\x0e2\x1b.runlog.v1.CreateMode.ValueR\x04mode\"K\n" +
+	"\n" +
+	"CreateMode\"=\n" +
+	"\x05Value\x12\x15\n" +
+	"\x11VALUE_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"IDEMPOTENT\x10\x01\x12\r\n" +
+	"\tEXCLUSIVE\x10\x02\"\x9e\x01\n" +
 	"\x11CreateRunResponse\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x121\n" +
-	"\aresults\x18\x02 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\"f\n" +
+	"\aresults\x18\x02 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\x12\x18\n" +
+	"\acreated\x18\x03 \x01(\bR\acreated\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"\xd7\x02\n" +
+	"\x10UpdateRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12?\n" +
+	"\x06labels\x18\x02 \x03(\v2'.runlog.v1.UpdateRunRequest.LabelsEntryR\x06labels\x12)\n" +
+	"\x0eengine_run_ref\x18\x03 \x01(\tH\x00R\fengineRunRef\x88\x01\x01\x125\n" +
+	"\x17previous_engine_run_ref\x18\x04 \x01(\tR\x14previousEngineRunRef\x12;\n" +
+	"\vupdate_mask\x18\x05 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
+	"\x0f_engine_run_ref\"Q\n" +
+	"\x11UpdateRunResponse\x12 \n" +
+	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xc1\x04\n" +
+	"\tRunChange\x129\n" +
+	"\n" +
+	"changed_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12\"\n" +
+	"\n" +
+	"changed_by\x18\x02 \x01(\tH\x00R\tchangedBy\x88\x01\x01\x12)\n" +
+	"\x0eengine_run_ref\x18\x03 \x01(\tH\x01R\fengineRunRef\x88\x01\x01\x12:\n" +
+	"\x17previous_engine_run_ref\x18\x04 \x01(\tH\x02R\x14previousEngineRunRef\x88\x01\x01\x12%\n" +
+	"\x0elabels_changed\x18\x05 \x01(\bR\rlabelsChanged\x128\n" +
+	"\x06labels\x18\x06 \x03(\v2 .runlog.v1.RunChange.LabelsEntryR\x06labels\x12Q\n" +
+	"\x0fprevious_labels\x18\a \x03(\v2(.runlog.v1.RunChange.PreviousLabelsEntryR\x0epreviousLabels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
+	"\x13PreviousLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
+	"\v_changed_byB\x11\n" +
+	"\x0f_engine_run_refB\x1a\n" +
+	"\x18_previous_engine_run_ref\"f\n" +
 	"\rGetRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12>\n" +
-	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"2\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"b\n" +
 	"\x0eGetRunResponse\x12 \n" +
-	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\"\xf8\x05\n" +
+	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12.\n" +
+	"\achanges\x18\x02 \x03(\v2\x14.runlog.v1.RunChangeR\achanges\"\xf8\x05\n" +
 	"\x0fListRunsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -891,9 +1298,10 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x0e_count_or_more\"U\n" +
 	"\x16SetEngineRunRefRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\";\n" +
+	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"W\n" +
 	"\x17SetEngineRunRefResponse\x12 \n" +
-	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run2\xf1\x03\n" +
+	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition2\xe8\x04\n" +
 	"\n" +
 	"RunService\x12s\n" +
 	"\tCreateRun\x12\x1b.runlog.v1.CreateRunRequest\x1a\x1c.runlog.v1.CreateRunResponse\"+\x8a\xb5\x18\x14\n" +
@@ -902,7 +1310,9 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/runs/{run_id}\x12i\n" +
 	"\bListRuns\x12\x1a.runlog.v1.ListRunsRequest\x1a\x1b.runlog.v1.ListRunsResponse\"$\x8a\xb5\x18\x10\n" +
 	"\x01\x02(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/runs\x12\x97\x01\n" +
+	"\x12\b/v1/runs\x12u\n" +
+	"\tUpdateRun\x12\x1b.runlog.v1.UpdateRunRequest\x1a\x1c.runlog.v1.UpdateRunResponse\"-\x8a\xb5\x18\r\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x16:\x01*2\x11/v1/runs/{run_id}\x12\x97\x01\n" +
 	"\x0fSetEngineRunRef\x12!.runlog.v1.SetEngineRunRefRequest\x1a\".runlog.v1.SetEngineRunRefResponse\"=\x8a\xb5\x18\r\n" +
 	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/runs/{run_id}:setEngineRunRefB\x86\x01\n" +
 	"\rcom.runlog.v1B\x0fRunServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
@@ -920,62 +1330,82 @@ func file_runlog_v1_run_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_run_service_proto_rawDescData
 }
 
-var file_runlog_v1_run_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_runlog_v1_run_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_runlog_v1_run_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_runlog_v1_run_service_proto_goTypes = []any{
-	(*Run)(nil),                     // 0: runlog.v1.Run
-	(*CreateRunRequest)(nil),        // 1: runlog.v1.CreateRunRequest
-	(*CreateRunResponse)(nil),       // 2: runlog.v1.CreateRunResponse
-	(*GetRunRequest)(nil),           // 3: runlog.v1.GetRunRequest
-	(*GetRunResponse)(nil),          // 4: runlog.v1.GetRunResponse
-	(*ListRunsRequest)(nil),         // 5: runlog.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),        // 6: runlog.v1.ListRunsResponse
-	(*SetEngineRunRefRequest)(nil),  // 7: runlog.v1.SetEngineRunRefRequest
-	(*SetEngineRunRefResponse)(nil), // 8: runlog.v1.SetEngineRunRefResponse
-	nil,                             // 9: runlog.v1.Run.LabelsEntry
-	(*PlanRef)(nil),                 // 10: runlog.v1.PlanRef
-	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
-	(RunStatus_Value)(0),            // 12: runlog.v1.RunStatus.Value
-	(*EventWrite)(nil),              // 13: runlog.v1.EventWrite
-	(*AppendResult)(nil),            // 14: runlog.v1.AppendResult
-	(Consistency_Level)(0),          // 15: runlog.v1.Consistency.Level
-	(*AppliedState)(nil),            // 16: runlog.v1.AppliedState
+	(CreateMode_Value)(0),           // 0: runlog.v1.CreateMode.Value
+	(*Run)(nil),                     // 1: runlog.v1.Run
+	(*CreateRunRequest)(nil),        // 2: runlog.v1.CreateRunRequest
+	(*CreateMode)(nil),              // 3: runlog.v1.CreateMode
+	(*CreateRunResponse)(nil),       // 4: runlog.v1.CreateRunResponse
+	(*UpdateRunRequest)(nil),        // 5: runlog.v1.UpdateRunRequest
+	(*UpdateRunResponse)(nil),       // 6: runlog.v1.UpdateRunResponse
+	(*RunChange)(nil),               // 7: runlog.v1.RunChange
+	(*GetRunRequest)(nil),           // 8: runlog.v1.GetRunRequest
+	(*GetRunResponse)(nil),          // 9: runlog.v1.GetRunResponse
+	(*ListRunsRequest)(nil),         // 10: runlog.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),        // 11: runlog.v1.ListRunsResponse
+	(*SetEngineRunRefRequest)(nil),  // 12: runlog.v1.SetEngineRunRefRequest
+	(*SetEngineRunRefResponse)(nil), // 13: runlog.v1.SetEngineRunRefResponse
+	nil,                             // 14: runlog.v1.Run.LabelsEntry
+	nil,                             // 15: runlog.v1.UpdateRunRequest.LabelsEntry
+	nil,                             // 16: runlog.v1.RunChange.LabelsEntry
+	nil,                             // 17: runlog.v1.RunChange.PreviousLabelsEntry
+	(*PlanRef)(nil),                 // 18: runlog.v1.PlanRef
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
+	(RunStatus_Value)(0),            // 20: runlog.v1.RunStatus.Value
+	(*EventWrite)(nil),              // 21: runlog.v1.EventWrite
+	(*AppendResult)(nil),            // 22: runlog.v1.AppendResult
+	(*fieldmaskpb.FieldMask)(nil),   // 23: google.protobuf.FieldMask
+	(Consistency_Level)(0),          // 24: runlog.v1.Consistency.Level
+	(*AppliedState)(nil),            // 25: runlog.v1.AppliedState
 }
 var file_runlog_v1_run_service_proto_depIdxs = []int32{
-	10, // 0: runlog.v1.Run.plan_ref:type_name -> runlog.v1.PlanRef
-	9,  // 1: runlog.v1.Run.labels:type_name -> runlog.v1.Run.LabelsEntry
-	11, // 2: runlog.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	12, // 3: runlog.v1.Run.status:type_name -> runlog.v1.RunStatus.Value
-	11, // 4: runlog.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	11, // 5: runlog.v1.Run.completed_at:type_name -> google.protobuf.Timestamp
-	11, // 6: runlog.v1.Run.last_event_at:type_name -> google.protobuf.Timestamp
-	0,  // 7: runlog.v1.CreateRunRequest.run:type_name -> runlog.v1.Run
-	13, // 8: runlog.v1.CreateRunRequest.events:type_name -> runlog.v1.EventWrite
-	0,  // 9: runlog.v1.CreateRunResponse.run:type_name -> runlog.v1.Run
-	14, // 10: runlog.v1.CreateRunResponse.results:type_name -> runlog.v1.AppendResult
-	15, // 11: runlog.v1.GetRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	0,  // 12: runlog.v1.GetRunResponse.run:type_name -> runlog.v1.Run
-	12, // 13: runlog.v1.ListRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
-	11, // 14: runlog.v1.ListRunsRequest.created_after:type_name -> google.protobuf.Timestamp
-	11, // 15: runlog.v1.ListRunsRequest.created_before:type_name -> google.protobuf.Timestamp
-	11, // 16: runlog.v1.ListRunsRequest.started_after:type_name -> google.protobuf.Timestamp
-	11, // 17: runlog.v1.ListRunsRequest.started_before:type_name -> google.protobuf.Timestamp
-	15, // 18: runlog.v1.ListRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	0,  // 19: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
-	16, // 20: runlog.v1.ListRunsResponse.applied:type_name -> runlog.v1.AppliedState
-	0,  // 21: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
-	1,  // 22: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
-	3,  // 23: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
-	5,  // 24: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
-	7,  // 25: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
-	2,  // 26: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
-	4,  // 27: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
-	6,  // 28: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
-	8,  // 29: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	18, // 0: runlog.v1.Run.plan_ref:type_name -> runlog.v1.PlanRef
+	14, // 1: runlog.v1.Run.labels:type_name -> runlog.v1.Run.LabelsEntry
+	19, // 2: runlog.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	20, // 3: runlog.v1.Run.status:type_name -> runlog.v1.RunStatus.Value
+	19, // 4: runlog.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	19, // 5: runlog.v1.Run.completed_at:type_name -> google.protobuf.Timestamp
+	19, // 6: runlog.v1.Run.last_event_at:type_name -> google.protobuf.Timestamp
+	1,  // 7: runlog.v1.CreateRunRequest.run:type_name -> runlog.v1.Run
+	21, // 8: runlog.v1.CreateRunRequest.events:type_name -> runlog.v1.EventWrite
+	0,  // 9: runlog.v1.CreateRunRequest.mode:type_name -> runlog.v1.CreateMode.Value
+	1,  // 10: runlog.v1.CreateRunResponse.run:type_name -> runlog.v1.Run
+	22, // 11: runlog.v1.CreateRunResponse.results:type_name -> runlog.v1.AppendResult
+	15, // 12: runlog.v1.UpdateRunRequest.labels:type_name -> runlog.v1.UpdateRunRequest.LabelsEntry
+	23, // 13: runlog.v1.UpdateRunRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 14: runlog.v1.UpdateRunResponse.run:type_name -> runlog.v1.Run
+	19, // 15: runlog.v1.RunChange.changed_at:type_name -> google.protobuf.Timestamp
+	16, // 16: runlog.v1.RunChange.labels:type_name -> runlog.v1.RunChange.LabelsEntry
+	17, // 17: runlog.v1.RunChange.previous_labels:type_name -> runlog.v1.RunChange.PreviousLabelsEntry
+	24, // 18: runlog.v1.GetRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	1,  // 19: runlog.v1.GetRunResponse.run:type_name -> runlog.v1.Run
+	7,  // 20: runlog.v1.GetRunResponse.changes:type_name -> runlog.v1.RunChange
+	20, // 21: runlog.v1.ListRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
+	19, // 22: runlog.v1.ListRunsRequest.created_after:type_name -> google.protobuf.Timestamp
+	19, // 23: runlog.v1.ListRunsRequest.created_before:type_name -> google.protobuf.Timestamp
+	19, // 24: runlog.v1.ListRunsRequest.started_after:type_name -> google.protobuf.Timestamp
+	19, // 25: runlog.v1.ListRunsRequest.started_before:type_name -> google.protobuf.Timestamp
+	24, // 26: runlog.v1.ListRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	1,  // 27: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
+	25, // 28: runlog.v1.ListRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	1,  // 29: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
+	2,  // 30: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
+	8,  // 31: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
+	10, // 32: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
+	5,  // 33: runlog.v1.RunService.UpdateRun:input_type -> runlog.v1.UpdateRunRequest
+	12, // 34: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
+	4,  // 35: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
+	9,  // 36: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
+	11, // 37: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
+	6,  // 38: runlog.v1.RunService.UpdateRun:output_type -> runlog.v1.UpdateRunResponse
+	13, // 39: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_run_service_proto_init() }
@@ -987,19 +1417,22 @@ func file_runlog_v1_run_service_proto_init() {
 	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_run_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_runlog_v1_run_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_runlog_v1_run_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_runlog_v1_run_service_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_run_service_proto_rawDesc), len(file_runlog_v1_run_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_runlog_v1_run_service_proto_goTypes,
 		DependencyIndexes: file_runlog_v1_run_service_proto_depIdxs,
+		EnumInfos:         file_runlog_v1_run_service_proto_enumTypes,
 		MessageInfos:      file_runlog_v1_run_service_proto_msgTypes,
 	}.Build()
 	File_runlog_v1_run_service_proto = out.File

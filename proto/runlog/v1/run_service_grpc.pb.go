@@ -22,6 +22,7 @@ const (
 	RunService_CreateRun_FullMethodName       = "/runlog.v1.RunService/CreateRun"
 	RunService_GetRun_FullMethodName          = "/runlog.v1.RunService/GetRun"
 	RunService_ListRuns_FullMethodName        = "/runlog.v1.RunService/ListRuns"
+	RunService_UpdateRun_FullMethodName       = "/runlog.v1.RunService/UpdateRun"
 	RunService_SetEngineRunRef_FullMethodName = "/runlog.v1.RunService/SetEngineRunRef"
 )
 
@@ -31,13 +32,18 @@ const (
 //
 // RunService starts, describes and lists runs.
 type RunServiceClient interface {
-	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id
-	// (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by
+	// run_id: for a run that exists with the same metadata and all of the events, it changes nothing.
+	// A run that came to be by appends takes its metadata from the first CreateRun. It never adds an
+	// event to a run that exists (APP-12).
 	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
 	// ListRuns pages through runs, newest first.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
+	// UpdateRun replaces the labels of a run, or the engine's reference if the caller names the one
+	// before. Each change is kept with its time and the caller's identity (APP-12).
+	UpdateRun(ctx context.Context, in *UpdateRunRequest, opts ...grpc.CallOption) (*UpdateRunResponse, error)
 	// SetEngineRunRef stores the engine's own reference of the run, once. The same value again
 	// changes nothing (APP-12).
 	SetEngineRunRef(ctx context.Context, in *SetEngineRunRefRequest, opts ...grpc.CallOption) (*SetEngineRunRefResponse, error)
@@ -81,6 +87,16 @@ func (c *runServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, op
 	return out, nil
 }
 
+func (c *runServiceClient) UpdateRun(ctx context.Context, in *UpdateRunRequest, opts ...grpc.CallOption) (*UpdateRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateRunResponse)
+	err := c.cc.Invoke(ctx, RunService_UpdateRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *runServiceClient) SetEngineRunRef(ctx context.Context, in *SetEngineRunRefRequest, opts ...grpc.CallOption) (*SetEngineRunRefResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetEngineRunRefResponse)
@@ -97,13 +113,18 @@ func (c *runServiceClient) SetEngineRunRef(ctx context.Context, in *SetEngineRun
 //
 // RunService starts, describes and lists runs.
 type RunServiceServer interface {
-	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by run_id
-	// (APP-12).
+	// CreateRun stores a run's metadata and its first events, all or none. It is idempotent by
+	// run_id: for a run that exists with the same metadata and all of the events, it changes nothing.
+	// A run that came to be by appends takes its metadata from the first CreateRun. It never adds an
+	// event to a run that exists (APP-12).
 	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)
 	// GetRun returns a run's metadata and head.
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
 	// ListRuns pages through runs, newest first.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
+	// UpdateRun replaces the labels of a run, or the engine's reference if the caller names the one
+	// before. Each change is kept with its time and the caller's identity (APP-12).
+	UpdateRun(context.Context, *UpdateRunRequest) (*UpdateRunResponse, error)
 	// SetEngineRunRef stores the engine's own reference of the run, once. The same value again
 	// changes nothing (APP-12).
 	SetEngineRunRef(context.Context, *SetEngineRunRefRequest) (*SetEngineRunRefResponse, error)
@@ -125,6 +146,9 @@ func (UnimplementedRunServiceServer) GetRun(context.Context, *GetRunRequest) (*G
 }
 func (UnimplementedRunServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRuns not implemented")
+}
+func (UnimplementedRunServiceServer) UpdateRun(context.Context, *UpdateRunRequest) (*UpdateRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateRun not implemented")
 }
 func (UnimplementedRunServiceServer) SetEngineRunRef(context.Context, *SetEngineRunRefRequest) (*SetEngineRunRefResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetEngineRunRef not implemented")
@@ -204,6 +228,24 @@ func _RunService_ListRuns_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RunService_UpdateRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunServiceServer).UpdateRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RunService_UpdateRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunServiceServer).UpdateRun(ctx, req.(*UpdateRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RunService_SetEngineRunRef_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetEngineRunRefRequest)
 	if err := dec(in); err != nil {
@@ -240,6 +282,10 @@ var RunService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRuns",
 			Handler:    _RunService_ListRuns_Handler,
+		},
+		{
+			MethodName: "UpdateRun",
+			Handler:    _RunService_UpdateRun_Handler,
 		},
 		{
 			MethodName: "SetEngineRunRef",

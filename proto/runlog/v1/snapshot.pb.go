@@ -396,12 +396,12 @@ func (x *ArtifactRef) GetExpiresAt() string {
 	return ""
 }
 
-// StepError is why a step failed.
+// StepError is why a step failed. A field that its event does not have is absent (PRJ-10).
 type StepError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Retryable     bool                   `protobuf:"varint,3,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	Code          *string                `protobuf:"bytes,1,opt,name=code,proto3,oneof" json:"code,omitempty"`
+	Message       *string                `protobuf:"bytes,2,opt,name=message,proto3,oneof" json:"message,omitempty"`
+	Retryable     *bool                  `protobuf:"varint,3,opt,name=retryable,proto3,oneof" json:"retryable,omitempty"`
 	Category      *string                `protobuf:"bytes,4,opt,name=category,proto3,oneof" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -438,22 +438,22 @@ func (*StepError) Descriptor() ([]byte, []int) {
 }
 
 func (x *StepError) GetCode() string {
-	if x != nil {
-		return x.Code
+	if x != nil && x.Code != nil {
+		return *x.Code
 	}
 	return ""
 }
 
 func (x *StepError) GetMessage() string {
-	if x != nil {
-		return x.Message
+	if x != nil && x.Message != nil {
+		return *x.Message
 	}
 	return ""
 }
 
 func (x *StepError) GetRetryable() bool {
-	if x != nil {
-		return x.Retryable
+	if x != nil && x.Retryable != nil {
+		return *x.Retryable
 	}
 	return false
 }
@@ -465,7 +465,8 @@ func (x *StepError) GetCategory() string {
 	return ""
 }
 
-// StepAttempt is an earlier logical attempt of a step (PRJ-7).
+// StepAttempt is an earlier logical attempt of a step (PRJ-7), or a failure inside a logical
+// attempt that the platform retried (PRJ-15).
 type StepAttempt struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	LogicalAttemptId uint32                 `protobuf:"varint,1,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
@@ -476,8 +477,10 @@ type StepAttempt struct {
 	Artifacts        []*ArtifactRef         `protobuf:"bytes,6,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	Error            *StepError             `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	Reason           *string                `protobuf:"bytes,8,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
+	OutcomeEngineAttemptId *uint32 `protobuf:"varint,9,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StepAttempt) Reset() {
@@ -566,6 +569,13 @@ func (x *StepAttempt) GetReason() string {
 	return ""
 }
 
+func (x *StepAttempt) GetOutcomeEngineAttemptId() uint32 {
+	if x != nil && x.OutcomeEngineAttemptId != nil {
+		return *x.OutcomeEngineAttemptId
+	}
+	return 0
+}
+
 // StepSnapshot is the current logical attempt of a step, with its earlier ones.
 type StepSnapshot struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -578,10 +588,13 @@ type StepSnapshot struct {
 	Artifacts        []*ArtifactRef         `protobuf:"bytes,7,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	Error            *StepError             `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	Reason           *string                `protobuf:"bytes,9,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	// Earlier logical attempts, lowest first.
-	Attempts      []*StepAttempt `protobuf:"bytes,10,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Earlier logical attempts, lowest first. The failures that the platform retried inside a logical
+	// attempt, also the current one, precede its outcome.
+	Attempts []*StepAttempt `protobuf:"bytes,10,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
+	OutcomeEngineAttemptId *uint32 `protobuf:"varint,11,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StepSnapshot) Reset() {
@@ -684,12 +697,19 @@ func (x *StepSnapshot) GetAttempts() []*StepAttempt {
 	return nil
 }
 
+func (x *StepSnapshot) GetOutcomeEngineAttemptId() uint32 {
+	if x != nil && x.OutcomeEngineAttemptId != nil {
+		return *x.OutcomeEngineAttemptId
+	}
+	return 0
+}
+
 // RootCause is why a run failed, from its RunFailed event.
 type RootCause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StepId        *string                `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3,oneof" json:"step_id,omitempty"`
 	Code          *string                `protobuf:"bytes,2,opt,name=code,proto3,oneof" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message       *string                `protobuf:"bytes,3,opt,name=message,proto3,oneof" json:"message,omitempty"`
 	Category      *string                `protobuf:"bytes,4,opt,name=category,proto3,oneof" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,8 +760,8 @@ func (x *RootCause) GetCode() string {
 }
 
 func (x *RootCause) GetMessage() string {
-	if x != nil {
-		return x.Message
+	if x != nil && x.Message != nil {
+		return *x.Message
 	}
 	return ""
 }
@@ -1254,13 +1274,18 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"expires_at\x18\x05 \x01(\tH\x02R\texpiresAt\x88\x01\x01B\t\n" +
 	"\a_sha256B\r\n" +
 	"\v_size_bytesB\r\n" +
-	"\v_expires_at\"\x85\x01\n" +
-	"\tStepError\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
-	"\tretryable\x18\x03 \x01(\bR\tretryable\x12\x1f\n" +
-	"\bcategory\x18\x04 \x01(\tH\x00R\bcategory\x88\x01\x01B\v\n" +
-	"\t_category\"\xbb\x03\n" +
+	"\v_expires_at\"\xb7\x01\n" +
+	"\tStepError\x12\x17\n" +
+	"\x04code\x18\x01 \x01(\tH\x00R\x04code\x88\x01\x01\x12\x1d\n" +
+	"\amessage\x18\x02 \x01(\tH\x01R\amessage\x88\x01\x01\x12!\n" +
+	"\tretryable\x18\x03 \x01(\bH\x02R\tretryable\x88\x01\x01\x12\x1f\n" +
+	"\bcategory\x18\x04 \x01(\tH\x03R\bcategory\x88\x01\x01B\a\n" +
+	"\x05_codeB\n" +
+	"\n" +
+	"\b_messageB\f\n" +
+	"\n" +
+	"_retryableB\v\n" +
+	"\t_category\"\x99\x04\n" +
 	"\vStepAttempt\x12,\n" +
 	"\x12logical_attempt_id\x18\x01 \x01(\rR\x10logicalAttemptId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12/\n" +
@@ -1270,9 +1295,11 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\fcompleted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x124\n" +
 	"\tartifacts\x18\x06 \x03(\v2\x16.runlog.v1.ArtifactRefR\tartifacts\x12*\n" +
 	"\x05error\x18\a \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12\x1b\n" +
-	"\x06reason\x18\b \x01(\tH\x01R\x06reason\x88\x01\x01B\x14\n" +
+	"\x06reason\x18\b \x01(\tH\x01R\x06reason\x88\x01\x01\x12>\n" +
+	"\x19outcome_engine_attempt_id\x18\t \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
-	"\a_reason\"\x89\x04\n" +
+	"\a_reasonB\x1c\n" +
+	"\x1a_outcome_engine_attempt_id\"\xe7\x04\n" +
 	"\fStepSnapshot\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12,\n" +
@@ -1285,17 +1312,21 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x05error\x18\b \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12\x1b\n" +
 	"\x06reason\x18\t \x01(\tH\x01R\x06reason\x88\x01\x01\x122\n" +
 	"\battempts\x18\n" +
-	" \x03(\v2\x16.runlog.v1.StepAttemptR\battemptsB\x14\n" +
+	" \x03(\v2\x16.runlog.v1.StepAttemptR\battempts\x12>\n" +
+	"\x19outcome_engine_attempt_id\x18\v \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
-	"\a_reason\"\x9f\x01\n" +
+	"\a_reasonB\x1c\n" +
+	"\x1a_outcome_engine_attempt_id\"\xb0\x01\n" +
 	"\tRootCause\x12\x1c\n" +
 	"\astep_id\x18\x01 \x01(\tH\x00R\x06stepId\x88\x01\x01\x12\x17\n" +
-	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
-	"\bcategory\x18\x04 \x01(\tH\x02R\bcategory\x88\x01\x01B\n" +
+	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x1d\n" +
+	"\amessage\x18\x03 \x01(\tH\x02R\amessage\x88\x01\x01\x12\x1f\n" +
+	"\bcategory\x18\x04 \x01(\tH\x03R\bcategory\x88\x01\x01B\n" +
 	"\n" +
 	"\b_step_idB\a\n" +
-	"\x05_codeB\v\n" +
+	"\x05_codeB\n" +
+	"\n" +
+	"\b_messageB\v\n" +
 	"\t_category\"\x86\x03\n" +
 	"\x0eSignalDecision\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +

@@ -17,14 +17,14 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
-	"runlog/storage/machine/enginerun"
+	"runlog/storage/machine/metadata"
 )
 
 var cluster = storage.ClusterID{7}
 
 // command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
 func command(n, size int) storage.Command {
-	c, err := enginerun.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size))
+	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), "")
 	if err != nil {
 		panic(err)
 	}
@@ -110,7 +110,7 @@ func decode(data []byte) []int {
 		if err := proto.Unmarshal(rest[4:4+n], &m); err != nil {
 			panic(err)
 		}
-		var set recordv1.SetEngineRunRef
+		var set recordv1.MetadataOperation
 		if err := proto.Unmarshal(m.Operations[0].Data, &set); err != nil {
 			panic(err)
 		}

@@ -4,11 +4,14 @@
 //	gRPC message ──► Guard: bytes, counts ──► proto.Unmarshal ──► the service and its validator
 //	                                              ▲    │ refused: every field at fault
 //	                                              │
-//	HTTP body ─────► JSON: counts, syntax, flat events, protojson
+//	HTTP body ─────► JSON: counts, syntax, events by the contract, protojson for the rest
 //	HTTP query ────► Query                            │ refused: every field at fault
 //
 // A request is cheap to send and may be expensive to decode: two bytes make an event of hundreds.
 // So repeated elements are counted in the encoded form, which is cheap, before they are decoded.
+//
+// Events in a body are read by the parser of package contract, so that a payload stays the text
+// that was sent (ENV-8).
 //
 // The explanations run only after a decoder has refused. They pass every part to that decoder
 // alone, so that no acceptable part is called a fault, and name each faulty part by its path in the

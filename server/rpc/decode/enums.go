@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"runlog/proto/contract/jsontext"
@@ -12,12 +13,15 @@ import (
 
 // The names of enum values are accepted in any case over HTTP: view=event is view=EVENT.
 
-// upperBody returns a body with the names of enum values in upper case. It is for well-formed JSON
-// that the decoder has refused.
-func upperBody(body []byte, md protoreflect.MessageDescriptor) []byte {
-	body = bytes.Clone(body)
-	upperMessage(bytes.TrimSpace(body), md)
-	return body
+// unmarshal decodes well-formed JSON. It looks at the names of enum values only if the decoder
+// refuses the text as it is.
+func unmarshal(text []byte, to proto.Message) error {
+	if decoder.Unmarshal(text, to) == nil {
+		return nil
+	}
+	upper := bytes.Clone(text)
+	upperMessage(bytes.TrimSpace(upper), to.ProtoReflect().Descriptor())
+	return decoder.Unmarshal(upper, to)
 }
 
 // upperMessage changes a message in place.

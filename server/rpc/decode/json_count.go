@@ -27,14 +27,12 @@ func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	if len(body) <= fewMarks || marks(body) <= fewMarks {
 		return nil
 	}
-	c := countJSON(body, events)
+	c := countJSON(body)
 	switch {
 	case events == 4 && (c.elements[2] > MaxBatchRequests || c.elements[4] > MaxBatchEvents):
 		return CheckBatch(c.elements[2], c.elements[4])
 	case events == 2 && c.elements[2] > contract.MaxEvents:
 		return contract.WrongCount(c.elements[2])
-	case c.values > maxValues:
-		return tooManyValues()
 	default:
 		return nil
 	}
@@ -49,21 +47,15 @@ func marks(body []byte) int {
 type jsonCount struct {
 	// elements counts array elements by the number of objects and arrays around them.
 	elements [5]int
-	// values counts the values in payloads.
-	values int
 }
 
-// countJSON counts without a check of the syntax. A payload is a member of an event, so it is one
-// level deeper than the event, and its content two.
-func countJSON(body []byte, events int) (c jsonCount) {
+// countJSON counts without a check of the syntax.
+func countJSON(body []byte) (c jsonCount) {
 	var arrays uint64 // bit d is set while the container at depth d is an array
 	depth := 0
 	count := func() {
 		if depth >= 0 && depth < len(c.elements) && arrays>>depth&1 == 1 {
 			c.elements[depth]++
-		}
-		if depth >= events+2 {
-			c.values++
 		}
 	}
 	for i := 0; i < len(body); i++ {

@@ -14,38 +14,34 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// bodyDepth is the maximum nesting of messages and payload values in a body: the 64 levels of the
-// contract, and the levels around them. Proto uses three levels for one of JSON, so a deeper body
-// could not be forwarded.
+// bodyDepth is the maximum nesting of a body without events.
 const bodyDepth = 80
 
-// decoder is the decoder whose refusals are explained.
+// decoder is the decoder of everything except events.
 var decoder = protojson.UnmarshalOptions{RecursionLimit: bodyDepth}
 
-// JSON decodes a body, which must be exactly one JSON object. It may contain flat 1.1 events. For a
-// body that cannot be decoded the error lists every fault.
+// JSON decodes a body, which must be exactly one JSON object. It may contain flat 1.1 events.
+// Events keep the text of their payloads and extensions (ENV-8): to shares it with body. For a body
+// that cannot be decoded the error lists every fault.
 func JSON(body []byte, to proto.Message) *contract.Error {
 	md := to.ProtoReflect().Descriptor()
 	if fault := checkJSON(body, md.FullName()); fault != nil {
 		return fault
 	}
+	decoded, err := readEvents(body, to)
+	if decoded {
+		return nil
+	}
 	// The decoder's own parser refuses text that is not JSON, such as the number 1e.
 	if !json.Valid(body) {
 		return explainSyntax(body)
 	}
-	text, fault := flatten(body, md)
-	if fault != nil {
-		return fault
-	}
-	err := decoder.Unmarshal(text, to)
-	if err != nil {
-		text = upperBody(text, md)
-		err = decoder.Unmarshal(text, to)
-	}
 	if err == nil {
-		return nil
+		if err = unmarshal(body, to); err == nil {
+			return nil
+		}
 	}
-	if fault := explainJSON(text, md); fault != nil {
+	if fault := explainJSON(body, md); fault != nil {
 		return fault
 	}
 	return refuse("", "the body is not the JSON of this request: %v", err)
@@ -122,11 +118,7 @@ func findField(md protoreflect.MessageDescriptor, name string) protoreflect.Fiel
 func (x *jsonExplainer) unknown(name string, md protoreflect.MessageDescriptor, path string) {
 	at := join(path, showName(name))
 	if near := nearest(name, md.Fields()); near != nil {
-		x.fault(at, "is not a field: did you mean %s?", spellings(near))
-		return
-	}
-	if md.FullName() == "runlog.v1.EventWrite" {
-		x.fault(at, "%s", contract.StrangerHelp(name))
+		x.fault(at, "is not a field: did you mean %s?", contract.Spellings(near.JSONName()))
 		return
 	}
 	var known []string
@@ -178,10 +170,12 @@ func (x *jsonExplainer) field(value []byte, fd protoreflect.FieldDescriptor, at 
 func (x *jsonExplainer) single(value []byte, fd protoreflect.FieldDescriptor, at string) {
 	md := leafOf(fd).Message()
 	switch {
+	case md != nil && md.FullName() == "runlog.v1.EventWrite" && value[0] == '{':
+		for _, v := range contract.ExplainEvent(value) {
+			x.fault(join(at, v.Field), "%s", v.Description)
+		}
 	case md != nil && !isWellKnown(md):
 		x.message(value, md, at)
-	case md != nil && md.FullName() == "google.protobuf.Struct" && value[0] == '{':
-		x.object(value, at, 1)
 	case !accepts(value, fd):
 		x.fault(at, "%s", valueHelp(value, leafOf(fd)))
 	}
@@ -205,65 +199,7 @@ func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
 		open, end = open+`{"":`, "}}"
 	}
 	text := append(append([]byte(open), value...), end...)
-	return decoder.Unmarshal(text, newMessage(fd.ContainingMessage())) == nil
+	return unmarshal(text, newMessage(fd.ContainingMessage())) == nil
 }
-
-// object explains the content of a payload. Its paths are JSON Pointers, like the validator's.
-func (x *jsonExplainer) object(value []byte, at string, depth int) {
-	seen := map[string]bool{}
-	c := jsontext.Members(value)
-	for quoted, member, ok := c.Quoted(); ok; quoted, member, ok = c.Quoted() {
-		if x.full() {
-			return
-		}
-		name := jsontext.Text(quoted)
-		to := inner(at, pointerEscapes.Replace(showName(name)))
-		if !isText(quoted) {
-			x.fault(to, "has a name that %s", textHelp(quoted))
-		}
-		if seen[name] {
-			x.fault(to, "appears twice: keep one")
-		}
-		seen[name] = true
-		x.value(member, to, depth)
-	}
-}
-
-func (x *jsonExplainer) value(value []byte, at string, depth int) {
-	switch c := value[0]; {
-	case x.full():
-	case (c == '{' || c == '[') && depth == contract.MaxDepth:
-		x.fault(at, "is nested deeper than %d levels", contract.MaxDepth)
-	case c == '{':
-		x.object(value, at, depth+1)
-	case c == '[':
-		e := jsontext.Elements(value)
-		element, ok := e.Element()
-		for i := 0; ok && !x.full(); i++ {
-			x.value(element, inner(at, strconv.Itoa(i)), depth+1)
-			element, ok = e.Element()
-		}
-	case c == '"':
-		if !isText(value) {
-			x.fault(at, "%s", textHelp(value))
-		}
-	case c == '-' || '0' <= c && c <= '9':
-		if _, err := strconv.ParseFloat(string(value), 64); err != nil {
-			x.fault(at, "%s is out of the range of a double: send it as a string", jsontext.Show(value))
-		}
-	}
-}
-
-// inner appends a step to a payload's path. It leaves out steps that would make the path useless.
-func inner(at, step string) string {
-	const most = 256
-	if len(at)+len(step) > most {
-		return at
-	}
-	return at + "/" + step
-}
-
-// pointerEscapes escapes a member's name for a JSON Pointer (RFC 6901).
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func isNull(value []byte) bool { return string(value) == "null" }

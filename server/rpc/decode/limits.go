@@ -14,7 +14,7 @@ const (
 	MaxBatchEvents = 10 * contract.MaxEvents
 
 	// maxValues is the maximum of JSON values in the payloads of one request, if they come as
-	// Struct or over HTTP. A value takes up to 220 bytes of memory (measured; a Struct of one
+	// Struct. A value takes up to 220 bytes of memory (measured; a Struct of one
 	// member 450), so decoding takes 58 MB at most. 256 Ki values are 1,000 payloads of 4 KiB with
 	// a value every 16 bytes. As proto they take at most 16 bytes each more than as JSON.
 	maxValues = 256 << 10
@@ -45,7 +45,7 @@ func (l Limits) TooLarge() *contract.Error {
 func tooManyValues() *contract.Error {
 	return &contract.Error{
 		Reason:   contract.ReasonPayloadTooLarge,
-		Message:  fmt.Sprintf("the payloads of the request hold more than %d JSON values, the limit: send fewer events at a time, or over gRPC as payload_json", maxValues),
+		Message:  fmt.Sprintf("the payloads of the request hold more than %d JSON values, the limit: send fewer events at a time, or as payload_json", maxValues),
 		Metadata: map[string]string{"max_values": strconv.Itoa(maxValues)},
 	}
 }

@@ -109,7 +109,7 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 	case fd == nil:
 		help := "GET /openapi.json lists them"
 		if near := nearest(name, md.Fields()); near != nil && parameter(md, near.JSONName()) != nil {
-			help = "did you mean " + spellings(near) + "?"
+			help = "did you mean " + contract.Spellings(near.JSONName()) + "?"
 		}
 		f.fault(showName(name), "is not a parameter of this call; %s", help)
 	case strings.Contains(pattern, "{"+string(fd.Name())+"}"):
@@ -129,7 +129,7 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 // parameterHelp describes the value that a parameter needs.
 func parameterHelp(text string, fd protoreflect.FieldDescriptor) string {
 	if fd.Message() != nil && fd.Message().FullName() == "google.protobuf.Timestamp" {
-		return timeHelp(text) + "; got " + contract.Quote(text)
+		return contract.TimeHelp(text) + "; got " + contract.Quote(text)
 	}
 	return scalarHelp(fd) + ", got " + contract.Quote(text)
 }

@@ -62,6 +62,9 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
 	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
 	m.Inherited, m.AppendedBy = inherited(r.Absent), unlessEmpty(&w.appendedBy)
+	if len(r.Extensions) > 0 {
+		m.ExtensionsJson = r.Extensions
+	}
 	if r.ImportedAt != 0 {
 		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
 	}
@@ -207,8 +210,9 @@ func planRef(p *storage.PlanRef) *runlogv1.PlanRef {
 func Instant(ns int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, ns)) }
 
 // Results returns the answers for the events of an append, in the order of the request. A
-// duplicate's answer describes the stored event.
-func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult {
+// duplicate's answer describes the stored event; the remarks are about the event as it was sent
+// (ENV-6, ENV-9). keys has the keys of the events whose attempt the authority assigned (IDM-10).
+func Results(events []contract.Event, outcome *storage.Outcome, diverged []int, keys map[int]string) []*runlogv1.AppendResult {
 	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
 	results := make([]*runlogv1.AppendResult, len(outcome.Results))
 	rows := make([]runlogv1.AppendResult, len(outcome.Results))
@@ -222,12 +226,28 @@ func Results(outcome *storage.Outcome, diverged []int) []*runlogv1.AppendResult 
 		if r.Duplicate {
 			rows[i].PersistedAt = Timestamp(r.PersistedAt)
 		}
+		if key := keys[i]; key != "" {
+			rows[i].LogicalAttemptId, rows[i].IdempotencyKey = &r.Attempt, &key
+		}
+		remark(&rows[i], &events[i])
 		results[i] = &rows[i]
 	}
 	for _, i := range diverged {
 		rows[i].Diverged = true
 	}
 	return results
+}
+
+// remark sets what the answer says of the event itself.
+func remark(r *runlogv1.AppendResult, e *contract.Event) {
+	if contract.TypeCode(e.Type) == 0 {
+		r.UnknownType = true
+		likely, _ := contract.LikelyType(e.Type)
+		r.DidYouMean = Optional(likely)
+	}
+	for _, w := range e.Warnings {
+		r.Warnings = append(r.Warnings, &runlogv1.Warning{Field: w.Field, Description: w.Description})
+	}
 }
 
 // Bound converts a time of a request to nanoseconds since 1970; 0: not set. ok is false for a time

@@ -43,7 +43,7 @@ func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 	}
 	if c := s.RootCause; c != nil {
 		m.RootCause = &runlogv1.RootCause{
-			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: c.Message, Category: Optional(c.Category),
+			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: Optional(c.Message), Category: Optional(c.Category),
 		}
 	}
 	for step := range s.Steps.All() {
@@ -71,6 +71,8 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 		Artifacts:        encodeArtifacts(s.Artifacts),
 		Error:            encodeStepError(s.Error),
 		Reason:           Optional(s.Reason),
+
+		OutcomeEngineAttemptId: outcomeAttempt(&s.StepAttempt),
 	}
 	for a := range s.Attempts.All() {
 		m.Attempts = append(m.Attempts, &runlogv1.StepAttempt{
@@ -82,9 +84,19 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 			Artifacts:        encodeArtifacts(a.Artifacts),
 			Error:            encodeStepError(a.Error),
 			Reason:           Optional(a.Reason),
+
+			OutcomeEngineAttemptId: outcomeAttempt(a),
 		})
 	}
 	return m
+}
+
+// outcomeAttempt is the engine attempt of a failure, if it is not the highest of its attempt.
+func outcomeAttempt(a *run.StepAttempt) *uint32 {
+	if a.Status != run.StepFailed || a.OutcomeEngineAttemptID == a.EngineAttemptID {
+		return nil
+	}
+	return &a.OutcomeEngineAttemptID
 }
 
 func encodeArtifacts(list []run.Artifact) []*runlogv1.ArtifactRef {
@@ -102,7 +114,7 @@ func encodeStepError(e *run.StepError) *runlogv1.StepError {
 	if e == nil {
 		return nil
 	}
-	return &runlogv1.StepError{Code: e.Code, Message: e.Message, Retryable: e.Retryable, Category: Optional(e.Category)}
+	return &runlogv1.StepError{Code: Optional(e.Code), Message: Optional(e.Message), Retryable: e.Retryable, Category: Optional(e.Category)}
 }
 
 func encodeSignal(d *run.SignalDecision) *runlogv1.SignalDecision {

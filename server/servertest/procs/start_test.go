@@ -4,6 +4,7 @@ package procs
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +79,22 @@ func TestStrangersAtStart(t *testing.T) {
 	t.Log(c.Settle())
 }
 
-// TestWaitingNodesSayWhy: a node that cannot begin yet logs what it waits for, and SIGTERM ends it.
+// wantNotReady wants every HTTP listener to answer 503 and the reason.
+func (n *Node) wantNotReady(why string) {
+	n.c.t.Helper()
+	for _, at := range []string{n.http, n.admin} {
+		code, said := n.ask(at, "/readyz")
+		if code != http.StatusServiceUnavailable || !strings.Contains(strings.Join(said, "\n"), why) {
+			n.c.t.Errorf("%s at %s: /readyz is %d %v, want 503 and %q", n.Name, at, code, said, why)
+		}
+		if code, said := n.ask(at, "/healthz"); code != http.StatusOK {
+			n.c.t.Errorf("%s at %s: /healthz is %d %v", n.Name, at, code, said)
+		}
+	}
+}
+
+// TestWaitingNodesSayWhy: a node that cannot begin yet logs what it waits for, its HTTP listeners
+// say so too, and SIGTERM ends it.
 func TestWaitingNodesSayWhy(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag})
@@ -91,6 +107,9 @@ func TestWaitingNodesSayWhy(t *testing.T) {
 	alone.awaitSaid("1 of 3 nodes are there")
 	other.awaitSaid("expects 3 nodes where this one expects 2")
 	late.awaitSaid("a majority of its voters must be up")
+	alone.wantNotReady("1 of 3 nodes are there")
+	other.wantNotReady("expects 3 nodes where this one expects 2")
+	late.wantNotReady("a majority of its voters must be up")
 	var stopped sync.WaitGroup
 	for _, n := range []*Node{alone, other, late} {
 		stopped.Go(n.Stop)

@@ -211,7 +211,7 @@ func (b *Bulk) parse(c record.Command) (*record.AppendCommand, error) {
 	rows := record.Rows{Reader: b.dir.Live()}
 	_, found, err := rows.Ref(run)
 	if err = errors.Join(err, rows.Close()); err != nil || found {
-		return nil, errors.Join(err, &record.RunExistsError{RunID: run, What: "events"})
+		return nil, errors.Join(err, &record.RunExistsError{RunID: run, Fields: []string{"events"}})
 	}
 	b.lastRunID = run
 	return m, nil

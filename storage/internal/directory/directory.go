@@ -16,13 +16,15 @@ import (
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("storage: closed")
 
-// Options of a directory. All but Reached are required; storage.Options says what they mean.
+// Options of a directory. All but OpenFiles and Reached are required; storage.Options says what
+// they mean.
 type Options struct {
 	Dir           string
 	FS            vfs.FS
 	Cluster       record.ClusterID
 	CacheBytes    int64
 	MemTableBytes uint64
+	OpenFiles     int
 	FeatureLevel  uint32
 	Logger        *slog.Logger
 	Fail          func(error)

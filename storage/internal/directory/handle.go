@@ -168,6 +168,7 @@ func (d *Directory) pebbleOptions(h *handle) *pebble.Options {
 		Cache:                       d.cache,
 		MemTableSize:                d.opts.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
+		MaxOpenFiles:                d.opts.OpenFiles,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		Logger:                      pebbleLogger{log: d.opts.Logger, fail: fail},

@@ -13,6 +13,8 @@
 //	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
 //	n bucket:2 runNo:8              run identity            record.v1.RunIdentity
 //	p number:8                      public signing key      record.v1.SigningKey
+//	q bucket:2 runNo:8 type:1       highest attempt         storage/internal/record/recurrence.go
+//	q bucket:2 runNo:8 type:1 cause:16  attempt of a cause  storage/internal/record/recurrence.go
 //	r runId                         the run's name in keys  bucket:2 runNo:8
 //	s position:8                    signed checkpoint       record.v1.Checkpoint
 //	t persistedAt:8                 proposal at that time   position:8
@@ -34,6 +36,7 @@ const (
 	receipt  = 'k'
 	metadata = 'm'
 	identity = 'n'
+	attempt  = 'q'
 	runID    = 'r'
 	stamp    = 't'
 	tenant   = 'u'
@@ -73,7 +76,7 @@ func ParseRun(b []byte) (r Run, ok bool) {
 // OfRun tells whether a key begins with a table and a Run.
 func OfRun(key []byte) bool {
 	switch key[0] {
-	case head, place, receipt, metadata, identity:
+	case head, place, receipt, metadata, identity, attempt:
 		return len(key) >= 1+RunSize
 	default:
 		return false
@@ -152,6 +155,12 @@ func ReceiptPrefix(run Run) []byte { return appendRun(nil, receipt, run) }
 
 // ReceiptsEnd is the exclusive upper bound of a run's receipts.
 func ReceiptsEnd(run Run) []byte { return appendRun(nil, receipt, run.next()) }
+
+// AppendAttempt appends the key of the highest attempt among a run's events of a type that recurs.
+// The key of the attempt of a cause has the cause's hash behind it.
+func AppendAttempt(dst []byte, run Run, typeCode byte) []byte {
+	return append(appendRun(dst, attempt, run), typeCode)
+}
 
 // AppendStamp appends the key of the proposal stamped persistedAt. Stamps are after 1970, so that
 // their unsigned order is their order.

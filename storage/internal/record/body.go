@@ -50,6 +50,7 @@ func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy st
 		scratch.RunSeq, scratch.PersistedAt = assigned.RunSeq, assigned.PersistedAt
 	}
 	scratch.AppendedBy = appendedBy
+	scratch.Extensions = e.Extensions
 	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
 }
@@ -70,8 +71,8 @@ func NextBody(raw []byte) (body, rest []byte, err error) {
 
 // parseBody decodes an event of a run. The run's scope and plan fill in absent fields (ENV-1); plan
 // is the block's. The Assigned has the identity of the caller and, if the event was imported,
-// runSeq and persistedAt. The payload aliases data; nothing else does. A derived key is left out
-// unless keyed: it costs a hash.
+// runSeq and persistedAt. Payload and extensions alias data; nothing else does. A derived key is
+// left out unless keyed: it costs a hash.
 func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
 	var b body
 	if err := b.parse(data); err != nil {
@@ -97,6 +98,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 		ParentEventID:    string(b.parentEventID),
 		Contract:         b.contract,
 		Payload:          b.payload,
+		Extensions:       b.extensions,
 	}
 	if b.typeCode == 0 {
 		e.Type = string(b.typeName)

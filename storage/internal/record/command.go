@@ -50,6 +50,8 @@ type Append struct {
 	Fence *uint64
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
+	// Exclusive, with Create: the run must not exist at all (APP-12).
+	Exclusive bool
 	// Imported is empty, or has what another authority had assigned to each of the events, which
 	// are kept as they are. runSeq rises and persistedAt does not fall; neither is 0.
 	Imported []Assigned
@@ -135,14 +137,18 @@ func (e *encoder) append(a *Append) (*recordv1.Append, error) {
 	}
 	if a.Create != nil {
 		m.Create = EncodeMetadata(&a.Create.Metadata)
-		m.Create.CreateDigest = createDigest(a.Create)
+		m.Create.Created, m.Exclusive = true, a.Exclusive
 		if ref := a.Create.Metadata.PlanRef; ref != nil {
 			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
 		}
 	}
 	e.headers = e.headers[:0]
 	for i := range a.Events {
+		if a.Events[i].LogicalAttemptID == 0 {
+			return nil, fmt.Errorf("storage: encode command: event %d has no attempt", i)
+		}
 		e.headers = appendHeader(e.headers, &a.Events[i], a.appendedBy(i))
+		m.Recurrences = appendRecurrence(m.Recurrences, i, &a.Events[i])
 	}
 	m.Headers = e.headers
 	for i := range a.Imported {
@@ -282,7 +288,7 @@ func (e *encoder) block(count uint32) *recordv1.Block {
 	return b
 }
 
-// EncodeMetadata leaves out the digest of what CreateRun said.
+// EncodeMetadata leaves out what CreateRun said.
 func EncodeMetadata(md *Metadata) *recordv1.RunMetadata {
 	m := &recordv1.RunMetadata{
 		EngineType:    md.EngineType,

@@ -1,51 +1,66 @@
 package record
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"hash"
-	"slices"
+	"maps"
+
+	recordv1 "runlog/proto/record/v1"
 )
 
-// createDigest fingerprints what CreateRun said, so that a retry is told from another run under the
-// same name (APP-12). Each text is preceded by its length; labels go in the order of their names.
-func createDigest(c *Creation) []byte {
-	h := sha256.New()
-	h.Write([]byte("runlog/create/1\x00"))
-	md := &c.Metadata
-	writeTexts(h, c.Scope.TenantID, c.Scope.ProjectID, c.Scope.EnvironmentID)
-	writeTexts(h, md.EngineType, md.EngineRunRef, md.TriggeredBy, md.TriggerSource)
-	if r := md.PlanRef; r != nil {
-		writeTexts(h, r.URI, r.SHA256, r.SchemaVersion, r.PlanID, r.PlanVersion)
-		if r.SizeBytes != nil {
-			writeTexts(h, "sizeBytes")
-			writeNumber(h, uint64(*r.SizeBytes))
+// Adopt returns the metadata of an existing run after CreateRun: unchanged if an earlier CreateRun
+// said the same, or else what this one says, beside what SetEngineRunRef and UpdateRun have said.
+// conflicts are the fields that differ; then CreateRun is refused (APP-12).
+func Adopt(have, create *recordv1.RunMetadata) (next *recordv1.RunMetadata, conflicts []string) {
+	if have == nil {
+		return create, nil
+	}
+	if have.Created {
+		said := have
+		if have.Said != nil {
+			said = have.Said
 		}
-		if r.Compression != nil {
-			writeTexts(h, "compression", *r.Compression)
+		return have, differing(said, create)
+	}
+	next = &recordv1.RunMetadata{
+		PlanRef: create.PlanRef, EngineType: create.EngineType, EngineRunRef: create.EngineRunRef,
+		TriggeredBy: create.TriggeredBy, TriggerSource: create.TriggerSource, Labels: create.Labels, Created: true,
+	}
+	if have.EngineRunRef != "" {
+		if create.EngineRunRef != "" && create.EngineRunRef != have.EngineRunRef {
+			conflicts = append(conflicts, "engineRunRef")
 		}
+		next.EngineRunRef = have.EngineRunRef
 	}
-	names := make([]string, 0, len(md.Labels))
-	for name := range md.Labels {
-		names = append(names, name)
+	if len(have.Labels) > 0 {
+		if len(create.Labels) > 0 && !maps.Equal(create.Labels, have.Labels) {
+			conflicts = append(conflicts, "labels")
+		}
+		next.Labels = have.Labels
 	}
-	slices.Sort(names)
-	writeNumber(h, uint64(len(names)))
-	for _, name := range names {
-		writeTexts(h, name, md.Labels[name])
+	if len(differing(next, create)) > 0 {
+		next.Said = create
 	}
-	return h.Sum(nil)
+	return next, conflicts
 }
 
-func writeTexts(h hash.Hash, texts ...string) {
-	for _, t := range texts {
-		writeNumber(h, uint64(len(t)))
-		h.Write([]byte(t))
+// differing returns the names of the fields of CreateRun in which two differ.
+func differing(a, b *recordv1.RunMetadata) (fields []string) {
+	differ := func(field string, differs bool) {
+		if differs {
+			fields = append(fields, field)
+		}
 	}
-}
-
-func writeNumber(h hash.Hash, n uint64) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], n)
-	h.Write(b[:])
+	p, q := a.GetPlanRef(), b.GetPlanRef()
+	differ("planRef.uri", p.GetUri() != q.GetUri())
+	differ("planRef.sha256", p.GetSha256() != q.GetSha256())
+	differ("planRef.schemaVersion", p.GetSchemaVersion() != q.GetSchemaVersion())
+	differ("planRef.planId", p.GetPlanId() != q.GetPlanId())
+	differ("planRef.planVersion", p.GetPlanVersion() != q.GetPlanVersion())
+	differ("planRef.sizeBytes", (p.GetSizeBytes() != q.GetSizeBytes()) || (p != nil && q != nil && (p.SizeBytes == nil) != (q.SizeBytes == nil)))
+	differ("planRef.compression", p.GetCompression() != q.GetCompression())
+	differ("engineType", a.EngineType != b.EngineType)
+	differ("engineRunRef", a.EngineRunRef != b.EngineRunRef)
+	differ("triggeredBy", a.TriggeredBy != b.TriggeredBy)
+	differ("triggerSource", a.TriggerSource != b.TriggerSource)
+	differ("labels", !maps.Equal(a.Labels, b.Labels))
+	return fields
 }

@@ -7,14 +7,28 @@ import (
 	"runlog/proto/contract"
 )
 
-// RunExistsError says that a run's metadata is already set to something else (APP-12).
+// RunExistsError says that a run exists and is not the one of the request (APP-12).
 type RunExistsError struct {
 	RunID string
-	What  string // what differs
+	// Fields differ from those of the run, such as "planRef.sha256".
+	Fields []string
+	// NewEvent is the number, from 1, of an event that the run does not have; 0: none.
+	NewEvent int
+	// Native: the run was made here, and the request is an import.
+	Native bool
 }
 
 func (e *RunExistsError) Error() string {
-	return fmt.Sprintf("run %q already exists with other %s", e.RunID, e.What)
+	switch {
+	case len(e.Fields) > 0:
+		return fmt.Sprintf("run %q already exists with other %s", e.RunID, strings.Join(e.Fields, ", "))
+	case e.NewEvent > 0:
+		return fmt.Sprintf("run %q already exists without event %d of the request: CreateRun adds no event to a run that exists", e.RunID, e.NewEvent-1)
+	case e.Native:
+		return fmt.Sprintf("run %q already exists and was made here, not imported", e.RunID)
+	default:
+		return fmt.Sprintf("run %q already exists", e.RunID)
+	}
 }
 
 // UnscopedError says that the first event of a run does not name where the run belongs (ENV-1).

@@ -167,6 +167,9 @@ type AppendCommand struct {
 	Absent   contract.Absent // of the first event
 	Assigned []byte          // of an import; else empty
 	Fence    *uint64         // nil: none given
+
+	Recurrences Recurrences
+	Exclusive   bool // the run must not exist
 }
 
 // Forget lets go of the log entry.
@@ -205,6 +208,10 @@ func (c *AppendCommand) Parse(data []byte) error {
 		case 10:
 			f.want(protowire.VarintType, &err)
 			c.Fence = &f.bits
+		case 11:
+			c.Recurrences, err = parseRecurrences(f.raw(&err))
+		case 12:
+			c.Exclusive = f.uint32(&err) != 0
 		}
 		return err
 	})
@@ -227,7 +234,8 @@ type body struct {
 	payload          []byte
 	absent           contract.Absent
 	plan             *planText // nil: the block's
-	assigned         Assigned  // runSeq and persistedAt are 0 unless imported
+	extensions       []byte
+	assigned         Assigned // runSeq and persistedAt are 0 unless imported
 }
 
 func (b *body) parse(data []byte) error {
@@ -275,6 +283,8 @@ func (b *body) parse(data []byte) error {
 			b.assigned.PersistedAt = int64(f.bits)
 		case 18:
 			b.assigned.AppendedBy = string(f.text(&err))
+		case 19:
+			b.extensions = f.raw(&err)
 		}
 		return err
 	})

@@ -22,6 +22,7 @@ import (
 type auditExportOptions struct {
 	windowOptions
 	file, format string
+	manifest     string // where it goes
 	allowOpen    bool
 	unsigned     bool // accept an export without a signature
 }
@@ -33,14 +34,19 @@ func (a *app) auditExportCommand() *cobra.Command {
 		Short: "Write the events of a window to a file that can be verified",
 		Long: `Write the events of a window to a file of JSON lines, CSV or Parquet, in the order in which the cluster recorded them.
 The file ends with a manifest: the window, the filter, the count and the digest of the events, signed by the cluster. "runlog
-audit verify FILE" checks it without a server.
+audit verify FILE" checks it without a server. With --manifest=sidecar, JSON lines and CSV have their manifest in a file of its
+own, FILE.manifest. Then sqlite3, pandas, DuckDB and spreadsheets read the export as it is. Keep both files together.
 
 The file gets its name when it is complete; an existing file is never replaced. If a connection or a node is lost, the export
 goes on at another node. A window that is not closed is refused, because it may get more events later. An export that the
 cluster does not sign is refused, because it could not be told from a forged one.
 
+If the cluster has no event of a --type or of the --tenant at all, or no such --run, stderr says so. With --strict no file is written
+then, and the exit code is 3.
+
 ` + windowHelp,
 		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
+			"  runlog audit export --from yesterday --to today --manifest=sidecar -f yesterday.csv\n" +
 			"  runlog audit export --run run-1 -f - --format jsonl | gzip > run-1.jsonl.gz",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,9 +57,11 @@ cluster does not sign is refused, because it could not be told from a forged one
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.file, "file", "f", "", "file to write; - is standard output, for jsonl and csv")
 	flags.StringVar(&opts.format, "format", "", strings.Join(export.FormatNames(), ", ")+"; without it, what the name of the file ends in")
+	flags.StringVar(&opts.manifest, "manifest", manifestInside, "where the manifest goes: inside, at the end of the file, or sidecar, into FILE"+manifestSuffix)
 	flags.BoolVar(&opts.allowOpen, "allow-open", false, "export a window that is not closed, as it is now")
 	flags.BoolVar(&opts.unsigned, "allow-unsigned", false, "export also while the cluster lacks its key, without a signature")
 	session.Complete(cmd, "format", export.FormatNames()...)
+	session.Complete(cmd, "manifest", manifestInside, manifestSidecar)
 	return cmd
 }
 
@@ -84,6 +92,9 @@ func (a *app) auditExport(ctx context.Context, opts auditExportOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := opts.checkManifest(format); err != nil {
+		return err
+	}
 	req, err := opts.request(time.Now())
 	if err != nil {
 		return err
@@ -97,19 +108,22 @@ func (a *app) auditExport(ctx context.Context, opts auditExportOptions) error {
 	if err := e.look(ctx, req); err != nil {
 		return err
 	}
-	target, err := a.newTarget(opts.file)
+	files, err := a.newExportFiles(opts)
 	if err != nil {
 		return err
 	}
-	defer target.discard()
-	if e.out, err = export.NewWriter(format, target); err != nil {
+	defer files.discard()
+	if e.out, err = export.NewWriter(format, files.events); err != nil {
 		return err
 	}
 	e.began = time.Now()
 	if err := e.run(ctx); err != nil {
 		return err
 	}
-	if err := target.keep(); err != nil {
+	if err := e.out.Close(files.inside(e.summary.GetStatement())); err != nil {
+		return err
+	}
+	if err := files.keep(e.summary.GetStatement()); err != nil {
 		return err
 	}
 	return e.report(format)
@@ -142,6 +156,9 @@ func (e *exporter) look(ctx context.Context, req *runlogv1.QueryEventsRequest) e
 		e.first = page
 		break
 	}
+	if err := e.app.tellUnseen(&e.opts.windowOptions, e.first); err != nil {
+		return err
+	}
 	if !e.first.GetClosed() && !e.opts.allowOpen {
 		return e.openError(e.first.GetTo().AsTime(), e.first.GetCompleteThrough().AsTime())
 	}
@@ -160,7 +177,7 @@ func (e *exporter) openError(to, through time.Time) error {
 		"end it in the past with --to, wait, or export it as it is with --allow-open", to.Format(time.RFC3339Nano), through.Format(time.RFC3339Nano))
 }
 
-// run writes the events and the manifest.
+// run writes the events, and compares them with the statement of the cluster.
 func (e *exporter) run(ctx context.Context) error {
 	bar := e.app.windowProgress(e.first)
 	defer bar.clear()
@@ -180,10 +197,7 @@ func (e *exporter) run(ctx context.Context) error {
 		bar.reached(time.Now(), message.GetReadThrough(), e.tally.Count)
 		e.summary = message.GetSummary()
 	}
-	if err := e.agree(); err != nil {
-		return err
-	}
-	return e.out.Close(e.summary.GetStatement())
+	return e.agree()
 }
 
 // agree compares the received events with the statement of the cluster. A file that would not
@@ -216,6 +230,7 @@ func (e *exporter) agree() error {
 // exportReport is the JSON form of an export.
 type exportReport struct {
 	File      string   `json:"file"`
+	Manifest  string   `json:"manifest,omitempty"` // its file, if it has one of its own
 	Format    string   `json:"format"`
 	From      string   `json:"from"`
 	To        string   `json:"to"`
@@ -225,7 +240,23 @@ type exportReport struct {
 	Digest    string   `json:"digest"`
 	ClusterID string   `json:"clusterId"`
 	Signers   []string `json:"signers"`
+	Unseen    []unseen `json:"unseen,omitempty"`
 	Seconds   float64  `json:"seconds"`
+}
+
+// unseen is the JSON form of a value of the filter that no event of the cluster has.
+type unseen struct {
+	Field      string `json:"field"`
+	Value      string `json:"value"`
+	DidYouMean string `json:"didYouMean,omitempty"`
+	Uncertain  bool   `json:"uncertain,omitempty"`
+}
+
+func (e *exporter) unseen() (list []unseen) {
+	for _, v := range e.first.GetUnseen() {
+		list = append(list, unseen{v.GetField(), v.GetValue(), v.GetDidYouMean(), v.GetUncertain()})
+	}
+	return list
 }
 
 // report prints the result; on stderr if the events are on stdout.
@@ -241,9 +272,9 @@ func (e *exporter) report(format export.Format) error {
 	}
 	if e.app.Format == output.JSON {
 		return json.NewEncoder(to).Encode(exportReport{
-			File: e.opts.file, Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
+			File: e.opts.file, Manifest: e.opts.sidecar(), Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
 			Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
-			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Seconds: took.Seconds(),
+			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Unseen: e.unseen(), Seconds: took.Seconds(),
 		})
 	}
 	out := bufio.NewWriter(to)
@@ -253,6 +284,7 @@ func (e *exporter) report(format export.Format) error {
 	}
 	output.Facts(out,
 		[2]string{"File", e.opts.file},
+		[2]string{"Manifest", e.opts.sidecar()},
 		[2]string{"Format", format.String()},
 		[2]string{"Cluster", s.GetClusterId()},
 		[2]string{"Window", span(s.GetFrom(), s.GetTo())},

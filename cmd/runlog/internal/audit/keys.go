@@ -25,7 +25,7 @@ func (a *app) auditCheckpointsCommand() *cobra.Command {
 the operators of the cluster cannot reach it: then no change of anything before it stays unnoticed. With -o json each line has
 the signed note.`,
 		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
-			"  runlog audit verify checkpoint.txt --key \"$(cat cluster.pub)\"",
+			"  runlog audit verify checkpoint.txt --key cluster.pub",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
@@ -50,7 +50,7 @@ func (a *app) auditKeysCommand() *cobra.Command {
 		Long: `List the public keys of the cluster's signatures, oldest first. An auditor needs one of them to verify what the cluster
 signed, and must get it from a trusted person: a server that lies would list another key here. The previous key vouches for
 an endorsed key.`,
-		Example: "  runlog audit keys -o json | jq -r .publicKey",
+		Example: "  runlog audit keys -o json > cluster.pub",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
@@ -66,6 +66,10 @@ func signingKeys(ctx context.Context, c *client.Client) iter.Seq2[*runlogv1.Sign
 		keys, err := c.ListSigningKeys(ctx)
 		if err != nil {
 			yield(nil, err)
+			return
+		}
+		if len(keys) == 0 {
+			yield(nil, output.Errorf(output.ExitUnavailable, "the cluster has no signing key yet: its leader makes one once a majority of the members can store it; try again"))
 			return
 		}
 		for _, k := range keys {

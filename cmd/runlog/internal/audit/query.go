@@ -29,6 +29,9 @@ func (a *app) auditQueryCommand() *cobra.Command {
 EventRecord. The last line, on stderr, tells of the window: the number of its events, their digest, and whether it is closed.
 A closed window has the same events forever, on every node. An open one may still get more.
 
+If the cluster has no event of a --type or of the --tenant at all, or no such --run, stderr says so. With --strict nothing is listed
+then, and the exit code is 3.
+
 ` + windowHelp,
 		Example: "  runlog audit query --from 2026-02-11 --to 2026-02-12 --tenant acme\n" +
 			"  runlog audit query --from -1h --type StepFailed --type RunFailed -o json | jq .payload",
@@ -67,7 +70,8 @@ func (a *app) auditQuery(ctx context.Context, opts auditQueryOptions) error {
 	defer c.Close()
 	var last *runlogv1.QueryEventsResponse
 	more := false
-	err = output.List(&a.Output, output.First(eventsOf(c.QueryEvents(ctx, req), &last), opts.limit, &more), 0, output.RecordLine, auditCells,
+	begin := func(page *runlogv1.QueryEventsResponse) error { return a.tellUnseen(&opts.windowOptions, page) }
+	err = output.List(&a.Output, output.First(eventsOf(c.QueryEvents(ctx, req), begin, &last), opts.limit, &more), 0, output.RecordLine, auditCells,
 		"PERSISTED", "TENANT", "RUN", "SEQ", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "PAYLOAD")
 	if err != nil || last == nil {
 		return err
@@ -76,10 +80,16 @@ func (a *app) auditQuery(ctx context.Context, opts auditQueryOptions) error {
 	return err
 }
 
-// eventsOf yields the events of pages, and stores the last page in last.
-func eventsOf(pages iter.Seq2[*runlogv1.QueryEventsResponse, error], last **runlogv1.QueryEventsResponse) iter.Seq2[*runlogv1.EventRecord, error] {
+// eventsOf yields the events of pages. It passes the first page to begin, and stores the last page
+// in last.
+func eventsOf(
+	pages iter.Seq2[*runlogv1.QueryEventsResponse, error], begin func(*runlogv1.QueryEventsResponse) error, last **runlogv1.QueryEventsResponse,
+) iter.Seq2[*runlogv1.EventRecord, error] {
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
 		for page, err := range pages {
+			if err == nil && *last == nil {
+				err = begin(page)
+			}
 			if err != nil {
 				yield(nil, err)
 				return

@@ -27,15 +27,21 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 		Use:   "verify FILE...",
 		Short: "Verify exports, proofs and checkpoints without a server",
 		Long: `Verify that a file has what the cluster exported: that no event was changed, removed, added or moved. The command needs
-no server. With --key it also verifies the cluster's signature. Without, it prints the name that the signature claims.
+no server. With --key it also verifies the cluster's signature. Without, it prints the name that the signature claims, and
+fails.
 
 A file of "runlog audit proof", or one with checkpoints, needs a key. Checkpoints may be in several files, one or more in each,
 as signed notes or as "runlog audit checkpoints -o json" prints them. Each has to name the one before; then the newest
 vouches for all of them.
 
-The exit code is 0 if everything fits. It is 1 if something does not; stderr has a line for each fault.`,
+The manifest of a JSON lines or CSV file may be in a file of its own (runlog audit export --manifest=sidecar). It is found if it
+is in the same directory and has the same name with ".manifest" behind it; otherwise name both files.
+
+The exit code is 0 if everything fits and one of the keys has signed it. It is 9 if no key was given: then the file is undamaged
+at most, and anyone can have made it. It is 1 if something does not fit; stderr has a line for each fault.`,
 		Example: "  runlog audit verify acme-2026-02.parquet --key 'runlog/0191a3…+1b2c3d4e+AbCd…'\n" +
-			"  runlog audit verify kept-in-may.txt checkpoints.jsonl --key \"$(cat cluster.pub)\"",
+			"  runlog audit verify acme-2026-02.csv --key cluster.pub\n" +
+			"  runlog audit verify kept-in-may.txt checkpoints.jsonl --key cluster.pub",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("verify takes a file")
@@ -84,10 +90,7 @@ func openEvidence(path string) (*evidence, error) {
 
 // auditVerify identifies files by their first bytes, and verifies them.
 func (a *app) auditVerify(ctx context.Context, paths, keys []string) error {
-	if err := session.CheckKeys(keys); err != nil {
-		return err
-	}
-	var files []*evidence
+	var files, manifests []*evidence
 	checkpoints := 0
 	for _, path := range paths {
 		e, err := openEvidence(path)
@@ -95,29 +98,44 @@ func (a *app) auditVerify(ctx context.Context, paths, keys []string) error {
 			return err
 		}
 		defer e.file.Close()
+		if isManifest(e.head) {
+			manifests = append(manifests, e)
+			continue
+		}
 		if files = append(files, e); isCheckpoints(e.head) {
 			checkpoints++
 		}
 	}
-	switch e := files[0]; {
-	case checkpoints == len(files):
+	switch {
+	case len(files) == 0:
+		return output.UsageError("%s is the manifest of an export; name the file that it belongs to, such as %s", paths[0], strings.TrimSuffix(paths[0], manifestSuffix))
+	case checkpoints == len(paths):
 		return a.verifyCheckpoints(files, keys)
-	case len(files) > 1:
-		return output.UsageError("verify takes one file, or several that all have checkpoints")
-	case proof.IsRunFile(e.head):
-		return a.verifyProof(e.path, e.file, keys)
+	case len(files) > 1 || len(manifests) > 1:
+		return output.UsageError("verify takes one file, an export with its manifest, or several files that all have checkpoints")
+	case len(manifests) == 1:
+		return a.verifyExport(ctx, files[0], manifests[0], keys)
+	case proof.IsRunFile(files[0].head):
+		return a.verifyProof(files[0].path, files[0].file, keys)
 	default:
-		return a.verifyExport(ctx, e, keys)
+		return a.verifyExport(ctx, files[0], nil, keys)
 	}
 }
 
-func (a *app) verifyExport(ctx context.Context, e *evidence, keys []string) error {
-	path, format := e.path, export.Detect(e.head)
-	if format == 0 {
-		return output.Errorf(output.ExitRefused, "%s", path+" does not begin as a file of \"runlog audit\"")
-	}
+// verifyExport verifies an export. manifest is the file of its manifest that the user has named;
+// nil: none.
+func (a *app) verifyExport(ctx context.Context, e, manifest *evidence, keys []string) error {
 	began := time.Now()
-	report, err := export.Verify(ctx, format, e.file, e.size, keys...)
+	format, note, manifestPath, err := findManifest(e, manifest)
+	if err != nil {
+		return err
+	}
+	var report *export.Report
+	if manifestPath == "" {
+		report, err = export.Verify(ctx, format, e.file, e.size, keys...)
+	} else {
+		report, err = export.VerifyBeside(ctx, format, e.file, e.size, note, keys...)
+	}
 	if err != nil {
 		return err
 	}
@@ -127,13 +145,25 @@ func (a *app) verifyExport(ctx context.Context, e *evidence, keys []string) erro
 	if report.More > 0 {
 		fmt.Fprintf(a.Stderr, "and %s more\n", output.Number(uint64(report.More)))
 	}
+	path := e.path
 	switch {
 	case len(report.Faults) > 0:
 		return output.Errorf(output.ExitRefused, "%s is not what was exported: %s found", path, output.Plural(len(report.Faults)+report.More, "fault"))
 	case report.Unsigned != nil:
 		return output.WithHint(output.Errorf(output.ExitRefused, "%s: the events fit the manifest, but the manifest is not verified: %v", path, report.Unsigned), session.SignatureHint(report.Unsigned))
 	}
-	return a.reportVerified(path, format, report, time.Since(began))
+	if err := a.reportVerified(path, manifestPath, format, report, time.Since(began)); err != nil || report.Manifest.Key != "" {
+		return err
+	}
+	if len(report.Manifest.Signers) == 0 {
+		return output.Errorf(output.ExitUnverified, "%s is undamaged, but not signed: anyone can have made it; ask the operator of the cluster for a signed export", path)
+	}
+	return unverified(path + " is undamaged, but no signature was verified, so that anyone can have made it")
+}
+
+// unverified is the error of a verification without a key.
+func unverified(what string) error {
+	return output.Errorf(output.ExitUnverified, "%s; name the key, or a file with it, with --key: \"runlog audit keys\" lists the keys, but get yours from a trusted person", what)
 }
 
 // verifiedReport is the JSON form of a verified export.
@@ -149,17 +179,19 @@ type verifiedReport struct {
 	Links     uint64   `json:"links"`
 	Digest    string   `json:"digest"`
 	Signers   []string `json:"signers"`
+	// Manifest is the file that has the manifest, if it is not the export itself.
+	Manifest string `json:"manifest,omitempty"`
 	// VerifiedKey is the given public key that the signature is of; empty if none was given.
 	VerifiedKey string `json:"verifiedKey"`
 }
 
-func (a *app) reportVerified(path string, format export.Format, r *export.Report, took time.Duration) error {
+func (a *app) reportVerified(path, manifest string, format export.Format, r *export.Report, took time.Duration) error {
 	m := &r.Manifest
 	if a.Format == output.JSON {
 		return json.NewEncoder(a.Stdout).Encode(verifiedReport{
 			File: path, Format: format.String(), ClusterID: fmt.Sprintf("%x", m.Cluster), From: proof.FormatTime(m.From), To: proof.FormatTime(m.To),
 			Filter: append([]string{}, filterOf(&m.Export)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
-			Signers: append([]string{}, m.Signers...), VerifiedKey: m.Key,
+			Signers: append([]string{}, m.Signers...), Manifest: manifest, VerifiedKey: m.Key,
 		})
 	}
 	state := "closed: the cluster has these events forever"
@@ -170,13 +202,14 @@ func (a *app) reportVerified(path string, format export.Format, r *export.Report
 	switch {
 	case m.Key != "":
 	case len(m.Signers) == 0:
-		signature = "NONE: anyone can have made the file"
+		signature = "NONE"
 	default:
-		signature = "NOT VERIFIED: name the cluster's public key with --key; the signature claims to be by " + strings.Join(m.Signers, ", ")
+		signature = "NOT VERIFIED; it claims to be by " + strings.Join(m.Signers, ", ")
 	}
 	out := bufio.NewWriter(a.Stdout)
 	output.Facts(out,
 		[2]string{"File", path},
+		[2]string{"Manifest", manifest},
 		[2]string{"Format", format.String()},
 		[2]string{"Cluster", fmt.Sprintf("%x", m.Cluster)},
 		[2]string{"Window", "from " + proof.FormatTime(m.From) + " to before " + proof.FormatTime(m.To)},

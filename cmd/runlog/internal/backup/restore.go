@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,9 +59,6 @@ func repositoryOf(path string) (repo *backup.Repository, name string) {
 }
 
 func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
-	if err := session.CheckKeys(opts.PublicKeys); err != nil {
-		return err
-	}
 	if fault := cluster.NodeIDFault(opts.NodeID); opts.NodeID != "" && fault != "" {
 		return output.UsageError("--node-id %q %s", opts.NodeID, fault)
 	}
@@ -90,6 +88,10 @@ func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
 
 func (a *app) printRestored(r *offline.Restored, dir string) error {
 	m := r.Backup
+	target, err := filepath.Abs(dir)
+	if err != nil {
+		target = dir
+	}
 	if a.Format == output.JSON {
 		return json.NewEncoder(a.Stdout).Encode(struct {
 			NodeID    string     `json:"nodeId"`
@@ -99,8 +101,15 @@ func (a *app) printRestored(r *offline.Restored, dir string) error {
 			Backup    backupLine `json:"backup"`
 		}{r.NodeID, r.ClusterID, dir, r.PublicKey, lineOf(m)})
 	}
-	_, err := fmt.Fprintf(a.Stdout, "node %s of the new cluster %s has %s of %s, complete through %s, as cluster %x had them at entry %s\n%s\nstart it with: runlog serve --data-dir %s\n",
-		r.NodeID, r.ClusterID, output.Plural(m.Events, "event"), output.Plural(m.Runs, "run"), proof.FormatTime(m.CompleteThrough), m.Cluster, output.Number(m.Position),
-		signature(m, r.PublicKey), dir)
-	return err
+	out := bufio.NewWriter(a.Stdout)
+	fmt.Fprintf(out, "restored into %s\n", target)
+	output.Facts(out,
+		[2]string{"Node", r.NodeID},
+		[2]string{"Cluster", r.ClusterID + ", new; this node is its only member"},
+		[2]string{"Backup", fmt.Sprintf("%s of cluster %x, entry %s", m.Name, m.Cluster, output.Number(m.Position))},
+		[2]string{"Content", fmt.Sprintf("%s of %s, complete through %s", output.Plural(m.Events, "event"), output.Plural(m.Runs, "run"), proof.FormatTime(m.CompleteThrough))},
+		[2]string{"Signature", signature(m, r.PublicKey)},
+	)
+	fmt.Fprintf(out, "\nstart it with: runlog serve --data-dir %s\nthen send again what producers sent after that time; let two new nodes join; back up into a new directory\n", dir)
+	return out.Flush()
 }

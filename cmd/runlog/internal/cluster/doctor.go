@@ -36,20 +36,22 @@ The exit code is 0 if no finding is an ERROR, else 8.`,
 
 func (a *app) doctor(ctx context.Context) error {
 	a.limitTimeout(doctorPatience)
-	named := a.askAll(ctx, a.Servers())
+	servers, err := a.Servers()
+	if err != nil {
+		return err
+	}
+	named := a.askAll(ctx, servers)
 	best := bestOf(named)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case len(named) == 0:
-		return output.UsageError("--server is empty")
 	case best == nil:
 		return named[len(named)-1].err
 	}
 	// The addresses that clients are sent to, and that were not asked yet.
 	var others []string
 	for _, m := range best.status.GetMembers() {
-		if address := m.GetGrpcAddress(); address != "" && !slices.Contains(a.Servers(), address) && !slices.Contains(others, address) {
+		if address := m.GetGrpcAddress(); address != "" && !slices.Contains(servers, address) && !slices.Contains(others, address) {
 			others = append(others, address)
 		}
 	}
@@ -90,18 +92,22 @@ func (a *app) askAll(ctx context.Context, servers []string) []answer {
 	return all
 }
 
-// bestOf returns the answer that the others are compared with: that of the leader, else that of a
-// node that knows the leader, of the newest term. It is nil if no server answered.
+// bestOf returns the answer that the others are compared with: that of a confirmed leader, else
+// that of a node whose leader is confirmed, else as before without the confirmation, of the newest
+// term. It is nil if no server answered.
 func bestOf(all []answer) *answer {
-	rank := func(r *answer) int {
-		switch s := r.status; {
-		case s.GetLeaderId() == "":
-			return 0
-		case s.GetLeaderId() != s.GetNodeId():
-			return 1
-		default:
-			return 2
+	rank := func(r *answer) (rank int) {
+		s := r.status
+		if s.GetLeaderConfirmed() {
+			rank += 4
 		}
+		if s.GetLeaderId() != "" {
+			rank += 2
+		}
+		if s.GetLeaderId() == s.GetNodeId() {
+			rank++
+		}
+		return rank
 	}
 	var best *answer
 	for i := range all {

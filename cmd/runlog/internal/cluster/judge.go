@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"runlog/cmd/runlog/internal/output"
@@ -57,28 +58,41 @@ var checks = []struct {
 	name string
 	// well is shown if the check finds no fault.
 	well string
+	// asks means that the check needs the answers of the members.
+	asks bool
 	find func(*view) []finding
 }{
-	{"leader", "one node leads", findNoLeader},
-	{"members", "every member answers", findSilent},
-	{"following", "every member follows the leader and keeps up", findBehind},
-	{"tolerance", "a voter may fail", findTolerance},
-	{"voters", "the number of voters is odd", findEven},
-	{"joining", "no node waits to become a voter", findJoining},
-	{"alerts", "no alert is raised", findAlerts},
-	{"disks", "every disk has room", findDisks},
-	{"clocks", "the clocks are synchronised", findClocks},
-	{"versions", "all members run the same version", findVersions},
-	{"hosts", "every member has an address and a host of its own", findHosts},
+	{"leader", "one node leads, and a majority has just confirmed it", false, findNoLeader},
+	{"members", "every member answers", false, findSilent},
+	{"following", "every member follows the leader and keeps up", true, findBehind},
+	{"tolerance", "a voter may fail", false, findTolerance},
+	{"voters", "the number of voters is odd", false, findEven},
+	{"joining", "no node waits to become a voter", true, findJoining},
+	{"alerts", "no alert is raised", true, findAlerts},
+	{"disks", "every disk has room", true, findDisks},
+	{"clocks", "the clocks are synchronised", true, findClocks},
+	{"versions", "all members run the same version", true, findVersions},
+	{"hosts", "every member has an address and a host of its own", false, findHosts},
 }
 
-// judge runs all checks.
+// judge runs all checks. It calls nothing good that the answers do not show: an OK names the
+// members that did not answer.
 func judge(v *view) []finding {
+	var silent []string
+	for _, m := range v.GetMembers() {
+		if !answers(m) {
+			silent = append(silent, nameOf(m))
+		}
+	}
 	var all []finding
 	for _, c := range checks {
 		found := c.find(v)
 		if len(found) == 0 {
-			found = []finding{{what: c.well}}
+			f := finding{what: c.well}
+			if c.asks && len(silent) > 0 {
+				f.what += " (not known of " + strings.Join(silent, " ") + ")"
+			}
+			found = []finding{f}
 		}
 		for _, f := range found {
 			f.check = c.name
@@ -94,18 +108,34 @@ func worstFirst(all []finding) {
 }
 
 func findNoLeader(v *view) []finding {
-	if v.GetLeaderId() != "" {
+	if v.GetLeaderId() != "" && v.GetLeaderConfirmed() {
 		return nil
 	}
 	voters, up := votersOf(v.GetMembers())
-	need := voters/2 + 1
-	f := finding{severity: severityError, what: fmt.Sprintf("no leader: %d of %s answer and %d are needed; no appends are taken", up, output.Plural(voters, "voter"), need)}
-	f.do = "start the nodes that do not answer; appends go on once enough are up; if the nodes are lost for good, see runlog cluster recover --help"
-	if up >= need {
+	need, leader := voters/2+1, leaderOf(v.GetStatusResponse)
+	f := finding{severity: severityError,
+		do: "ask again in a few seconds: an election takes about two; if this stays, check whether the nodes reach each other at their raft addresses, and read their logs"}
+	switch {
+	case v.LeaderConfirmed == nil && v.GetLeaderId() != "":
+		f.severity, f.what = severityWarning, fmt.Sprintf("%s leads, as far as %s knows; its build cannot confirm it", v.GetLeaderId(), v.GetNodeId())
+		f.do = "finish the upgrade"
+	case up < need:
+		f.what = fmt.Sprintf("no leader: %d of %s answer and %d are needed; no appends are taken", up, output.Plural(voters, "voter"), need)
+		f.do = "start the nodes that do not answer; appends go on once enough are up; if the nodes are lost for good, see runlog cluster recover --help"
+	case v.GetLeaderId() == "":
 		f.what = fmt.Sprintf("no leader, though %d of %s answer; no appends are taken", up, output.Plural(voters, "voter"))
-		f.do = "ask again in a few seconds: an election takes about two; if this stays, check whether the nodes reach each other at their raft addresses, and read their logs"
+	case leader == nil || !answers(leader):
+		f.what = fmt.Sprintf("no leader: %s led last and does not answer; no appends are taken until another is elected", v.GetLeaderId())
+	default:
+		f.what = fmt.Sprintf("no leader: %s takes %s for it, but no majority has confirmed it", v.GetNodeId(), v.GetLeaderId())
 	}
 	return []finding{f}
+}
+
+// confirmed reports whether a majority has confirmed the leader. What an earlier build leaves out
+// counts as confirmed: findNoLeader warns of it.
+func confirmed(v *view) bool {
+	return v.GetLeaderId() != "" && (v.LeaderConfirmed == nil || v.GetLeaderConfirmed())
 }
 
 func findSilent(v *view) (found []finding) {
@@ -133,6 +163,9 @@ func findSilent(v *view) (found []finding) {
 }
 
 func findBehind(v *view) (found []finding) {
+	if !confirmed(v) {
+		return []finding{{severity: severityWarning, what: "without a leader it is not known which members keep up", do: "see the finding about the leader"}}
+	}
 	for _, m := range v.GetMembers() {
 		f := finding{severity: severityWarning, nodes: []string{nameOf(m)}}
 		entries, known := behind(v.GetStatusResponse, m)
@@ -166,6 +199,8 @@ func findTolerance(v *view) []finding {
 		f.do = "start the others"
 	case voters == 2: // Both answer.
 		f.what, f.do = "there are two voters: if one fails, no appends are taken", "add a node"
+	case !confirmed(v):
+		f.severity, f.what, f.do = severityWarning, "without a leader it is not known whether a voter may fail", "see the finding about the leader"
 	case up == need:
 		f.what = fmt.Sprintf("%d of %s answer: if one more fails, no appends are taken", up, output.Plural(voters, "voter"))
 	default:

@@ -12,9 +12,12 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
+// alertDiskLow is the alert of a node that refuses appends because its disk is nearly full.
+const alertDiskLow = "DISK_LOW"
+
 // alertAdvice has the remedy of each alert.
 var alertAdvice = map[string]string{
-	"DISK_LOW":           "free space on its disk: it refuses appends while it leads",
+	alertDiskLow:         "free space on its disk: it refuses appends while it leads",
 	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps are ahead of its clock",
 	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new key: runlog audit rotate-key --old-key-is-lost",
 	"PROJECTOR_LAG_HIGH": "its snapshots and watches are late: check whether its processors or its disk are busy with other work",
@@ -24,7 +27,7 @@ func findAlerts(v *view) (found []finding) {
 	for _, m := range v.GetMembers() {
 		for _, alert := range m.GetAlerts() {
 			f := finding{severity: severityWarning, nodes: []string{nameOf(m)}, what: fmt.Sprintf("%s raises %s", nameOf(m), alert), do: alertAdvice[alert]}
-			if alert == "DISK_LOW" && m.GetNodeId() == v.GetLeaderId() {
+			if alert == alertDiskLow && m.GetNodeId() == v.GetLeaderId() {
 				f.severity, f.what = severityError, f.what+" and leads: no appends are taken"
 				f.do = "free space on its disk; until then another node can lead: runlog cluster transfer"
 			}
@@ -40,13 +43,19 @@ func findAlerts(v *view) (found []finding) {
 func findDisks(v *view) (found []finding) {
 	for _, m := range v.GetMembers() {
 		free, data := m.GetDiskFreeBytes(), m.GetDataBytes()
+		f := finding{severity: severityWarning, nodes: []string{nameOf(m)},
+			what: fmt.Sprintf("%s has %s of free disk beside %s of data", nameOf(m), output.Size(free), output.Size(data)),
+			do:   "free space, or enlarge the disk: below --min-free-disk it refuses appends while it leads"}
+		if slices.Contains(m.GetAlerts(), alertDiskLow) {
+			f.what += ", less than its --min-free-disk"
+			found = append(found, f)
+			continue
+		}
 		// The size of the disk is at least free + data.
 		if free+data == 0 || free >= littleDisk && free/littleShare >= (free+data)/100 {
 			continue
 		}
-		found = append(found, finding{severity: severityWarning, nodes: []string{nameOf(m)},
-			what: fmt.Sprintf("%s has %s of free disk beside %s of data", nameOf(m), output.Size(free), output.Size(data)),
-			do:   "free space, or enlarge the disk: below --min-free-disk it refuses appends while it leads"})
+		found = append(found, f)
 	}
 	return found
 }

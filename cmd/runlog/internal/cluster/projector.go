@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
 )
@@ -27,7 +28,7 @@ activate the new one. Appends, reads and watches go on. Ctrl-C cancels; the old 
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.rebuildProjection(cmd.Context(), admin) },
 	}
-	rebuild.Flags().StringVar(&admin, "admin", "127.0.0.1:7412", "address of the node's admin listener")
+	session.AdminFlag(rebuild, &admin)
 	cmd := &cobra.Command{
 		Use:   "projector",
 		Short: "Rebuild the projection of a node",

@@ -72,7 +72,11 @@ func (a *app) showStatus(ctx context.Context, c *client.Client) error {
 // call is repeated.
 func (a *app) watchStatus(ctx context.Context, every time.Duration) error {
 	a.limitTimeout(watchPatience)
-	c, err := a.DialAttempts(len(a.Servers()) + 1)
+	servers, err := a.Servers()
+	if err != nil {
+		return err
+	}
+	c, err := a.DialAttempts(len(servers) + 1)
 	if err != nil {
 		return err
 	}
@@ -119,8 +123,14 @@ func (a *app) redraw(text []byte, first bool) error {
 		if first {
 			drawn = []byte("\x1b[2J\x1b[H")
 		}
-		for line := range strings.Lines(string(text)) {
-			drawn = fmt.Appendf(drawn, "%s\x1b[K\r\n", output.Cut(strings.TrimSuffix(line, "\n"), a.StdoutWidth))
+		// One line more than the terminal has would move all up, and the next answer would be drawn
+		// in another place.
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if a.StdoutHeight > 1 && len(lines) >= a.StdoutHeight {
+			lines = append(lines[:a.StdoutHeight-2], "... (more lines than the terminal has)")
+		}
+		for _, line := range lines {
+			drawn = fmt.Appendf(drawn, "%s\x1b[K\r\n", output.Cut(line, a.StdoutWidth))
 		}
 		text = fmt.Appendf(drawn, "\x1b[J")
 	} else if !first && a.Format != output.JSON {
@@ -143,10 +153,14 @@ func (a *app) statusText(s *runlogv1.GetStatusResponse, at string) ([]byte, erro
 	if s.GetLeaderId() != "" {
 		leader = s.GetLeaderId()
 	}
+	unconfirmed := ""
+	if s.LeaderConfirmed != nil && !s.GetLeaderConfirmed() {
+		unconfirmed = ", not confirmed by a majority"
+	}
 	output.Facts(out,
 		[2]string{"At", at},
 		[2]string{"Cluster", s.GetClusterId()},
-		[2]string{"Leader", fmt.Sprintf("%s, term %d", leader, s.GetTerm())},
+		[2]string{"Leader", fmt.Sprintf("%s, term %d%s", leader, s.GetTerm(), unconfirmed)},
 		[2]string{"Voters", output.Number(voters) + mayFail(int(s.GetFailureTolerance()))},
 		[2]string{"Health", health(s)},
 		[2]string{"Asked", s.GetNodeId()},

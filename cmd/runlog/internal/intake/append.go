@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) appendCommand() *cobra.Command {
-	var files []string
+	var opts appendOptions
 	cmd := &cobra.Command{
 		Use:   "append [-f FILE]... [FILE]...",
 		Short: "Store events from JSON lines",
@@ -22,37 +22,61 @@ func (a *app) appendCommand() *cobra.Command {
 payload, or, with "contractVersion": "1.1", a flat 1.1 event. "-" is the standard input.
 
 Events of one run are stored in the order of the input; runs are independent. For a refused
-line, stderr has its place and the reason (FILE:LINE: ...); the command goes on with the other
-lines, and its exit code is 1. Appending a file again stores nothing twice: the server
-recognises stored events by their idempotency key.
+line, stderr has its place and the reason (FILE:LINE: ...), and the exit code is 1. The lines
+of its run behind it are not sent, because they would be stored ahead of it; the other runs
+go on. Correct the line and append the file again: nothing is stored twice, because the
+server recognises stored events by their idempotency key.
 
 With -o json there is one line for each stored event, in the order of its run, and at the end
 {"summary": ...}.`,
 		Example: "  runlog append -f events.jsonl\n  producer | runlog append -f - -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.appendFiles(cmd.Context(), append(files, args...))
+			opts.paths = append(opts.paths, args...)
+			return a.appendFiles(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
+	cmd.Flags().StringArrayVarP(&opts.paths, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
+	cmd.Flags().BoolVar(&opts.keepGoing, "keep-going", false, "send the lines of a run behind a refused one too")
+	cmd.Flags().BoolVar(&opts.dryRun, "dry-run", false, "check the lines by the contract's rules and send nothing; the server's own limits are not known")
 	return cmd
 }
 
-func (a *app) appendFiles(ctx context.Context, paths []string) error {
-	total, err := inputSize(paths)
+// appendOptions are the arguments of the command.
+type appendOptions struct {
+	paths     []string
+	keepGoing bool
+	dryRun    bool
+}
+
+func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
+	total, err := inputSize(opts.paths)
 	if err != nil {
 		return err
+	}
+	in := &intake{paths: opts.paths, stdin: a.Stdin}
+	if opts.dryRun {
+		failure := a.pumpFiles(ctx, in, sender{validate, opts.keepGoing}.send, pumpOptions{total: total, stopRuns: !opts.keepGoing, dryRun: true})
+		if refused, ok := errors.AsType[*refusedLines](failure); ok {
+			return output.Errorf(output.ExitRefused, "%s", output.Plural(refused.lines, "line")+" would be refused, see above")
+		}
+		return failure
 	}
 	c, err := a.Dial()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	failure := a.pumpFiles(ctx, &intake{paths: paths, stdin: a.Stdin}, sender{c.AppendEvents}.send, total)
+	failure := a.pumpFiles(ctx, in, sender{c.AppendEvents, opts.keepGoing}.send, pumpOptions{total: total, stopRuns: !opts.keepGoing})
 	if failure == nil {
 		return nil
 	}
 	if refused, ok := errors.AsType[*refusedLines](failure); ok {
-		return output.Errorf(output.ExitRefused, "%s", output.Plural(refused.lines, "line")+" refused, see above; correct them and append again: nothing is stored twice, but the events behind them in their runs are already stored, ahead of them")
+		behind := "the lines behind them in their runs were not sent"
+		if opts.keepGoing {
+			behind = "the lines behind them in their runs are stored, ahead of them"
+		}
+		return output.Errorf(output.ExitRefused, "%s refused, see above; %s; correct them and append again: nothing is stored twice",
+			output.Plural(refused.lines, "line"), behind)
 	}
 	return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")
 }
@@ -62,19 +86,27 @@ type refusedLines struct{ lines uint64 }
 
 func (r *refusedLines) Error() string { return output.Plural(r.lines, "line") + " refused" }
 
-// pumpFiles reads an input of total bytes (0: unknown), sends it, and reports the result of each
-// line.
-func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Context, []item) outcome, total int64) error {
+// pumpOptions say how an input is sent.
+type pumpOptions struct {
+	total    int64 // bytes of the input; 0: unknown
+	stopRuns bool  // a run ends at its first refused line
+	dryRun   bool  // send only checks
+}
+
+// pumpFiles reads an input, sends it, and reports the result of each line.
+func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Context, []item) outcome, opts pumpOptions) error {
 	started := time.Now()
 	r := &report{
 		out:    bufio.NewWriter(a.Stdout),
 		stderr: a.Stderr,
 		json:   a.Format == output.JSON,
+		dryRun: opts.dryRun,
 		runs:   make(map[string]*runTotal),
+		odd:    make(map[string]bool),
 	}
 	var ticks <-chan time.Time
 	if a.StderrWidth > 0 {
-		r.bar = a.NewProgress(total, started)
+		r.bar = a.NewProgress(opts.total, started)
 		ticker := time.NewTicker(output.ProgressEvery)
 		defer ticker.Stop()
 		ticks = ticker.C
@@ -85,7 +117,9 @@ func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Conte
 	// Nothing waits for the intake: a read of a terminal or a pipe cannot be cancelled.
 	in.out = chunks
 	go in.read(reading)
-	failure := newGrouper(send, r, ticks).pump(ctx, chunks)
+	g := newGrouper(send, r, ticks)
+	g.stopRuns = opts.stopRuns
+	failure := g.pump(ctx, chunks)
 	if err := r.end(time.Since(started).Round(time.Millisecond), a.StdoutWidth); err != nil && failure == nil {
 		failure = err
 	}

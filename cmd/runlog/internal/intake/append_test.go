@@ -187,7 +187,7 @@ func (r *recorder) send(_ context.Context, batch []item) outcome {
 	delete(r.mu.flying, run)
 	o := outcome{run: run, err: r.fail}
 	for _, it := range batch {
-		o.results = append(o.results, stored{it.origin, &runlogv1.AppendResult{Persisted: true}})
+		o.results = append(o.results, stored{it.origin, it.event.GetEventType(), &runlogv1.AppendResult{Persisted: true}})
 	}
 	return o
 }
@@ -197,13 +197,13 @@ func inputOf(n, runs, size int) chunk {
 	var c chunk
 	for line := range n {
 		event := &runlogv1.EventWrite{RunId: fmt.Sprint("run", line%runs)}
-		c.items = append(c.items, item{origin: origin{"f", line + 1}, event: event, bytes: size})
+		c.items = append(c.items, item{origin: origin{"f", line + 1, line + 1}, event: event, bytes: size})
 	}
 	return c
 }
 
 func newReport() *report {
-	return &report{out: bufio.NewWriter(io.Discard), stderr: io.Discard, runs: make(map[string]*runTotal)}
+	return &report{out: bufio.NewWriter(io.Discard), stderr: io.Discard, runs: make(map[string]*runTotal), odd: make(map[string]bool)}
 }
 
 func TestGrouping(t *testing.T) {
@@ -346,21 +346,26 @@ func TestSenderTakesOutRefusedEvents(t *testing.T) {
 		results string
 		calls   int
 		why     string
+		before  string // what is stored without keepGoing
 	}{
-		"none":                     {byIndex, nil, "abcdef", 1, ""},
-		"by index, one at a time":  {byIndex, []string{"b", "e"}, "acdf", 3, "BAD: bad event"},
-		"by violations, at once":   {byViolations, []string{"b", "e"}, "acdf", 2, "BAD: stepId is bad"},
-		"by halving":               {byNothing, []string{"b"}, "acdef", 7, "BAD: bad event"},
-		"by halving, blamed badly": {astray, []string{"f"}, "abcde", 7, "BAD: events[x].stepId; runId; events[5"},
-		"all of them":              {byViolations, []string{"a", "b", "c", "d", "e", "f"}, "", 1, "BAD: stepId is bad"},
+		"none":                     {byIndex, nil, "abcdef", 1, "", "abcdef"},
+		"by index, one at a time":  {byIndex, []string{"b", "e"}, "acdf", 3, "BAD: bad event", "a"},
+		"by violations, at once":   {byViolations, []string{"b", "e"}, "acdf", 2, "BAD: stepId is bad", "a"},
+		"by halving":               {byNothing, []string{"b"}, "acdef", 7, "BAD: bad event", "a"},
+		"two by halving":           {byNothing, []string{"c", "f"}, "abde", 11, "BAD: bad event", "ab"},
+		"by halving, blamed badly": {astray, []string{"f"}, "abcde", 7, "BAD: events[x].stepId; runId; events[5", "abcde"},
+		"all of them":              {byViolations, []string{"a", "b", "c", "d", "e", "f"}, "", 1, "BAD: stepId is bad", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if got, want := sentBefore(t, test.blame, test.bad), test.before; got != want {
+				t.Errorf("stored %q and nothing behind it, want %q", got, want)
+			}
 			var batch []item
 			for i, step := range strings.Split("abcdef", "") {
-				batch = append(batch, item{origin: origin{"f", i + 1}, event: &runlogv1.EventWrite{RunId: "r", StepId: step}, bytes: 1})
+				batch = append(batch, item{origin: origin{"f", i + 1, i + 1}, event: &runlogv1.EventWrite{RunId: "r", StepId: step}, bytes: 1})
 			}
 			r := &refuser{bad: test.bad, blame: test.blame}
-			o := sender{r.append}.send(t.Context(), batch)
+			o := sender{r.append, true}.send(t.Context(), batch)
 			got := ""
 			for _, result := range o.results {
 				got += result.GetEventId()
@@ -386,6 +391,73 @@ func TestSenderTakesOutRefusedEvents(t *testing.T) {
 	}
 }
 
+// sentBefore sends events a to f without keepGoing, and returns those that are stored. Exactly one
+// other is refused, and those behind it are skipped.
+func sentBefore(t *testing.T, blame func([]int) *client.Error, bad []string) (got string) {
+	t.Helper()
+	var batch []item
+	for i, step := range strings.Split("abcdef", "") {
+		batch = append(batch, item{origin: origin{"f", i + 1, i + 1}, event: &runlogv1.EventWrite{RunId: "r", StepId: step}, bytes: 1})
+	}
+	r := &refuser{bad: bad, blame: blame}
+	o := sender{r.append, false}.send(t.Context(), batch)
+	for _, result := range o.results {
+		got += result.GetEventId()
+	}
+	if len(o.refused) > 1 || len(got)+len(o.refused)+o.skipped != len(batch) || len(o.refused) == 1 && o.refused[0].line != len(got)+1 {
+		t.Errorf("stored %q, refused %v, skipped %d", got, o.refused, o.skipped)
+	}
+	return got
+}
+
+// TestRunsStopAtTheirFirstRefusedLine: nothing of a run is sent behind a line of it that was
+// refused, here or by the server; other runs go on.
+func TestRunsStopAtTheirFirstRefusedLine(t *testing.T) {
+	lines := []string{
+		`{"runId":"a","stepId":"1"}`, `{"runId":"b","stepId":"1"}`,
+		`{"runId":"a","stepId":"bad"}`, // refused by the server
+		`{"runId":"b","no":1}`,         // refused here
+		`{"runId":"a","stepId":"2"}`, `{"runId":"b","stepId":"2"}`, `{"runId":"c","stepId":"1"}`,
+		`{"run_id": "d", "stepId"`, // cut off
+		`{"runId":"d","stepId":"1"}`, `garbage`, `{"runId":"c","stepId":"2"}`,
+	}
+	for _, size := range []int{1, 1 << 16} { // of what the input gives at a time
+		synctest.Test(t, func(t *testing.T) {
+			in := make(chan chunk)
+			go (&intake{paths: []string{"-"}, stdin: &stepReader{[]byte(strings.Join(lines, "\n")), size}, out: in}).read(t.Context())
+			r := &refuser{bad: []string{"bad"}, blame: func(indexes []int) *client.Error {
+				return &client.Error{Code: codes.InvalidArgument, Metadata: map[string]string{"index": fmt.Sprint(indexes[0])}}
+			}}
+			var stored []string
+			send := func(ctx context.Context, batch []item) outcome {
+				o := sender{r.append, false}.send(ctx, batch)
+				for _, s := range o.results {
+					stored = append(stored, fmt.Sprint(o.run, s.GetEventId()))
+				}
+				return o
+			}
+			var one sync.Mutex
+			rep := newReport()
+			g := newGrouper(func(ctx context.Context, batch []item) outcome {
+				one.Lock()
+				defer one.Unlock()
+				return send(ctx, batch)
+			}, rep, nil)
+			g.stopRuns = true
+			if err := g.pump(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(stored)
+			if got, want := strings.Join(stored, " "), "a1 b1 c1 c2"; got != want {
+				t.Errorf("stored %s, want %s", got, want)
+			}
+			if rep.total.Refused != 4 || rep.total.Skipped != 3 || rep.total.Read != 11 {
+				t.Errorf("%+v", rep.total)
+			}
+		})
+	}
+}
+
 func TestSenderEndsOnFailure(t *testing.T) {
 	for _, failure := range []error{
 		&client.Error{Code: codes.Unavailable, Reason: "NO_LEADER"},
@@ -396,14 +468,14 @@ func TestSenderEndsOnFailure(t *testing.T) {
 		s := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 			calls++
 			return nil, failure
-		}}
+		}, true}
 		if o := s.send(t.Context(), inputOf(3, 1, 1).items); !errors.Is(o.err, failure) || calls != 1 {
 			t.Errorf("%v: %v after %d calls", failure, o.err, calls)
 		}
 	}
 	short := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 		return &runlogv1.AppendEventsResponse{}, nil
-	}}
+	}, true}
 	if o := short.send(t.Context(), inputOf(3, 1, 1).items); o.err == nil {
 		t.Error("an answer without results was taken")
 	}

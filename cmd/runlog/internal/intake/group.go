@@ -21,8 +21,11 @@ const (
 //
 // One goroutine runs the grouper and owns its fields; only send runs on others.
 type grouper struct {
-	send     func(context.Context, []item) outcome
-	report   *report
+	send   func(context.Context, []item) outcome
+	report *report
+	// stopRuns: nothing of a run is sent behind its first refused line.
+	stopRuns bool
+	stopped  map[string]int   // place of that line in the input, by run
 	ticks    <-chan time.Time // redraw the progress bar; nil without one
 	runs     map[string]*runQueue
 	ready    []*runQueue // runs that can send now, the longest waiting first
@@ -48,7 +51,7 @@ type landed struct {
 func newGrouper(send func(context.Context, []item) outcome, r *report, ticks <-chan time.Time) *grouper {
 	return &grouper{
 		send: send, report: r, ticks: ticks,
-		runs: make(map[string]*runQueue), finished: make(chan landed, maxFlying),
+		runs: make(map[string]*runQueue), stopped: make(map[string]int), finished: make(chan landed, maxFlying),
 	}
 }
 
@@ -93,8 +96,16 @@ func (g *grouper) pump(ctx context.Context, in <-chan chunk) error {
 
 // accept adds the items of a chunk to the queues of their runs.
 func (g *grouper) accept(c chunk) {
+	for _, r := range c.refused {
+		g.stop(r.runID, r.place)
+	}
+	var skipped []item
 	for _, it := range c.items {
 		run := it.event.GetRunId()
+		if at, stopped := g.stopped[run]; stopped && it.place > at {
+			skipped = append(skipped, it)
+			continue
+		}
 		q := g.runs[run]
 		if q == nil {
 			q = &runQueue{run: run}
@@ -107,6 +118,14 @@ func (g *grouper) accept(c chunk) {
 		g.waiting += it.bytes
 	}
 	g.report.taken(c)
+	g.report.skipped(skipped)
+}
+
+// stop sends nothing more of a run from a place in the input on.
+func (g *grouper) stop(run string, place int) {
+	if _, stopped := g.stopped[run]; g.stopRuns && run != "" && !stopped {
+		g.stopped[run] = place
+	}
 }
 
 // launch sends requests of the runs that have waited longest.
@@ -129,6 +148,14 @@ func (g *grouper) land(l landed) {
 	g.flying--
 	l.queue.flying = false
 	g.report.stored(l.outcome)
+	if g.stopRuns && len(l.refused) > 0 {
+		g.stop(l.queue.run, l.refused[0].place)
+		for _, it := range l.queue.items {
+			g.waiting -= it.bytes
+		}
+		g.report.skipped(l.queue.items)
+		l.queue.items = nil
+	}
 	if len(l.queue.items) > 0 {
 		g.ready = append(g.ready, l.queue)
 	} else {

@@ -50,7 +50,7 @@ Importing a file again stores nothing twice. The import uses the admin listener 
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
-	cmd.Flags().StringVar(&admin, "admin", "127.0.0.1:7412", "address of the node's admin listener")
+	session.AdminFlag(cmd, &admin)
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 		return err
 	}
 	in.checked = true
-	failure := a.pumpFiles(ctx, &in, i.send, total)
+	failure := a.pumpFiles(ctx, &in, i.send, pumpOptions{total: total})
 	if failure != nil && !errors.Is(failure, errImportRefused) {
 		return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")
 	}
@@ -309,7 +309,7 @@ func (i importer) send(ctx context.Context, batch []item) outcome {
 	if len(why) == 0 {
 		why = map[int]string{0: session.Refusal(reasonOf(e), e.Message, e.Violations)}
 	}
-	o.refuse(batch, why)
+	o.refuse(batch, why, true)
 	o.err = errImportRefused
 	return o
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -19,14 +21,13 @@ const (
 	maxLineBytes = 2 << 20
 	// chunkBytes is the size of a chunk, so that events of a run share a request.
 	chunkBytes = 256 << 10
-	// maxOddTypes bounds the warnings of unknown types.
-	maxOddTypes = 100
 )
 
 // origin is the line that an event came from.
 type origin struct {
-	file string
-	line int
+	file  string
+	line  int
+	place int // in the whole input, from 1
 }
 
 func (o origin) String() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
@@ -50,11 +51,10 @@ type refusal struct {
 
 // chunk is a part of the input. err ends the input.
 type chunk struct {
-	items    []item
-	refused  []refusal
-	warnings []string
-	bytes    int
-	err      error
+	items   []item
+	refused []refusal
+	bytes   int
+	err     error
 }
 
 // intake reads the input and delivers it in chunks.
@@ -66,8 +66,7 @@ type intake struct {
 	checked bool              // an earlier reading found a record in every line
 	out     chan<- chunk
 	next    chunk // that is not delivered yet
-	// odd has the unknown event types with a warning, at most maxOddTypes.
-	odd map[string]bool
+	place   int   // of the line read last, in the whole input
 }
 
 // read reads every path in turn and closes out at the end. If the context ends, read ends early,
@@ -109,12 +108,14 @@ func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error
 	for {
 		text, size, err := lines.next()
 		in.next.bytes += size
+		in.place++
+		at := origin{name, lines.number, in.place}
 		if text = bytes.TrimSpace(text); len(text) > 0 {
-			in.take(origin{name, lines.number}, text)
+			in.take(at, text)
 		}
 		switch {
 		case errors.Is(err, errLineTooLong):
-			in.refuse(origin{name, lines.number}, "", "the line is longer than 2 MiB; store the data elsewhere and send a reference to it as an artifact")
+			in.refuse(at, "", "the line is longer than 2 MiB; store the data elsewhere and send a reference to it as an artifact")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -142,28 +143,23 @@ func (in *intake) take(at origin, text []byte) {
 	}
 	switch {
 	case err != nil:
-		in.refuse(at, "", whyNoEvent(text, err))
+		in.refuse(at, likelyRun(text), whyNoEvent(text, err))
 	case it.event.GetRunId() == "":
 		in.refuse(at, "", string(contract.ReasonInvalidArgumentField)+": runId is required; name the run of the event")
 	default:
 		in.next.items = append(in.next.items, it)
-		in.warnOfType(at, it.event.GetEventType())
 	}
 }
 
-// warnOfType warns once of a type that is probably a misspelled known one: the server stores such
-// events, but they change no snapshot (ENV-6).
-func (in *intake) warnOfType(at origin, name string) {
-	likely, ok := contract.LikelyType(name)
-	if !ok || in.odd[name] || len(in.odd) == maxOddTypes {
-		return
+// runID matches the first runId of a line.
+var runID = regexp.MustCompile(`"run_?[iI]d"\s*:\s*("(?:[^"\\]|\\.)*")`)
+
+// likelyRun returns the run that a line which is no event names; empty: none can be read.
+func likelyRun(text []byte) (run string) {
+	if m := runID.FindSubmatch(text); m == nil || json.Unmarshal(m[1], &run) != nil {
+		return ""
 	}
-	if in.odd == nil {
-		in.odd = make(map[string]bool)
-	}
-	in.odd[name] = true
-	in.next.warnings = append(in.next.warnings,
-		fmt.Sprintf("%s: warning: unknown event type %q changes no snapshot; did you mean %s?", at, name, likely))
+	return run
 }
 
 // whyNoEvent explains why a line is no event, also if the whole file has another shape.

@@ -14,6 +14,9 @@ import (
 // maxRunsListed bounds the summary. The runs beyond it share one line.
 const maxRunsListed = 1000
 
+// maxRemarks bounds the warnings that are printed.
+const maxRemarks = 101
+
 // counts of events. Diverged events are also duplicates.
 type counts struct {
 	Read       uint64 `json:"read"`
@@ -21,6 +24,8 @@ type counts struct {
 	Duplicates uint64 `json:"duplicates"`
 	Diverged   uint64 `json:"diverged"`
 	Refused    uint64 `json:"refused"`
+	// Skipped are behind a refused one in their run, and were not sent.
+	Skipped uint64 `json:"skipped"`
 }
 
 func (c *counts) add(result stored) {
@@ -47,6 +52,7 @@ type report struct {
 	out     *bufio.Writer
 	stderr  io.Writer
 	json    bool
+	dryRun  bool
 	bar     *output.Progress
 	runs    map[string]*runTotal
 	order   []*runTotal
@@ -54,6 +60,9 @@ type report struct {
 	total   counts
 	bytes   int64 // of the input
 	failure error // of writing a result
+
+	odd      map[string]bool // unknown event types with a warning
+	remarked int
 }
 
 // of returns the total that counts a run.
@@ -77,9 +86,6 @@ func (r *report) taken(c chunk) {
 	r.total.Read += uint64(len(c.items) + len(c.refused))
 	for _, it := range c.items {
 		r.of(it.event.GetRunId()).Read++
-	}
-	for _, warning := range c.warnings {
-		r.warn(warning)
 	}
 	for _, refusal := range c.refused {
 		r.refused(refusal)
@@ -112,14 +118,47 @@ func (r *report) stored(o outcome) {
 			r.warn(fmt.Sprintf("%s: warning: differs from the stored event with the same key, runSeq %d of run %q; the stored event stays",
 				result.origin, result.GetRunSeq(), o.run))
 		}
-		if r.json {
+		r.remarks(result)
+		if r.json && !r.dryRun {
 			r.line(o.run, result)
 		}
 	}
 	for _, refusal := range o.refused {
 		r.refused(refusal)
 	}
+	r.total.Skipped += uint64(o.skipped)
+	total.Skipped += uint64(o.skipped)
 	r.out.Flush() // A reader sees each answer when it comes. The buffer keeps its error.
+}
+
+// skipped counts events that are not sent.
+func (r *report) skipped(items []item) {
+	for _, it := range items {
+		r.total.Skipped++
+		r.of(it.event.GetRunId()).Skipped++
+	}
+}
+
+// remarks prints what the server remarks on an event: once of each unknown type that is probably a
+// misspelled known one (ENV-6), and of optional fields of an unexpected form (ENV-9).
+func (r *report) remarks(result stored) {
+	if name := result.eventType; result.GetDidYouMean() != "" && !r.odd[name] {
+		r.odd[name] = true
+		r.remark(fmt.Sprintf("%s: warning: unknown event type %q changes no snapshot; did you mean %s?", result.origin, name, result.GetDidYouMean()))
+	}
+	for _, w := range result.GetWarnings() {
+		r.remark(fmt.Sprintf("%s: warning: %s %s; it is kept as it is", result.origin, w.GetField(), w.GetDescription()))
+	}
+}
+
+// remark prints a remark, at most maxRemarks of an input.
+func (r *report) remark(text string) {
+	switch r.remarked++; {
+	case r.remarked < maxRemarks:
+		r.warn(text)
+	case r.remarked == maxRemarks:
+		r.warn("warning: there are more warnings than " + strconv.Itoa(maxRemarks-1) + "; use -o json to see all")
+	}
 }
 
 // line writes the result of one event.
@@ -152,6 +191,9 @@ func (r *report) end(took time.Duration, width int) error {
 	if r.failure != nil {
 		return r.failure
 	}
+	if r.dryRun {
+		return r.endDryRun()
+	}
 	seconds := max(took.Seconds(), 1e-3)
 	rate := uint64(float64(r.total.Inserted+r.total.Duplicates) / seconds)
 	if r.json {
@@ -169,9 +211,34 @@ func (r *report) end(took time.Duration, width int) error {
 		r.runTable(width)
 		fmt.Fprintln(r.out)
 	}
-	fmt.Fprintf(r.out, "%s in %v (%s/s): %s inserted, %s (%s diverged), %s refused\n",
+	fmt.Fprintf(r.out, "%s in %v (%s/s): %s inserted, %s (%s diverged), %s refused%s\n",
 		output.Plural(r.total.Read, "event"), took.Round(time.Millisecond), output.Number(rate),
-		output.Number(r.total.Inserted), output.Plural(r.total.Duplicates, "duplicate"), output.Number(r.total.Diverged), output.Number(r.total.Refused))
+		output.Number(r.total.Inserted), output.Plural(r.total.Duplicates, "duplicate"), output.Number(r.total.Diverged), output.Number(r.total.Refused),
+		r.notSent())
+	return r.out.Flush()
+}
+
+// notSent tells of the skipped events, if there are any.
+func (r *report) notSent() string {
+	if r.total.Skipped == 0 {
+		return ""
+	}
+	return ", " + output.Number(r.total.Skipped) + " behind them not sent"
+}
+
+// endDryRun writes the summary of a check.
+func (r *report) endDryRun() error {
+	if r.json {
+		err := json.NewEncoder(r.out).Encode(map[string]any{"summary": map[string]any{
+			"dryRun": true, "read": r.total.Read, "valid": r.total.Inserted, "refused": r.total.Refused, "skipped": r.total.Skipped,
+		}})
+		if err != nil {
+			return err
+		}
+		return r.out.Flush()
+	}
+	fmt.Fprintf(r.out, "%s: %s valid, %s refused%s; dry run: nothing was sent\n",
+		output.Plural(r.total.Read, "event"), output.Number(r.total.Inserted), output.Number(r.total.Refused), r.notSent())
 	return r.out.Flush()
 }
 

@@ -7,16 +7,20 @@ import (
 
 	"runlog/cmd/runlog/internal/session"
 
+	"google.golang.org/grpc/codes"
+
 	"runlog/client"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// outcome is the result of one batch. Each event is in results or in refused, unless err ended the
-// batch early.
+// outcome is the result of one batch. Each event is in results, in refused or in skipped, unless
+// err ended the batch early.
 type outcome struct {
 	run     string
 	results []stored
 	refused []refusal
+	skipped int // events behind the refused one
 	lastSeq uint64
 	err     error
 }
@@ -24,17 +28,20 @@ type outcome struct {
 // stored is the result of an event that the server has.
 type stored struct {
 	origin
+	eventType string
 	*runlogv1.AppendResult
 }
 
 // sender stores batches of events of one run.
 type sender struct {
 	append func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	// keepGoing sends what is behind a refused event.
+	keepGoing bool
 }
 
-// send stores a batch in order. A request is all or nothing (APP-3): the sender removes the events
-// that the server refuses, and sends the others again. If the server names no event, the sender
-// halves the request to find it.
+// send stores a batch in order. A request is all or nothing (APP-3): the sender removes the first
+// event that the server refuses and all behind it, or with keepGoing the refused ones, and sends
+// the others again. If the server names no event, the sender halves the request to find it.
 func (s sender) send(ctx context.Context, batch []item) outcome {
 	o := outcome{run: batch[0].event.GetRunId()}
 	work := [][]item{batch}
@@ -56,11 +63,18 @@ func (s sender) send(ctx context.Context, batch []item) outcome {
 		why := refusedEvents(e, len(items))
 		switch {
 		case len(why) > 0:
-			if rest := o.refuse(items, why); len(rest) > 0 {
+			rest := o.refuse(items, why, s.keepGoing)
+			if !s.keepGoing {
+				work = o.skip(work)
+			}
+			if len(rest) > 0 {
 				work = append([][]item{rest}, work...)
 			}
 		case len(items) == 1:
-			o.refuse(items, map[int]string{0: session.Refusal(reasonOf(e), e.Message, e.Violations)})
+			o.refuse(items, map[int]string{0: session.Refusal(reasonOf(e), e.Message, e.Violations)}, s.keepGoing)
+			if !s.keepGoing {
+				work = o.skip(work)
+			}
 		default:
 			half := len(items) / 2
 			work = append([][]item{items[:half], items[half:]}, work...)
@@ -89,21 +103,56 @@ func (o *outcome) add(items []item, res *runlogv1.AppendEventsResponse) error {
 		return fmt.Errorf("append to run %q: the server answered for %d of %d events", o.run, len(res.GetResults()), len(items))
 	}
 	for i, result := range res.GetResults() {
-		o.results = append(o.results, stored{items[i].origin, result})
+		o.results = append(o.results, stored{items[i].origin, items[i].event.GetEventType(), result})
 	}
 	o.lastSeq = res.GetLastSeq()
 	return nil
 }
 
-// refuse records the events in why and returns the others.
-func (o *outcome) refuse(items []item, why map[int]string) []item {
+// refuse records the events in why and returns the others. Without keepGoing, it records the first
+// one only, and skips those behind it.
+func (o *outcome) refuse(items []item, why map[int]string, keepGoing bool) []item {
 	var rest []item
 	for i, it := range items {
-		if text, bad := why[i]; bad {
-			o.refused = append(o.refused, refusal{it.origin, o.run, text})
-		} else {
+		text, bad := why[i]
+		if !bad {
 			rest = append(rest, it)
+			continue
+		}
+		if !keepGoing {
+			// One that was refused before lies behind this one.
+			o.skipped += len(o.refused) + len(items) - i - 1
+			o.refused = o.refused[:0]
+		}
+		o.refused = append(o.refused, refusal{it.origin, o.run, text})
+		if !keepGoing {
+			break
 		}
 	}
 	return rest
+}
+
+// skip counts work that is not done any more.
+func (o *outcome) skip(work [][]item) [][]item {
+	for _, items := range work {
+		o.skipped += len(items)
+	}
+	return nil
+}
+
+// validate answers a request as a server with the default rules would, and stores nothing.
+func validate(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	_, err := contract.ValidateAll(req.Events, contract.Options{RunID: req.RunId})
+	if e, refused := errors.AsType[*contract.Error](err); refused {
+		out := &client.Error{Code: codes.InvalidArgument, Reason: string(e.Reason), Message: e.Message, Metadata: e.Metadata}
+		for _, v := range e.Violations {
+			out.Violations = append(out.Violations, client.Violation{Field: v.Field, Reason: string(v.Reason), Description: v.Description})
+		}
+		return nil, out
+	}
+	resp := &runlogv1.AppendEventsResponse{}
+	for range req.Events {
+		resp.Results = append(resp.Results, &runlogv1.AppendResult{Persisted: true})
+	}
+	return resp, err
 }

@@ -22,6 +22,7 @@ const (
 	ExitTimeout     ExitCode = 6
 	ExitForbidden   ExitCode = 7
 	ExitFailed      ExitCode = 8
+	ExitUnverified  ExitCode = 9
 	ExitInterrupted ExitCode = 130
 )
 
@@ -32,12 +33,13 @@ var exitMeanings = []struct {
 	{ExitOK, "done"},
 	{ExitRefused, "the server refused some input (a bad line, a field, a conflict) and stored the rest; or a verification failed"},
 	{ExitUsage, "the command line is wrong, or names a file that does not exist"},
-	{ExitNotFound, "no such run, or no such member of the cluster"},
+	{ExitNotFound, "no such run, or no such member of the cluster; with --strict, no event of such a type or tenant"},
 	{ExitRunNotOK, "watch --until-done: the run ended FAILED or CANCELLED"},
 	{ExitUnavailable, "no server, no leader, or overloaded; a retry may help"},
 	{ExitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
 	{ExitForbidden, "not signed in, or not allowed"},
 	{ExitFailed, "any other failure: inside the server, or a file that cannot be read"},
+	{ExitUnverified, "audit verify: no --key was given, so that no signature was verified; no other fault was found"},
 	{ExitInterrupted, "ended by Ctrl-C or SIGTERM (a watch without --until-done: 0)"},
 }
 
@@ -92,7 +94,7 @@ func DataDirError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
 		remedy = "; make it writable for this user, or choose another with --data-dir"
-	case errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrNotExist):
 		remedy = "; choose another with --data-dir"
 	}
 	return Errorf(ExitFailed, "%v%s", err, remedy)

@@ -20,7 +20,9 @@ type Output struct {
 	Stdout, Stderr io.Writer
 	// StdoutWidth and StderrWidth are in columns; 0 means that the stream is no terminal.
 	StdoutWidth, StderrWidth int
-	Format                   Format
+	// StdoutHeight is in lines; 0 means that it is not known.
+	StdoutHeight int
+	Format       Format
 }
 
 // Format is the value of the flag --output.

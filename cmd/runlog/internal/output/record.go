@@ -2,13 +2,13 @@ package output
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -29,30 +29,30 @@ func JSONLine(message proto.Message) ([]byte, error) {
 	return line.Bytes(), nil
 }
 
-// RecordLine encodes an event as JSONLine does, with its payload byte for byte as it was stored
-// (ENV-8). The payload is an object in the line. If it has line breaks, or blanks around it, it is
-// payloadJson in base64: without them it would have another digest and could not be imported.
+// RecordLine encodes an event as JSONLine does, with its payload and extensions byte for byte as
+// they were stored (ENV-8). Each is an object in the line. If it has line breaks, or blanks around
+// it, it is in base64, as payloadJson or extensionsJson: without them it would have another digest
+// and could not be imported.
 func RecordLine(record *runlogv1.EventRecord) ([]byte, error) {
 	form, ok := record.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
 	if !ok {
 		return JSONLine(record)
 	}
-	record.PayloadForm = nil
+	extensions := record.ExtensionsJson
+	record.PayloadForm, record.ExtensionsJson = nil, nil
 	line, err := JSONLine(record)
-	record.PayloadForm = form
+	record.PayloadForm, record.ExtensionsJson = form, extensions
 	if err != nil {
 		return nil, err
 	}
-	payload := form.PayloadJson
-	if !json.Valid(payload) {
-		return nil, fmt.Errorf("encode event: the payload of runSeq %d is not JSON", record.GetRunSeq())
+	if !json.Valid(form.PayloadJson) || extensions != nil && !json.Valid(extensions) {
+		return nil, fmt.Errorf("encode event: the payload or the extensions of runSeq %d are not JSON", record.GetRunSeq())
 	}
 	line = bytes.TrimSuffix(line, []byte("}"))
-	if bytes.ContainsAny(payload, "\n\r") || payload[0] != '{' || payload[len(payload)-1] != '}' {
-		line = base64.StdEncoding.AppendEncode(append(line, `,"payloadJson":"`...), payload)
-		return append(line, `"}`...), nil
+	if extensions != nil {
+		line = jsontext.AppendInLine(line, "extensions", extensions)
 	}
-	return append(append(append(line, `,"payload":`...), payload...), '}'), nil
+	return append(jsontext.AppendInLine(line, "payload", form.PayloadJson), '}'), nil
 }
 
 // PayloadText returns an event's payload on one line.

@@ -88,7 +88,7 @@ func Signed(d time.Duration) string {
 
 // Size formats bytes with one decimal, in the largest unit that they reach.
 func Size(bytes uint64) string {
-	for _, u := range byteUnits {
+	for _, u := range binaryUnits {
 		if bytes >= uint64(u.size) {
 			return strconv.FormatFloat(float64(bytes)/float64(u.size), 'f', 1, 64) + " " + u.name
 		}

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/client"
@@ -33,11 +35,21 @@ var timeFlags = [...]string{"created-after", "created-before", "started-after", 
 func (a *app) runsCommand() *cobra.Command {
 	var opts runsOptions
 	cmd := &cobra.Command{
-		Use:     "runs",
-		Short:   "List runs, newest first",
-		Example: "  runlog runs --tenant acme --status RUNNING,PAUSED\n  runlog runs --label team=payments --count\n  runlog runs get run-1",
-		Args:    cobra.NoArgs,
+		Use:   "runs",
+		Short: "List runs, newest first",
+		Long: `List runs, newest first. Times for --created-after, --created-before, --started-after and
+--started-before are
+
+` + session.MomentHelp,
+		Example: `  runlog runs --tenant acme --status RUNNING,PAUSED
+  runlog runs --label team=payments --created-after today --count
+  runlog runs --started-after -24h
+  runlog runs get run-1`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.request(cmd.Flags(), time.Now()); err != nil {
+				return err
+			}
 			return a.listRuns(cmd.Context(), &opts)
 		},
 	}
@@ -45,7 +57,7 @@ func (a *app) runsCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&opts.req.Labels, "label", nil, "only runs with this label, KEY=VALUE; repeat it for several")
 	for i, usage := range []string{"created after", "created before", "started after", "started before"} {
-		flags.StringVar(&opts.times[i], timeFlags[i], "", "only runs "+usage+" this time, such as 2026-02-11T10:45:00Z")
+		flags.StringVar(&opts.times[i], timeFlags[i], "", "only runs "+usage+" this time")
 	}
 	flags.BoolVar(&opts.oldest, "oldest", false, "list the oldest runs first")
 	flags.BoolVar(&opts.req.Count, "count", false, "print only the number of runs, up to 10,000")
@@ -68,9 +80,6 @@ func (a *app) runsCommand() *cobra.Command {
 }
 
 func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
-	if err := opts.request(); err != nil {
-		return err
-	}
 	c, err := a.Dial()
 	if err != nil {
 		return err
@@ -94,7 +103,7 @@ func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
 }
 
 // request completes the request from the flags.
-func (opts *runsOptions) request() (err error) {
+func (opts *runsOptions) request(flags *pflag.FlagSet, now time.Time) (err error) {
 	r := &opts.req
 	r.TenantId, r.ProjectId, r.EnvironmentId = opts.tenant, opts.project, opts.environment
 	r.PlanId, r.PlanVersion, r.RunIdPrefix = opts.plan, opts.planVersion, opts.prefix
@@ -105,7 +114,10 @@ func (opts *runsOptions) request() (err error) {
 		r.OrderBy = "oldest"
 	}
 	for i, to := range []**timestamppb.Timestamp{&r.CreatedAfter, &r.CreatedBefore, &r.StartedAfter, &r.StartedBefore} {
-		if *to, err = parseTime(timeFlags[i], opts.times[i]); err != nil {
+		if !flags.Changed(timeFlags[i]) {
+			continue
+		}
+		if *to, err = session.Moment(timeFlags[i], opts.times[i], now); err != nil {
 			return err
 		}
 	}

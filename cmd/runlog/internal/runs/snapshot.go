@@ -11,7 +11,6 @@ import (
 	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -24,10 +23,15 @@ func (a *app) snapshotCommand() *cobra.Command {
 		Use:   "snapshot RUN",
 		Short: "Show the state of a run",
 		Long: `Show the status of a run and of its steps: the fold of its stored events. ATTEMPT is the logical
-attempt; the engine's own count follows in parentheses once the engine has retried.`,
+attempt; the engine's own count follows in parentheses once the engine has retried.
+
+Times for --as-of-time are
+
+` + session.MomentHelp,
 		Example: `  runlog snapshot run-1
   runlog snapshot run-1 --min-seq 120 -o json | jq .status
-  runlog snapshot run-1 --as-of-time 2026-02-11T10:45:00Z`,
+  runlog snapshot run-1 --as-of-time 2026-02-11T10:45
+  runlog snapshot run-1 --as-of-time -10m`,
 		Args:              session.OneRun,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,12 +39,14 @@ attempt; the engine's own count follows in parentheses once the engine has retri
 			if cmd.Flags().Changed("as-of-seq") {
 				req.AsOfSeq = &asOfSeq
 			}
-			if req.AsOfSeq != nil && asOfTime != "" {
-				return output.UsageError("--as-of-seq and --as-of-time both name a moment; use only one")
-			}
-			var err error
-			if req.AsOfTime, err = parseTime("as-of-time", asOfTime); err != nil {
-				return err
+			if cmd.Flags().Changed("as-of-time") {
+				if req.AsOfSeq != nil {
+					return output.UsageError("--as-of-seq and --as-of-time both name a moment; use only one")
+				}
+				var err error
+				if req.AsOfTime, err = session.Moment("as-of-time", asOfTime, time.Now()); err != nil {
+					return err
+				}
 			}
 			return a.showSnapshot(cmd.Context(), req)
 		},
@@ -50,18 +56,6 @@ attempt; the engine's own count follows in parentheses once the engine has retri
 	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
 	localFlag(cmd, &req.Consistency)
 	return cmd
-}
-
-// parseTime parses the time in a flag; nil: it is not set.
-func parseTime(flag, text string) (*timestamppb.Timestamp, error) {
-	if text == "" {
-		return nil, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return nil, output.UsageError("--%s %q is not a time such as 2026-02-11T10:45:00Z", flag, text)
-	}
-	return timestamppb.New(t), nil
 }
 
 func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) error {

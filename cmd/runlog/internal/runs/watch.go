@@ -44,7 +44,7 @@ exist yet, the watch waits for it, unless --must-exist is set.
 Without RUN, follow all runs that --tenant, --project, --environment, --plan, --prefix and --status
 select: the existing ones first, newest first, then every change in the order in which it was stored.
 If a run leaves --status, a last line has its new status. --view event prints every new event of
-these runs, in the order in which they were stored.
+these runs, in the order in which they were stored; --type selects among them.
 
 With --until-done the watch ends with the run. The exit code is 0 if the run COMPLETED, 4 if it FAILED
 or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means COMPLETED.`,
@@ -73,7 +73,7 @@ or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means CO
 	flags.BoolVar(&opts.untilDone, "until-done", false, "end when the run is COMPLETED, FAILED or CANCELLED")
 	flags.DurationVar(&opts.lasting, "for", 0, "end after this time; 0 means never")
 	flags.BoolVar(&opts.mustExist, "must-exist", false, "fail if RUN does not exist, instead of waiting for it")
-	flags.StringSliceVar(&opts.types, "type", nil, "with --view event and without RUN: only events of these types")
+	session.TypesFlag(cmd, &opts.types)
 	localFlag(cmd, &opts.level)
 	opts.addFlags(cmd)
 	session.Complete(cmd, "view", watchViews...)

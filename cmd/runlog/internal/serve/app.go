@@ -3,12 +3,21 @@ package serve
 
 import (
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"runlog/cmd/runlog/internal/session"
 )
 
 // app is the session, as the commands of this package use it.
 type app struct{ *session.Session }
+
+// Variables returns the environment variables of the flags.
+func Variables(s *session.Session) (names []string) {
+	(&app{s}).serveCommand().LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		names = append(names, session.Variable(f.Name))
+	})
+	return names
+}
 
 // Commands returns the command serve.
 func Commands(s *session.Session) []*cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +33,7 @@ func (a *app) serveCommand() *cobra.Command {
 		opts                        server.Options
 		config, logLevel, logFormat string
 		unknownTypes, keyPolicy     string
+		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
 		memory                      = output.ByteSize(server.DefaultMemoryBytes)
 		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
 	)
@@ -53,8 +54,8 @@ stops the node.`,
 			switch {
 			case opts.DataDir == "":
 				return output.UsageError("--data-dir is empty; name a directory, or leave the flag out for ./runlog-data")
-			case opts.MaxPayloadBytes < 1 || opts.MaxPayloadBytes > contract.LargestMaxPayloadBytes:
-				return output.UsageError("--max-payload-bytes %d is not between 1 and %d", opts.MaxPayloadBytes, contract.LargestMaxPayloadBytes)
+			case maxPayload < 1 || maxPayload > contract.LargestMaxPayloadBytes:
+				return output.UsageError("--max-payload-bytes %s is not between 1 and %d", &maxPayload, contract.LargestMaxPayloadBytes)
 			case memory < server.MinMemoryBytes:
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
@@ -77,7 +78,7 @@ stops the node.`,
 				return err
 			}
 			opts.Logger, opts.Version = log, a.Version
-			opts.MemoryBytes, opts.MinFreeBytes = int64(memory), int64(minFree)
+			opts.MaxPayloadBytes, opts.MemoryBytes, opts.MinFreeBytes = int(maxPayload), int64(memory), int64(minFree)
 			if minFree == 0 {
 				opts.MinFreeBytes = -1
 			}
@@ -93,8 +94,8 @@ stops the node.`,
 	registerClusterFlags(f, &opts)
 	f.StringSliceVar(&opts.CORSOrigins, "cors-origins", nil,
 		"origins whose web pages may call the API, such as https://ui.example.com; loopback, null, none, or * for all (default loopback if --http-listen is, else none)")
-	f.IntVar(&opts.MaxPayloadBytes, "max-payload-bytes", 64<<10, "largest payload of an event, at most 1048576")
-	f.Var(&memory, "memory", "total memory that the node may use, at least 256MiB")
+	f.Var(&maxPayload, "max-payload-bytes", "largest payload of an event, at most 1MiB")
+	f.Var(&memory, "memory", "total memory that the node may use, at least 256MiB; also 2GB, or 10TiB")
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
@@ -148,6 +149,14 @@ func clusterFlags(opts *server.Options) error {
 	case opts.Raft.ElectionTimeout < minElectionTimeout:
 		return output.UsageError("--election-timeout %s is less than %s", opts.Raft.ElectionTimeout, minElectionTimeout)
 	}
+	for _, a := range []struct{ flag, address, example string }{
+		{"--grpc-listen", opts.GRPCListen, "127.0.0.1:7410"}, {"--http-listen", opts.HTTPListen, "127.0.0.1:7411"},
+		{"--admin-listen", opts.AdminListen, "127.0.0.1:7412"}, {"--raft-listen", opts.RaftListen, "127.0.0.1:7413"},
+	} {
+		if err := checkListen(a.address); err != nil {
+			return output.UsageError("%s %q is no address to listen on: %v; give host and port, as in %s", a.flag, a.address, err, a.example)
+		}
+	}
 	for _, address := range opts.Join {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return output.UsageError("--join %s is no address; give host and port, as in host1:7413", address)
@@ -162,6 +171,18 @@ func clusterFlags(opts *server.Options) error {
 	}
 	if opts.Raft.Autopilot.DeadAfter <= 0 {
 		opts.Raft.Autopilot.DeadAfter = -1
+	}
+	return nil
+}
+
+// checkListen checks the form of an address, before the node makes anything on disk.
+func checkListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if e, ok := errors.AsType[*net.AddrError](err); ok {
+		return errors.New(e.Err)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q is not a port from 0 to 65535", port)
 	}
 	return nil
 }
@@ -208,7 +229,8 @@ func (a *app) configure(flags *pflag.FlagSet, config string) error {
 	}
 	for key := range file {
 		if f := flags.Lookup(key); f == nil || key == "config" {
-			return output.UsageError("%s: unknown key %q; runlog serve --help lists the keys", config, key)
+			return output.UsageError("%s: unknown key %q; %s", config, key,
+				session.Suggest(key, flagNames(flags), "runlog serve --help lists the keys"))
 		}
 	}
 	var faults []error
@@ -216,7 +238,7 @@ func (a *app) configure(flags *pflag.FlagSet, config string) error {
 		if f.Changed || f.Name == "config" || f.Name == "help" {
 			return
 		}
-		env := "RUNLOG_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		env := session.Variable(f.Name)
 		value, from := a.Getenv(env), env
 		if value == "" {
 			v, ok := file[f.Name]
@@ -230,6 +252,11 @@ func (a *app) configure(flags *pflag.FlagSet, config string) error {
 		}
 	})
 	return errors.Join(faults...)
+}
+
+func flagNames(flags *pflag.FlagSet) (names []string) {
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // flagText formats a value of the file as on a command line: a list with commas.
@@ -251,11 +278,11 @@ func readConfig(path string) (map[string]any, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, output.UsageError("--config: %v", err)
+		return nil, output.UsageError("--config: %v; name a YAML file that this user can read", err)
 	}
 	var file map[string]any
 	if err := yaml.Unmarshal(text, &file); err != nil {
-		return nil, output.UsageError("--config %s: %v", path, err)
+		return nil, output.UsageError("--config %s: %v; correct the file", path, err)
 	}
 	return file, nil
 }
@@ -271,12 +298,14 @@ func Run(ctx context.Context, opts server.Options) error {
 		log.Error("the node stops itself", "err", err)
 		os.Exit(int(output.ExitFailed))
 	}
+	opts.OpenFiles = openFiles()
 	tuneCollector(opts.MemoryBytes)
 	var governor sync.WaitGroup
 	defer governor.Wait()
 	governing, stop := context.WithCancel(ctx)
 	defer stop()
 	governor.Go(func() { governProcs(governing) })
+	governor.Go(func() { governCollector(governing) })
 	s, err := server.Start(ctx, opts)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		log.Info("stopping before the node belongs to a cluster")
@@ -307,18 +336,3 @@ func Run(ctx context.Context, opts server.Options) error {
 
 // stopLimit bounds the shutdown.
 const stopLimit = 10 * time.Second
-
-// gcPercent lets the heap grow to five times its live objects, within the memory limit. Go's
-// default of twice takes a fifth of the time of an append.
-const gcPercent = 400
-
-// tuneCollector keeps the process within its memory. A tenth is for what the Go runtime does not
-// count: the binary and the kernel's buffers. GOGC and GOMEMLIMIT override it.
-func tuneCollector(memory int64) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memory / 10 * 9)
-	}
-}

@@ -26,7 +26,7 @@ func TestServeConfiguration(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"grpc-listen": "file:1", "http-listen": "env:2", "admin-listen": "flag:3",
-		"raft-listen": "127.0.0.1:7413", "max-payload-bytes": "1000",
+		"raft-listen": "127.0.0.1:7413", "max-payload-bytes": "1KB",
 		"join": "[a:1,b:2]", "bootstrap-expect": "2",
 	} {
 		if got := flags.Lookup(name).Value.String(); got != want {

@@ -59,22 +59,31 @@ func (s *Session) explainCall(e *client.Error) string {
 	case e.Reason != "":
 		return Refusal(e.Reason, e.Message, e.Violations)
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface") && silentText(e.Message):
-		return fmt.Sprintf("server %s accepts connections but does not answer: a node that waits to form or join a cluster does this; its log names the nodes that it waits for", s.Server)
+		return fmt.Sprintf("server %s accepts connections but does not answer: a node that waits to form or join a cluster does this; GET /readyz on its HTTP or admin listener says what it waits for", s.address())
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
-		return fmt.Sprintf("server %s does not speak gRPC; --server takes the node's gRPC address (--grpc-listen, port 7410 by default)", s.Server)
+		return fmt.Sprintf("server %s does not speak gRPC; --server takes the node's gRPC address (--grpc-listen, port 7410 by default)", s.address())
 	case e.Code == codes.Unavailable:
-		what := fmt.Sprintf("server %s cannot be reached (%s)", s.Server, Innermost(e.Message))
-		if servers := s.Servers(); len(servers) > 1 {
+		what := fmt.Sprintf("server %s cannot be reached (%s)", s.address(), Innermost(e.Message))
+		if servers, _ := s.Servers(); len(servers) > 1 {
 			what = fmt.Sprintf("none of %s can be reached (the last: %s)", strings.Join(servers, ", "), Innermost(e.Message))
 		}
 		return what + "; start a node with \"runlog serve\", or name another with --server or RUNLOG_SERVER"
 	case e.Code == codes.DeadlineExceeded:
-		return fmt.Sprintf("server %s did not answer within %v; try again, or wait longer with --timeout", s.Server, s.Timeout)
+		return fmt.Sprintf("server %s did not answer within %v; try again, or wait longer with --timeout; GET /readyz on its HTTP or admin listener says what a node waits for", s.address(), s.Timeout)
 	case e.Code == codes.Unimplemented:
-		return fmt.Sprintf("server %s does not know this call: it is older than this command line (version %s), or no runlog server", s.Server, s.Version)
+		return fmt.Sprintf("server %s does not know this call: it is older than this command line (version %s), or no runlog server", s.address(), s.Version)
 	default:
 		return e.Error()
 	}
+}
+
+// address returns Server with its port, as it was dialled.
+func (s *Session) address() string {
+	servers, err := s.Servers()
+	if err != nil {
+		return s.Server
+	}
+	return strings.Join(servers, ",")
 }
 
 // silentText reports whether gRPC's message says that the server sent nothing before this side

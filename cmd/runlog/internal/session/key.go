@@ -1,7 +1,10 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -11,27 +14,86 @@ import (
 	"runlog/cmd/runlog/internal/output"
 )
 
-// KeyFlag adds the flag --key to a command.
+// maxKeyFile bounds a file of public keys, in bytes.
+const maxKeyFile = 64 << 10
+
+// keyList is the value of the flag --key: public keys, each on the command line or in a file.
+type keyList []string
+
+// KeyFlag adds the flag --key to a command. The command gets the keys themselves, also those that
+// are in files.
 func KeyFlag(cmd *cobra.Command, keys *[]string) {
-	cmd.Flags().StringArrayVar(keys, "key", nil, "public key of the cluster, name+id+key; may be repeated: the signature of one of them is required")
+	cmd.Flags().Var((*keyList)(keys), "key",
+		"public key of the cluster, name+id+key, or a file with one or more of them; may be repeated: the signature of one of them is required")
 }
 
-// CheckKeys reports a key that is not a public key, and shows what one looks like.
-func CheckKeys(keys []string) error {
-	for _, key := range keys {
-		if _, err := proof.KeyID(key); err == nil {
-			continue
-		}
+// String returns the keys.
+func (l *keyList) String() string { return strings.Join(*l, ",") }
+
+// Set takes a key or the name of a file. If a text is a key, no file is looked for.
+func (l *keyList) Set(text string) error {
+	_, err := proof.KeyID(text)
+	if err == nil {
+		*l = append(*l, text)
+		return nil
+	}
+	keys, err := readKeys(text)
+	*l = append(*l, keys...)
+	return err
+}
+
+// Type names the value in the help.
+func (l *keyList) Type() string { return "key|file" }
+
+// keyForm tells what a public key looks like.
+const keyForm = `want name+id+key as "runlog audit keys" lists them, such as ` +
+	"runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70+783390d8+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4, or a file with such a line"
+
+// readKeys returns the public keys in a file: one a line, as it is or as "runlog audit keys -o
+// json" prints it. Empty lines and those that begin with # do not count.
+func readKeys(path string) (keys []string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
 		hint := ""
-		if info, err := os.Stat(key); err == nil && info.Mode().IsRegular() {
-			hint = "; it is a file: pass its content, --key \"$(cat FILE)\""
-		} else if strings.HasPrefix(key, "runlog/") && strings.Count(key, "+") == 1 {
+		if strings.HasPrefix(path, "runlog/") && strings.Count(path, "+") == 1 {
 			hint = "; it is a name and an id, and the key itself is missing"
 		}
-		return output.UsageError("--key %q is no public key%s; want name+id+key as \"runlog audit keys\" lists them, such as "+
-			"runlog/0191a3c8f6b27d4e8f1a2b3c4d5e6f70+783390d8+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4", key, hint)
+		return nil, fmt.Errorf("neither a public key nor a file that can be read%s; %s", hint, keyForm)
 	}
-	return nil
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, errors.New("it is a directory; " + keyForm)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxKeyFile {
+		return nil, fmt.Errorf("the file is larger than %s, and no list of public keys; %s", output.Size(maxKeyFile), keyForm)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		var listed struct{ PublicKey string }
+		if json.Unmarshal([]byte(line), &listed) == nil {
+			line = listed.PublicKey
+		}
+		if _, err := proof.KeyID(line); err != nil {
+			return nil, fmt.Errorf("line %d of the file is no public key; \"runlog audit keys -o json\" writes lines that are taken; %s", n, keyForm)
+		}
+		keys = append(keys, line)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("the file has no public key; " + keyForm)
+	}
+	return keys, nil
 }
 
 // KeyMissing tells why something is not signed, and what to do.

@@ -5,7 +5,6 @@ package session
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +20,8 @@ const (
 	DefaultServer  = "127.0.0.1:7410"
 	DefaultTimeout = 30 * time.Second
 	DefaultAdmin   = "127.0.0.1:7412"
+
+	defaultAdminPort = 7412
 )
 
 // Session is what all commands share.
@@ -28,6 +29,8 @@ type Session struct {
 	output.Output
 	Stdin  io.Reader
 	Getenv func(string) string
+	// Environ returns all variables as NAME=value; nil: none.
+	Environ func() []string
 	// Version of this binary.
 	Version string
 
@@ -41,12 +44,12 @@ type Session struct {
 
 // Register registers the flags that every command has.
 func (s *Session) Register(cmd *cobra.Command) {
-	server := s.Getenv("RUNLOG_SERVER")
+	server := s.Getenv(serverVariable)
 	if server == "" {
 		server = DefaultServer
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.Server, "server", server, "addresses of one or more nodes of the cluster, separated by commas; also RUNLOG_SERVER")
+	flags.StringVar(&s.Server, "server", server, "nodes of the cluster, separated by commas: host, host:port or http://host; also RUNLOG_SERVER")
 	flags.VarP(&s.Format, "output", "o", "table, or json: one object a line")
 	flags.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "longest wait for one answer, retries included; 0 waits without limit")
 	Complete(cmd, "output", "table", "json")
@@ -66,7 +69,11 @@ func (s *Session) DialAttempts(attempts int) (*client.Client, error) {
 
 func (s *Session) dial(opts client.Options) (*client.Client, error) {
 	opts.Timeout, opts.DialOptions = s.Timeout, s.DialOptions
-	c, err := client.Dial(s.Server, opts)
+	servers, err := s.Servers()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(strings.Join(servers, ","), opts)
 	if err != nil {
 		return nil, output.UsageError("%v", err)
 	}
@@ -83,15 +90,13 @@ func (s *Session) WithClient(f func(*client.Client) error) error {
 	return f(c)
 }
 
-// Servers returns the addresses in Server, each once.
-func (s *Session) Servers() []string {
-	var list []string
-	for address := range strings.SplitSeq(s.Server, ",") {
-		if address = strings.TrimSpace(address); address != "" && !slices.Contains(list, address) {
-			list = append(list, address)
-		}
+// Servers returns the addresses in Server, each once and with its port.
+func (s *Session) Servers() ([]string, error) {
+	servers, err := client.Addresses(s.Server)
+	if err != nil {
+		return nil, output.UsageError("--server: %v", err)
 	}
-	return list
+	return servers, nil
 }
 
 // OneRun checks the arguments of a command that takes the id of one run.
@@ -118,5 +123,24 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 
 // AdminFlag adds the flag --admin to a command.
 func AdminFlag(cmd *cobra.Command, admin *string) {
-	cmd.Flags().StringVar(admin, "admin", DefaultAdmin, "address of the node's admin listener")
+	*admin = DefaultAdmin
+	cmd.Flags().Var((*adminAddress)(admin), "admin", "address of the node's admin listener; the port is 7412 if left out")
 }
+
+// adminAddress is the value of the flag --admin, in the forms of --server.
+type adminAddress string
+
+// String returns host:port.
+func (a *adminAddress) String() string { return string(*a) }
+
+// Set takes the value from the command line.
+func (a *adminAddress) Set(text string) error {
+	address, err := client.Address(text, defaultAdminPort)
+	if err == nil {
+		*a = adminAddress(address)
+	}
+	return err
+}
+
+// Type names the value in the help.
+func (a *adminAddress) Type() string { return "address" }

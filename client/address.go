@@ -1,0 +1,93 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// DefaultPort is where a node serves gRPC, if the caller names no port.
+const DefaultPort = 7410
+
+// Addresses splits a target of Dial into its addresses, in their final form and each once.
+func Addresses(target string) ([]string, error) {
+	var list []string
+	seen := make(map[string]bool)
+	for text := range strings.SplitSeq(target, ",") {
+		address, err := Address(text, DefaultPort)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[address] {
+			seen[address] = true
+			list = append(list, address)
+		}
+	}
+	return list, nil
+}
+
+// Address returns the host:port that a text means: a host, host:port, or http:// and one of them.
+// port is the one that a text without a port means. A target of gRPC with another scheme, such as
+// dns:///host:port or unix:///path, stays as it is.
+func Address(text string, port int) (string, error) {
+	text = strings.TrimSpace(text)
+	rest, err := withoutScheme(text)
+	if err != nil || rest == "" {
+		return text, err
+	}
+	host, number := rest, ""
+	if ip, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
+		host = ip.String()
+	} else if strings.ContainsAny(rest, ":[]") {
+		if host, number, err = net.SplitHostPort(rest); err != nil || number == "" {
+			return "", addressError(text, "it has no port after the colon")
+		}
+	}
+	if number == "" {
+		number = strconv.Itoa(port)
+	}
+	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
+		return "", addressError(text, fmt.Sprintf("%q is not a port from 1 to 65535", number))
+	}
+	if host == "" {
+		return "", addressError(text, "it has no host")
+	}
+	if strings.ContainsAny(host, " \t@/?#") {
+		return "", addressError(text, fmt.Sprintf("%q is no host", host))
+	}
+	return net.JoinHostPort(host, number), nil
+}
+
+// withoutScheme cuts http:// off. It returns an empty rest for another scheme of gRPC.
+func withoutScheme(text string) (rest string, err error) {
+	if text == "" {
+		return "", addressError(text, "it is empty")
+	}
+	if strings.HasPrefix(text, "unix:") {
+		return "", nil
+	}
+	if !strings.Contains(text, "://") {
+		return text, nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "", addressError(text, "it is no URL")
+	case u.Scheme == "https":
+		return "", addressError(text, "nodes do not speak TLS to clients; leave https:// out")
+	case u.Scheme != "http":
+		return "", nil
+	case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return "", addressError(text, "it has more than a host and a port")
+	case u.Host == "":
+		return "", addressError(text, "it has no host")
+	}
+	return u.Host, nil
+}
+
+func addressError(text, cause string) error {
+	return fmt.Errorf("%q is not the address of a node: %s; want a host such as localhost, or host:port", text, cause)
+}

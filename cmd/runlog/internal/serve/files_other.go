@@ -1,0 +1,5 @@
+//go:build !unix
+
+package serve
+
+func openFiles() int { return 0 }

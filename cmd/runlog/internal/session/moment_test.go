@@ -1,0 +1,59 @@
+package session
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMoment: a table of times as they are typed, in UTC where they name no offset, and what each
+// means on a Wednesday at 10:30.
+func TestMoment(t *testing.T) {
+	now := time.Date(2026, 2, 11, 10, 30, 0, 5, time.UTC)
+	for _, test := range []struct{ text, want string }{
+		{"2026-02-11T10:30:00Z", "2026-02-11T10:30:00Z"},
+		{"2026-02-11T10:30:00.000000005Z", "2026-02-11T10:30:00.000000005Z"},
+		{"2026-02-11T11:30:00.000000005+01:00", "2026-02-11T10:30:00.000000005Z"},
+		{"2026-11-23T02:21", "2026-11-23T02:21:00Z"},
+		{"2026-11-23T02:21Z", "2026-11-23T02:21:00Z"},
+		{"2026-11-23T02:21-05:00", "2026-11-23T07:21:00Z"},
+		{"2026-11-23T02:21:09", "2026-11-23T02:21:09Z"},
+		{"2026-11-23T02:21:09.125", "2026-11-23T02:21:09.125Z"},
+		{"2026-11-23 02:21", "2026-11-23T02:21:00Z"},
+		{"2026-11-23 02:21:09", "2026-11-23T02:21:09Z"},
+		{"2026-11-23 02:21:09Z", "2026-11-23T02:21:09Z"},
+		{"2026-11-23 02:21+01:00", "2026-11-23T01:21:00Z"},
+		{"2026-02-11", "2026-02-11T00:00:00Z"},
+		{"today", "2026-02-11T00:00:00Z"},
+		{"yesterday", "2026-02-10T00:00:00Z"},
+		{"now", "2026-02-11T10:30:00.000000005Z"},
+		{"-0s", "2026-02-11T10:30:00.000000005Z"},
+		{"-5m", "2026-02-11T10:25:00.000000005Z"},
+		{"-90m", "2026-02-11T09:00:00.000000005Z"},
+		{"-24h", "2026-02-10T10:30:00.000000005Z"},
+		{"-7d", "2026-02-04T10:30:00.000000005Z"},
+		{"-1w2d3h4m5s", "2026-02-02T07:25:55.000000005Z"},
+	} {
+		// The zone of the machine must not matter.
+		for _, zone := range []*time.Location{time.UTC, time.FixedZone("east", 14*3600), time.FixedZone("west", -12*3600)} {
+			got, err := Moment("from", test.text, now.In(zone))
+			if err != nil || got.AsTime().Format(time.RFC3339Nano) != test.want {
+				t.Errorf("%s in %v is %v, %v; want %s", test.text, zone, got.AsTime(), err, test.want)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		"": "is no time", "-": "is no time", "-h": "is no time", "-5": "is no time", "-5x": "is no time", "-5h5": "is no time", "+5h": "is no time",
+		"24h": "; -24h is this long before now", "5m": "; -5m is this long before now", "--5h": "is no time", "-1.5h": "is no time",
+		"tomorrow": "is no time", "Today": "is no time", "10:30": "2026-02-11T10:30 (UTC)", "11.02.2026": "is no time", "2026-02": "is no time",
+		"2026-02-30": "is no time", "2026-02-11T24:01": "is no time", "2026-02-11T10": "is no time",
+		"2026-02-11T10:30 CET": "is no time", "2026-02-11T10:30:00+0100": "is no time", "1770805800": "is no time", "today ": "is no time",
+		"-99999999999h": "is no time", "-2000000000w": "is no time", "1969-12-31": "between 1970 and 2262", "2262-04-12": "between 1970 and 2262",
+		"-3000w": "between 1970 and 2262",
+	} {
+		at, err := Moment("as-of-time", text, now)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "--as-of-time ") {
+			t.Errorf("%q is taken for %v, %v; want %q", text, at.AsTime(), err, want)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+// Package metadata is the machine that changes the metadata of runs that exist (APP-12): the
+// engine's own reference, once or by naming the one before, and the labels. What CreateRun says is
+// a part of its append.
+//
+// Its one table has every change with its time and identity:
+//
+//	M runId 0x00 position:8 operation:2   record.v1.MetadataChange
+package metadata
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Kind of the machine.
+const Kind = 17
+
+// Machine is the storage.Machine of this package.
+type Machine struct{}
+
+var _ storage.Machine = Machine{}
+
+// changes is the prefix of the table of changes.
+const changes = "M"
+
+// Kind is storage.Machine's.
+func (Machine) Kind() uint32 { return Kind }
+
+// Tables is storage.Machine's.
+func (Machine) Tables() []storage.Table {
+	return []storage.Table{{Prefix: []byte(changes), Name: "changes of metadata"}}
+}
+
+// Level is storage.Machine's.
+func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
+
+// Update says which metadata of a run is replaced.
+type Update struct {
+	// EngineRunRef replaces Previous, which must be the current reference; nil: it stays.
+	EngineRunRef *string
+	Previous     string
+	// Labels replace all labels; nil: they stay.
+	Labels map[string]string
+}
+
+// PreviousError says that the engine's reference of a run is not the one that an update names.
+type PreviousError struct {
+	RunID, Given, Current string
+}
+
+func (e *PreviousError) Error() string {
+	return fmt.Sprintf("run %q has engineRunRef %q, not the given previous %q", e.RunID, e.Current, e.Given)
+}
+
+// Set is the operation that records the reference of a run, once. The same reference again changes
+// nothing. It is refused with a *storage.RunNotFoundError, or with a *storage.RunExistsError where
+// the run has another reference. by is the identity of the caller; empty: none.
+func Set(runID, ref, by string) (storage.Operation, error) {
+	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
+}
+
+// EncodeSet is the command of one Set.
+func EncodeSet(runID, ref, by string) (storage.Command, error) { return command(Set(runID, ref, by)) }
+
+// UpdateOperation is the operation that replaces metadata of a run. It is refused with a
+// *storage.RunNotFoundError or a *PreviousError. The same update again changes nothing. by is the
+// identity of the caller; empty: none.
+func UpdateOperation(runID string, u Update, by string) (storage.Operation, error) {
+	m := &recordv1.UpdateMetadata{EngineRunRef: u.EngineRunRef, PreviousEngineRunRef: u.Previous}
+	if u.Labels != nil {
+		m.Labels = &recordv1.Labels{Labels: u.Labels}
+	}
+	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Kind: &recordv1.MetadataOperation_Update{Update: m}})
+}
+
+// EncodeUpdate is the command of one UpdateOperation.
+func EncodeUpdate(runID string, u Update, by string) (storage.Command, error) {
+	return command(UpdateOperation(runID, u, by))
+}
+
+func operation(m *recordv1.MetadataOperation) (storage.Operation, error) {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return storage.Operation{}, fmt.Errorf("metadata: encode operation: %w", err)
+	}
+	return storage.Operation{Kind: Kind, Data: data}, nil
+}
+
+func command(op storage.Operation, err error) (storage.Command, error) {
+	if err != nil {
+		return storage.Command{}, err
+	}
+	return storage.EncodeCommand(op)
+}
+
+// Apply is storage.Machine's.
+func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
+	var m recordv1.MetadataOperation
+	if err := proto.Unmarshal(op, &m); err != nil {
+		return nil, nil, fmt.Errorf("metadata: undecodable operation: %w", err)
+	}
+	run, err := tx.Run(m.RunId)
+	if err != nil {
+		return nil, nil, err
+	}
+	if run == nil {
+		return nil, &storage.RunNotFoundError{RunID: m.RunId}, nil
+	}
+	next := storage.Metadata{}
+	if run.Metadata != nil {
+		next = *run.Metadata
+	}
+	change := &recordv1.MetadataChange{ChangedAt: tx.Stamp(), ChangedBy: m.ChangedBy}
+	switch kind := m.Kind.(type) {
+	case *recordv1.MetadataOperation_SetEngineRunRef:
+		refused = set(&next, m.RunId, kind.SetEngineRunRef, change)
+	case *recordv1.MetadataOperation_Update:
+		refused = update(&next, m.RunId, kind.Update, change)
+	default:
+		return nil, nil, storage.ErrUnknownOperation
+	}
+	if refused != nil || change.EngineRunRef == nil && change.Labels == nil {
+		return nil, refused, nil
+	}
+	row, err := proto.MarshalOptions{Deterministic: true}.Marshal(change)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := nextKey(tx, m.RunId)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx.Set(key, row)
+	return nil, nil, tx.SetMetadata(m.RunId, &next)
+}
+
+func set(md *storage.Metadata, runID, ref string, change *recordv1.MetadataChange) error {
+	switch md.EngineRunRef {
+	case ref:
+	case "":
+		change.EngineRunRef, change.PreviousEngineRunRef = &ref, proto.String("")
+		md.EngineRunRef = ref
+	default:
+		return &storage.RunExistsError{RunID: runID, Fields: []string{"engineRunRef"}}
+	}
+	return nil
+}
+
+func update(md *storage.Metadata, runID string, u *recordv1.UpdateMetadata, change *recordv1.MetadataChange) error {
+	if ref := u.EngineRunRef; ref != nil && *ref != md.EngineRunRef {
+		if u.PreviousEngineRunRef != md.EngineRunRef {
+			return &PreviousError{RunID: runID, Given: u.PreviousEngineRunRef, Current: md.EngineRunRef}
+		}
+		change.EngineRunRef, change.PreviousEngineRunRef = ref, proto.String(md.EngineRunRef)
+		md.EngineRunRef = *ref
+	}
+	if u.Labels != nil && !maps.Equal(u.Labels.Labels, md.Labels) {
+		change.Labels, change.PreviousLabels = u.Labels, &recordv1.Labels{Labels: md.Labels}
+		md.Labels = u.Labels.Labels
+	}
+	return nil
+}
+
+// runKey is the begin of the keys of a run's changes. No runId has the byte behind it.
+func runKey(runID string) []byte { return append(append([]byte(changes), runID...), 0) }
+
+// nextKey is the key of the next change of a run. One proposal may have several.
+func nextKey(tx *storage.Tx, runID string) ([]byte, error) {
+	at := binary.BigEndian.AppendUint64(runKey(runID), uint64(tx.Position()))
+	for n := range uint16(1 << 15) {
+		key := binary.BigEndian.AppendUint16(at[:len(at):len(at)], n)
+		row, err := tx.Get(key)
+		if err != nil || row == nil {
+			return key, err
+		}
+	}
+	return nil, errors.New("metadata: too many changes in one proposal")
+}
+
+// Change is one change of a run's metadata.
+type Change struct {
+	ChangedAt int64  // persistedAt of the proposal, nanoseconds
+	ChangedBy string // the authenticated identity of the caller; empty: none
+	// EngineRunRef replaced PreviousEngineRunRef; nil: it stayed.
+	EngineRunRef, PreviousEngineRunRef *string
+	// Labels replaced PreviousLabels, if LabelsChanged.
+	LabelsChanged          bool
+	Labels, PreviousLabels map[string]string
+}
+
+// Changes returns at most n changes of a run's metadata, newest first.
+func Changes(s *storage.Store, runID string, n int) (list []Change, err error) {
+	v, err := s.Tables(Kind)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	from, to := runKey(runID), runKey(runID)
+	to[len(to)-1]++
+	for row, err := range v.ScanDown(from, to) {
+		if err != nil {
+			return nil, fmt.Errorf("metadata: read changes: %w", err)
+		}
+		if len(list) == n {
+			break
+		}
+		var m recordv1.MetadataChange
+		if err := proto.Unmarshal(row.Value, &m); err != nil {
+			return nil, fmt.Errorf("metadata: undecodable change: %w", err)
+		}
+		list = append(list, Change{
+			ChangedAt: m.ChangedAt, ChangedBy: m.ChangedBy, EngineRunRef: m.EngineRunRef, PreviousEngineRunRef: m.PreviousEngineRunRef,
+			LabelsChanged: m.Labels != nil, Labels: m.Labels.GetLabels(), PreviousLabels: m.PreviousLabels.GetLabels(),
+		})
+	}
+	return list, nil
+}
