@@ -173,7 +173,9 @@ func (f *fakeServer) GetRun(_ context.Context, req *runlogv1.GetRunRequest) (*ru
 func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
 	res := &runlogv1.ListRunsResponse{}
 	for _, run := range f.runs {
-		if len(req.GetStatus()) == 0 || slices.Contains(req.GetStatus(), run.GetStatus()) {
+		at := run.GetCreatedAt().AsTime()
+		if (len(req.GetStatus()) == 0 || slices.Contains(req.GetStatus(), run.GetStatus())) && (req.CreatedAfter == nil ||
+			at.After(req.GetCreatedAfter().AsTime())) && (req.CreatedBefore == nil || at.Before(req.GetCreatedBefore().AsTime())) {
 			res.Runs = append(res.Runs, run)
 		}
 	}

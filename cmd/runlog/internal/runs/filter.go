@@ -9,31 +9,40 @@ import (
 	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // runsFilter selects runs.
 type runsFilter struct {
+	flags *pflag.FlagSet
+
 	tenant, project, environment, plan, planVersion, prefix string
 	status                                                  []string
 }
 
 func (f *runsFilter) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.flags = flags
 	flags.StringVar(&f.tenant, "tenant", "", "only runs of this tenant")
 	flags.StringVar(&f.project, "project", "", "only runs of this project")
 	flags.StringVar(&f.environment, "environment", "", "only runs of this environment")
 	flags.StringVar(&f.plan, "plan", "", "only runs of this plan")
 	flags.StringVar(&f.planVersion, "plan-version", "", "only runs of this version of --plan")
 	flags.StringVar(&f.prefix, "prefix", "", "only runs whose id begins with this text")
-	flags.StringSliceVar(&f.status, "status", nil, "only runs in one of these statuses: "+strings.Join(runStatuses(), ", "))
+	flags.StringSliceVar(&f.status, "status", nil, "only runs in one of these statuses, separated by commas; may be repeated: "+strings.Join(runStatuses(), ", "))
 	session.Complete(cmd, "status", runStatuses()...)
 }
 
 // set reports whether the filter has a value.
 func (f *runsFilter) set() bool {
 	return f.tenant+f.project+f.environment+f.plan+f.planVersion+f.prefix != "" || len(f.status) > 0
+}
+
+// check refuses a filter that is set to nothing.
+func (f *runsFilter) check() error {
+	return session.RefuseEmpty(f.flags, "tenant", "project", "environment", "plan", "plan-version", "prefix", "status")
 }
 
 // statuses returns the statuses of the filter; none for any.

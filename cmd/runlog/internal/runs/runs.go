@@ -104,6 +104,9 @@ func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
 
 // request completes the request from the flags.
 func (opts *runsOptions) request(flags *pflag.FlagSet, now time.Time) (err error) {
+	if err := opts.check(); err != nil {
+		return err
+	}
 	r := &opts.req
 	r.TenantId, r.ProjectId, r.EnvironmentId = opts.tenant, opts.project, opts.environment
 	r.PlanId, r.PlanVersion, r.RunIdPrefix = opts.plan, opts.planVersion, opts.prefix

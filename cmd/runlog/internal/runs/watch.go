@@ -156,6 +156,9 @@ func (a *app) tellHole(run string, res *runlogv1.WatchRunResponse) {
 }
 
 func (a *app) watchRuns(parent context.Context, opts watchOptions) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
 	statuses, err := opts.statuses()
 	events := strings.EqualFold(opts.view, "event")
 	switch {
