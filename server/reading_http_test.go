@@ -128,6 +128,8 @@ func TestETags(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed("metadata", true, false)
+	n.http("PATCH", "/v1/runs/run", `{"labels":{"team":"other"}}`).ok(t)
+	changed("labels", true, false)
 	n.append("run", newEvent("RunStarted"))
 	changed("an event", true, true)
 	n.restart()
@@ -167,6 +169,16 @@ func TestEnumsInAnyCase(t *testing.T) {
 	n.openEvents("/v1/runs/run:watch?view=event&payloadForm=struct").until("caughtUp")
 	n.post("/v1/runs", `{"run":{"runId":"made","tenantId":"t","projectId":"p","environmentId":"e","status":"running",
 		"planRef":{"planId":"p","planVersion":"1","uri":"u","sha256":"`+strings.Repeat("a", 64)+`","schemaVersion":"1"}}}`)
+	scope := `"tenantId":"t","projectId":"p","environmentId":"e","planId":"p","planVersion":"1"`
+	exclusive := `{"mode":"exclusive","run":{"runId":"once","tenantId":"t","projectId":"p","environmentId":"e","planRef":{"planId":"p","planVersion":"1"}},` +
+		`"events":[{"eventType":"Noted","logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z",` + scope + `,"payload":{"mode":"exclusive","status":"running"}}]}`
+	n.post("/v1/runs", exclusive)
+	n.http("POST", "/v1/runs", exclusive).refused(t, "RUN_ALREADY_EXISTS")
+	wantEqual(t, "the payload as it was sent (ENV-8)", strings.Contains(string(n.http("GET", "/v1/runs/once/events", "").body), `{"mode":"exclusive","status":"running"}`), true)
+	r := n.http("POST", "/v1/runs", strings.Replace(exclusive, `"mode":"exclusive","run"`, `"mode":"exclusiv","run"`, 1)).refused(t, "INVALID_ARGUMENT_FIELD")
+	if text := r.message + fmt.Sprint(r.fields); !strings.Contains(text, "mode") || !strings.Contains(text, "exclusiv") {
+		t.Errorf("%q does not name the mode as it was sent", text)
+	}
 	for _, bad := range []string{"/v1/runs?status=runing", "/v1/runs?status=runnıng", "/v1/runs?status=running,", "/v1/runs?consistency=local,local"} {
 		n.http("GET", bad, "").refused(t, "INVALID_ARGUMENT_FIELD")
 	}

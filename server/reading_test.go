@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -24,7 +26,7 @@ func (n *node) listed(req *runlogv1.ListRunsRequest) string {
 }
 
 // TestListIsFreshREAD6: what a call wrote is in the list that the next call reads, at every node:
-// runs, their statuses and their labels.
+// runs, their statuses and their labels, also those of UpdateRun (APP-12).
 func TestListIsFreshREAD6(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 3)
@@ -38,6 +40,11 @@ func TestListIsFreshREAD6(t *testing.T) {
 		reader := nodes[(i+1)%3]
 		wantEqual(t, "the list", strings.HasPrefix(reader.listed(&runlogv1.ListRunsRequest{PageSize: 1}), id), true)
 		wantEqual(t, "by label", reader.listed(&runlogv1.ListRunsRequest{Labels: []string{fmt.Sprint("number=", i)}}), id)
+		if _, err := at.runs.UpdateRun(at.context(), &runlogv1.UpdateRunRequest{RunId: id, Labels: map[string]string{"renamed": fmt.Sprint(i)}}); err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "by the new label", reader.listed(&runlogv1.ListRunsRequest{Labels: []string{fmt.Sprint("renamed=", i)}}), id)
+		wantEqual(t, "by the old label", reader.listed(&runlogv1.ListRunsRequest{Labels: []string{fmt.Sprint("number=", i)}}), "")
 		at.append(id, newEvent("RunStarted"))
 		running := &runlogv1.ListRunsRequest{RunIdPrefix: id, Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, PageSize: 1}
 		wantEqual(t, "by status", reader.listed(running), id)
@@ -153,8 +160,9 @@ func TestLocalReadsNeedNoMajorityREAD6(t *testing.T) {
 	n.watchRuns(&runlogv1.WatchRunsRequest{Consistency: runlogv1.Consistency_LOCAL, IncludeExisting: true}).want("run@1 RUNNING", "caughtUp")
 }
 
-// TestSnapshotsHaveTheMetadataPRJ16: what CreateRun and SetEngineRunRef said is served where the
-// events do not say it, everywhere that a snapshot is served, and the digest is that of the events.
+// TestSnapshotsHaveTheMetadataPRJ16: what CreateRun, UpdateRun and SetEngineRunRef said is served
+// where the events do not say it, everywhere that a snapshot is served, and the digest is that of
+// the events.
 func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -162,7 +170,10 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("told"), Events: []*runlogv1.EventWrite{newEvent("StepStarted", step("s"))}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "told", EngineRunRef: "wf/1"}); err != nil {
+	if _, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "told", EngineRunRef: "wf/0"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "told", PreviousEngineRunRef: "wf/0", EngineRunRef: proto.String("wf/1")}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(what string, s *runlogv1.RunSnapshot, from string) {
@@ -190,6 +201,17 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 	}
 	check("as of", past.Snapshot, all)
 
+	// A run that came to be by appends takes its metadata from the first CreateRun (APP-12).
+	adopted := newRun("plain")
+	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: adopted}); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.snapshot("plain"); s.GetEngineType() != "temporal" || s.Labels["team"] != "data" || strings.Join(s.FromMetadata, " ") != "planRef engineType" {
+		t.Errorf("a run that took its metadata later has %v", s)
+	}
+	wantEqual(t, "by the label that was taken", n.listed(&runlogv1.ListRunsRequest{Labels: []string{"team=data"}, RunIdPrefix: "pl"}), "plain")
+	n.append("bare", newEvent("StepStarted", step("s")))
+
 	// The same events without metadata have the same digest, but for the run's name: PRJ-1's check
 	// of what HTTP serves leaves the fields out.
 	served := n.get("/v1/runs/told/snapshot")["snapshot"].(map[string]any)
@@ -198,7 +220,7 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 	if s := n.snapshot("told"); s.GetEngineType() != "conductor" || s.GetEngineRunRef() != "c/2" || strings.Join(s.FromMetadata, " ") != "planRef" {
 		t.Errorf("events are not served before metadata: %v", s)
 	}
-	if s := n.snapshot("plain"); s.EngineType != nil || s.PlanRef != nil || len(s.Labels)+len(s.FromMetadata) > 0 {
+	if s := n.snapshot("bare"); s.EngineType != nil || s.PlanRef != nil || len(s.Labels)+len(s.FromMetadata) > 0 {
 		t.Errorf("a run without metadata has %v", s)
 	}
 }
