@@ -82,6 +82,11 @@ paths["/readyz"] = page("Readiness of the node for appends", "text/plain");
 const { Status, ...schemas } = old.definitions;
 const text = (description) => ({ type: "string", description });
 const components = schema(schemas);
+// Over HTTP, events have JSON objects where gRPC has bytes.
+for (const event of [components.EventWrite, components.EventRecord]) {
+  event.properties.payload = { type: "object", description: "A JSON object, kept and returned byte for byte (ENV-8)." };
+  event.properties.extensions = { type: "object", description: "What this contract version has no field for: a JSON object of at most 4 KiB, kept and returned byte for byte." };
+}
 components.Status = { $ref: "#/components/schemas/Error" };
 components.Error = {
   type: "object",

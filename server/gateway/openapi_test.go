@@ -64,6 +64,15 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	walk("", root)
+	// Over HTTP, payloads and extensions are objects (ENV-8).
+	for _, name := range []string{"EventWrite", "EventRecord"} {
+		members := schemas[name].(map[string]any)["properties"].(map[string]any)
+		for _, member := range []string{"payload", "extensions"} {
+			if described, _ := members[member].(map[string]any); described["type"] != "object" || described["description"] == nil {
+				t.Errorf("%s.%s is described as %v", name, member, members[member])
+			}
+		}
+	}
 	ids := map[any]bool{}
 	for path, methods := range root["paths"].(map[string]any) {
 		for method, o := range methods.(map[string]any) {
