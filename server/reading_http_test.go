@@ -179,7 +179,7 @@ func TestEnumsInAnyCase(t *testing.T) {
 	if text := r.message + fmt.Sprint(r.fields); !strings.Contains(text, "mode") || !strings.Contains(text, "exclusiv") {
 		t.Errorf("%q does not name the mode as it was sent", text)
 	}
-	for _, bad := range []string{"/v1/runs?status=runing", "/v1/runs?status=runnıng", "/v1/runs?status=running,", "/v1/runs?consistency=local,local"} {
+	for _, bad := range []string{"/v1/runs?status=runnin", "/v1/runs?status=runnıng", "/v1/runs?status=running,", "/v1/runs?consistency=local,local"} {
 		n.http("GET", bad, "").refused(t, "INVALID_ARGUMENT_FIELD")
 	}
 }
