@@ -64,7 +64,7 @@ func newPilot(n *Node) *pilot {
 	p := &pilot{n: n}
 	p.mu.answered = make(map[hraft.ServerID]time.Time)
 	every := n.opts.Autopilot.Every
-	p.auto = autopilot.New(promoter{n.raft, n}, p, autopilot.WithLogger(n.library.logger()),
+	p.auto = autopilot.New(promoter{n.raft, n}, p, autopilot.WithLogger(n.library.Logger()),
 		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(every))
 	return p
 }

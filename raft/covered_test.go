@@ -8,24 +8,37 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// coveredTransport passes requests through skipCovered, as transport.deliver does.
+// coveredTransport passes requests through take, as transport.deliver does.
 type coveredTransport struct {
 	*hraft.InmemTransport
 	asked chan hraft.RPC
+	n     *Node
+}
+
+// AppendEntries sends what transport sends.
+func (c coveredTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
+	sent, err := c.n.sender().prepare(req)
+	if err != nil {
+		return err
+	}
+	return c.InmemTransport.AppendEntries(id, target, sent, resp)
 }
 
 func (c coveredTransport) Consumer() <-chan hraft.RPC { return c.asked }
 
 // covered returns a node's transport. Its goroutine ends with the node.
 func covered(trans *hraft.InmemTransport, n *Node) coveredTransport {
-	c := coveredTransport{InmemTransport: trans, asked: make(chan hraft.RPC)}
+	c := coveredTransport{InmemTransport: trans, asked: make(chan hraft.RPC), n: n}
 	go func() {
 		for {
 			select {
 			case rpc := <-trans.Consumer():
 				if req, ok := rpc.Command.(*hraft.AppendEntriesRequest); ok {
 					copied := *req // the leader keeps the original
-					n.skipCovered(&copied)
+					if err := n.take(&copied); err != nil {
+						rpc.Respond(&hraft.AppendEntriesResponse{}, err)
+						continue
+					}
 					rpc.Command = &copied
 				}
 				select {

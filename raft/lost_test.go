@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/raft/internal/wal"
+	"runlog/storage"
 )
 
 // TestSnapshotsLost shows that a truncated log is refused, with an error and its remedy, if its
@@ -76,10 +77,9 @@ func TestLogMetaLost(t *testing.T) {
 	b.start().expect("run", 10)
 }
 
-// TestVoteLost proves D2 for the term and the vote: a node that lost them does not vote again in a
-// term of its log.
-func TestVoteLost(t *testing.T) {
-	for name, lose := range map[string]func(path string) error{
+// votesLost are ways to lose the file of term and vote.
+func votesLost(t *testing.T) map[string]func(path string) error {
+	return map[string]func(path string) error{
 		"removed": os.Remove,
 		"emptied": func(path string) error { return os.Truncate(path, 0) },
 		"of an earlier term": func(path string) error {
@@ -90,17 +90,121 @@ func TestVoteLost(t *testing.T) {
 			}
 			return errors.Join(err, os.Rename(filepath.Join(early, wal.VoteFile), path))
 		},
-	} {
+	}
+}
+
+// TestVoteLost proves D2 for the term and the vote: a member of several that lost them does not
+// start, as it could vote twice in a term. The error names the file.
+func TestVoteLost(t *testing.T) {
+	for name, lose := range votesLost(t) {
 		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, 3, Options{})
+			g.fill("run", 0, 3)
+			g.settle()
+			m := g.follower()
+			g.halt(m, false)
+			kept, err := os.ReadFile(filepath.Join(m.dir, wal.VoteFile))
+			if err == nil {
+				err = lose(filepath.Join(m.dir, wal.VoteFile))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // What the first start makes does not deceive the second.
+				if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), wal.VoteFile) {
+					t.Fatalf("started, error %v", err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(m.dir, wal.VoteFile), kept, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			m.open()
+			g.run(m)
+			g.settle()
+			g.expectEqual(3)
+		})
+	}
+}
+
+// marksLost are ways to lose the commit mark.
+var marksLost = map[string]func(path string) error{
+	"removed":   os.Remove,
+	"emptied":   func(path string) error { return os.Truncate(path, 0) },
+	"truncated": func(path string) error { return os.Truncate(path, 5) },
+	"a bit flipped": func(path string) error {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text[3] ^= 4
+		return os.WriteFile(path, text, 0o644)
+	},
+}
+
+const markFile = "commit-mark"
+
+// TestMarkLost proves D2 for the commit mark: a member of several that lost it does not start,
+// because its log may have lost its end too. The error names the file.
+func TestMarkLost(t *testing.T) {
+	for name, lose := range marksLost {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, 3, Options{})
+			g.fill("run", 0, 3)
+			g.settle()
+			m := g.follower()
+			g.halt(m, false)
+			if err := lose(filepath.Join(m.dir, markFile)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), markFile) {
+					t.Fatalf("started, error %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestOnlyMemberRenews: an only member makes a lost vote or commit mark again, and has everything
+// (APP-2). Both files are whole again after that.
+func TestOnlyMemberRenews(t *testing.T) {
+	try := func(name, file string, lose func(path string) error) {
+		t.Run(file+" "+name, func(t *testing.T) {
 			b := newBed(t).start()
 			b.fill("run", 0, 3)
 			b.stop()
-			if err := lose(filepath.Join(b.dir, wal.VoteFile)); err != nil {
+			if err := lose(filepath.Join(b.dir, file)); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "restore") {
-				t.Errorf("started, error %v", err)
+			b.start().expect("run", 3)
+			b.fill("run", 3, 2)
+			b.stop()
+			if m, err := wal.OpenMark(vfs.Default, b.dir); err != nil || m.Index() == 0 {
+				t.Errorf("the mark is %d: %v", m.Index(), err)
+			}
+			b.start().expect("run", 5)
+			if len(b.failures()) > 0 {
+				t.Error(b.failures())
 			}
 		})
+	}
+	for name, lose := range votesLost(t) {
+		try(name, wal.VoteFile, lose)
+	}
+	for name, lose := range marksLost {
+		try(name, markFile, lose)
+	}
+}
+
+// TestMarkAndEndLost proves D2: an only member whose commit mark is lost does not start if its log
+// has lost its end too, as far as the store knows.
+func TestMarkAndEndLost(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 3)
+	b.stop()
+	remove(t, filepath.Join(b.dir, markFile))
+	replaceLog(t, b)
+	if err := b.tryStart(); !errors.Is(err, ErrLogBehindStore) {
+		t.Errorf("started, error %v", err)
 	}
 }

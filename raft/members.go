@@ -121,6 +121,9 @@ func membersOf(c hraft.Configuration) []Member {
 	return members
 }
 
+// DecodeMembers returns the members in storage.Membership.Data.
+func DecodeMembers(data []byte) []Member { return membersOf(hraft.DecodeConfiguration(data)) }
+
 // EncodeMembers returns members as the log has them, and as storage.Membership.Data has them.
 func EncodeMembers(members []Member) []byte {
 	var c hraft.Configuration

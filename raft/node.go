@@ -1,7 +1,6 @@
 package raft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -12,7 +11,9 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/liblog"
 	"runlog/raft/internal/wal"
+	"runlog/storage"
 )
 
 var (
@@ -57,6 +58,8 @@ type Node struct {
 	logs      *wal.Log
 	stable    *wal.Stable
 	mark      *wal.Mark // housekeep's, once the node runs
+	marked    uint64    // the mark at the start
+	sole      bool      // Recover makes it the only member
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -65,7 +68,7 @@ type Node struct {
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
-	library   *libraryLog
+	library   *liblog.Log
 	// changing is a mutex with room for one: held from reading the members until their change is
 	// made.
 	changing chan struct{}
@@ -112,7 +115,7 @@ func Start(opts Options) (*Node, error) {
 
 func newNode(opts Options) *Node {
 	n := &Node{opts: opts, metrics: newMetrics(opts.Registerer), stop: make(chan struct{})}
-	n.library = &libraryLog{log: opts.Logger.With("lib", "raft")}
+	n.library = liblog.New(opts.Logger.With("lib", "raft"))
 	n.ready.changed = make(chan struct{})
 	n.following.changed = make(chan struct{})
 	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -125,7 +128,7 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.logger(), n.stable.Term)
+	trans := newTransport(newStreams(&n.opts), n.library.Logger(), n.sender())
 	err := n.bootstrap(trans)
 	if err == nil {
 		err = n.run(trans)
@@ -133,7 +136,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.skipCovered) })
+	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.take) })
 	n.electSelf()
 	return nil
 }
@@ -145,17 +148,24 @@ func (n *Node) open() error {
 	if err := disk.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	var err error
-	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); err != nil {
+	var err, lostMark, lostVote error
+	if n.mark, err = wal.OpenMark(disk, n.opts.Dir); errors.Is(err, wal.ErrMark) {
+		lostMark, err = err, nil
+	}
+	if err != nil {
 		return err
 	}
-	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); err != nil {
+	n.marked = n.mark.Index()
+	if n.stable, err = wal.OpenStable(disk, n.opts.Dir, n.fail); storage.Damaged(err) {
+		lostVote, err = err, nil
+	}
+	if err != nil {
 		return err
 	}
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
 		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
-		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.logger(),
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
 		return err
@@ -164,7 +174,10 @@ func (n *Node) open() error {
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}
-	return n.reconcile()
+	if err := n.reconcile(lostVote); err != nil || lostMark == nil {
+		return err
+	}
+	return n.renewMark(lostMark)
 }
 
 // run joins the group.
@@ -210,7 +223,7 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.MaxAppendEntries = maxAppendEntries
 	conf.BatchApplyCh = true
 	conf.NotifyCh = leading
-	conf.Logger = n.library.logger()
+	conf.Logger = n.library.Logger()
 	conf.NoSnapshotRestoreOnStart = true
 	conf.ShutdownOnRemove = false // the owner decides what a removed node does
 	conf.TrailingLogs = n.opts.TrailingEntries
@@ -218,118 +231,6 @@ func (n *Node) config(leading chan<- bool) *hraft.Config {
 	conf.SnapshotThreshold = math.MaxUint64
 	conf.SnapshotInterval = 24 * time.Hour
 	return conf
-}
-
-// followLeadership drains NotifyCh, which hashicorp/raft blocks on. A new leader first applies
-// everything of earlier terms, then serves (D4e, D7).
-func (n *Node) followLeadership(leading <-chan bool) {
-	for {
-		select {
-		case <-n.stop:
-			return
-		case now := <-leading:
-			term, known := uint64(0), false
-			for now && !known {
-				if term, known = n.takeOver(); known {
-					break
-				}
-				// It may still lead.
-				select {
-				case <-n.stop:
-					return
-				case now = <-leading:
-				case <-time.After(barrierRetry):
-				}
-			}
-			n.setLeading(now, term)
-		}
-	}
-}
-
-// takeOver applies all entries of earlier terms. It returns the term in which this node leads, and
-// whether it succeeded.
-func (n *Node) takeOver() (term uint64, ok bool) {
-	term = n.raft.CurrentTerm()
-	if err := n.barrier(); err != nil {
-		n.opts.Logger.Warn("barrier of a new leader failed", "err", err)
-		return 0, false
-	}
-	// The barrier may belong to a later leadership; the next notification announces that one.
-	return term, n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
-}
-
-// barrier waits until everything of earlier terms is applied.
-func (n *Node) barrier() error {
-	return n.await(func() error { return n.raft.Barrier(0).Error() })
-}
-
-// await waits for an answer of hashicorp/raft until the node closes: the library drops its queues
-// at shutdown.
-func (n *Node) await(ask func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- ask() }()
-	select {
-	case err := <-done:
-		return err
-	case <-n.stop:
-		return errStopped
-	}
-}
-
-func (n *Node) setLeading(now bool, term uint64) {
-	n.ready.Lock()
-	defer n.ready.Unlock()
-	n.ready.term = term
-	if n.ready.leading == now {
-		return
-	}
-	n.ready.leading = now
-	defer n.tellLeader()
-	close(n.ready.changed)
-	n.ready.changed = make(chan struct{})
-	n.metrics.leader.Set(0)
-	if now {
-		n.metrics.leader.Set(1)
-	}
-	n.opts.Logger.Info("leadership", "leading", now, "term", term)
-}
-
-// Leading reports whether this node takes proposals: it leads, and has applied all entries of
-// earlier terms.
-func (n *Node) Leading() bool {
-	_, leading := n.leadership()
-	return leading
-}
-
-// leadership returns the term in which this node leads, if it does. The leadership that became
-// ready may have ended since, and this node may have been elected again.
-func (n *Node) leadership() (term uint64, leading bool) {
-	n.ready.Lock()
-	term, leading = n.ready.term, n.ready.leading
-	n.ready.Unlock()
-	return term, leading && !n.failed.Load() && n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
-}
-
-// WaitLeading returns when this node can take proposals, or with the context's error.
-func (n *Node) WaitLeading(ctx context.Context) error { return n.wait(ctx, true) }
-
-// WaitFollowing returns when this node cannot take proposals, or with the context's error.
-func (n *Node) WaitFollowing(ctx context.Context) error { return n.wait(ctx, false) }
-
-func (n *Node) wait(ctx context.Context, leading bool) error {
-	for {
-		n.ready.Lock()
-		now, changed := n.ready.leading && !n.failed.Load(), n.ready.changed
-		n.ready.Unlock()
-		if now == leading {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // housekeep moves the commit mark on, and drops the log's oldest entries whenever it has grown by
@@ -423,7 +324,7 @@ func (n *Node) Close() error {
 	n.flight.Lock()
 	n.flight.closing = true
 	n.flight.Unlock()
-	n.library.hush()
+	n.library.Hush()
 	n.awaitProposals()
 	// A send to a member that does not read would delay the shutdown.
 	err := n.trans.(hraft.WithClose).Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/raft/stamps"
 	"runlog/storage"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	AskTerm func(context.Context, Member) (uint64, error)
 	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
+	// Stamps judges the stamps of proposals (APP-5). Default: every stamp is taken.
+	Stamps *stamps.Judge
 	// Autopilot configures how the leader changes the members.
 	Autopilot AutopilotOptions
 	// Store applies committed entries. Required; the caller closes it after the node.
@@ -107,6 +110,9 @@ func (o *Options) EnsureDefaults() {
 	if o.AskTerm == nil {
 		o.AskTerm = func(context.Context, Member) (uint64, error) { return 0, errNobody }
 	}
+	if o.Stamps == nil {
+		o.Stamps = stamps.New(stamps.Options{})
+	}
 	o.Autopilot.ensureDefaults()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -135,4 +141,9 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("raft: Options.Fail is nil"))
 	}
 	return errors.Join(errs...)
+}
+
+// dialPlain connects to nodes that listen on a port of their own.
+func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
 }

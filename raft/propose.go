@@ -19,12 +19,21 @@ const maxEntryBytes = 60 << 20
 //
 // Otherwise done is called once, from a goroutine of the node, which it must not block. It gets the
 // outcomes of the proposal's commands, in order, once the entry is durable and applied; or
-// ErrNotLeader (not stored), or ErrUnknown.
+// ErrNotLeader (not stored), or ErrUnknown. A leader whose clock is too far ahead proposes nothing:
+// ErrNotLeader, which wraps stamps.ErrAhead.
 func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 	if len(data) > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), maxEntryBytes)
 	}
-	if !n.Leading() || !n.acquire() {
+	if !n.Leading() {
+		return ErrNotLeader
+	}
+	if stamp, is := storage.StampOf(data); is {
+		if err := n.opts.Stamps.Admit(stamp); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotLeader, err)
+		}
+	}
+	if !n.acquire() {
 		return ErrNotLeader
 	}
 	p := &proposal{data: data, done: done}

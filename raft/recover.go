@@ -26,6 +26,7 @@ func Recover(opts Options) (r Recovered, err error) {
 		return Recovered{}, err
 	}
 	n := newNode(opts)
+	n.sole = true
 	defer func() { err = errors.Join(err, n.closeFiles()) }()
 	if err := n.open(); err != nil {
 		return Recovered{}, err

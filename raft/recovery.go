@@ -8,10 +8,11 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/wal"
+	"runlog/storage"
 )
 
 // Made reports whether Make was called for a node's directory.
-func Made(disk vfs.FS, dir string) (bool, error) { return wal.HasMark(disk, dir) }
+func Made(disk vfs.FS, dir string) (bool, error) { return wal.Made(disk, dir) }
 
 // Make creates the directory of a node, with a commit mark in it. If the mark is missing later, the
 // node has lost its log and its vote, even if it was new.
@@ -29,8 +30,8 @@ func (n *Node) logBounds() (first, last uint64, err error) {
 }
 
 // reconcile completes an install that a crash interrupted, and compares log, store and marks before
-// this node may vote (D2, D5).
-func (n *Node) reconcile() error {
+// this node may vote (D2, D5). lostVote is the reason why term and vote cannot be read.
+func (n *Node) reconcile(lostVote error) error {
 	newest, err := n.finishInstall(n.snapshots.newest())
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (n *Node) reconcile() error {
 		}
 		n.logs.BeginAfter(newest.EntryID)
 	}
-	return n.checkLog(newest)
+	return n.checkLog(newest, lostVote)
 }
 
 // finishInstall records the snapshot of an installed store, if a crash came before the record: the
@@ -60,15 +61,15 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 		return drop{}, err
 	}
 	if applied.Index != installed || n.mark.Index() > installed && !goesOn {
-		return drop{}, fmt.Errorf("raft: installed snapshot of entry %d has no record; the store is at %d, the commit mark at %d; %s",
-			installed, applied.Index, n.mark.Index(), wal.Advice)
+		return drop{}, n.damage(snapshotsFile, "installed snapshot of entry %d has no record; the store is at %d, the commit mark at %d",
+			installed, applied.Index, n.mark.Index())
 	}
 	members, err := n.opts.Store.Membership()
 	if err != nil {
 		return drop{}, err
 	}
 	if members.Index == 0 {
-		return drop{}, fmt.Errorf("raft: the installed store has no membership; %s", wal.Advice)
+		return drop{}, storage.Damage(errors.New("raft: the installed store has no membership"))
 	}
 	if err := n.reachTerm(applied.Term); err != nil {
 		return drop{}, err
@@ -117,8 +118,8 @@ func (n *Node) dropOldLog(installed drop) error {
 		return err
 	}
 	if n.mark.Index() > installed.Index {
-		return fmt.Errorf("raft: the log from %d to %d does not follow the snapshot of entry %d, and entries up to %d were committed; %s",
-			first, last, installed.Index, n.mark.Index(), wal.Advice)
+		return n.damage("wal", "the log from %d to %d does not follow the snapshot of entry %d, and entries up to %d were committed",
+			first, last, installed.Index, n.mark.Index())
 	}
 	n.opts.Logger.Info("dropping the log from before an installed snapshot", "first", first, "last", last, "snapshot", installed.Index)
 	if err := n.logs.Drop(first, last); err != nil {
@@ -128,7 +129,7 @@ func (n *Node) dropOldLog(installed drop) error {
 }
 
 // checkLog compares the log with the store.
-func (n *Node) checkLog(newest drop) error {
+func (n *Node) checkLog(newest drop, lostVote error) error {
 	first, last, err := n.logBounds()
 	if err != nil {
 		return err
@@ -139,26 +140,26 @@ func (n *Node) checkLog(newest drop) error {
 	}
 	applied := n.opts.Store.Applied().Index
 	if end < applied {
-		return fmt.Errorf("%w: the log ends at %d, the store at %d; %s", ErrLogBehindStore, end, applied, wal.Advice)
+		return storage.Damage(fmt.Errorf("%w: %s: the log ends at %d, the store at %d", ErrLogBehindStore, n.opts.FS.PathJoin(n.opts.Dir, "wal"), end, applied))
 	}
 	if end < n.mark.Index() {
 		return wal.TooShort(end, n.mark.Index())
 	}
-	if err := n.checkTerm(last, newest); err != nil {
+	if err := n.checkTerm(last, newest, lostVote); err != nil {
 		return err
 	}
 	if newest.meta.Applied > applied {
-		return fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d; %s", newest.meta.Applied, applied, wal.Advice)
+		return storage.Damage(fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d", newest.meta.Applied, applied))
 	}
 	if first > newest.Index+1 {
-		return fmt.Errorf("raft: the log begins at %d, the newest snapshot ends at %d; %s", first, newest.Index, wal.Advice)
+		return n.damage(snapshotsFile, "the log begins at %d, the newest snapshot ends at %d", first, newest.Index)
 	}
 	return nil
 }
 
 // checkTerm compares the stored term with the term of the log's last entry, and of an installed
 // snapshot: a node that lost a term could vote in it again.
-func (n *Node) checkTerm(last uint64, newest drop) error {
+func (n *Node) checkTerm(last uint64, newest drop, lostVote error) error {
 	term := uint64(0)
 	if newest.meta.Installed {
 		term = newest.Term
@@ -170,8 +171,11 @@ func (n *Node) checkTerm(last uint64, newest drop) error {
 		}
 		term = max(term, l.Term)
 	}
-	if n.stable.Term() < term {
-		return fmt.Errorf("raft: the file %s says term %d, the log ends in term %d; %s", wal.VoteFile, n.stable.Term(), term, wal.Advice)
+	if n.stable.Term() < term && lostVote == nil {
+		lostVote = n.damage(wal.VoteFile, "it says term %d, the log ends in term %d", n.stable.Term(), term)
+	}
+	if lostVote != nil {
+		return n.renewVote(term, lostVote)
 	}
 	return nil
 }

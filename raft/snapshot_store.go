@@ -96,7 +96,7 @@ func (s *snapshotStore) load() error {
 	body, err := wal.ReadSummed(s.disk, path)
 	if err == nil && body != nil {
 		if err = json.Unmarshal(body, &s.mu.records); err != nil {
-			err = fmt.Errorf("%s: %w; %s", path, err, wal.Advice)
+			err = storage.Damage(fmt.Errorf("%s is damaged: %w", path, err))
 		}
 	}
 	if err != nil {

@@ -3,13 +3,14 @@ package raft
 import (
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/streams"
 )
 
 const (
@@ -22,17 +23,28 @@ const (
 // have (D4a, hashicorp/raft issue 695).
 type transport struct {
 	*hraft.NetworkTransport
-	term  func() uint64  // that the node remembers
+	sender
 	asked chan hraft.RPC // by others, see deliver
 	over  chan struct{}  // closed by end
 	end   func()
 }
 
+// sender is what the transport asks about the node that sends.
+type sender struct {
+	term      func() uint64 // that the node remembers
+	committed func() uint64 // an entry that is known to be committed, with all before it
+	silent    func() bool   // another node should lead, see stamps.Judge
+}
+
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
 func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 
-// errNotLeading ends a send of a past leadership.
-var errNotLeading = errors.New("raft: leadership term is over")
+var (
+	// errNotLeading ends a send of a past leadership.
+	errNotLeading = errors.New("raft: leadership term is over")
+	// errSilent ends the sends of a leader that must not lead.
+	errSilent = errors.New("raft: this node's clock is too far ahead to lead")
+)
 
 // AppendEntries sends entries to a follower only while the term of the request lasts. The commit
 // index that it sends covers no entry after the last one of the request.
@@ -44,14 +56,40 @@ var errNotLeading = errors.New("raft: leadership term is over")
 // A follower of hashicorp/raft commits all its entries up to the leader's commit index. Raft wants
 // it to stop at the last entry of the request (section 5.3 of the paper): later entries of the
 // follower may be of a leader that never committed them.
+//
+// A leader that has just started sends 0 for the commit index. What it has applied is committed: a
+// follower takes that, whatever its stamp is (APP-5).
 func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
 	if t.term() != req.Term {
 		return errNotLeading
 	}
+	sent, err := t.prepare(req)
+	if err != nil {
+		return err
+	}
+	return t.NetworkTransport.AppendEntries(id, target, sent, resp)
+}
+
+// RequestPreVote asks for a pre-vote, unless another node should lead.
+func (t transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+	if t.silent() {
+		return errSilent
+	}
+	return t.NetworkTransport.RequestPreVote(id, target, req, resp)
+}
+
+// prepare returns what is sent of a request.
+func (s sender) prepare(req *hraft.AppendEntriesRequest) (*hraft.AppendEntriesRequest, error) {
+	if s.silent() {
+		return nil, errSilent
+	}
 	sent := *req
 	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
-	return t.NetworkTransport.AppendEntries(id, target, &sent, resp)
+	if n := len(req.Entries); n > 0 {
+		sent.LeaderCommitIndex = max(sent.LeaderCommitIndex, min(s.committed(), req.Entries[n-1].Index))
+	}
+	return &sent, nil
 }
 
 // Consumer returns the requests of other nodes.
@@ -64,21 +102,24 @@ func (t transport) Close() error {
 }
 
 // deliver passes requests of other nodes to Raft until the transport closes. It first passes a
-// leader's entries to skipCovered, and passes a heartbeat ahead of a snapshot. It treats every
-// candidate as a voter, whatever this node's membership says.
+// leader's entries to take, which may refuse them, and passes a heartbeat ahead of a snapshot. It
+// treats every candidate as a voter, whatever this node's membership says.
 //
 // A node of hashicorp/raft (v1.8.0) refuses its vote to a node that is no voter in its own
 // configuration. In Raft, votes depend on terms and logs alone (section 4.1 of the dissertation).
 // Suppose leaders promote nodes and are then lost for good: the promoted nodes may be the only
 // electable ones, and would never be elected. The check protects a group from removed nodes;
 // pre-votes do that here: a node with a leader grants none.
-func (t transport) deliver(members func() hraft.ConfigurationFuture, skipCovered func(*hraft.AppendEntriesRequest)) {
+func (t transport) deliver(members func() hraft.ConfigurationFuture, take func(*hraft.AppendEntriesRequest) error) {
 	for in := t.NetworkTransport.Consumer(); ; {
 		select {
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
-				skipCovered(req)
+				if err := take(req); err != nil {
+					rpc.Respond(&hraft.AppendEntriesResponse{RPCHeader: req.RPCHeader, Term: req.Term, NoRetryBackoff: true}, err)
+					continue
+				}
 			case *hraft.InstallSnapshotRequest:
 				if !t.pass(heartbeatOf(req)) {
 					return
@@ -134,7 +175,7 @@ func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress
 	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
 }
 
-func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
+func newTransport(s *streams.Layer, log hclog.Logger, from sender) transport {
 	over := make(chan struct{})
 	return transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
@@ -142,97 +183,9 @@ func newTransport(s *streams, log hclog.Logger, term func() uint64) transport {
 			// No pipeline: it can block forever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
-		term: term, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
+		sender: from, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
 	}
 }
 
-// streams has all open connections to and from other nodes.
-type streams struct {
-	net.Listener
-	advertise string
-	dial      func(address string, timeout time.Duration) (net.Conn, error)
-
-	mu     sync.Mutex
-	closed bool
-	open   map[*stream]struct{}
-}
-
-var _ hraft.StreamLayer = (*streams)(nil)
-
-func newStreams(o *Options) *streams {
-	return &streams{Listener: o.Listener, advertise: o.Advertise, dial: o.Dial, open: make(map[*stream]struct{})}
-}
-
-// Accept returns the next connection from another node.
-func (s *streams) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Dial connects to another node.
-func (s *streams) Dial(address hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, err := s.dial(string(address), timeout)
-	if err != nil {
-		return nil, err
-	}
-	return s.keep(conn)
-}
-
-// Addr returns the advertised address.
-func (s *streams) Addr() net.Addr { return advertised(s.advertise) }
-
-func (s *streams) keep(conn net.Conn) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	}
-	c := &stream{Conn: conn, s: s}
-	s.open[c] = struct{}{}
-	return c, nil
-}
-
-// Close stops accepting and closes all open connections. hashicorp/raft waits for sends at
-// shutdown; a node that does not read would delay it.
-func (s *streams) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	left := s.open
-	s.open = nil
-	s.mu.Unlock()
-	err := s.Listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	for c := range left {
-		_ = c.Conn.Close() // pending reads and writes fail, as intended
-	}
-	return err
-}
-
-// stream is one of the connections.
-type stream struct {
-	net.Conn
-	s *streams
-}
-
-func (c *stream) Close() error {
-	c.s.mu.Lock()
-	delete(c.s.open, c)
-	c.s.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// advertised is the address for other nodes.
-type advertised string
-
-func (advertised) Network() string  { return "tcp" }
-func (a advertised) String() string { return string(a) }
-
-// dialPlain connects to nodes that listen on a port of their own.
-func dialPlain(address string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", address, timeout)
-}
+// newStreams returns the connections to and from other nodes.
+func newStreams(o *Options) *streams.Layer { return streams.New(o.Listener, o.Advertise, o.Dial) }

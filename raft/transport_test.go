@@ -11,57 +11,6 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestClosedStreams: a closed transport closes every connection, also one that blocks on a node
-// that does not read, and makes no further one. It forgets connections closed before.
-func TestClosedStreams(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var far []net.Conn
-	s := newStreams(&Options{Listener: l, Advertise: "elsewhere:1", Dial: func(string, time.Duration) (net.Conn, error) {
-		near, other := net.Pipe() // no reader
-		far = append(far, other)
-		return near, nil
-	}})
-	if got := s.Addr().String(); got != "elsewhere:1" {
-		t.Errorf("others are told %s", got)
-	}
-	done, err := s.Dial("x", time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stalled, err := s.Dial("x", time.Second)
-	if err := errors.Join(err, done.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if len(s.open) != 1 {
-		t.Errorf("%d connections are open, want 1", len(s.open))
-	}
-	failed := make(chan error)
-	go func() {
-		_, err := stalled.Write(make([]byte, 1<<20))
-		failed <- err
-	}()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	select {
-	case err := <-failed:
-		if err == nil {
-			t.Error("a write to a node that takes nothing succeeded")
-		}
-	case <-time.After(patience):
-		t.Error("the stalled write goes on")
-	}
-	if _, err := s.Dial("x", time.Second); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed transport connects: %v", err)
-	}
-	for _, c := range far {
-		_ = c.Close()
-	}
-}
-
 // TestNothingIsSentAfterItsTermD3: a node sends nothing of a past leadership once its stored term
 // has changed. It may have read the entries from a log that the next leader has changed.
 func TestNothingIsSentAfterItsTermD3(t *testing.T) {
@@ -71,7 +20,7 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-	trans := newTransport(newStreams(&Options{Listener: l, Advertise: "here:1", Dial: dial}), hclog.NewNullLogger(), func() uint64 { return 7 })
+	trans := newTransport(newStreams(&Options{Listener: l, Advertise: "here:1", Dial: dial}), hclog.NewNullLogger(), sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }})
 	t.Cleanup(func() { _ = trans.Close() })
 	for term, want := range map[uint64]error{6: errNotLeading, 7: dialled} {
 		entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}

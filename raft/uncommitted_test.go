@@ -106,9 +106,13 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 			return nil, errors.New("no node at this address")
 		}
 		return net.Dial("tcp", at)
-	}}), n.conf.Logger, func() uint64 {
-		term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
-		return term
+	}}), n.conf.Logger, sender{
+		term: func() uint64 {
+			term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
+			return term
+		},
+		committed: func() uint64 { return 0 },
+		silent:    func() bool { return false },
 	})
 	t.Cleanup(func() { _ = n.trans.Close() })
 	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)
@@ -129,7 +133,7 @@ func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Shutdown().Error() })
-	go n.trans.deliver(r.GetConfiguration, func(*hraft.AppendEntriesRequest) {})
+	go n.trans.deliver(r.GetConfiguration, func(*hraft.AppendEntriesRequest) error { return nil })
 	return r
 }
 

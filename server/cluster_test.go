@@ -201,6 +201,7 @@ func TestSkewedClocksAPP5(t *testing.T) {
 	skews := []time.Duration{-time.Hour, 0, time.Hour}
 	all := startNodes(t, 3, func(i int, o *Options) {
 		o.Clock = func() time.Time { return time.Now().Add(skews[i]) }
+		o.MaxClockAhead = 3 * time.Hour
 	})
 	client := runlogv1.NewClusterServiceClient(all[0].conn)
 	last, seen := time.Time{}, 0

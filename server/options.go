@@ -32,6 +32,10 @@ const (
 // ones.
 const DefaultMinFreeBytes = 512 << 20
 
+// DefaultMaxClockAhead is far more than clocks differ by accident, and less than an operator takes
+// for a small fault.
+const DefaultMaxClockAhead = time.Hour
+
 // Defaults for signed checkpoints.
 const (
 	DefaultCheckpointInterval = time.Minute
@@ -91,6 +95,9 @@ type Options struct {
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node
 	// raises CLOCK_SKEW_HIGH (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
+	// MaxClockAhead is how far a stamp may be ahead of the clocks of a majority of the voters
+	// (APP-5). Default: 1 h. Negative: no limit.
+	MaxClockAhead time.Duration
 	// LagLimit is how old an event may be that snapshots lack. Beyond it the node raises
 	// PROJECTOR_LAG_HIGH (PRJ-11). Default: 5 s.
 	LagLimit time.Duration
@@ -186,9 +193,7 @@ func (o *Options) EnsureDefaults() {
 			return usage.AvailBytes, err
 		}
 	}
-	if o.ClockSkewLimit == 0 {
-		o.ClockSkewLimit = time.Second
-	}
+	o.ensureClockDefaults()
 	if o.LagLimit == 0 {
 		o.LagLimit = 5 * time.Second
 	}
@@ -210,14 +215,23 @@ func (o *Options) EnsureDefaults() {
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 5 * time.Minute
 	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
+	}
+}
+
+func (o *Options) ensureClockDefaults() {
+	if o.ClockSkewLimit == 0 {
+		o.ClockSkewLimit = time.Second
+	}
+	if o.MaxClockAhead == 0 {
+		o.MaxClockAhead = DefaultMaxClockAhead
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 }
 

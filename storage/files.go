@@ -23,5 +23,12 @@ func Restrict(f vfs.File, mode os.FileMode) error { return files.Restrict(f, mod
 // ReadFile reads a file of at most so many bytes; of a longer one, one byte more.
 func ReadFile(fs vfs.FS, path string, most int64) ([]byte, error) { return files.Read(fs, path, most) }
 
+// Damage marks an error: a file of the data directory is missing or damaged. The node knows the
+// remedy, which depends on the other members.
+func Damage(cause error) error { return files.Damage(cause) }
+
+// Damaged reports whether an error is marked so.
+func Damaged(err error) bool { return files.Damaged(err) }
+
 // SyncDir puts on stable storage which files a directory has.
 func SyncDir(fs vfs.FS, path string) error { return files.SyncDir(fs, path) }

@@ -101,6 +101,10 @@ const (
 	Facts = record.Facts
 )
 
+// StampOf returns the stamp that a leader gave to a log entry, unchecked; false: the entry is no
+// proposal. Apply stamps later than the entry before, if need be.
+func StampOf(entry []byte) (int64, bool) { return record.ClockOf(entry) }
+
 // CoreLevel is the feature level of the core's operations, and of a store whose level was never
 // raised.
 const CoreLevel = record.CoreLevel

@@ -85,6 +85,22 @@ func TestServeRefusals(t *testing.T) {
 			}
 		}
 	})
+	t.Run("clocks", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "data")
+		for value, want := range map[string]string{
+			"-1h": "--max-clock-ahead -1h0m0s is less than 10s; 0 means no limit",
+			"9s":  "--max-clock-ahead 9s is less than 10s; 0 means no limit",
+			"1":   "missing unit", "soon": "invalid duration", "": "invalid duration",
+		} {
+			code, text := serveFailure(t, nil, "--data-dir", dir, "--max-clock-ahead="+value)
+			if code != int(output.ExitUsage) || !strings.Contains(text, want) {
+				t.Errorf("--max-clock-ahead=%q: exit %d, %q; want %q", value, code, text, want)
+			}
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("a refused flag leaves a directory: %v", err)
+		}
+	})
 	t.Run("configuration", func(t *testing.T) {
 		config := filepath.Join(t.TempDir(), "runlog.yaml")
 		if err := os.WriteFile(config, []byte("grpc-listn: 127.0.0.1:0\n"), 0o644); err != nil {

@@ -98,7 +98,13 @@ func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Posit
 		return 0, err
 	}
 	committed := make(chan error, 1)
-	err = r.node.Propose(storage.NewProposal(id, 0).Seal(max(at, c.opts.Clock().UnixNano())), func(_ []storage.Outcome, err error) { committed <- err })
+	// The stamp is a time of the clock, like all: members refuse stamps from far ahead. If the last
+	// stamp is ahead of the clock, apply gives the next nanosecond.
+	stamp := c.opts.Clock().UnixNano()
+	if at > r.store.Applied().PersistedAt+1 {
+		stamp = max(stamp, at)
+	}
+	err = r.node.Propose(storage.NewProposal(id, 0).Seal(stamp), func(_ []storage.Outcome, err error) { committed <- err })
 	if err != nil {
 		return 0, err
 	}

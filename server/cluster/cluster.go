@@ -247,8 +247,7 @@ func (c *Cluster) whoAt(address string) string {
 func (c *Cluster) CheckData(there bool) error {
 	me := c.Identity()
 	if me.Started && !there {
-		return fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone. Restore the data directory; "+
-			"or remove the node from the cluster (runlog cluster remove %s), empty the directory and join again", me.NodeID, me.ClusterID, me.NodeID)
+		return storage.Damage(fmt.Errorf("cluster: node %s has taken part in cluster %s, and its data is gone: the directory raft has no log", me.NodeID, me.ClusterID))
 	}
 	return nil
 }

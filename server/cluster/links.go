@@ -120,6 +120,10 @@ func (l *links) close() error {
 // closed.
 func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
 
+// heard connects at once if the link waits before its next attempt: the node is heard from, so it
+// can be reached again.
+func (k *Link) heard() { k.Conn.ResetConnectBackoff() }
+
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
 	about, err := k.node.Describe(ctx, &nodev1.DescribeRequest{})

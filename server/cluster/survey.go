@@ -27,7 +27,13 @@ type Surveyed struct {
 	// Offset is how far its clock is ahead of this node's, as precise as the duration of the call
 	// allows.
 	Offset time.Duration
+
+	read time.Time // when its clock was read, approximately
 }
+
+// Clock returns what its clock shows now, in nanoseconds since 1970. It does not depend on this
+// node's clock.
+func (s *Surveyed) Clock() int64 { return s.About.Clock + int64(time.Since(s.read)) }
 
 // Survey is the state of the cluster as this node sees it.
 type Survey struct {
@@ -115,15 +121,34 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 		s.Err = err
 		return
 	}
-	sent := c.opts.Clock()
+	sent := time.Now()
 	if s.About, s.Err = k.describe(ctx); s.Err != nil {
 		return
 	}
-	took := c.opts.Clock().Sub(sent)
-	s.Offset = time.Unix(0, s.About.Clock).Sub(sent.Add(took / 2))
+	s.read = sent.Add(time.Since(sent) / 2)
+	s.Offset = time.Duration(s.Clock() - c.opts.Clock().UnixNano())
 	if s.Invited {
 		s.Member.ID = s.About.RaftId
 	}
+}
+
+// Clocks asks the other voters for their clocks. It returns the number of all voters, and those
+// that answered before the context ended.
+func (c *Cluster) Clocks(ctx context.Context) (voters int, answered []Surveyed) {
+	r := c.running.Load()
+	if r == nil {
+		return 0, nil
+	}
+	for _, m := range r.node.Members() {
+		if m.Voter {
+			voters++
+		}
+		if m.Voter && m.ID != c.selfID() {
+			answered = append(answered, Surveyed{Member: m})
+		}
+	}
+	c.surveyAll(ctx, answered)
+	return voters, slices.DeleteFunc(answered, func(s Surveyed) bool { return s.Err != nil })
 }
 
 // guestsOf are the invited nodes that are not members yet. Each member knows the nodes that it has

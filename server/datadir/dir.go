@@ -264,10 +264,10 @@ func (d *Dir) identify(nodeID string) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if d.identity, err = parseIdentity(text); err != nil {
-		return fmt.Errorf("data directory: %s is damaged: %w; restore that file", d.File("identity.json"), err)
+		return d.damaged(nodeID, "%s is damaged: %w", d.File("identity.json"), err)
 	}
 	if d.identity.Format != Format {
-		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose an empty --data-dir",
+		return fmt.Errorf("data directory %s has format %d, this build knows %d; start the build that made it, or choose another, new --data-dir",
 			d.path, d.identity.Format, Format)
 	}
 	if err := d.identity.Validate(); err != nil {
@@ -280,10 +280,15 @@ func (d *Dir) identify(nodeID string) error {
 	return nil
 }
 
+// damaged returns the error about a file of the directory, with its remedy.
+func (d *Dir) damaged(nodeID, format string, args ...any) error {
+	return cluster.Remedy(storage.Damage(fmt.Errorf("data directory: "+format, args...)), d.path, nodeID, 0)
+}
+
 func (d *Dir) makeIdentity(nodeID string) error {
 	// A store without an identity must not be adopted: its entries name a cluster.
 	if _, err := d.disk.Stat(d.File("store")); err == nil {
-		return fmt.Errorf("data directory %s has a store but no identity.json; restore that file, or choose another --data-dir", d.path)
+		return d.damaged(nodeID, "%s is missing, but a store exists", d.File("identity.json"))
 	}
 	if fault := cluster.NodeIDFault(nodeID); nodeID != "" && fault != "" {
 		return fmt.Errorf("--node-id %q %s", nodeID, fault)

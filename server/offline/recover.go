@@ -40,6 +40,8 @@ func Recover(opts Options) (r *Recovery, err error) {
 	if err != nil || !me.Started {
 		return nil, errors.Join(err, fmt.Errorf("data directory %s: node %s has not taken part in a cluster: there is nothing to recover", opts.DataDir, me.NodeID))
 	}
+	voters := 0
+	defer func() { err = cluster.Remedy(err, opts.DataDir, me.NodeID, voters) }()
 	storeOpts := opts.Store
 	machine.EnsureDefaults(&storeOpts)
 	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = opts.FS, dir.File("store"), id, opts.Logger, opts.Fail
@@ -48,6 +50,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	voters = cluster.Voters(store)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // required by raft, but no peer is contacted
 	if err != nil {
 		return nil, err

@@ -238,6 +238,7 @@ func tune(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 		_ = tcp.SetNoDelay(true)
+		endUnacked(tcp, unackedTimeout)
 	}
 }
 

@@ -46,8 +46,11 @@ func (m *Mesh) Dial(ctx context.Context, kind Kind, address, wantRaftID string) 
 }
 
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	d := net.Dialer{KeepAliveConfig: keepAlive}
-	return d.DialContext(ctx, "tcp", address)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		tune(conn)
+	}
+	return conn, err
 }
 
 // dial returns the name of the answering node also with an error, if known.

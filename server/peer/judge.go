@@ -25,7 +25,7 @@ func (m *Mesh) judge(kind Kind, self, other Identity, certified *string, wanted,
 			"run builds of the same format on both", self.NodeID, build(self), self.Format, other.NodeID, build(other), other.Format)
 	case self.Cluster != other.Cluster && self.Cluster != storage.ClusterID{} && other.Cluster != storage.ClusterID{}:
 		return refuse(ForeignCluster, "node %s belongs to cluster %x and node %s to cluster %x; a node never changes its "+
-			"cluster: name addresses of its own cluster, or start it with an empty data directory",
+			"cluster: name addresses of its own cluster, or start it with another, new --data-dir",
 			self.NodeID, self.Cluster, other.NodeID, other.Cluster)
 	case wanted != "" && wanted != answering:
 		return refuse(IdentityMismatch, "node %s was wanted and node %s answers; the address is another node's now, or "+

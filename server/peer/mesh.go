@@ -19,6 +19,9 @@ const (
 	lingerTimeout = time.Second
 	// maxHandshakes under way at the accepting end; one more ends the oldest.
 	maxHandshakes = 64
+	// unackedTimeout is how long the other end may not acknowledge data before the connection ends.
+	// Calls over it fail then, and the next ones make another connection.
+	unackedTimeout = 3 * time.Second
 	// expiryWarning is how long before its end a certificate is warned of.
 	expiryWarning = 14 * 24 * time.Hour
 )

@@ -63,7 +63,7 @@ func TestEitherEndRefuses(t *testing.T) {
 	}{
 		"another cluster": {
 			dialling: n1, accepting: with(n2, func(i *Identity) { i.Cluster = clusterB }),
-			reason: ForeignCluster, says: []string{"n1", "n2", "aa00", "bb00", "empty data directory"},
+			reason: ForeignCluster, says: []string{"n1", "n2", "aa00", "bb00", "new --data-dir"},
 		},
 		"another format": {
 			dialling: n1, accepting: with(n2, func(i *Identity) { i.Format = 4 }),

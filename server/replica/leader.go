@@ -61,6 +61,11 @@ func (r *Replica) otherThan(ctx context.Context, refused *cluster.Leadership) *c
 // NotLeader returns the error of a call that only the leader can answer: the leader's address, or
 // that there is no leader.
 func (r *Replica) NotLeader() error {
+	if ahead := r.stamps.Ahead(); ahead > 0 && r.node.Leading() {
+		return &contract.Error{Reason: contract.ReasonNoLeader, Message: fmt.Sprintf(
+			"the leader takes no appends, because its clock is %v ahead of a majority of the voters, and no other node has taken over yet; "+
+				"nothing was stored; synchronise the clocks", ahead.Round(time.Second))}
+	}
 	address := r.opts.Cluster.LeaderAddress()
 	if address == "" || address == r.opts.GRPCAddress {
 		return &contract.Error{Reason: contract.ReasonNoLeader,

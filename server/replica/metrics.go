@@ -11,6 +11,10 @@ type metrics struct {
 	warnings   prometheus.Counter
 	skew       prometheus.Gauge
 	skewAlerts prometheus.Counter
+
+	ahead       prometheus.Gauge
+	aheadAlerts prometheus.Counter
+	refused     prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -43,12 +47,26 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Times that CLOCK_SKEW_HIGH was raised (APP-5).",
 		}),
 	}
+	m.ahead = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "runlog", Subsystem: "clock", Name: "ahead_seconds",
+		Help: "Seconds that this node's clock is ahead of a majority of the voters; 0 within --max-clock-ahead (APP-5).",
+	})
+	m.aheadAlerts = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "clock", Name: "ahead_alerts_total",
+		Help: "Times that CLOCK_FAR_AHEAD was raised (APP-5).",
+	})
+	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "runlog", Subsystem: "clock", Name: "refused_total",
+		Help: "Messages of a leader that this node refused, because a stamp was too far ahead of its clock (APP-5).",
+	})
 	reg.MustRegister(m.collectors()...)
 	return m
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.events, m.diverged, m.unknown, m.warnings, m.skew, m.skewAlerts}
+	return []prometheus.Collector{
+		m.events, m.diverged, m.unknown, m.warnings, m.skew, m.skewAlerts, m.ahead, m.aheadAlerts, m.refused,
+	}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) { unregister(reg, m.collectors()) }

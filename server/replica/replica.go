@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/raft"
+	"runlog/raft/stamps"
 	"runlog/server/cluster"
 	"runlog/server/replica/batch"
 	"runlog/storage"
@@ -19,9 +20,10 @@ import (
 
 // Options configure a replica. All are required unless a default is named.
 type Options struct {
-	// RaftDir and StoreDir are the directories of the log and of the store.
-	RaftDir, StoreDir string
-	Cluster           *cluster.Cluster
+	// DataDir is the node's data directory, and RaftDir and StoreDir those of the log and of the
+	// store.
+	DataDir, RaftDir, StoreDir string
+	Cluster                    *cluster.Cluster
 	// Disk refuses appends while the disk is nearly full.
 	Disk *Disk
 	// Alerts is the node's set of alerts.
@@ -41,10 +43,13 @@ type Options struct {
 	// ClockSkewLimit is how far the clock may be behind the last stamp. Beyond it the node raises
 	// CLOCK_SKEW_HIGH (APP-5).
 	ClockSkewLimit time.Duration
-	FS             vfs.FS
-	Clock          func() time.Time
-	Logger         *slog.Logger
-	Registry       *prometheus.Registry
+	// MaxClockAhead is how far a stamp may be ahead of the clocks of a majority (APP-5). Not
+	// positive: no limit.
+	MaxClockAhead time.Duration
+	FS            vfs.FS
+	Clock         func() time.Time
+	Logger        *slog.Logger
+	Registry      *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 	// Fail is called with the reason when the node has to stop itself (D10).
@@ -60,6 +65,8 @@ type Replica struct {
 	store     *storage.Store
 	node      *raft.Node
 	batcher   *batch.Batcher
+	stamps    *stamps.Judge
+	voters    atomic.Int64 // of the cluster, for remedies; 0: unknown
 	held      atomic.Int64 // bytes of decoded events that wait for their answer
 
 	loops sync.WaitGroup
@@ -69,11 +76,21 @@ type Replica struct {
 // lasts.
 func Open(ctx context.Context, opts Options) (*Replica, error) {
 	r := &Replica{opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registry)}
+	fail := opts.Fail
+	r.opts.Fail = func(err error) { fail(r.remedy(err)) }
 	if err := r.open(ctx); err != nil {
+		err = r.remedy(err)
 		return nil, errors.Join(err, r.Close())
 	}
 	r.loops.Go(r.watchClock)
+	r.loops.Go(r.watchStamps)
 	return r, nil
+}
+
+// remedy adds to an error about damaged files what the operator can do. It reads no file: the store
+// reports damage while it reads.
+func (r *Replica) remedy(err error) error {
+	return cluster.Remedy(err, r.opts.DataDir, r.opts.Cluster.Identity().NodeID, int(r.voters.Load()))
 }
 
 func (r *Replica) open(ctx context.Context) (err error) {
@@ -95,6 +112,7 @@ func (r *Replica) open(ctx context.Context) (err error) {
 	if r.store, err = storage.Open(store); err != nil {
 		return err
 	}
+	r.voters.Store(int64(cluster.Voters(r.store)))
 	if err := o.Cluster.EnsureState(ctx, r.store); err != nil {
 		return err
 	}
@@ -113,6 +131,10 @@ func (r *Replica) startRaft() (err error) {
 	o := &r.opts
 	opts := o.Raft
 	opts.FS, opts.Dir = o.FS, o.RaftDir
+	r.stamps = stamps.New(stamps.Options{
+		Limit: o.MaxClockAhead, Clock: o.Clock, Last: func() int64 { return r.store.Applied().PersistedAt },
+	})
+	opts.Stamps = r.stamps
 	opts.Store, opts.Logger, opts.Registerer, opts.Fail = r.store, o.Logger, o.Registry, o.Fail
 	o.Cluster.RaftOptions(&opts)
 	if r.node, err = raft.Start(opts); err != nil {
@@ -148,6 +170,9 @@ func (r *Replica) Store() *storage.Store { return r.store }
 
 // Node returns Raft, for members and leadership.
 func (r *Replica) Node() *raft.Node { return r.node }
+
+// Stamps returns the judge of stamps.
+func (r *Replica) Stamps() *stamps.Judge { return r.stamps }
 
 // ClusterID returns the cluster's id.
 func (r *Replica) ClusterID() storage.ClusterID { return r.clusterID }

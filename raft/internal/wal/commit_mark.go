@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -27,13 +28,22 @@ const (
 	markFile = "commit-mark"
 )
 
-// HasMark reports whether MakeMark was called for a directory.
-func HasMark(disk vfs.FS, dir string) (bool, error) {
-	made, err := exists(disk, disk.PathJoin(dir, markFile))
-	if err != nil {
-		return false, fmt.Errorf("raft: %w", err)
+// ErrMark means that the commit mark is missing or damaged, in a directory with a log or a vote.
+var ErrMark = errors.New("raft: the commit mark is lost")
+
+// Made reports whether MakeMark was called for a directory: it has a mark, or a vote or a log, made
+// after the mark.
+func Made(disk vfs.FS, dir string) (bool, error) {
+	for _, name := range []string{markFile, VoteFile, disk.PathJoin("wal", metaFile)} {
+		found, err := exists(disk, disk.PathJoin(dir, name))
+		if err != nil {
+			return false, fmt.Errorf("raft: %w", err)
+		}
+		if found {
+			return true, nil
+		}
 	}
-	return made, nil
+	return false, nil
 }
 
 // MakeMark makes a directory with a mark in it.
@@ -48,12 +58,20 @@ func MakeMark(disk vfs.FS, dir string) error {
 	return errors.Join(m.Close(), storage.SyncDir(disk, disk.PathDir(dir)))
 }
 
-// OpenMark opens or makes the mark in dir.
+// OpenMark opens the mark in dir, or makes it in a new directory. An error that wraps ErrMark means
+// that RenewMark may make another, if the log is whole.
 func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 	path := disk.PathJoin(dir, markFile)
-	made, err := exists(disk, path)
-	if err == nil && !made {
-		return makeMark(disk, dir, path)
+	found, err := exists(disk, path)
+	if err == nil && !found {
+		made, err := Made(disk, dir)
+		if made && err == nil {
+			err = storage.Damage(fmt.Errorf("%w: %s is missing", ErrMark, path))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return RenewMark(disk, dir)
 	}
 	var f vfs.File
 	if err == nil {
@@ -63,17 +81,22 @@ func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 		return nil, fmt.Errorf("raft: commit mark: %w", err)
 	}
 	var row [markSize]byte
-	if _, err := f.ReadAt(row[:], 0); err != nil {
+	n, err := f.ReadAt(row[:], 0)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		return nil, errors.Join(fmt.Errorf("raft: commit mark %s: %w", path, err), f.Close())
-	}
-	if binary.BigEndian.Uint32(row[8:]) != crc32.Checksum(row[:8], castagnoli) {
-		return nil, errors.Join(fmt.Errorf("raft: commit mark %s is damaged; restore it", path), f.Close())
+	case n < markSize:
+		return nil, errors.Join(storage.Damage(fmt.Errorf("%w: %s has %d bytes, %d are expected", ErrMark, path, n, markSize)), f.Close())
+	case binary.BigEndian.Uint32(row[8:]) != crc32.Checksum(row[:8], castagnoli):
+		return nil, errors.Join(storage.Damage(fmt.Errorf("%w: %s is damaged: its checksum does not match", ErrMark, path)), f.Close())
 	}
 	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }
 
-// makeMark creates the mark under a temporary name first: a crash leaves a whole mark or none.
-func makeMark(disk vfs.FS, dir, path string) (*Mark, error) {
+// RenewMark makes or replaces the mark, under a temporary name first: a crash leaves the earlier
+// mark or the new one.
+func RenewMark(disk vfs.FS, dir string) (*Mark, error) {
+	path := disk.PathJoin(dir, markFile)
 	f, err := disk.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("raft: commit mark: %w", err)
@@ -113,8 +136,13 @@ func (m *Mark) write(index uint64) error {
 	return nil
 }
 
-// Index returns the mark.
-func (m *Mark) Index() uint64 { return m.index }
+// Index returns the mark; 0 if it is lost, which is a nil m.
+func (m *Mark) Index() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.index
+}
 
 // Close closes the file.
 func (m *Mark) Close() error { return m.file.Close() }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -19,15 +20,20 @@ import (
 //	what the file says      the rest
 //	CRC32C of it, big endian   4
 
-// Advice is the remedy in every error about lost files.
-const Advice = "do not delete anything; restore the missing files of the data directory, or the node from a backup"
-
 // ErrTooShort means that the log lacks entries that were once committed.
 var ErrTooShort = errors.New("raft: log is too short")
 
 // TooShort returns ErrTooShort for a log that ends before the commit mark.
 func TooShort(last, mark uint64) error {
-	return fmt.Errorf("%w: the log ends at %d, entries up to %d were committed; %s", ErrTooShort, last, mark, Advice)
+	return storage.Damage(fmt.Errorf("%w: the log ends at %d, entries up to %d were committed", ErrTooShort, last, mark))
+}
+
+// damaged marks an error of raft-wal as damage of a file, unless the disk failed.
+func damaged(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) && errno != syscall.ENOENT {
+		return err
+	}
+	return storage.Damage(err)
 }
 
 const (
@@ -51,11 +57,11 @@ func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) <= sumSize {
-		return nil, fmt.Errorf("%s has %d bytes; %s", path, len(data), Advice)
+		return nil, storage.Damage(fmt.Errorf("%s is damaged: it has %d bytes", path, len(data)))
 	}
 	body := data[:len(data)-sumSize]
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(data[len(body):]) {
-		return nil, fmt.Errorf("%s is damaged; %s", path, Advice)
+		return nil, storage.Damage(fmt.Errorf("%s is damaged: its checksum does not match", path))
 	}
 	return body, nil
 }

@@ -63,7 +63,7 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 		err = unseal(log, index)
 	}
 	if err != nil {
-		err = fmt.Errorf("raft: read log entry %d: %w", index, err)
+		err = damaged(fmt.Errorf("raft: read log entry %d in %s: %w", index, s.opts.Dir, err))
 		s.opts.Fail(err)
 	}
 	return err

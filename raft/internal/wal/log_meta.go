@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft-wal/types"
+
+	"runlog/storage"
 )
 
 // logMeta is raft-wal's MetaStore: the list of segments, in the small file "meta" beside them, as
@@ -28,7 +30,7 @@ func (m *logMeta) Load(string) (state types.PersistentState, err error) {
 	body, err := ReadSummed(m.disk, path)
 	if err == nil && body != nil {
 		if err = json.Unmarshal(body, &state); err != nil {
-			err = fmt.Errorf("%s: %w; %s", path, err, Advice)
+			err = storage.Damage(fmt.Errorf("%s is damaged: %w", path, err))
 		}
 	}
 	if err != nil {

@@ -50,7 +50,7 @@ func Open(opts Options) (*Log, error) {
 		raftwal.WithSegmentFiler(segment.NewFiler(opts.Dir, files)), raftwal.WithMetaStore(&logMeta{disk: opts.FS, dir: opts.Dir}))
 	if err != nil {
 		files.close()
-		return nil, fmt.Errorf("raft: open log in %s: %w", opts.Dir, err)
+		return nil, damaged(fmt.Errorf("raft: a file of the log in %s is missing or damaged: %w", opts.Dir, err))
 	}
 	l := &Log{opts: opts, wal: w, files: files, writes: make(chan struct{}, 1), cache: entryCache{limit: opts.CacheBytes}, opened: time.Now()}
 	if err := l.countBytes(); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
+
+	"runlog/storage"
 )
 
 // frameHeader is the size of raft-wal's frame header: type (1), reserved (3), length (4, little
@@ -69,7 +71,7 @@ func finishRotation(files walFiles, dir string, mark uint64) (err error) {
 func noSegments(files walFiles, dir string) error {
 	found, err := files.segments(dir)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("raft: %s is missing, but log segments exist; %s", files.disk.PathJoin(dir, metaFile), Advice)
+		err = storage.Damage(fmt.Errorf("raft: %s is missing, but log segments exist", files.disk.PathJoin(dir, metaFile)))
 	}
 	return err
 }
@@ -124,7 +126,7 @@ func sealOf(files walFiles, dir string, tail types.SegmentInfo) (indexStart, las
 		return 0, 0, nil // wal.Open makes it
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("raft: recover the log's tail: %w", err)
+		return 0, 0, damaged(fmt.Errorf("raft: %s, the end of the log, is damaged: %w", files.disk.PathJoin(dir, segment.FileName(tail)), err))
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	_, indexStart, err = w.Sealed()

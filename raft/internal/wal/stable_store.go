@@ -57,7 +57,8 @@ const (
 	VoteFile = "vote"
 )
 
-// OpenStable reads the file in dir. Without a file, it starts without term and vote.
+// OpenStable reads the file in dir. Without a file, it starts without term and vote. So does the
+// store that it returns with an error about a damaged file.
 //
 // A killed process may have replaced the file without a sync of the directory. The node confirms a
 // vote that it finds, without a write, so OpenStable makes it durable first.
@@ -69,13 +70,13 @@ func OpenStable(fileSystem vfs.FS, dir string, fail func(error)) (*Stable, error
 	}
 	body, err := ReadSummed(s.fs, path)
 	if err != nil {
-		return nil, fmt.Errorf("raft: term and vote: %w", err)
+		return s, fmt.Errorf("raft: term and vote: %w", err)
 	}
 	if body == nil {
 		return s, nil
 	}
 	if s.state, err = parseVote(body); err != nil {
-		return nil, fmt.Errorf("raft: %s: %w; %s", path, err, Advice)
+		return s, storage.Damage(fmt.Errorf("raft: %s is damaged: %w", path, err))
 	}
 	s.term.Store(s.state.term)
 	return s, nil

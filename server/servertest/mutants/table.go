@@ -106,6 +106,10 @@ func consensus() []Mutant {
 		Control: []Edit{lateRetry(20), lateEntry},
 		Faults:  []string{"stale-tail"}, Every: time.Second,
 	}, {
+		Name: "stamps-far-ahead", Breaks: "APP-5", What: "leaders propose stamps from far ahead, and followers take them",
+		Edits:  []Edit{{File: "raft/stamps/stamps.go", Old: "\treturn &Judge{", New: "\topts.Limit = 0\n\treturn &Judge{"}},
+		Faults: []string{"clock-far"},
+	}, {
 		Name: "ack-before-commit", Breaks: "APP-2", What: "an entry counts as committed when one node has it",
 		Edits: []Edit{{
 			Module: hashicorpRaft, File: "commitment.go",

@@ -41,29 +41,58 @@ func flip(text []byte, rng *rand.Rand) []byte {
 // remove removes the file.
 func remove([]byte, *rand.Rand) []byte { return nil }
 
+// cut cuts off the second half of what was written.
+func cut(text []byte, _ *rand.Rand) []byte {
+	return bytes.Clone(text[:len(bytes.TrimRight(text, "\x00"))/2])
+}
+
 var damages = []damage{
 	{"a bit of a table", "store/*/*.sst", flip, "storage: corrupt file", true, nil},
-	{"a table", "store/*/*.sst", remove, "restore the data directory", false, nil},
-	{"a bit of the list of tables", "store/*/MANIFEST-*", flip, "restore the data directory", true, nil},
-	{"the list of tables", "store/*/MANIFEST-*", remove, "restore the data directory", false, nil},
-	{"a bit of the name of the database", "store/CURRENT", flip, "restore it", false, nil},
-	{"the name of the database", "store/CURRENT", remove, "restore it", false, nil},
-	{"a bit of the log", "raft/wal/*.wal", flip, "log", true, nil},
-	{"the log", "raft/wal/*.wal", remove, "restore the missing files", false, nil},
-	{"a bit of the list of log files", "raft/wal/meta", flip, "restore the missing files", false, nil},
-	{"the list of log files", "raft/wal/meta", remove, "restore the missing files", false, nil},
-	{"a bit of the vote", "raft/vote", flip, "restore the missing files", false, nil},
-	{"the vote", "raft/vote", remove, "restore the missing files", false, nil},
-	{"a bit of the mark of the log", "raft/commit-mark", flip, "restore it", false, nil},
-	{"a bit of the node's name", "identity.json", flip, "identity.json|the store belongs to", true, nil},
-	{"the node's name", "identity.json", remove, "restore that file", false, nil},
+	{"half of a table", "store/*/*.sst", cut, "storage: corrupt file|a file is missing or damaged", false, nil},
+	{"a table", "store/*/*.sst", remove, "a file is missing or damaged", false, nil},
+	{"a bit of the list of tables", "store/*/MANIFEST-*", flip, "a file is missing or damaged", true, nil},
+	{"half of the list of tables", "store/*/MANIFEST-*", cut, "", false, nil},
+	{"the list of tables", "store/*/MANIFEST-*", remove, "a file is missing or damaged", false, nil},
+	{"a bit of the name of the database", "store/CURRENT", flip, "store/CURRENT is damaged", false, nil},
+	{"half of the name of the database", "store/CURRENT", cut, "store/CURRENT is damaged", false, nil},
+	{"the name of the database", "store/CURRENT", remove, "store/CURRENT is missing", false, nil},
+	{"a bit of the log", "raft/wal/*.wal", flip, "raft/wal", true, nil},
+	{"half of the log", "raft/wal/*.wal", cut, "raft/wal", false, nil},
+	{"the log", "raft/wal/*.wal", remove, "raft/wal", false, nil},
+	{"a bit of the list of log files", "raft/wal/meta", flip, "raft/wal/meta is damaged", false, nil},
+	{"half of the list of log files", "raft/wal/meta", cut, "raft/wal/meta is damaged", false, nil},
+	{"the list of log files", "raft/wal/meta", remove, "raft/wal/meta is missing", false, nil},
+	{"a bit of the vote", "raft/vote", flip, "", false, nil},
+	{"half of the vote", "raft/vote", cut, "", false, nil},
+	{"the vote", "raft/vote", remove, "", false, nil},
+	{"a bit of the mark of the log", "raft/commit-mark", flip, "", false, nil},
+	{"half of the mark of the log", "raft/commit-mark", cut, "", false, nil},
+	{"the mark of the log", "raft/commit-mark", remove, "", false, nil},
+	{"a bit of the node's name", "identity.json", flip, "identity.json is damaged", false, nil},
+	{"half of the node's name", "identity.json", cut, "identity.json is damaged", false, nil},
+	{"the node's name", "identity.json", remove, "identity.json is missing", false, nil},
+	{"the lock", "LOCK", remove, "", false, nil},
+	{"half of the lock", "LOCK", cut, "", false, nil},
 	{"a bit of a table of snapshots", "projection/*.sst", flip, "", false, nil},
+	{"half of a table of snapshots", "projection/*.sst", cut, "", false, nil},
 	{"a table of snapshots", "projection/*.sst", remove, "", false, nil},
 	{"a bit of the snapshots' list of tables", "projection/MANIFEST-*", flip, "", false, nil},
+	{"half of the snapshots' list of tables", "projection/MANIFEST-*", cut, "", false, nil},
 	{"the snapshots' list of tables", "projection/MANIFEST-*", remove, "", false, nil},
 	{"the log's directory", "", nil, "gone", false, []string{"raft"}},
 	{"log and store", "", nil, "gone", false, []string{"raft", "store"}},
 	{"all but the identity", "", nil, "gone", false, []string{"raft", "store", "projection"}},
+}
+
+// losesNothing reports whether the last line of a node says what to do without losing anything. It
+// must not say to empty a directory, which may be the only one with acknowledged events.
+func losesNothing(line, dir string, members int) bool {
+	remedies := []string{"only voter", "restore the newest backup into another --data-dir"}
+	if members > 1 {
+		remedies = []string{"if runlog cluster status at another member shows a leader, replace"}
+	}
+	return strings.Contains(line, "keep "+dir+" as it is") && !strings.Contains(line, "empty") && !strings.Contains(line, "delete") &&
+		!slices.ContainsFunc(remedies, func(part string) bool { return !strings.Contains(line, part) })
 }
 
 // do damages a file below dir, and returns its name.
@@ -133,7 +162,7 @@ func TestDamagedFiles(t *testing.T) {
 	for i, d := range damages {
 		tries := 1
 		if d.harmless {
-			tries = 3
+			tries = 6
 		}
 		found := false
 		for try := range tries {
@@ -150,6 +179,8 @@ func TestDamagedFiles(t *testing.T) {
 				t.Errorf("%s: the node starts", d.name)
 			case last != "" && (d.says == "" || !saysOne(last, d.says)):
 				t.Errorf("%s: the node says %q, want %q", d.name, last, d.says)
+			case last != "" && !losesNothing(last, n.Dir, 1):
+				t.Errorf("%s: the remedy may lose something, or is missing: %q", d.name, last)
 			}
 			n.Kill()
 			if strings.Contains(n.last().said(), "goroutine ") {
@@ -158,6 +189,40 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		if !found && d.says != "" {
 			t.Errorf("%s: never found", d.name)
+		}
+	}
+	copyDir(t, whole, n.Dir)
+	n.Start()
+	t.Log(c.Settle())
+}
+
+// TestDamagedMember damages files of one of three nodes, among them those that an only node makes
+// again. The member does not start: it could vote twice in a term, or lead without what the others
+// have. Its last line says to replace it, and to keep the directory until then (APP-2).
+func TestDamagedMember(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, Options{Seed: *seedFlag})
+	c.Work(4)
+	c.AwaitAck(50)
+	n := c.Nodes()[1]
+	n.Stop()
+	whole := n.Dir + ".whole"
+	if err := os.Remove(filepath.Join(n.Dir, "raft/wal/spare")); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	copyDir(t, n.Dir, whole)
+	for i, d := range damages {
+		if !strings.HasPrefix(d.glob, "raft/") || d.harmless {
+			continue
+		}
+		copyDir(t, whole, n.Dir)
+		file := d.do(t, n.Dir, rand.New(rand.NewPCG(*seedFlag, uint64(i))))
+		n.Start()
+		n.ExpectEnd()
+		code, last := n.Ended()
+		t.Logf("%s (%s): %s", d.name, file, last)
+		if named := strings.TrimSuffix(file, filepath.Base(file)); code != exitFailed || !strings.Contains(last, filepath.Join(n.Dir, named)) || !losesNothing(last, n.Dir, 3) {
+			t.Errorf("%s: exit code %d, last line %q", d.name, code, last)
 		}
 	}
 	copyDir(t, whole, n.Dir)

@@ -55,6 +55,8 @@ func (w *world) do(f Fault) {
 	case ClockJump:
 		w.nodes[f.Nodes[0]].clock.jump(time.Duration(f.Size))
 		w.count(f.Kind)
+	case ClockFar:
+		w.misset(f)
 	case SlowDisk, FullDisk, SyncError:
 		w.hurtDisk(f)
 	case Transfer:
@@ -151,6 +153,22 @@ func (w *world) cutWays(f Fault) {
 		w.net.open(l)
 	}
 }
+
+// misset lets the clock of one node be wrong by hours for a while. At most one clock is at a time:
+// a majority of wrong clocks is right.
+func (w *world) misset(f Fault) {
+	w.missetting.Lock()
+	defer w.missetting.Unlock()
+	c := w.nodes[f.Nodes[0]].clock
+	c.jump(time.Duration(f.Size))
+	w.count(f.Kind)
+	time.Sleep(f.For)
+	c.jump(-time.Duration(f.Size))
+	time.Sleep(clocksCompared)
+}
+
+// clocksCompared is more than the time until a leader compares its clock with the others' again.
+const clocksCompared = 2 * time.Second
 
 // hurtDisk lets a disk fail for a while. A node that gets an error stops itself, and finds a good
 // disk when it starts again.

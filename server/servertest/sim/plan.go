@@ -37,6 +37,7 @@ const (
 	CrashPoint Kind = "crash-point"  // a loss of power right before a certain write
 	Replace    Kind = "replace"      // of a node whose disk is lost, by an operator
 	RotateKey  Kind = "rotate-key"   // of the cluster's signing key, by an operator
+	ClockFar   Kind = "clock-far"    // one clock is wrong by hours for a while
 )
 
 // Kinds lists all kinds of faults but the scenarios.
@@ -44,6 +45,7 @@ func Kinds() []Kind {
 	return []Kind{
 		PowerLoss, Kill, Restart, Split, OneWay, Partial, Reset, LateReset, SlowLink, ClientCut, ClientLost, ClientLag,
 		ClockJump, SlowDisk, FullDisk, SyncError, BitRot, Transfer, CrashPoint, Replace, RotateKey,
+		ClockFar,
 	}
 }
 
@@ -72,7 +74,7 @@ func (f Fault) String() string {
 		if f.Size != killed {
 			s += fmt.Sprintf(" keeps %d %%", f.Size)
 		}
-	case SlowLink, ClientLag, SlowDisk, ClockJump:
+	case SlowLink, ClientLag, SlowDisk, ClockJump, ClockFar:
 		s += fmt.Sprintf(" by %s", time.Duration(f.Size))
 	default:
 	}
@@ -94,12 +96,15 @@ type PlanOptions struct {
 }
 
 // weights make losses of power the most frequent fault: acknowledged events must survive them above
-// all.
+// all. ClockFar has a draw of its own, see drawFar.
 var weights = map[Kind]int{
 	PowerLoss: 30, Kill: 6, Restart: 3, Split: 6, OneWay: 4, Partial: 4, Reset: 4, LateReset: 6, SlowLink: 5, ClientCut: 4,
 	ClientLost: 6, ClientLag: 4, ClockJump: 6, SlowDisk: 4, FullDisk: 2, SyncError: 4, BitRot: 2, Transfer: 4, CrashPoint: 8, Replace: 2,
 	RotateKey: 2,
 }
+
+// leastWeight is that of a kind which has no weight.
+const leastWeight = 2
 
 // fewKinds draws some of the kinds. One kind often ends what another one leads to before a check
 // sees it: with losses of power, for example, no node's memory gets old (Groce et al., "Swarm
@@ -110,7 +115,7 @@ func fewKinds(seed uint64) map[Kind]int {
 	for one := 2 + rng.IntN(5); len(few) == 0; {
 		for _, k := range Kinds() {
 			if rng.IntN(one) == 0 {
-				few[k] = weights[k]
+				few[k] = max(weights[k], leastWeight)
 			}
 		}
 	}
@@ -130,7 +135,7 @@ func fewScenarios(seed uint64) map[Kind]int {
 }
 
 // ofTwo are the kinds that need two nodes or more.
-var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace}
+var ofTwo = []Kind{Split, OneWay, Partial, Reset, LateReset, SlowLink, Transfer, Replace, ClockFar}
 
 // Plan draws the faults and scenarios of a run. It is a function of the seed and the options alone.
 // Scenarios have a draw of their own, so that the faults of a seed are the same with them and
@@ -149,10 +154,32 @@ func Plan(seed uint64, opts PlanOptions) []Fault {
 		}
 		plan = append(plan, draw(rng, at, weights, &opts))
 	}
+	if opts.Kinds == nil {
+		plan = append(plan, drawFar(seed, &opts)...)
+	}
 	plan = append(plan, drawScenarios(seed, &opts)...)
 	slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return plan
 }
+
+// drawFar draws the faults of kind ClockFar. They have a draw of their own, so that the other
+// faults of a seed stay as they were.
+func drawFar(seed uint64, opts *PlanOptions) (plan []Fault) {
+	if opts.Nodes < 3 || opts.Every <= 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x636c6f636b))
+	for at := time.Duration(0); ; {
+		at += time.Duration(rng.ExpFloat64() * float64(farEvery*opts.Every))
+		if at >= opts.Length {
+			return plan
+		}
+		plan = append(plan, draw(rng, at, map[Kind]int{ClockFar: 1}, opts))
+	}
+}
+
+// farEvery is how many other faults there are, on average, for one of kind ClockFar.
+const farEvery = 15
 
 // drawScenarios draws the scenarios of a plan. None begins within scenarioTime of the one before.
 func drawScenarios(seed uint64, opts *PlanOptions) []Fault {
@@ -219,6 +246,11 @@ func draw(rng *rand.Rand, at time.Duration, weights map[Kind]int, opts *PlanOpti
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(300*time.Millisecond))
 	case ClockJump:
 		f.Nodes, f.Size = f.Nodes[:1], rng.Int64N(int64(10*time.Second))-int64(5*time.Second)
+	case ClockFar:
+		f.Nodes, f.Size = f.Nodes[:1], int64(90*time.Minute)+rng.Int64N(int64(10*time.Hour))
+		if rng.IntN(3) == 0 {
+			f.Size = -f.Size
+		}
 	case FullDisk, SyncError, ClientCut, Transfer, Replace, RotateKey:
 		f.Nodes = f.Nodes[:1]
 	default:

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"runlog/server"
 	"runlog/server/servertest/history"
 )
 
@@ -143,12 +144,20 @@ func (w *world) sample(ctx context.Context) {
 	}
 }
 
+// mostAhead is how far stamps may be ahead of real time: --max-clock-ahead, and what is drawn for
+// the other clocks.
+const mostAhead = server.DefaultMaxClockAhead + 10*time.Minute
+
+// seeHash also requires that no clock has moved the cluster's time far ahead (APP-5).
 func (w *world) seeHash(n *node) {
 	s := n.serving()
 	if s == nil {
 		return
 	}
 	a := s.Applied()
+	if ahead := time.Until(time.Unix(0, a.PersistedAt)); ahead > mostAhead && w.moved.CompareAndSwap(false, true) {
+		w.fault("APP-5: %s has applied a stamp that is %s ahead of real time", n.host, ahead)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hashes[n.host] = append(w.hashes[n.host], history.AppliedHash{Index: a.Index, Hash: history.Digest(a.RollingHash)})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"runlog/server"
@@ -100,7 +101,10 @@ type world struct {
 
 	rotting turn // of one disk at a time
 	staging turn // of one scenario at a time
+	// of one clock at a time that is wrong by hours
+	missetting turn
 
+	moved    atomic.Bool // a stamp was too far ahead; it is told once
 	mu       sync.Mutex
 	happened map[Kind]int
 	broken   []string // violations that show without a history
@@ -118,7 +122,7 @@ func (t turn) Unlock() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
-	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1)}
+	w := &world{opts: opts, began: time.Now(), net: newNetwork(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1), missetting: make(turn, 1)}
 	w.log = slog.New(watching{Handler: slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), seen: &w.seen})
 	w.seen.counts = map[string]int{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))

@@ -95,8 +95,8 @@ func (d *Directory) openLive() (*State, error) {
 		return nil, err
 	}
 	if applied.Index < c.installed {
-		return nil, fmt.Errorf("%w: database %d holds entries up to %d, it came here with those up to %d; restore it",
-			errLayout, c.number, applied.Index, c.installed)
+		return nil, files.Damage(fmt.Errorf("%w: %s holds entries up to %d, it came here with those up to %d",
+			errLayout, d.path(databaseDir(c.number)), applied.Index, c.installed))
 	}
 	level, err := record.ReadLevel(h.db, d.opts.FeatureLevel)
 	if err != nil {

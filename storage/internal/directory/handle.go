@@ -11,6 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"runlog/storage/internal/files"
 )
 
 // handle is one database under the store. A reader holds a reference while it reads, so that a
@@ -59,7 +61,7 @@ func (d *Directory) openHandle(number uint64, candidate bool) (h *handle, err er
 	dir := d.path(databaseDir(number))
 	if h.db, err = pebble.Open(dir, d.pebbleOptions(h)); err != nil {
 		if disk := syscall.Errno(0); !errors.As(err, &disk) || disk == syscall.ENOENT {
-			err = fmt.Errorf("%w; a file is missing or damaged: restore the data directory, or replace the node", err)
+			err = files.Damage(fmt.Errorf("a file is missing or damaged: %w", err))
 		}
 		return nil, fmt.Errorf("storage: open %s: %w", dir, err)
 	}
@@ -176,7 +178,7 @@ func (d *Directory) pebbleOptions(h *handle) *pebble.Options {
 			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				// String has a stack trace
-				fail(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details))
+				fail(files.Damage(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details)))
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { d.opts.Logger.Warn("writes stall", "reason", i.Reason) },
 			WriteStallEnd:   func() { d.opts.Logger.Info("writes go on") },

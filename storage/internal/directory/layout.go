@@ -60,7 +60,7 @@ func parseCurrent(line string) (current, error) {
 	var sum uint32
 	_, err := fmt.Sscanf(line, "runlog store 1 database %d installed %d crc32c %x\n", &c.number, &c.installed, &sum)
 	if err != nil || c.number == 0 || c.line() != line {
-		return current{}, fmt.Errorf("%w: %s says %q; restore it", errLayout, currentFile, line)
+		return current{}, fmt.Errorf("%w: it says %q", errLayout, line)
 	}
 	return c, nil
 }
@@ -103,7 +103,7 @@ func (d *Directory) readCurrent() (current, error) {
 	case exists:
 		return readCurrentFile(d.opts.FS, d.path(currentFile))
 	case !begun:
-		return current{}, fmt.Errorf("%w: %s has files, but no %s; restore it", errLayout, d.opts.Dir, currentFile)
+		return current{}, files.Damage(fmt.Errorf("%w: %s is missing, but databases exist", errLayout, d.path(currentFile)))
 	}
 	c := current{number: 1}
 	return c, d.writeCurrent(c)
@@ -114,7 +114,11 @@ func readCurrentFile(fs vfs.FS, path string) (current, error) {
 	if err != nil {
 		return current{}, fmt.Errorf("storage: read %s: %w", path, err)
 	}
-	return parseCurrent(string(line))
+	c, err := parseCurrent(string(line))
+	if err != nil {
+		err = files.Damage(fmt.Errorf("storage: %s is damaged: %w", path, err))
+	}
+	return c, err
 }
 
 // writeCurrent replaces CURRENT. After an error a restart may find either of the two.

@@ -64,6 +64,14 @@ func (p *Proposal) Seal(clock int64) []byte {
 	return binary.BigEndian.AppendUint32(p.buf, crc32.Checksum(p.buf, Castagnoli))
 }
 
+// ClockOf returns the leader's clock in a proposal, unchecked; false: data is none.
+func ClockOf(data []byte) (int64, bool) {
+	if len(data) < proposalOverhead || data[0] != proposalFormat {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(data[21:])), true
+}
+
 // Entry is a decoded proposal. It aliases the log entry's bytes.
 type Entry struct {
 	Cluster   ClusterID

@@ -12,8 +12,8 @@ import (
 type Recurrence struct {
 	Index    uint32 // of the event among the headers
 	TypeCode byte
-	// Assigned: the authority assigns the attempt. Apply refuses the one here unless it is the
-	// next.
+	// Assigned: the authority assigns the attempt. Apply refuses the one here unless it is above
+	// the highest of its type.
 	Assigned bool
 	Attempt  uint32
 	Cause    CauseHash // zero: the event names no cause

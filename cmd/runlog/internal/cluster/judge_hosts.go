@@ -19,6 +19,7 @@ const alertDiskLow = "DISK_LOW"
 var alertAdvice = map[string]string{
 	alertDiskLow:         "free space on its disk: it refuses appends while it leads",
 	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps are ahead of its clock",
+	"CLOCK_FAR_AHEAD":    "synchronise its clock (chrony, ntpd): until then it does not lead",
 	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new key: runlog audit rotate-key --old-key-is-lost",
 	"PROJECTOR_LAG_HIGH": "its snapshots and watches are late: check whether its processors or its disk are busy with other work",
 }

@@ -59,10 +59,8 @@ stops the node.`,
 			case memory < server.MinMemoryBytes:
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
-			case opts.ClockSkewLimit <= 0:
-				return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
 			}
-			if err := errors.Join(clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts)); err != nil {
 				return err
 			}
 			var err error
@@ -99,7 +97,7 @@ stops the node.`,
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
-	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
@@ -120,6 +118,25 @@ func originFlag(opts *server.Options) error {
 		if err := gateway.CheckOrigin(origin); err != nil {
 			return output.UsageError("--cors-origins: %v", err)
 		}
+	}
+	return nil
+}
+
+// registerClockFlags registers the limits of the node's clock.
+func registerClockFlags(f *pflag.FlagSet, opts *server.Options) {
+	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	f.DurationVar(&opts.MaxClockAhead, "max-clock-ahead", server.DefaultMaxClockAhead, "how far stamps may be ahead of the clocks of a majority of the voters; a node further ahead does not lead; 0: no limit")
+}
+
+// clockFlags checks the limits of the node's clock.
+func clockFlags(opts *server.Options) error {
+	switch {
+	case opts.ClockSkewLimit <= 0:
+		return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
+	case opts.MaxClockAhead == 0:
+		opts.MaxClockAhead = -1
+	case opts.MaxClockAhead < minMaxClockAhead:
+		return output.UsageError("--max-clock-ahead %s is less than %s; 0 means no limit", opts.MaxClockAhead, minMaxClockAhead)
 	}
 	return nil
 }
@@ -203,6 +220,9 @@ func checkpointFlags(opts *server.Options) error {
 	}
 	return nil
 }
+
+// minMaxClockAhead is far more than clocks differ that are synchronised.
+const minMaxClockAhead = 10 * time.Second
 
 // minElectionTimeout is the time that a loaded machine needs to answer.
 const minElectionTimeout = 50 * time.Millisecond

@@ -1,4 +1,5 @@
-package raft
+// Package liblog forwards the logs of hashicorp's libraries to slog.
+package liblog
 
 import (
 	"context"
@@ -19,12 +20,12 @@ const (
 	maxRepeats = 256
 )
 
-// libraryLog forwards the libraries' logs to slog. A library error becomes a warning: most say that
+// Log forwards the libraries' logs to slog. A library error becomes a warning: most say that
 // another node is down, stands for election or leads by now. Errors that stop this node go through
 // Options.Fail. The same error is logged once in repeatAfter, and not while the node closes.
 // Everything else is debug output: the libraries warn of every election, also of the one that
 // starts a node.
-type libraryLog struct {
+type Log struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
@@ -32,24 +33,27 @@ type libraryLog struct {
 	spoken map[string]time.Time
 }
 
-var _ hclog.SinkAdapter = (*libraryLog)(nil)
+var _ hclog.SinkAdapter = (*Log)(nil)
 
-// logger returns the logger for the libraries.
-func (l *libraryLog) logger() hclog.Logger {
+// New returns a log that writes to another one.
+func New(to *slog.Logger) *Log { return &Log{log: to} }
+
+// Logger returns the logger for the libraries.
+func (l *Log) Logger() hclog.Logger {
 	h := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
 	h.RegisterSink(l)
 	return h
 }
 
-// hush is for a node that closes: everything fails then.
-func (l *libraryLog) hush() {
+// Hush is for a node that closes: everything fails then.
+func (l *Log) Hush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.quiet = true
 }
 
 // Accept is hclog's.
-func (l *libraryLog) Accept(_ string, level hclog.Level, msg string, args ...any) {
+func (l *Log) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	if level == hclog.Error && l.news(msg, args) {
 		to = slog.LevelWarn
@@ -58,7 +62,7 @@ func (l *libraryLog) Accept(_ string, level hclog.Level, msg string, args ...any
 }
 
 // news reports whether an error was not logged lately. The first value of args names its subject.
-func (l *libraryLog) news(msg string, args []any) bool {
+func (l *Log) news(msg string, args []any) bool {
 	key := msg
 	if len(args) > 1 {
 		key = fmt.Sprint(msg, args[1])
