@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// maxLooks bounds how many rows one page looks at, in all tables. A page that reaches the bound
-	// ends early, with the place where the next one begins.
+	// maxLooks bounds the work for one page, in all tables: a step to the next row is one look, a
+	// seek is seekLooks. A page that reaches the bound ends early, with the place where the next
+	// one begins.
 	maxLooks = 10_000
-	// countLooks bounds how many rows a count looks at.
-	countLooks = 20_000
+	// countLooks bounds the work for a count.
+	countLooks = 40_000
 	// maxPrefixed bounds the runs of a runId prefix that are sorted in memory. The runs of a prefix
 	// that has more are found as those of a column without an index.
 	maxPrefixed = 5000

@@ -10,8 +10,8 @@ import (
 
 // span is a sequence of places that a search can skip along.
 type span interface {
-	// seek moves to the first place that is not passed. It reports whether there is one, and at how
-	// many rows it has looked.
+	// seek moves to the first place that is not passed. It reports whether there is one, and how
+	// much work that was, in looks.
 	seek(c *cursor) (found bool, looks int)
 	place() []byte
 	close() error
@@ -67,6 +67,9 @@ func follows(limit, place []byte) bool {
 	return last == len(place) && limit[last] == 0 && bytes.Equal(limit[:last], place)
 }
 
+// seekLooks is how many looks a seek in a table counts as; a step to the next row is one.
+const seekLooks = 3
+
 // rows is the span of a table: the runs with some values.
 type rows struct {
 	it     *pebble.Iterator
@@ -77,7 +80,7 @@ type rows struct {
 func (r *rows) seek(c *cursor) (bool, int) {
 	switch {
 	case c.oldest && c.limit == nil:
-		return r.it.Last(), 1
+		return r.it.Last(), seekLooks
 	case c.oldest && r.it.Valid() && bytes.Equal(r.place(), c.limit):
 		return r.it.Prev(), 1 // The place right behind the current run needs a step only.
 	case !c.oldest && r.it.Valid() && follows(c.limit, r.place()):
@@ -85,9 +88,9 @@ func (r *rows) seek(c *cursor) (bool, int) {
 	}
 	r.key = append(r.key[:r.prefix], c.limit...)
 	if c.oldest {
-		return r.it.SeekLT(r.key), 1
+		return r.it.SeekLT(r.key), seekLooks
 	}
-	return r.it.SeekGE(r.key), 1
+	return r.it.SeekGE(r.key), seekLooks
 }
 
 func (r *rows) place() []byte { return r.it.Key()[r.prefix:] }
