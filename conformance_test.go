@@ -33,7 +33,7 @@ var (
 
 const conformanceHead = `# Conformance
 
-This page lists the tests that prove each rule of the contract. A test proves a rule if its name or
+This page lists the tests that prove each rule of [the contract](contract.md). A test proves a rule if its name or
 the comment above it has the rule's id. The [glossary](glossary.md) defines the words.
 
 ` + "`go test . -run TestConformance -update-conformance`" + ` makes this page. The build fails if the page
@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 			if len(tests) == 0 {
 				t.Errorf("%s has no test: name one after it", id)
 			}
-			fmt.Fprintf(&page, "| %s | %s |\n", id, strings.Join(tests, ", "))
+			fmt.Fprintf(&page, "| [%s](contract.md#%s) | %s |\n", id, strings.ToLower(id), strings.Join(tests, ", "))
 		}
 	}
 	path := filepath.Join("docs", "conformance.md")
@@ -73,6 +73,28 @@ func TestConformance(t *testing.T) {
 	}
 	if !bytes.Equal(have, page.Bytes()) {
 		t.Errorf("%s is not up to date: go test . -run TestConformance -update-conformance", path)
+	}
+}
+
+var contractHeading = regexp.MustCompile(`(?m)^### (.*)$`)
+
+// TestContract wants one heading in docs/contract.md for each rule, in their order, and no other.
+func TestContract(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("docs", "contract.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have, want []string
+	for _, m := range contractHeading.FindAllSubmatch(text, -1) {
+		have = append(have, string(m[1]))
+	}
+	for _, s := range ruleCounts {
+		for n := 1; n <= s.rules; n++ {
+			want = append(want, fmt.Sprintf("%s-%d", s.section, n))
+		}
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("docs/contract.md has the headings\n%s\nwant\n%s", strings.Join(have, " "), strings.Join(want, " "))
 	}
 }
 

@@ -17,7 +17,7 @@ type coveredTransport struct {
 
 // AppendEntries sends what transport sends.
 func (c coveredTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
-	sent, err := c.n.sender().prepare(req)
+	sent, err := c.n.sender().Prepare(req)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"errors"
 	"fmt"
 
 	"runlog/raft/internal/wal"
@@ -51,5 +52,5 @@ func (n *Node) renewVote(term uint64, lost error) error {
 		return lost
 	}
 	n.opts.Logger.Warn("term and vote made again from the log of an only member", "term", term, "err", lost)
-	return n.stable.SetTerm(term)
+	return errors.Join(n.witness.ForgetLeader(), n.stable.SetTerm(term))
 }

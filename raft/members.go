@@ -100,7 +100,7 @@ func (n *Node) CommittedMembers() ([]Member, error) {
 	if err != nil || applied.Index == 0 {
 		return members, err
 	}
-	before := membersOf(hraft.DecodeConfiguration(applied.Data))
+	before := DecodeMembers(applied.Data)
 	for i := range members {
 		m, _ := find(before, members[i].ID)
 		members[i].Voter = members[i].Voter && m.Voter

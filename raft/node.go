@@ -12,7 +12,10 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/liblog"
+	"runlog/raft/internal/streams"
+	"runlog/raft/internal/transport"
 	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
 	"runlog/storage"
 )
 
@@ -40,6 +43,8 @@ const (
 	// markEvery bounds the lag of the commit mark behind the log. It is also the interval between
 	// checks of the log's size.
 	markEvery = time.Second
+	// witnessTicks is how many of these intervals the stored memory of other members may lag.
+	witnessTicks = 5
 	// barrierRetry is how long a new leader waits between barriers.
 	barrierRetry = 10 * time.Millisecond
 	// maxAppendEntries keeps the backlog to the state machine at 128 × 8 entries of up to 1 MiB
@@ -60,6 +65,7 @@ type Node struct {
 	mark      *wal.Mark // housekeep's, once the node runs
 	marked    uint64    // the mark at the start
 	sole      bool      // Recover makes it the only member
+	witness   *witness.Witness
 	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
 	// Housekeep's.
 	heldUntil uint64
@@ -128,15 +134,24 @@ func (n *Node) start() error {
 	if err := n.open(); err != nil {
 		return err
 	}
-	trans := newTransport(newStreams(&n.opts), n.library.Logger(), n.sender())
-	err := n.bootstrap(trans)
+	fresh, err := n.begin()
+	if err != nil {
+		return err
+	}
+	trans := transport.New(streams.New(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.sender(),
+		transport.Notes{Led: n.led, Acknowledged: n.witness.Acknowledged})
+	err = n.bootstrap(trans)
+	// Before the node may vote, it asks the other members what they remember of it (D3).
+	if err == nil {
+		err = n.opts.Meet(n.witness, fresh)
+	}
 	if err == nil {
 		err = n.run(trans)
 	}
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	n.done.Go(func() { trans.deliver(n.raft.GetConfiguration, n.take) })
+	n.done.Go(func() { trans.Deliver(n.raft.GetConfiguration, n.take) })
 	n.electSelf()
 	return nil
 }
@@ -162,9 +177,10 @@ func (n *Node) open() error {
 	if err != nil {
 		return err
 	}
+	n.openWitness()
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
-		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Fail: n.fail,
+		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Fail: n.fail,
 		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
@@ -183,7 +199,7 @@ func (n *Node) open() error {
 // run joins the group.
 func (n *Node) run(trans hraft.Transport) error {
 	n.trans = trans
-	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied}
+	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied, diverged: n.divergedIn}
 	leading := make(chan bool, 16)
 	var err error
 	if n.raft, err = n.newRaft(fsm, leading, trans); err != nil {
@@ -239,14 +255,18 @@ func (n *Node) housekeep() {
 	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	var base uint64
-	for {
+	for ticks := 1; ; ticks++ {
 		select {
 		case <-n.stop:
 			n.advanceMark()
+			n.saveWitness()
 			return
 		case <-tick.C:
 		}
 		n.advanceMark()
+		if ticks%witnessTicks == 0 {
+			n.saveWitness()
+		}
 		written := n.logs.Written()
 		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
 			continue
@@ -280,16 +300,6 @@ func (n *Node) advanceMark() {
 	}
 	if err := n.mark.Advance(n.opts.Store.Applied().Index); err != nil {
 		n.fail(err)
-	}
-}
-
-// HoldLog keeps the log for a node that receives the store's state outside of Raft: from a call
-// with true to a call with false, and a while longer (D5).
-func (n *Node) HoldLog(on bool) {
-	if on {
-		n.snapshots.streams.Add(1)
-	} else {
-		n.snapshots.streams.Add(-1)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/raft/stamps"
+	"runlog/raft/witness"
 	"runlog/storage"
 )
 
@@ -37,6 +38,10 @@ type Options struct {
 	AskTerm func(context.Context, Member) (uint64, error)
 	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
+	// Meet is called once before this node may vote, with what it knows of itself: it greets the
+	// other members. fresh: the node's directory is new. After an error the node does not start.
+	// Default: no member is greeted.
+	Meet func(w *witness.Witness, fresh bool) error
 	// Stamps judges the stamps of proposals (APP-5). Default: every stamp is taken.
 	Stamps *stamps.Judge
 	// Autopilot configures how the leader changes the members.
@@ -109,6 +114,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.AskTerm == nil {
 		o.AskTerm = func(context.Context, Member) (uint64, error) { return 0, errNobody }
+	}
+	if o.Meet == nil {
+		o.Meet = func(*witness.Witness, bool) error { return nil }
 	}
 	if o.Stamps == nil {
 		o.Stamps = stamps.New(stamps.Options{})

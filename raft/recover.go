@@ -38,6 +38,9 @@ func Recover(opts Options) (r Recovered, err error) {
 	if !known {
 		return Recovered{}, fmt.Errorf("%w: %s: its log names the members %v", ErrNotMember, opts.NodeID, r.Members)
 	}
+	if err := n.witness.GoAlone(r.LastIndex + 1); err != nil {
+		return Recovered{}, err
+	}
 	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
 	err = n.logs.StoreLog(&hraft.Log{
 		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.Term()), Type: hraft.LogConfiguration,
@@ -70,4 +73,33 @@ func (n *Node) standing() (Recovered, error) {
 	}
 	r.Members = membersOf(members)
 	return r, nil
+}
+
+// Replay applies the rest of a stopped node's log to its store, as if all of it was committed. The
+// options are those of Start.
+func Replay(opts Options) (err error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	n := newNode(opts)
+	defer func() { err = errors.Join(err, n.closeFiles()) }()
+	if err := n.open(); err != nil {
+		return err
+	}
+	_, last, err := n.logBounds()
+	if err != nil {
+		return err
+	}
+	fsm := &stateMachine{store: opts.Store, metrics: n.metrics}
+	for i := opts.Store.Applied().Index + 1; i <= last; i++ {
+		var l hraft.Log
+		if err := n.logs.GetLog(i, &l); err != nil {
+			return err
+		}
+		if _, err := fsm.apply(&l); err != nil {
+			return fmt.Errorf("raft: apply entry %d: %w", i, err)
+		}
+	}
+	return opts.Store.MakeDurable(opts.Store.Applied().Index)
 }

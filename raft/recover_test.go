@@ -2,7 +2,15 @@ package raft
 
 import (
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
 )
 
 // TestRecover: the last of three nodes becomes the only voter, leads, and has all entries of its
@@ -39,5 +47,42 @@ func TestRecover(t *testing.T) {
 	}
 	if err := o.Store.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRecoverWithoutVoteAPP2: a node has heard of a leader of a later term than its log has, and
+// has lost its vote. Recovered, it leads that term itself, and goes on.
+func TestRecoverWithoutVoteAPP2(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 5)
+	g.settle()
+	left := g.follower()
+	term := left.node.Term()
+	for _, m := range g.members {
+		g.halt(m, m != left)
+	}
+	w := witness.Open(witness.Options{
+		Files: wal.SmallFiles{FS: vfs.Default, Dir: left.dir}, NodeID: string(left.id),
+		Standing: func() witness.Standing { return witness.Standing{} }, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err := errors.Join(w.Led(term+2, "lost"), os.Remove(filepath.Join(left.dir, wal.VoteFile))); err != nil {
+		t.Fatal(err)
+	}
+	o := left.prepare(string(left.id))
+	_, err := Recover(o)
+	if err := errors.Join(err, o.Store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i == 0 || left.node.Term() < term+3; i++ {
+		if i > 0 {
+			g.halt(left, false)
+		}
+		left.open()
+		g.run(left)
+		g.leader()
+		// As before it sends to a new member.
+		if err := left.node.led(left.node.Term(), ""); err != nil {
+			t.Fatalf("in term %d, of %d that it had heard of: %v", left.node.Term(), term+2, err)
+		}
 	}
 }

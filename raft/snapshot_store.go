@@ -196,6 +196,16 @@ func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, err
 	return meta, &outgoing{Reader: c.Stream(), s: s, c: c}, nil
 }
 
+// HoldLog keeps the log for a node that receives the store's state outside of Raft: from a call
+// with true to a call with false, and a while longer (D5).
+func (n *Node) HoldLog(on bool) {
+	if on {
+		n.snapshots.streams.Add(1)
+	} else {
+		n.snapshots.streams.Add(-1)
+	}
+}
+
 // describe turns the metadata of the newest local snapshot into those of a checkpoint.
 //
 // A checkpoint is at least as new as the snapshot's record. If it does not reach past the
@@ -243,7 +253,7 @@ func (s *snapshotStore) install(id string) error {
 		err = in.received.Install()
 	}
 	if err != nil {
-		if refused(err) {
+		if refused(err) || errors.Is(err, storage.ErrDiverged) {
 			in.received.Discard()
 		}
 		return err

@@ -5,11 +5,14 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/transport"
 	"runlog/storage"
 )
 
 // sender is the node, as the transport sees it.
-func (n *Node) sender() sender { return sender{n.stable.Term, n.committed, n.opts.Stamps.Silent} }
+func (n *Node) sender() transport.Sender {
+	return transport.Sender{Term: n.stable.Term, Committed: n.committed, Silent: n.opts.Stamps.Silent}
+}
 
 // committed returns the index of an entry that this node knows to be committed, with all earlier
 // ones.

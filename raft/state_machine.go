@@ -21,6 +21,8 @@ type stateMachine struct {
 	snapshots *snapshotStore
 	metrics   *metrics
 	fail      func(error)
+	// diverged returns the error for a snapshot of another history.
+	diverged func(error) error
 	// applied gets the outcomes of each entry at once.
 	applied func(data []byte, outcomes []storage.Outcome)
 	stopped atomic.Bool
@@ -96,6 +98,11 @@ func (m *stateMachine) Restore(r io.ReadCloser) error {
 	id, err := io.ReadAll(r)
 	if err == nil {
 		err = m.snapshots.install(string(id))
+	}
+	if errors.Is(err, storage.ErrDiverged) {
+		err = m.diverged(err)
+		m.stop(err)
+		return err
 	}
 	if err != nil && !refused(err) {
 		m.stop(fmt.Errorf("raft: install snapshot: %w", err))

@@ -14,6 +14,7 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/datadir"
 	"runlog/server/rpc"
 )
 
@@ -331,7 +332,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 	// Two nodes lose the key and get it back.
 	for _, n := range all[:2] {
 		n.restart(func() {
-			if err := os.Remove(filepath.Join(n.opts.DataDir, keyFile)); err != nil {
+			if err := os.Remove(filepath.Join(n.opts.DataDir, datadir.KeyFile)); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -346,7 +347,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 
 func readKey(t *testing.T, n *node) []byte {
 	t.Helper()
-	path := filepath.Join(n.opts.DataDir, keyFile)
+	path := filepath.Join(n.opts.DataDir, datadir.KeyFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +366,7 @@ func TestSigningKeyMissing(t *testing.T) {
 	n.append("run", numbered(1))
 	first, _ := n.prove("run", true)
 	n.restart(func() {
-		if err := os.WriteFile(filepath.Join(n.opts.DataDir, keyFile), []byte("damaged"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(n.opts.DataDir, datadir.KeyFile), []byte("damaged"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})

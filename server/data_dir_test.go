@@ -84,7 +84,7 @@ func TestDataDirModes(t *testing.T) {
 		o.DataDir = filepath.Join(o.DataDir, "made", "with", "those above")
 		seldom(0, o)
 	})
-	for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, "LOCK": 0o644, "identity.json": 0o644, "addresses.json": 0o644, keyFile: 0o600} {
+	for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, "LOCK": 0o644, "identity.json": 0o644, "addresses.json": 0o644, datadir.KeyFile: 0o600} {
 		var info os.FileInfo
 		var err error
 		eventually(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })

@@ -204,7 +204,7 @@ func TestUndecodableOverGRPCENV3(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	r := refused(t, n.rawCall("AppendEvents", append(wireField(2, nil), wireField(2, wireField(9, []byte("a\xff")))...)), contract.ReasonInvalidArgumentField)
-	wantEqual(t, "the field", r.fields["events[1].stepId"], "is not valid UTF-8")
+	wantEqual(t, "the field", r.fields["events[1].stepId"], "is not valid UTF-8: encode all text as UTF-8")
 	for _, wire := range []string{"hello", "\x12\x05\x01", "\x0b", "\x00"} {
 		for _, method := range []string{"AppendEvents", "BatchAppend", "CreateRun", "ListEvents"} {
 			refused(t, n.rawCall(method, []byte(wire)), contract.ReasonInvalidArgumentField)

@@ -106,7 +106,7 @@ func TestNodeInMemory(t *testing.T) {
 	n := startNode(t, inMemory(t, disk, network), func(o *Options) { seldom(0, o) })
 	n.append("run", newEvent("RunStarted"), newEvent("RunCompleted"))
 	n.settle()
-	before, id, key := n.snapshot("run"), n.server.NodeID(), filepath.Join(n.opts.DataDir, keyFile)
+	before, id, key := n.snapshot("run"), n.server.NodeID(), filepath.Join(n.opts.DataDir, datadir.KeyFile)
 	wantEqual(t, "status over HTTP", n.get(runPath("run", "/snapshot"))["snapshot"].(map[string]any)["status"], any("COMPLETED"))
 	wantEqual(t, "events that the metrics tell of", n.metric("runlog_append_events_total"), 2)
 	stream, err := runlogv1.NewClusterServiceClient(n.conn).Backup(n.context(), &runlogv1.BackupRequest{})

@@ -28,9 +28,6 @@ import (
 // handOverTimeout bounds the leadership transfer of a stopping leader.
 const handOverTimeout = 2 * time.Second
 
-// keyFile is the file of the data directory with the private key of the cluster.
-const keyFile = "audit.key"
-
 // Server is a running node.
 type Server struct {
 	opts Options
@@ -199,7 +196,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	}
 	s.onClose(s.projector.Close)
 	signer := audit.NewSigner(audit.SignerOptions{
-		Replica: s.replica, Cluster: s.cluster, KeyFile: s.dir.File(keyFile), FS: o.FS,
+		Replica: s.replica, Cluster: s.cluster, KeyFile: s.dir.File(datadir.KeyFile), FS: o.FS,
 		Interval: o.CheckpointInterval, Events: o.CheckpointEvents, Alerts: &s.alerts, Clock: o.Clock,
 		Logger: s.log, Registry: o.Registry, Stopping: s.stopping,
 	})

@@ -10,6 +10,7 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/datadir"
 )
 
 // TestProveRunAwaitsTheKey: a proof that is requested while the key is missing succeeds if the key
@@ -22,7 +23,7 @@ func TestProveRunAwaitsTheKey(t *testing.T) {
 	proved := make(chan error, 1)
 	for waits := false; !waits; {
 		n.restart(func() {
-			if err := os.RemoveAll(filepath.Join(n.opts.DataDir, keyFile)); err != nil {
+			if err := os.RemoveAll(filepath.Join(n.opts.DataDir, datadir.KeyFile)); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -1,14 +1,20 @@
 package storage
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
 	"runlog/storage/internal/directory"
+	"runlog/storage/internal/keys"
+	"runlog/storage/internal/record"
 )
 
-var errDiverged = errors.New("storage: the store and a checkpoint of its cluster have diverged")
+// ErrDiverged means that a checkpoint of the same cluster does not continue what the store has
+// applied: its sender has lost that.
+var ErrDiverged = errors.New("storage: the store and a checkpoint of its cluster have diverged")
 
 // Received is a checkpoint that has come whole and that fits, on stable storage in a directory of
 // its own. It is no part of the store until Install.
@@ -77,14 +83,18 @@ func (s *Seed) Finish() (*Received, error) { return s.s.received(s.pulled.Finish
 // all others, and Apply, go on with the new state.
 //
 // The caller is the one that calls Apply. After ErrOlder the store is as it was, and the caller
-// discards what was received; any other error means that this node cannot go on, as one of Apply
-// does (D10).
+// discards what was received; after ErrDiverged too, and the store applies nothing more. Any other
+// error means that this node cannot go on, as one of Apply does (D10).
 func (r *Received) Install() error {
 	s := r.s
 	if s.broken != nil {
 		return s.broken
 	}
 	if err := r.received.Newer(); err != nil {
+		return err
+	}
+	if err := r.continues(); err != nil {
+		s.broken = err
 		return err
 	}
 	if err := r.install(); err != nil {
@@ -94,10 +104,40 @@ func (r *Received) Install() error {
 	return nil
 }
 
+// continues returns ErrDiverged if what was received does not have the last proposal that the store
+// has applied. It compares the stamp, which rises over the life of a cluster (APP-5), and the first
+// chunk of the events. Neither is ever written again.
+func (r *Received) continues() error {
+	now := r.s.applied.Load()
+	stamp := keys.AppendStamp(nil, now.PersistedAt)
+	mine, theirs, err := r.rows(stamp)
+	if err != nil || mine == nil {
+		return err // nothing is applied yet
+	}
+	same := bytes.Equal(mine, theirs)
+	if same {
+		mine, theirs, err = r.rows(keys.AppendChunk(nil, binary.BigEndian.Uint64(mine), 0))
+		same = mine == nil || theirs == nil || bytes.Equal(mine, theirs)
+	}
+	if err == nil && !same {
+		err = fmt.Errorf("%w: it reaches to entry %d, without the last proposal that is applied here, up to entry %d",
+			ErrDiverged, r.Applied.Index, now.Index)
+	}
+	return err
+}
+
+// rows returns a row as the store has it, and as it was received; nil: there is none.
+func (r *Received) rows(key []byte) (mine, theirs []byte, err error) {
+	if mine, err = record.GetRow(r.s.db(), key); err == nil {
+		theirs, err = r.received.Row(key)
+	}
+	return mine, theirs, err
+}
+
 func (r *Received) install() error {
 	s := r.s
 	if now := s.applied.Load(); now.Index == r.Applied.Index && now.RollingHash != r.Applied.RollingHash {
-		return fmt.Errorf("%w: rolling hash %x and %x at index %d", errDiverged, now.RollingHash, r.Applied.RollingHash, now.Index)
+		return fmt.Errorf("%w: rolling hash %x and %x at index %d", ErrDiverged, now.RollingHash, r.Applied.RollingHash, now.Index)
 	}
 	err := r.received.Install(func(swap func()) {
 		s.active = newActive(s.opts.ActiveBytes)
@@ -124,7 +164,7 @@ func (s *Store) Install(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err = received.Install(); errors.Is(err, ErrOlder) {
+	if err = received.Install(); errors.Is(err, ErrOlder) || errors.Is(err, ErrDiverged) {
 		received.Discard()
 	}
 	return err

@@ -195,8 +195,8 @@ func TestLeftovers(t *testing.T) {
 	}
 	// A number is not used again while a directory could have it.
 	source := open(t, storage.Options{})
-	propose(t, source, "run", 0, 2)
-	propose(t, source, "run", 2, 2)
+	propose(t, source, "run", 0, 1)
+	propose(t, source, "run", 1, 2)
 	if err := l.Store.Install(bytes.NewReader(streamOf(t, source))); err != nil {
 		t.Fatal(err)
 	}

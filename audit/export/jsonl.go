@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"io"
 	"strconv"
 
@@ -10,6 +11,14 @@ import (
 
 // manifestMember begins the last line of a file of JSON lines.
 const manifestMember = `{"manifest":`
+
+// IsManifestLine reports whether a line is the last one of a file of JSON lines.
+func IsManifestLine(line []byte) bool { return bytes.HasPrefix(line, []byte(manifestMember)) }
+
+// IsRecordLine reports whether a line that is no event looks like a record of a file of JSON lines.
+func IsRecordLine(line []byte) bool {
+	return bytes.HasPrefix(line, []byte(`{"eventId":"`)) && bytes.Contains(line, []byte(`","recordDigest":"`))
+}
 
 // jsonWriter writes a record a line, as the API has it in proto-JSON, with the payload as the
 // object that was stored.

@@ -62,20 +62,21 @@ func attack(t *testing.T, c *procs.Cluster, rounds int, leader bool, kinds ...pr
 		}
 	}
 	t.Log(c.Settle())
+	c.RepeatAssigned()
 	for _, n := range c.Nodes() {
 		n.Stop()
 	}
 }
 
-// TestKillNine proves APP-1, APP-2, APP-11 and IDM-6 against SIGKILL of a single node under load,
-// also while it recovers.
+// TestKillNine proves APP-1, APP-2, APP-11, IDM-6 and IDM-10 against SIGKILL of a single node under
+// load, also while it recovers.
 func TestKillNine(t *testing.T) {
 	t.Parallel()
 	attack(t, smallCluster(t, 1, 8), crashRounds(t, 6), false, procs.Kill, procs.KillAgain)
 }
 
-// TestKillNineLeader proves APP-1, APP-2, APP-5, APP-10, IDM-6 and READ-2 against SIGKILL of the
-// leader under load, also while it recovers.
+// TestKillNineLeader proves APP-1, APP-2, APP-5, APP-10, IDM-6, IDM-10 and READ-2 against SIGKILL
+// of the leader under load, also while it recovers.
 func TestKillNineLeader(t *testing.T) {
 	t.Parallel()
 	attack(t, smallCluster(t, 3, 8), crashRounds(t, 4), true, procs.Kill, procs.KillAgain)

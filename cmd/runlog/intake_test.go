@@ -58,6 +58,13 @@ func TestBadInputOnARealNode(t *testing.T) {
 		{"occurredAt", line("RunQueued", "RUN", `,"occurredAt":"2026-02-11T10:30:00Z"`), "sourceOccurredAt"},
 		{"a typing error", line("RunQueued", "RUN", `,"emitedBy":"x"`), "emitedBy"},
 		{"a payload that is no object", line("RunQueued", "RUN", `,"payload":[1]`), "payload"},
+		{"a payload over the limit", line("RunQueued", "RUN", `,"payload":{"a":"`+strings.Repeat("x", 65529)+`"}`), "payload is 65537 bytes, the limit is 65536: store the data elsewhere"},
+		{"invalid UTF-8", line("RunQueued", "RUN", ",\"payload\":{\"a\":\"\xff\"}"), "invalid UTF-8"},
+		{"a member twice", line("RunQueued", "RUN", `,"planId":"other"`), "planId appears twice: keep one"},
+		{"extensions that are a list", line("RunQueued", "RUN", `,"extensions":[]`), "extensions must be a JSON object, got an array"},
+		{"large extensions", line("RunQueued", "RUN", `,"extensions":{"a":"`+strings.Repeat("x", 4089)+`"}`), "extensions is 4097 bytes, the limit is 4096"},
+		{"no attempt and no cause", strings.Replace(line("RunPaused", "RUN", ""), `"logicalAttemptId":1,`, "", 1), "logicalAttemptId is required: number the run's RunPaused events from 1"},
+		{"another tenant", strings.Replace(line("RunQueued", "RUN", ""), `"t"`, `"u"`, 1), `belongs to tenantId "t", not to "u"`},
 		{"a wrong version", line("RunQueued", "RUN", `,"contractVersion":"3"`), "contractVersion"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -116,6 +123,37 @@ func TestBadInputOnARealNode(t *testing.T) {
 	})
 	if code := n.stop(t); code != 0 {
 		t.Errorf("the node ended with exit code %d:\n%s", code, n.stderr)
+	}
+}
+
+// TestOddInputOnARealNode: what the command line takes although it is odd, what it says of it, and
+// what is stored (ENV-6, ENV-8, ENV-9, IDM-7, IDM-10).
+func TestOddInputOnARealNode(t *testing.T) {
+	t.Parallel()
+	n := spawnNode(t, t.TempDir())
+	p := processes{t: t, server: n.ready(t).GRPC}
+	pause := strings.Replace(line("RunPaused", "odd", `,"causedBySignalId":"SIGNAL"`), `"logicalAttemptId":1,`, "", 1)
+	for _, c := range []struct{ name, line, says, stored string }{
+		{"the first event", line("RunStarted", "odd", `,"payload":{"n":9007199254740993,"m":1.10}`), "1 inserted, 0 duplicates (0 diverged), 0 refused", `"payload":{"n":9007199254740993,"m":1.10}`},
+		{"another payload", line("RunStarted", "odd", `,"payload":{"n":1}`), "0 inserted, 1 duplicate (1 diverged), 0 refused", ""},
+		{"a misspelled type", line("RunPuased", "odd", ""), `warning: unknown event type "RunPuased" changes no snapshot; did you mean RunPaused?`, `"RunPuased"`},
+		{"a field of another form", line("StepFailed", "odd", `,"stepId":"s","payload":{"error":7}`), "payload/error should be an object, got 7", `"payload":{"error":7}`},
+		{"members twice in the payload", line("Noted", "odd", `,"payload":{"a":1,"a":2}`), "1 inserted", `"payload":{"a":1,"a":2}`},
+		{"a pause", strings.Replace(pause, "SIGNAL", "a", 1), "1 inserted", `"logicalAttemptId":1,`},
+		{"another pause", strings.Replace(pause, "SIGNAL", "b", 1), "1 inserted", `"logicalAttemptId":2,`},
+		{"the same pause", strings.Replace(pause, "SIGNAL", "b", 1), "0 inserted, 1 duplicate (0 diverged)", ""},
+		{"nothing", "", "0 events", ""},
+	} {
+		_, before, _ := p.run("", "events", "odd", "-o", "json")
+		code, stdout, stderr := p.run(c.line+"\n", "append", "-f", "-")
+		if code != 0 || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%s: exit %d, %q, %q; want %q", c.name, code, stdout, stderr, c.says)
+		}
+		_, after, _ := p.run("", "events", "odd", "-o", "json")
+		added, ok := strings.CutPrefix(after, before)
+		if !ok || strings.Count(added, "\n") != min(1, len(c.stored)) || !strings.Contains(added, c.stored) {
+			t.Errorf("%s: stored\n%s\nwant one event with %s", c.name, added, c.stored)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ func (x *textExplainer) object(object []byte, at string, depth int) {
 func (x *textExplainer) member(quoted, value []byte, at string, depth int) {
 	to := inner(at, pointerEscapes.Replace(showName(jsontext.Unquote(quoted))))
 	if !utf8.Valid(quoted) {
-		x.bad = appendFault(x.bad, to, "has a name that is not valid UTF-8")
+		x.bad = appendFault(x.bad, to, "has a name that "+NotUTF8)
 	}
 	x.value(value, to, depth)
 }
@@ -61,7 +61,7 @@ func (x *textExplainer) value(value []byte, at string, depth int) {
 			element, ok = e.Element()
 		}
 	case c == '"' && !utf8.Valid(value):
-		x.bad = appendFault(x.bad, at, "is not valid UTF-8")
+		x.bad = appendFault(x.bad, at, NotUTF8)
 	}
 }
 

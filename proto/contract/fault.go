@@ -31,6 +31,9 @@ func NameFault(s string) string {
 	return ""
 }
 
+// NotUTF8 says what is wrong with text in another encoding.
+const NotUTF8 = "is not valid UTF-8: encode all text as UTF-8"
+
 // TextFault says why s cannot be a text of the envelope, which is at most 256 bytes of UTF-8
 // without control characters; empty when it can.
 func TextFault(s string) string {
@@ -48,7 +51,7 @@ func TextFault(s string) string {
 // unusualTextFault looks at text beyond printable ASCII character by character.
 func unusualTextFault(s string) string {
 	if !utf8.ValidString(s) {
-		return "is not valid UTF-8"
+		return NotUTF8
 	}
 	for i, r := range s {
 		if unicode.IsControl(r) {

@@ -203,7 +203,7 @@ func TextHelp(quoted []byte, text string) string {
 	case utf8.ValidString(text):
 		return ""
 	case !utf8.Valid(quoted):
-		return "is not valid UTF-8"
+		return NotUTF8
 	}
 	return "escapes a lone surrogate, which is not Unicode text"
 }

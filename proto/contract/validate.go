@@ -296,9 +296,20 @@ func (c *checker) key() {
 	}
 }
 
+// requiredHelp is the remedy for a name that is missing.
+var requiredHelp = map[string]string{
+	"eventType":   "say what happened, such as RunStarted",
+	"planId":      "name the plan that the run executes",
+	"planVersion": "name the version of the plan",
+}
+
 // name takes a required text that takes part in the key (ENV-3).
 func (c *checker) name(field, value string, dst *string) {
-	if fault := NameFault(value); fault != "" {
+	switch fault := NameFault(value); {
+	case value == "" && requiredHelp[field] != "":
+		c.failKeyPart(field, "%s: %s", fault, requiredHelp[field])
+		return
+	case fault != "":
 		c.failKeyPart(field, "%s", fault)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/storage"
+	"runlog/storage/machine/signing"
 )
 
 // keyring holds the private key in a file:
@@ -161,4 +162,19 @@ func (r *keyring) replaceLocked(held []heldKey) error {
 	}
 	r.held = held
 	return nil
+}
+
+// HeldSigner returns the signer of the cluster's current key, read from the file of a node that
+// does not run; nil: the node does not have the key.
+func HeldSigner(disk vfs.FS, path string, cluster [16]byte, store *storage.Store) (*proof.Signer, error) {
+	ring := keyring{disk: disk, path: path, cluster: cluster}
+	if err := ring.open(); err != nil {
+		return nil, err
+	}
+	last, err := signing.LastKey(store)
+	if err != nil {
+		return nil, err
+	}
+	k, _ := ring.find(last.Number, last.PublicKey)
+	return k.signer, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
+	"runlog/raft/witness"
 	"runlog/server/peer"
 	"runlog/server/transfer"
 	"runlog/storage"
@@ -117,7 +118,9 @@ type Cluster struct {
 		Identity
 		changed chan struct{} // closed when it changes
 	}
-	running   atomic.Pointer[running]  // nil: the node does not take part yet
+	running   atomic.Pointer[running] // nil: the node does not take part yet
+	witness   atomic.Pointer[witness.Witness]
+	arrived   chan struct{}            // has room for one: a member has started
 	receiving atomic.Pointer[received] // nil: no state transfer
 	forming   atomic.Pointer[string]   // what a node that does not take part yet waits for
 	leaving   atomic.Bool              // the node shuts down
@@ -152,7 +155,7 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.Identity.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1), levels: make(chan struct{}, 1)}
+	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1), arrived: make(chan struct{}, 1), levels: make(chan struct{}, 1)}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{
@@ -216,7 +219,7 @@ func (c *Cluster) changed() <-chan struct{} {
 	return c.identity.changed
 }
 
-// RaftOptions sets the options that Raft needs to reach the other nodes.
+// RaftOptions sets the options that Raft needs to reach the other nodes. Options.Store is set.
 func (c *Cluster) RaftOptions(o *raft.Options) {
 	me := c.Identity()
 	o.NodeID, o.Listener, o.Advertise, o.Founders = me.RaftID(), c.raftIn, c.opts.Advertise, me.Founders
@@ -227,6 +230,7 @@ func (c *Cluster) RaftOptions(o *raft.Options) {
 	}
 	o.AskTerm = c.askTerm
 	o.Ask = c.ask
+	o.Meet = c.meetFirst(o.Store)
 }
 
 // whoAt returns the node expected at an address; empty: any node.
@@ -269,8 +273,10 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
 		Hold: func(change int) { node.HoldLog(change > 0) },
 	})})
+	c.witness.Store(node.Witness())
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
+	c.loops.Go(c.keepMeeting)
 }
 
 // Waiting returns what a node that is not ready waits for.

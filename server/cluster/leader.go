@@ -141,20 +141,13 @@ func (c *Cluster) ReadPosition(ctx context.Context, r *Leadership) (storage.Posi
 	return storage.Position(resp.Position), nil
 }
 
-// followLeader ends past leaderships, connects to each new leader at once, and asks it for its
-// client addresses.
+// followLeader ends past leaderships, and asks each new leader for its client addresses.
 func (c *Cluster) followLeader() {
 	r := c.running.Load()
-	var known *Leadership
 	for {
 		changed := r.node.LeaderChange()
 		step := time.Hour
-		now, err := c.Leader()
-		if err == nil && now.Link != nil && now != known {
-			now.Link.heard()
-			known = now
-		}
-		if err == nil && now.Link != nil && now.Link.about.Load() == nil {
+		if now, err := c.Leader(); err == nil && now.Link != nil && now.Link.about.Load() == nil {
 			ctx, cancel := context.WithTimeout(c.stopping, askTimeout)
 			if _, err := now.Link.describe(ctx); err != nil {
 				step = askStep

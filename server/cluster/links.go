@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,6 +40,8 @@ type Link struct {
 	about atomic.Pointer[nodev1.DescribeResponse]
 	// refused is the reason of the last refused connection.
 	refused atomic.Pointer[peer.RefusedError]
+	// absent: at the last attempt, the host answered that no node runs there.
+	absent atomic.Bool
 }
 
 type linkKey struct{ id, address string }
@@ -97,6 +100,7 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 	var refused *peer.RefusedError
 	errors.As(err, &refused)
 	k.refused.Store(refused)
+	k.absent.Store(errors.Is(err, syscall.ECONNREFUSED))
 	return conn, err
 }
 
@@ -119,10 +123,6 @@ func (l *links) close() error {
 // closed reports whether the link was dropped to make room, and must be made again. A nil link is
 // closed.
 func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
-
-// heard connects at once if the link waits before its next attempt: the node is heard from, so it
-// can be reached again.
-func (k *Link) heard() { k.Conn.ResetConnectBackoff() }
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {

@@ -28,6 +28,8 @@ var open = map[string]bool{
 	nodev1.NodeService_Describe_FullMethodName: true,
 	nodev1.NodeService_Invite_FullMethodName:   true,
 	nodev1.NodeService_Join_FullMethodName:     true,
+	// A node that starts asks before it takes part, and others that start answer.
+	nodev1.NodeService_Meet_FullMethodName: true,
 	// A node is given the cluster's state before it becomes a member.
 	nodev1.NodeService_OpenCheckpoint_FullMethodName:  true,
 	nodev1.NodeService_ReadCheckpoint_FullMethodName:  true,

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	nodev1 "runlog/proto/node/v1"
+	"runlog/raft"
 	"runlog/server/transfer"
 	"runlog/storage"
 )
@@ -68,8 +69,12 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 	if err != nil {
 		return err
 	}
-	if err = received.Install(); errors.Is(err, storage.ErrOlder) {
+	err = received.Install()
+	if errors.Is(err, storage.ErrOlder) || errors.Is(err, storage.ErrDiverged) {
 		received.Discard()
+	}
+	if errors.Is(err, storage.ErrDiverged) {
+		err = fmt.Errorf("cluster: %w: %w. %s", raft.ErrDiverged, err, raft.KeepIt)
 	}
 	return err
 }

@@ -77,7 +77,9 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format   = 6
+	Format = 6
+	// KeyFile has the private key with which the cluster signs.
+	KeyFile  = "audit.key"
 	lockFile = "LOCK"
 	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20

@@ -49,7 +49,7 @@ func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 func (s *Service) parse(ctx context.Context, req *runlogv1.AppendEventsRequest) (storage.Append, error) {
 	switch {
 	case req.RunId == "":
-		return storage.Append{}, rpc.Invalid("runId", "is required")
+		return storage.Append{}, rpc.Invalid("runId", "is required: name the run of the events")
 	case contract.TextFault(req.RequestId) != "":
 		return storage.Append{}, rpc.Invalid("requestId", contract.TextFault(req.RequestId))
 	}

@@ -9,8 +9,6 @@ import (
 	"runlog/raft"
 	"runlog/server/cluster"
 	"runlog/server/datadir"
-	"runlog/storage"
-	"runlog/storage/machine"
 )
 
 // Recovery describes a recovered node.
@@ -42,10 +40,7 @@ func Recover(opts Options) (r *Recovery, err error) {
 	}
 	voters := 0
 	defer func() { err = cluster.Remedy(err, opts.DataDir, me.NodeID, voters) }()
-	storeOpts := opts.Store
-	machine.EnsureDefaults(&storeOpts)
-	storeOpts.FS, storeOpts.Dir, storeOpts.Cluster, storeOpts.Logger, storeOpts.Fail = opts.FS, dir.File("store"), id, opts.Logger, opts.Fail
-	store, err := storage.Open(storeOpts)
+	store, err := openStore(&opts, dir, id)
 	if err != nil {
 		return nil, err
 	}

@@ -166,6 +166,9 @@ func runExists(e *storage.RunExistsError) *contract.Error {
 	out := &contract.Error{Reason: contract.ReasonRunAlreadyExists,
 		Message:  Helpful(contract.ReasonRunAlreadyExists, e.Error()),
 		Metadata: map[string]string{"run_id": e.RunID}}
+	if e.Exclusive() {
+		out.Message = e.Error() + ". Choose another runId, or leave mode out."
+	}
 	if len(e.Fields) > 0 {
 		out.Metadata["fields"] = strings.Join(e.Fields, ",")
 	}

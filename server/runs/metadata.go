@@ -23,7 +23,7 @@ const (
 // checkRun reports every fault of the metadata in CreateRun.
 func checkRun(r *runlogv1.Run) error {
 	if r == nil {
-		return rpc.Invalid("run", "is required")
+		return rpc.Invalid("run", "is required: name the run, its scope and its plan")
 	}
 	var bad []contract.Violation
 	check := func(field, value string, required bool, fault func(string) string) {

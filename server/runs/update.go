@@ -17,7 +17,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case contract.NameFault(req.RunId) != "":
 		return nil, rpc.Invalid("runId", contract.NameFault(req.RunId))
 	case req.EngineRunRef == "":
-		return nil, rpc.Invalid("engineRunRef", "is required")
+		return nil, rpc.Invalid("engineRunRef", "is required: name the engine's own run")
 	case uriFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", uriFault(req.EngineRunRef))
 	}

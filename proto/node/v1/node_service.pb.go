@@ -743,6 +743,361 @@ func (x *JoinResponse) GetFirstIndex() uint64 {
 	return 0
 }
 
+// Incarnation is the time of a data directory from one start of its node to the next.
+type Incarnation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the starts, from 1.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Random. Two copies of a directory get different ones for the same number.
+	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Incarnation) Reset() {
+	*x = Incarnation{}
+	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Incarnation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Incarnation) ProtoMessage() {}
+
+func (x *Incarnation) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
+func (*Incarnation) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Incarnation) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Incarnation) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// Recollection is what a member remembers of another one.
+type Recollection struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	RaftId string                 `protobuf:"bytes,1,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`
+	// The incarnation that it has met last (unset: none).
+	Incarnation *Incarnation `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The highest term, and the highest index of the log with the term in which it was acknowledged.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	IndexTerm     uint64 `protobuf:"varint,5,opt,name=index_term,json=indexTerm,proto3" json:"index_term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recollection) Reset() {
+	*x = Recollection{}
+	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recollection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recollection) ProtoMessage() {}
+
+func (x *Recollection) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recollection.ProtoReflect.Descriptor instead.
+func (*Recollection) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Recollection) GetRaftId() string {
+	if x != nil {
+		return x.RaftId
+	}
+	return ""
+}
+
+func (x *Recollection) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+func (x *Recollection) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Recollection) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Recollection) GetIndexTerm() uint64 {
+	if x != nil {
+		return x.IndexTerm
+	}
+	return 0
+}
+
+type MeetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the caller's directory, the newest first.
+	Incarnations []*Incarnation `protobuf:"bytes,1,rep,name=incarnations,proto3" json:"incarnations,omitempty"`
+	// At which other nodes reach the caller.
+	RaftAddress string `protobuf:"bytes,2,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
+	// The caller's term, the last entry of its log, and the term of the last leader that made it drop
+	// the end of its log.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	LastIndex     uint64 `protobuf:"varint,4,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	LastTerm      uint64 `protobuf:"varint,5,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
+	OverruledTerm uint64 `protobuf:"varint,6,opt,name=overruled_term,json=overruledTerm,proto3" json:"overruled_term,omitempty"`
+	// The last leader that the caller knows (raft_id; empty: none), and its term.
+	LeaderRaftId string `protobuf:"bytes,7,opt,name=leader_raft_id,json=leaderRaftId,proto3" json:"leader_raft_id,omitempty"`
+	LeaderTerm   uint64 `protobuf:"varint,8,opt,name=leader_term,json=leaderTerm,proto3" json:"leader_term,omitempty"`
+	// What the caller remembers of others. The called node compares it with its own directory.
+	Members       []*Recollection `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetRequest) Reset() {
+	*x = MeetRequest{}
+	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetRequest) ProtoMessage() {}
+
+func (x *MeetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
+func (*MeetRequest) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MeetRequest) GetIncarnations() []*Incarnation {
+	if x != nil {
+		return x.Incarnations
+	}
+	return nil
+}
+
+func (x *MeetRequest) GetRaftAddress() string {
+	if x != nil {
+		return x.RaftAddress
+	}
+	return ""
+}
+
+func (x *MeetRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetLastTerm() uint64 {
+	if x != nil {
+		return x.LastTerm
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetOverruledTerm() uint64 {
+	if x != nil {
+		return x.OverruledTerm
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetLeaderRaftId() string {
+	if x != nil {
+		return x.LeaderRaftId
+	}
+	return ""
+}
+
+func (x *MeetRequest) GetLeaderTerm() uint64 {
+	if x != nil {
+		return x.LeaderTerm
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetMembers() []*Recollection {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type MeetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the member remembers of the caller from before this call.
+	Caller *Recollection `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	// Nanoseconds since that incarnation called, from that address; negative: not since the member
+	// started.
+	SeenNanos   int64  `protobuf:"varint,2,opt,name=seen_nanos,json=seenNanos,proto3" json:"seen_nanos,omitempty"`
+	SeenAddress string `protobuf:"bytes,3,opt,name=seen_address,json=seenAddress,proto3" json:"seen_address,omitempty"`
+	// Another incarnation with the caller's Raft ID that called and does not descend from the one
+	// that the member has met (unset: none): how often, nanoseconds since the last call, and from
+	// where.
+	Rival          *Incarnation `protobuf:"bytes,4,opt,name=rival,proto3" json:"rival,omitempty"`
+	RivalTimes     uint32       `protobuf:"varint,5,opt,name=rival_times,json=rivalTimes,proto3" json:"rival_times,omitempty"`
+	RivalSeenNanos int64        `protobuf:"varint,6,opt,name=rival_seen_nanos,json=rivalSeenNanos,proto3" json:"rival_seen_nanos,omitempty"`
+	RivalAddress   string       `protobuf:"bytes,7,opt,name=rival_address,json=rivalAddress,proto3" json:"rival_address,omitempty"`
+	// What the member would send in its own call.
+	Self          *MeetRequest `protobuf:"bytes,8,opt,name=self,proto3" json:"self,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetResponse) Reset() {
+	*x = MeetResponse{}
+	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetResponse) ProtoMessage() {}
+
+func (x *MeetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
+func (*MeetResponse) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MeetResponse) GetCaller() *Recollection {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetSeenNanos() int64 {
+	if x != nil {
+		return x.SeenNanos
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetSeenAddress() string {
+	if x != nil {
+		return x.SeenAddress
+	}
+	return ""
+}
+
+func (x *MeetResponse) GetRival() *Incarnation {
+	if x != nil {
+		return x.Rival
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetRivalTimes() uint32 {
+	if x != nil {
+		return x.RivalTimes
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetRivalSeenNanos() int64 {
+	if x != nil {
+		return x.RivalSeenNanos
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetRivalAddress() string {
+	if x != nil {
+		return x.RivalAddress
+	}
+	return ""
+}
+
+func (x *MeetResponse) GetSelf() *MeetRequest {
+	if x != nil {
+		return x.Self
+	}
+	return nil
+}
+
 type ConfirmTermRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -751,7 +1106,7 @@ type ConfirmTermRequest struct {
 
 func (x *ConfirmTermRequest) Reset() {
 	*x = ConfirmTermRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +1118,7 @@ func (x *ConfirmTermRequest) String() string {
 func (*ConfirmTermRequest) ProtoMessage() {}
 
 func (x *ConfirmTermRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +1131,7 @@ func (x *ConfirmTermRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmTermRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmTermRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{7}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
 }
 
 type ConfirmTermResponse struct {
@@ -788,7 +1143,7 @@ type ConfirmTermResponse struct {
 
 func (x *ConfirmTermResponse) Reset() {
 	*x = ConfirmTermResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1155,7 @@ func (x *ConfirmTermResponse) String() string {
 func (*ConfirmTermResponse) ProtoMessage() {}
 
 func (x *ConfirmTermResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1168,7 @@ func (x *ConfirmTermResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmTermResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmTermResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{8}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConfirmTermResponse) GetTerm() uint64 {
@@ -831,7 +1186,7 @@ type ReadPositionRequest struct {
 
 func (x *ReadPositionRequest) Reset() {
 	*x = ReadPositionRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1198,7 @@ func (x *ReadPositionRequest) String() string {
 func (*ReadPositionRequest) ProtoMessage() {}
 
 func (x *ReadPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1211,7 @@ func (x *ReadPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPositionRequest.ProtoReflect.Descriptor instead.
 func (*ReadPositionRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{9}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
 }
 
 type ReadPositionResponse struct {
@@ -868,7 +1223,7 @@ type ReadPositionResponse struct {
 
 func (x *ReadPositionResponse) Reset() {
 	*x = ReadPositionResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1235,7 @@ func (x *ReadPositionResponse) String() string {
 func (*ReadPositionResponse) ProtoMessage() {}
 
 func (x *ReadPositionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1248,7 @@ func (x *ReadPositionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPositionResponse.ProtoReflect.Descriptor instead.
 func (*ReadPositionResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{10}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadPositionResponse) GetPosition() uint64 {
@@ -913,7 +1268,7 @@ type CloseThroughRequest struct {
 
 func (x *CloseThroughRequest) Reset() {
 	*x = CloseThroughRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1280,7 @@ func (x *CloseThroughRequest) String() string {
 func (*CloseThroughRequest) ProtoMessage() {}
 
 func (x *CloseThroughRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1293,7 @@ func (x *CloseThroughRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseThroughRequest.ProtoReflect.Descriptor instead.
 func (*CloseThroughRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CloseThroughRequest) GetTime() int64 {
@@ -959,7 +1314,7 @@ type CloseThroughResponse struct {
 
 func (x *CloseThroughResponse) Reset() {
 	*x = CloseThroughResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1326,7 @@ func (x *CloseThroughResponse) String() string {
 func (*CloseThroughResponse) ProtoMessage() {}
 
 func (x *CloseThroughResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1339,7 @@ func (x *CloseThroughResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseThroughResponse.ProtoReflect.Descriptor instead.
 func (*CloseThroughResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CloseThroughResponse) GetPosition() uint64 {
@@ -1011,7 +1366,7 @@ type FetchSigningKeyRequest struct {
 
 func (x *FetchSigningKeyRequest) Reset() {
 	*x = FetchSigningKeyRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1378,7 @@ func (x *FetchSigningKeyRequest) String() string {
 func (*FetchSigningKeyRequest) ProtoMessage() {}
 
 func (x *FetchSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1391,7 @@ func (x *FetchSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*FetchSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FetchSigningKeyRequest) GetNumber() uint64 {
@@ -1056,7 +1411,7 @@ type FetchSigningKeyResponse struct {
 
 func (x *FetchSigningKeyResponse) Reset() {
 	*x = FetchSigningKeyResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1423,7 @@ func (x *FetchSigningKeyResponse) String() string {
 func (*FetchSigningKeyResponse) ProtoMessage() {}
 
 func (x *FetchSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1436,7 @@ func (x *FetchSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*FetchSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FetchSigningKeyResponse) GetSeed() []byte {
@@ -1102,7 +1457,7 @@ type KeepSigningKeyRequest struct {
 
 func (x *KeepSigningKeyRequest) Reset() {
 	*x = KeepSigningKeyRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1469,7 @@ func (x *KeepSigningKeyRequest) String() string {
 func (*KeepSigningKeyRequest) ProtoMessage() {}
 
 func (x *KeepSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1482,7 @@ func (x *KeepSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*KeepSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *KeepSigningKeyRequest) GetNumber() uint64 {
@@ -1152,7 +1507,7 @@ type KeepSigningKeyResponse struct {
 
 func (x *KeepSigningKeyResponse) Reset() {
 	*x = KeepSigningKeyResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1519,7 @@ func (x *KeepSigningKeyResponse) String() string {
 func (*KeepSigningKeyResponse) ProtoMessage() {}
 
 func (x *KeepSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1532,7 @@ func (x *KeepSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*KeepSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
 }
 
 type OpenCheckpointRequest struct {
@@ -1192,7 +1547,7 @@ type OpenCheckpointRequest struct {
 
 func (x *OpenCheckpointRequest) Reset() {
 	*x = OpenCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1559,7 @@ func (x *OpenCheckpointRequest) String() string {
 func (*OpenCheckpointRequest) ProtoMessage() {}
 
 func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1572,7 @@ func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OpenCheckpointRequest) GetCheckpointId() string {
@@ -1239,7 +1594,7 @@ type OpenCheckpointResponse struct {
 
 func (x *OpenCheckpointResponse) Reset() {
 	*x = OpenCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1606,7 @@ func (x *OpenCheckpointResponse) String() string {
 func (*OpenCheckpointResponse) ProtoMessage() {}
 
 func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1619,7 @@ func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OpenCheckpointResponse) GetManifest() []byte {
@@ -1292,7 +1647,7 @@ type ReadCheckpointRequest struct {
 
 func (x *ReadCheckpointRequest) Reset() {
 	*x = ReadCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1659,7 @@ func (x *ReadCheckpointRequest) String() string {
 func (*ReadCheckpointRequest) ProtoMessage() {}
 
 func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1672,7 @@ func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadCheckpointRequest) GetCheckpointId() string {
@@ -1355,7 +1710,7 @@ type ReadCheckpointResponse struct {
 
 func (x *ReadCheckpointResponse) Reset() {
 	*x = ReadCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1722,7 @@ func (x *ReadCheckpointResponse) String() string {
 func (*ReadCheckpointResponse) ProtoMessage() {}
 
 func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1735,7 @@ func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadCheckpointResponse) GetData() []byte {
@@ -1413,7 +1768,7 @@ type CloseCheckpointRequest struct {
 
 func (x *CloseCheckpointRequest) Reset() {
 	*x = CloseCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[21]
+	mi := &file_node_v1_node_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1780,7 @@ func (x *CloseCheckpointRequest) String() string {
 func (*CloseCheckpointRequest) ProtoMessage() {}
 
 func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[21]
+	mi := &file_node_v1_node_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1793,7 @@ func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{21}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CloseCheckpointRequest) GetCheckpointId() string {
@@ -1456,7 +1811,7 @@ type CloseCheckpointResponse struct {
 
 func (x *CloseCheckpointResponse) Reset() {
 	*x = CloseCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[22]
+	mi := &file_node_v1_node_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1823,7 @@ func (x *CloseCheckpointResponse) String() string {
 func (*CloseCheckpointResponse) ProtoMessage() {}
 
 func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[22]
+	mi := &file_node_v1_node_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1836,7 @@ func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{22}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{26}
 }
 
 var File_node_v1_node_service_proto protoreflect.FileDescriptor
@@ -1560,7 +1915,40 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x13leader_raft_address\x18\x03 \x01(\tR\x11leaderRaftAddress\x12\x16\n" +
 	"\x06member\x18\x04 \x01(\bR\x06member\x12\x1f\n" +
 	"\vfirst_index\x18\x05 \x01(\x04R\n" +
-	"firstIndex\"\x14\n" +
+	"firstIndex\"5\n" +
+	"\vIncarnation\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xa8\x01\n" +
+	"\fRecollection\x12\x17\n" +
+	"\araft_id\x18\x01 \x01(\tR\x06raftId\x126\n" +
+	"\vincarnation\x18\x02 \x01(\v2\x14.node.v1.IncarnationR\vincarnation\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x1d\n" +
+	"\n" +
+	"index_term\x18\x05 \x01(\x04R\tindexTerm\"\xd9\x02\n" +
+	"\vMeetRequest\x128\n" +
+	"\fincarnations\x18\x01 \x03(\v2\x14.node.v1.IncarnationR\fincarnations\x12!\n" +
+	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x04 \x01(\x04R\tlastIndex\x12\x1b\n" +
+	"\tlast_term\x18\x05 \x01(\x04R\blastTerm\x12%\n" +
+	"\x0eoverruled_term\x18\x06 \x01(\x04R\roverruledTerm\x12$\n" +
+	"\x0eleader_raft_id\x18\a \x01(\tR\fleaderRaftId\x12\x1f\n" +
+	"\vleader_term\x18\b \x01(\x04R\n" +
+	"leaderTerm\x12/\n" +
+	"\amembers\x18\t \x03(\v2\x15.node.v1.RecollectionR\amembers\"\xc5\x02\n" +
+	"\fMeetResponse\x12-\n" +
+	"\x06caller\x18\x01 \x01(\v2\x15.node.v1.RecollectionR\x06caller\x12\x1d\n" +
+	"\n" +
+	"seen_nanos\x18\x02 \x01(\x03R\tseenNanos\x12!\n" +
+	"\fseen_address\x18\x03 \x01(\tR\vseenAddress\x12*\n" +
+	"\x05rival\x18\x04 \x01(\v2\x14.node.v1.IncarnationR\x05rival\x12\x1f\n" +
+	"\vrival_times\x18\x05 \x01(\rR\n" +
+	"rivalTimes\x12(\n" +
+	"\x10rival_seen_nanos\x18\x06 \x01(\x03R\x0erivalSeenNanos\x12#\n" +
+	"\rrival_address\x18\a \x01(\tR\frivalAddress\x12(\n" +
+	"\x04self\x18\b \x01(\v2\x14.node.v1.MeetRequestR\x04self\"\x14\n" +
 	"\x12ConfirmTermRequest\")\n" +
 	"\x13ConfirmTermResponse\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"\x15\n" +
@@ -1596,11 +1984,12 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\t_file_crc\"=\n" +
 	"\x16CloseCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"\x19\n" +
-	"\x17CloseCheckpointResponse2\xc9\x06\n" +
+	"\x17CloseCheckpointResponse2\xfe\x06\n" +
 	"\vNodeService\x12?\n" +
 	"\bDescribe\x12\x18.node.v1.DescribeRequest\x1a\x19.node.v1.DescribeResponse\x129\n" +
 	"\x06Invite\x12\x16.node.v1.InviteRequest\x1a\x17.node.v1.InviteResponse\x123\n" +
-	"\x04Join\x12\x14.node.v1.JoinRequest\x1a\x15.node.v1.JoinResponse\x12H\n" +
+	"\x04Join\x12\x14.node.v1.JoinRequest\x1a\x15.node.v1.JoinResponse\x123\n" +
+	"\x04Meet\x12\x14.node.v1.MeetRequest\x1a\x15.node.v1.MeetResponse\x12H\n" +
 	"\vConfirmTerm\x12\x1b.node.v1.ConfirmTermRequest\x1a\x1c.node.v1.ConfirmTermResponse\x12K\n" +
 	"\fReadPosition\x12\x1c.node.v1.ReadPositionRequest\x1a\x1d.node.v1.ReadPositionResponse\x12K\n" +
 	"\fCloseThrough\x12\x1c.node.v1.CloseThroughRequest\x1a\x1d.node.v1.CloseThroughResponse\x12T\n" +
@@ -1624,7 +2013,7 @@ func file_node_v1_node_service_proto_rawDescGZIP() []byte {
 }
 
 var file_node_v1_node_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_node_v1_node_service_proto_goTypes = []any{
 	(NodeState_Value)(0),            // 0: node.v1.NodeState.Value
 	(*DescribeRequest)(nil),         // 1: node.v1.DescribeRequest
@@ -1634,52 +2023,64 @@ var file_node_v1_node_service_proto_goTypes = []any{
 	(*InviteResponse)(nil),          // 5: node.v1.InviteResponse
 	(*JoinRequest)(nil),             // 6: node.v1.JoinRequest
 	(*JoinResponse)(nil),            // 7: node.v1.JoinResponse
-	(*ConfirmTermRequest)(nil),      // 8: node.v1.ConfirmTermRequest
-	(*ConfirmTermResponse)(nil),     // 9: node.v1.ConfirmTermResponse
-	(*ReadPositionRequest)(nil),     // 10: node.v1.ReadPositionRequest
-	(*ReadPositionResponse)(nil),    // 11: node.v1.ReadPositionResponse
-	(*CloseThroughRequest)(nil),     // 12: node.v1.CloseThroughRequest
-	(*CloseThroughResponse)(nil),    // 13: node.v1.CloseThroughResponse
-	(*FetchSigningKeyRequest)(nil),  // 14: node.v1.FetchSigningKeyRequest
-	(*FetchSigningKeyResponse)(nil), // 15: node.v1.FetchSigningKeyResponse
-	(*KeepSigningKeyRequest)(nil),   // 16: node.v1.KeepSigningKeyRequest
-	(*KeepSigningKeyResponse)(nil),  // 17: node.v1.KeepSigningKeyResponse
-	(*OpenCheckpointRequest)(nil),   // 18: node.v1.OpenCheckpointRequest
-	(*OpenCheckpointResponse)(nil),  // 19: node.v1.OpenCheckpointResponse
-	(*ReadCheckpointRequest)(nil),   // 20: node.v1.ReadCheckpointRequest
-	(*ReadCheckpointResponse)(nil),  // 21: node.v1.ReadCheckpointResponse
-	(*CloseCheckpointRequest)(nil),  // 22: node.v1.CloseCheckpointRequest
-	(*CloseCheckpointResponse)(nil), // 23: node.v1.CloseCheckpointResponse
+	(*Incarnation)(nil),             // 8: node.v1.Incarnation
+	(*Recollection)(nil),            // 9: node.v1.Recollection
+	(*MeetRequest)(nil),             // 10: node.v1.MeetRequest
+	(*MeetResponse)(nil),            // 11: node.v1.MeetResponse
+	(*ConfirmTermRequest)(nil),      // 12: node.v1.ConfirmTermRequest
+	(*ConfirmTermResponse)(nil),     // 13: node.v1.ConfirmTermResponse
+	(*ReadPositionRequest)(nil),     // 14: node.v1.ReadPositionRequest
+	(*ReadPositionResponse)(nil),    // 15: node.v1.ReadPositionResponse
+	(*CloseThroughRequest)(nil),     // 16: node.v1.CloseThroughRequest
+	(*CloseThroughResponse)(nil),    // 17: node.v1.CloseThroughResponse
+	(*FetchSigningKeyRequest)(nil),  // 18: node.v1.FetchSigningKeyRequest
+	(*FetchSigningKeyResponse)(nil), // 19: node.v1.FetchSigningKeyResponse
+	(*KeepSigningKeyRequest)(nil),   // 20: node.v1.KeepSigningKeyRequest
+	(*KeepSigningKeyResponse)(nil),  // 21: node.v1.KeepSigningKeyResponse
+	(*OpenCheckpointRequest)(nil),   // 22: node.v1.OpenCheckpointRequest
+	(*OpenCheckpointResponse)(nil),  // 23: node.v1.OpenCheckpointResponse
+	(*ReadCheckpointRequest)(nil),   // 24: node.v1.ReadCheckpointRequest
+	(*ReadCheckpointResponse)(nil),  // 25: node.v1.ReadCheckpointResponse
+	(*CloseCheckpointRequest)(nil),  // 26: node.v1.CloseCheckpointRequest
+	(*CloseCheckpointResponse)(nil), // 27: node.v1.CloseCheckpointResponse
 }
 var file_node_v1_node_service_proto_depIdxs = []int32{
 	0,  // 0: node.v1.DescribeResponse.state:type_name -> node.v1.NodeState.Value
-	1,  // 1: node.v1.NodeService.Describe:input_type -> node.v1.DescribeRequest
-	4,  // 2: node.v1.NodeService.Invite:input_type -> node.v1.InviteRequest
-	6,  // 3: node.v1.NodeService.Join:input_type -> node.v1.JoinRequest
-	8,  // 4: node.v1.NodeService.ConfirmTerm:input_type -> node.v1.ConfirmTermRequest
-	10, // 5: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
-	12, // 6: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
-	14, // 7: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
-	16, // 8: node.v1.NodeService.KeepSigningKey:input_type -> node.v1.KeepSigningKeyRequest
-	18, // 9: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
-	20, // 10: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
-	22, // 11: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
-	2,  // 12: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
-	5,  // 13: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
-	7,  // 14: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
-	9,  // 15: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
-	11, // 16: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
-	13, // 17: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
-	15, // 18: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
-	17, // 19: node.v1.NodeService.KeepSigningKey:output_type -> node.v1.KeepSigningKeyResponse
-	19, // 20: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
-	21, // 21: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
-	23, // 22: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
-	12, // [12:23] is the sub-list for method output_type
-	1,  // [1:12] is the sub-list for method input_type
-	1,  // [1:1] is the sub-list for extension type_name
-	1,  // [1:1] is the sub-list for extension extendee
-	0,  // [0:1] is the sub-list for field type_name
+	8,  // 1: node.v1.Recollection.incarnation:type_name -> node.v1.Incarnation
+	8,  // 2: node.v1.MeetRequest.incarnations:type_name -> node.v1.Incarnation
+	9,  // 3: node.v1.MeetRequest.members:type_name -> node.v1.Recollection
+	9,  // 4: node.v1.MeetResponse.caller:type_name -> node.v1.Recollection
+	8,  // 5: node.v1.MeetResponse.rival:type_name -> node.v1.Incarnation
+	10, // 6: node.v1.MeetResponse.self:type_name -> node.v1.MeetRequest
+	1,  // 7: node.v1.NodeService.Describe:input_type -> node.v1.DescribeRequest
+	4,  // 8: node.v1.NodeService.Invite:input_type -> node.v1.InviteRequest
+	6,  // 9: node.v1.NodeService.Join:input_type -> node.v1.JoinRequest
+	10, // 10: node.v1.NodeService.Meet:input_type -> node.v1.MeetRequest
+	12, // 11: node.v1.NodeService.ConfirmTerm:input_type -> node.v1.ConfirmTermRequest
+	14, // 12: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
+	16, // 13: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
+	18, // 14: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
+	20, // 15: node.v1.NodeService.KeepSigningKey:input_type -> node.v1.KeepSigningKeyRequest
+	22, // 16: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
+	24, // 17: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
+	26, // 18: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
+	2,  // 19: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
+	5,  // 20: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
+	7,  // 21: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
+	11, // 22: node.v1.NodeService.Meet:output_type -> node.v1.MeetResponse
+	13, // 23: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
+	15, // 24: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
+	17, // 25: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
+	19, // 26: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
+	21, // 27: node.v1.NodeService.KeepSigningKey:output_type -> node.v1.KeepSigningKeyResponse
+	23, // 28: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
+	25, // 29: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
+	27, // 30: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
+	19, // [19:31] is the sub-list for method output_type
+	7,  // [7:19] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_node_v1_node_service_proto_init() }
@@ -1687,14 +2088,14 @@ func file_node_v1_node_service_proto_init() {
 	if File_node_v1_node_service_proto != nil {
 		return
 	}
-	file_node_v1_node_service_proto_msgTypes[20].OneofWrappers = []any{}
+	file_node_v1_node_service_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_v1_node_service_proto_rawDesc), len(file_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	NodeService_Describe_FullMethodName        = "/node.v1.NodeService/Describe"
 	NodeService_Invite_FullMethodName          = "/node.v1.NodeService/Invite"
 	NodeService_Join_FullMethodName            = "/node.v1.NodeService/Join"
+	NodeService_Meet_FullMethodName            = "/node.v1.NodeService/Meet"
 	NodeService_ConfirmTerm_FullMethodName     = "/node.v1.NodeService/ConfirmTerm"
 	NodeService_ReadPosition_FullMethodName    = "/node.v1.NodeService/ReadPosition"
 	NodeService_CloseThrough_FullMethodName    = "/node.v1.NodeService/CloseThrough"
@@ -51,6 +52,11 @@ type NodeServiceClient interface {
 	// Join makes a node a member, or updates the address of a member. Any member takes the call and
 	// passes it to the leader.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
+	// Meet tells a node which incarnation of its data directory the caller has, and what the caller
+	// remembers. It returns what the node remembers of the caller. Each of the two compares what the
+	// other one remembers of it, and stops if its directory is an older copy or one of two copies
+	// (D3). Nodes of the same cluster may call it at any time, also while they start.
+	Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error)
 	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
 	// was still leading when it sent the calls (READ-2, D8).
 	ConfirmTerm(ctx context.Context, in *ConfirmTermRequest, opts ...grpc.CallOption) (*ConfirmTermResponse, error)
@@ -111,6 +117,16 @@ func (c *nodeServiceClient) Join(ctx context.Context, in *JoinRequest, opts ...g
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JoinResponse)
 	err := c.cc.Invoke(ctx, NodeService_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MeetResponse)
+	err := c.cc.Invoke(ctx, NodeService_Meet_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +237,11 @@ type NodeServiceServer interface {
 	// Join makes a node a member, or updates the address of a member. Any member takes the call and
 	// passes it to the leader.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
+	// Meet tells a node which incarnation of its data directory the caller has, and what the caller
+	// remembers. It returns what the node remembers of the caller. Each of the two compares what the
+	// other one remembers of it, and stops if its directory is an older copy or one of two copies
+	// (D3). Nodes of the same cluster may call it at any time, also while they start.
+	Meet(context.Context, *MeetRequest) (*MeetResponse, error)
 	// ConfirmTerm returns the term of a node. If a majority returns the leader's own term, the leader
 	// was still leading when it sent the calls (READ-2, D8).
 	ConfirmTerm(context.Context, *ConfirmTermRequest) (*ConfirmTermResponse, error)
@@ -265,6 +286,9 @@ func (UnimplementedNodeServiceServer) Invite(context.Context, *InviteRequest) (*
 }
 func (UnimplementedNodeServiceServer) Join(context.Context, *JoinRequest) (*JoinResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedNodeServiceServer) Meet(context.Context, *MeetRequest) (*MeetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Meet not implemented")
 }
 func (UnimplementedNodeServiceServer) ConfirmTerm(context.Context, *ConfirmTermRequest) (*ConfirmTermResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConfirmTerm not implemented")
@@ -361,6 +385,24 @@ func _NodeService_Join_Handler(srv interface{}, ctx context.Context, dec func(in
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(NodeServiceServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Meet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MeetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Meet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Meet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Meet(ctx, req.(*MeetRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -520,6 +562,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Join",
 			Handler:    _NodeService_Join_Handler,
+		},
+		{
+			MethodName: "Meet",
+			Handler:    _NodeService_Meet_Handler,
 		},
 		{
 			MethodName: "ConfirmTerm",

@@ -72,6 +72,22 @@ func ReplaceSummed(disk vfs.FS, dir, name string, body []byte) error {
 	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)
 }
 
+// SmallFiles are the small files of a directory.
+type SmallFiles struct {
+	FS  vfs.FS
+	Dir string
+}
+
+// Read is ReadSummed for a file by its name.
+func (f SmallFiles) Read(name string) ([]byte, error) {
+	return ReadSummed(f.FS, f.FS.PathJoin(f.Dir, name))
+}
+
+// Replace is ReplaceSummed for a file by its name.
+func (f SmallFiles) Replace(name string, body []byte) error {
+	return ReplaceSummed(f.FS, f.Dir, name, body)
+}
+
 func exists(disk vfs.FS, path string) (bool, error) {
 	_, err := disk.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

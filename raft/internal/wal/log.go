@@ -157,16 +157,23 @@ func (s *Log) DeleteRange(first, last uint64) error {
 		return s.dropReplaced(*snap, begin, end)
 	}
 	if applied := s.opts.Applied(); last >= end && first <= applied {
-		err := fmt.Errorf("raft: drop log entries %d to %d: entries up to %d are applied", first, last, applied)
+		err := s.opts.Diverged(first, last, applied)
 		s.opts.Fail(err)
 		return err
 	}
-	return s.delete(first, last)
+	return s.delete(first, last, last >= end)
 }
 
-func (s *Log) delete(first, last uint64) error {
+// delete drops the oldest entries, or the newest ones.
+func (s *Log) delete(first, last uint64, newest bool) error {
 	s.writes <- struct{}{}
 	defer func() { <-s.writes }()
+	if newest {
+		if err := s.opts.Overrule(); err != nil {
+			s.opts.Fail(err)
+			return err
+		}
+	}
 	s.cache.clear()
 	if err := s.wal.DeleteRange(first, last); err != nil {
 		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)
@@ -187,7 +194,7 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 			return err
 		}
 	}
-	if err := s.delete(first, last); err != nil || last < snap.Index {
+	if err := s.delete(first, last, true); err != nil || last < snap.Index {
 		return err
 	}
 	err := fmt.Errorf("raft: dropped log entries up to %d, overruled by the snapshot of entry %d; restart the node", last, snap.Index)
@@ -196,7 +203,12 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 }
 
 // Drop drops entries before the node runs, without a check and without a call to Fail.
-func (s *Log) Drop(first, last uint64) error { return s.wal.DeleteRange(first, last) }
+func (s *Log) Drop(first, last uint64) error {
+	if err := s.opts.Overrule(); err != nil {
+		return err
+	}
+	return s.wal.DeleteRange(first, last)
+}
 
 // BeginAfter notes an installed snapshot: the log has yet to begin after it.
 func (s *Log) BeginAfter(snapshot EntryID) { s.installed.Store(&snapshot) }

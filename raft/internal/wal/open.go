@@ -26,6 +26,12 @@ type Options struct {
 	CacheBytes int
 	// Applied returns the highest index that the store has applied.
 	Applied func() uint64
+	// Overrule is called before the newest entries are dropped, because another leader overrules
+	// them. If it fails, they stay.
+	Overrule func() error
+	// Diverged is called when entries are to be dropped that were applied. It returns the error
+	// with which the log stops the node.
+	Diverged func(first, last, applied uint64) error
 	// Fail is called with the reason when the log cannot be trusted any more. It may be called more
 	// than once.
 	Fail func(error)

@@ -28,7 +28,7 @@ func openTornLogOn(disk vfs.FS, dir string) (*tornLog, error) {
 // openForTest opens a log without applied entries.
 func openForTest(disk vfs.FS, dir string, segment int, fail func(error)) (*Log, error) {
 	return Open(Options{
-		FS: disk, Dir: dir, SegmentBytes: segment, Applied: func() uint64 { return 0 }, Fail: fail,
+		FS: disk, Dir: dir, SegmentBytes: segment, Applied: func() uint64 { return 0 }, Fail: fail, Overrule: func() error { return nil },
 		WriteSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{}), WriteBytes: prometheus.NewCounter(prometheus.CounterOpts{}),
 		Logger: slog.New(slog.DiscardHandler), Library: hclog.NewNullLogger(),
 	})

@@ -274,8 +274,8 @@ func TestUndecodableENV3(t *testing.T) {
 		wire []byte
 		want string
 	}{
-		"a text":          {slices.Concat(event(), event(field(9, []byte("a\xff"))...)), "events[1].stepId: is not valid UTF-8"},
-		"two texts":       {slices.Concat(event(field(9, []byte("a\xff"))...), field(1, []byte("\xc0\xaf"))), "events[0].stepId: is not valid UTF-8\nrunId: is not valid UTF-8"},
+		"a text":          {slices.Concat(event(), event(field(9, []byte("a\xff"))...)), "events[1].stepId: is not valid UTF-8: encode all text as UTF-8"},
+		"two texts":       {slices.Concat(event(field(9, []byte("a\xff"))...), field(1, []byte("\xc0\xaf"))), "events[0].stepId: is not valid UTF-8: encode all text as UTF-8\nrunId: is not valid UTF-8: encode all text as UTF-8"},
 		"a payload":       {event(field(fieldPayload, field(1, field(1, []byte("\xff"))))...), "events[0].payload: is not well-formed protobuf, has text that is not valid UTF-8, or is nested too deep"},
 		"a deep payload":  {event(deepStruct(5000, 2)...), "events[0].payload: is not well-formed protobuf, has text that is not valid UTF-8, or is nested too deep"},
 		"cut off":         {[]byte{0x12, 5, 1}, "is not well-formed protobuf: it is cut off or damaged at byte 0 of 3"},
@@ -285,7 +285,7 @@ func TestUndecodableENV3(t *testing.T) {
 		"field number 0":  {[]byte{0x02, 0}, "is not well-formed protobuf: it is cut off or damaged at byte 0 of 2"},
 		"an open group":   {[]byte{0x0b}, "is not well-formed protobuf: it is cut off or damaged at byte 0 of 1"},
 		"a varint of 11":  {append([]byte{0x18}, bytes.Repeat([]byte{0xff}, 11)...), "is not well-formed protobuf: it is cut off or damaged at byte 0 of 12"},
-		"unpaired inside": {event(field(1, []byte("\xed\xa0\x80"))...), "events[0].eventId: is not valid UTF-8"},
+		"unpaired inside": {event(field(1, []byte("\xed\xa0\x80"))...), "events[0].eventId: is not valid UTF-8: encode all text as UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := frame{msg: &runlogv1.AppendEventsRequest{}}

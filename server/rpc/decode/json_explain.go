@@ -62,7 +62,15 @@ type jsonExplainer struct{ faults }
 
 func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, path string) {
 	if text[0] != '{' {
-		x.fault(path, "must be an object, got %s%s", jsontext.Show(text), arrayHelp(text, md, path))
+		subject := ""
+		if path == "" {
+			subject = "the body "
+		}
+		x.fault(path, "%smust be an object, got %s%s", subject, jsontext.Show(text), arrayHelp(text, md, path))
+		return
+	}
+	if _, bare := jsontext.Lookup(text, "eventType"); bare && path == "" && takesEvents(md) {
+		x.fault("", `the body is an event: put it into {"events": [...]}`)
 		return
 	}
 	// By field; for a oneof, by the field that is set.
@@ -100,11 +108,13 @@ func (x *jsonExplainer) message(text []byte, md protoreflect.MessageDescriptor, 
 
 // arrayHelp returns the remedy for a body that is an array of events.
 func arrayHelp(text []byte, md protoreflect.MessageDescriptor, path string) string {
-	if path == "" && text[0] == '[' && md.Fields().ByName("events") != nil {
+	if path == "" && text[0] == '[' && takesEvents(md) {
 		return `: put the events into {"events": [...]}`
 	}
 	return ""
 }
+
+func takesEvents(md protoreflect.MessageDescriptor) bool { return md.Fields().ByName("events") != nil }
 
 // findField accepts both spellings that the decoder accepts.
 func findField(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {

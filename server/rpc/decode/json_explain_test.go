@@ -93,7 +93,7 @@ events[7].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123
 events[8].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got an object
 events[9].emittedAt: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11 10:30:00Z"`},
 	{"payloads", `{"events":[{"payload":{"a":1e400,"b/c~":[0,-1e999],"d":"\ud800","e\udc00":1,"f":{"g":["` + "\xff" + `"]}}}]}`, appendRequest, `
-events[0].payload/f/g/0: is not valid UTF-8`},
+events[0].payload/f/g/0: is not valid UTF-8: encode all text as UTF-8`},
 	{"depth", `{"events":[{"payload":{"a":` + strings.Repeat("[", 90) + strings.Repeat("]", 90) + `}}]}`, appendRequest,
 		"\nevents[0].payload/a" + strings.Repeat("/0", 63) + ": is nested deeper than 64 levels"},
 	{"base64", `{"events":[{"payloadJson":"{}"},{"payloadJson":{}}]}`, appendRequest, `
@@ -108,7 +108,7 @@ events[1]: must be an object, got 1
 events[2]: must be an object, got "x"
 events[3]: must be an object, got an array`},
 	{"text", `{"runId":"` + "a\xff" + `","requestId":"\udfff","events":[]}`, appendRequest, `
-runId: is not valid UTF-8
+runId: is not valid UTF-8: encode all text as UTF-8
 requestId: escapes a lone surrogate, which is not Unicode text`},
 	{"a batch", `{"requests":[{"events":[]},{"events":[{},{"engineAttemptId":"two"}],"expectedLastSeq":-1}]}`, batchRequest, `
 requests[1].events[1].engineAttemptId: must be an integer from 0 to 4294967295, got "two"
@@ -124,9 +124,10 @@ run.status: must be one of PENDING, APPROVED, RUNNING, PAUSED, WAITING, COMPLETE
 events[0].a: appears beside the envelope and inside payload: keep one
 events[1].occurredAt: is not a field of the 2.x envelope (ENV-4): put the source's time into payload.sourceOccurredAt
 events[2].logicalAttemptId: must be an integer from 0 to 4294967295, got "x"`},
-	{"a list of events", `[{"eventType":"x"}]`, appendRequest, `must be an object, got an array: put the events into {"events": [...]}`},
-	{"a list", `[1]`, setRequest, `must be an object, got an array`},
-	{"null", `null`, setRequest, `must be an object, got null`},
+	{"a list of events", `[{"eventType":"x"}]`, appendRequest, `the body must be an object, got an array: put the events into {"events": [...]}`},
+	{"an event", `{"eventType":"x","planId":"p"}`, appendRequest, `the body is an event: put it into {"events": [...]}`},
+	{"a list", `[1]`, setRequest, `the body must be an object, got an array`},
+	{"null", `null`, setRequest, `the body must be an object, got null`},
 	{"empty", " \n", appendRequest, `the body is empty: send a JSON object`},
 	{"two documents", "{\"events\":[]}\n{\"events\":[]}", appendRequest, `the body is more than one JSON document: send one object; the events of a run go into its events array`},
 	{"something after it", `{"events":[]} 1`, appendRequest, `the body is not JSON: line 1, column 15 (byte 14): invalid character '1' after top-level value`},

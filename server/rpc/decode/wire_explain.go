@@ -53,7 +53,7 @@ func (x *wireExplainer) field(content []byte, fd protoreflect.FieldDescriptor, p
 	switch {
 	case fd.Kind() == protoreflect.StringKind:
 		if !utf8.Valid(content) {
-			x.fault(elementPath(path, fd, index), "is not valid UTF-8")
+			x.fault(elementPath(path, fd, index), contract.NotUTF8)
 		}
 		return
 	case fd.Kind() != protoreflect.MessageKind:

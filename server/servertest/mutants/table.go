@@ -72,9 +72,9 @@ func consensus() []Mutant {
 		Name: "heartbeat-fast-path", Breaks: "D4a, I9",
 		What: "heartbeats are answered outside the main loop, which may be delayed after it has read its term",
 		Edits: []Edit{heldUp, {
-			File: "raft/transport.go",
-			Old:  "func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}",
-			New:  "func (t transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
+			File: "raft/internal/transport/transport.go",
+			Old:  "func (Transport) SetHeartbeatHandler(func(hraft.RPC)) {}",
+			New:  "func (t Transport) SetHeartbeatHandler(f func(hraft.RPC)) { t.NetworkTransport.SetHeartbeatHandler(f) }",
 		}},
 		Control: []Edit{heldUp},
 		Faults:  []string{"split", "one-way", "partial"},
@@ -90,8 +90,8 @@ func consensus() []Mutant {
 	}, {
 		Name: "sends-after-leading", Breaks: "D3", What: "a deposed leader sends entries of a later leader in its own term",
 		Edits: []Edit{{
-			File: "raft/transport.go",
-			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.term() != req.Term {",
+			File: "raft/internal/transport/transport.go",
+			Old:  "resp *hraft.AppendEntriesResponse) error {\n\tif t.Term() != req.Term {",
 			New:  "resp *hraft.AppendEntriesResponse) error {\n\tif false {",
 		}, lateRetry(5)},
 		Control: []Edit{lateRetry(5)},
@@ -99,12 +99,16 @@ func consensus() []Mutant {
 	}, {
 		Name: "commits-what-was-not-sent", Breaks: "APP-2, I9", What: "a leader sends a commit index beyond what it sent, and the follower applies its own entries there",
 		Edits: []Edit{{
-			File: "raft/transport.go",
+			File: "raft/internal/transport/transport.go",
 			Old:  "min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))",
 			New:  "req.LeaderCommitIndex",
 		}, lateRetry(20), lateEntry},
 		Control: []Edit{lateRetry(20), lateEntry},
 		Faults:  []string{"stale-tail"}, Every: time.Second,
+	}, {
+		Name: "older-copy-accepted", Breaks: "APP-2, D3", What: "a node goes on although another member remembers more than its data directory has",
+		Edits:  []Edit{{File: "raft/witness/judge.go", Old: "\tcase fault == \"\":\n", New: "\tcase true:\n"}},
+		Faults: []string{"older-copy"}, Every: time.Second,
 	}, {
 		Name: "stamps-far-ahead", Breaks: "APP-5", What: "leaders propose stamps from far ahead, and followers take them",
 		Edits:  []Edit{{File: "raft/stamps/stamps.go", Old: "\treturn &Judge{", New: "\topts.Limit = 0\n\treturn &Judge{"}},
@@ -126,7 +130,7 @@ func consensus() []Mutant {
 	}, {
 		Name: "takeover-without-barrier", Breaks: "READ-2, D4e", What: "a new leader serves before it has applied the entries of earlier leaders",
 		Edits: []Edit{{
-			File: "raft/node.go",
+			File: "raft/leadership.go",
 			Old:  "if err := n.barrier(); err != nil {",
 			New:  "if err := error(nil); err != nil {",
 		}},
@@ -177,6 +181,9 @@ func machine() []Mutant {
 			New:  "\tr.receipts = map[record.KeyPrefix]struct{}{}\n",
 		}},
 		Faults: []string{"client-reset", "late-reset", "client-cut", "reset"}, Every: 300 * time.Millisecond,
+	}, {
+		Name: "attempt-assigned-twice", Breaks: "IDM-10", What: "apply takes an assigned attempt that another event of the type was given in the meantime",
+		Edits: []Edit{{File: "storage/recurring.go", Old: "if rec.Attempt <= last {", New: "if rec.Attempt < last {"}},
 	}, {
 		Name: "expectation-before-duplicate", Breaks: "APP-4", What: "a retry of a conditional append that was stored is told of a conflict",
 		Edits: []Edit{{File: apply, Old: "unmet(r, m, created || fresh > 0)", New: "unmet(r, m, created || fresh >= 0)"}},

@@ -162,6 +162,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("READ-6", b)
 		case strings.Contains(b, "proof: "):
 			add("proof", b)
+		case strings.Contains(b, "attempt: "):
+			add("attempt", b)
 		case strings.Contains(b, "verification of"):
 			add(string(history.Chained), b)
 		default:

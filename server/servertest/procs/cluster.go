@@ -180,6 +180,22 @@ func (c *Cluster) Settle() *history.Report {
 	return r
 }
 
+// RepeatAssigned requires that each acknowledged event whose attempt was assigned is answered with
+// that attempt again (IDM-10). The cluster must have settled.
+func (c *Cluster) RepeatAssigned() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	n, err := c.clients.RepeatAssigned(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if n == 0 {
+		c.t.Error("no attempt was assigned: the test proved nothing")
+	}
+	c.t.Logf("%d assigned attempts were answered again", n)
+}
+
 // check checks the history against the nodes' records. Clients must have stopped.
 func (c *Cluster) check(ctx context.Context) (*history.Report, error) {
 	c.t.Helper()

@@ -120,9 +120,9 @@ func (s *totals) String() string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, READ-1 to READ-4, WATCH-1 to WATCH-3 and
-// PRJ-1 against processes that are killed, paused and restarted, and, with root on Linux, against
-// networks that are cut. Clients use every call meanwhile.
+// TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, IDM-10, READ-1 to READ-4, WATCH-1 to
+// WATCH-3 and PRJ-1 against processes that are killed, paused and restarted, and, with root on
+// Linux, against networks that are cut. Clients use every call meanwhile.
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

@@ -144,6 +144,13 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	return next
 }
 
+// copied returns a copy of the disk of a node that is off.
+func (d *disk) copied() *disk {
+	d.cloning.Lock()
+	defer d.cloning.Unlock()
+	return diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}), &clean{})
+}
+
 func (d *disk) heal() {
 	d.syncFails.Store(false)
 	d.full.Store(false)

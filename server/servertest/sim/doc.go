@@ -17,7 +17,7 @@
 //     of power takes all, some or nothing of what was not synced, by blocks and by names. A sync
 //     can fail and leave the log's pages clean, as Linux does. A disk can be full or slow, and bits
 //     flip.
-//   - Network (network.go, pipe.go): streams between hosts. Each direction has a latency. It can be
+//   - Network (package network): streams between hosts. Each direction has a latency. It can be
 //     cut one way or both, slowed, refused, or reset; after a reset, what was sent may still
 //     arrive.
 //   - Clocks (clock.go): each node's clock has a skew, a drift, and jumps. Timers are the bubble's

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"runlog/server/servertest/sim/network"
 )
 
 // play starts each fault of the plan at its time, and returns when the last has ended.
@@ -39,17 +41,17 @@ func (w *world) do(f Fault) {
 		w.cutWays(f)
 	case SlowLink, ClientLag:
 		for _, l := range w.ways(f) {
-			w.net.delay(l, time.Duration(f.Size))
-			defer w.net.delay(l, -time.Duration(f.Size))
+			w.net.Delay(l, time.Duration(f.Size))
+			defer w.net.Delay(l, -time.Duration(f.Size))
 		}
 		w.count(f.Kind)
 		time.Sleep(f.For)
 	case Reset, LateReset:
-		if w.net.resetBetween(w.host(f.Nodes[0]), w.host(f.Nodes[1]), f.Kind == LateReset) > 0 {
+		if w.net.ResetBetween(w.host(f.Nodes[0]), w.host(f.Nodes[1]), f.Kind == LateReset) > 0 {
 			w.count(f.Kind)
 		}
 	case ClientLost:
-		if w.net.resetBetween(clientHost(f.Client), w.host(f.Nodes[0]), true) > 0 {
+		if w.net.ResetBetween(clientHost(f.Client), w.host(f.Nodes[0]), true) > 0 {
 			w.count(f.Kind)
 		}
 	case ClockJump:
@@ -65,7 +67,7 @@ func (w *world) do(f Fault) {
 		w.operator.rotateKey(f)
 	case Replace:
 		w.replace(f)
-	case Deposed, StaleTail:
+	case Deposed, StaleTail, OlderCopy:
 		w.stage(f, rng)
 	}
 }
@@ -118,11 +120,11 @@ func (w *world) restart(f Fault) {
 }
 
 // ways are the links that a fault of the network hits.
-func (w *world) ways(f Fault) []link {
-	both := func(a, b string) []link { return []link{{a, b}, {b, a}} }
+func (w *world) ways(f Fault) []network.Link {
+	both := func(a, b string) []network.Link { return []network.Link{{From: a, To: b}, {From: b, To: a}} }
 	switch f.Kind {
 	case Split:
-		var all []link
+		var all []network.Link
 		for i, n := range w.nodes {
 			for j, m := range w.nodes {
 				if slices.Contains(f.Nodes, i) && !slices.Contains(f.Nodes, j) {
@@ -136,21 +138,21 @@ func (w *world) ways(f Fault) []link {
 	case ClientCut:
 		return both(clientHost(f.Client), w.host(f.Nodes[0]))
 	case ClientLag:
-		return []link{{w.host(f.Nodes[0]), clientHost(f.Client)}}
+		return []network.Link{{From: w.host(f.Nodes[0]), To: clientHost(f.Client)}}
 	default:
-		return []link{{w.host(f.Nodes[0]), w.host(f.Nodes[1])}}
+		return []network.Link{{From: w.host(f.Nodes[0]), To: w.host(f.Nodes[1])}}
 	}
 }
 
 func (w *world) cutWays(f Fault) {
 	ways := w.ways(f)
 	for _, l := range ways {
-		w.net.block(l)
+		w.net.Block(l)
 	}
 	w.count(f.Kind)
 	time.Sleep(f.For)
 	for _, l := range ways {
-		w.net.open(l)
+		w.net.Open(l)
 	}
 }
 

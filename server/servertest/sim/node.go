@@ -24,6 +24,7 @@ type node struct {
 	host  string
 	clock *clock
 	stops atomic.Int32 // times that the node stopped itself without a fault of its disk
+	older atomic.Bool  // its disk is an older copy, and it has not stopped itself yet
 
 	mu    sync.Mutex
 	disk  *disk
@@ -77,7 +78,7 @@ func (n *node) options(l *life) server.Options {
 			if l.ended.Err() != nil {
 				return nil, net.ErrClosed
 			}
-			return n.world.net.listen(address)
+			return n.world.net.Listen(address)
 		},
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -86,7 +87,7 @@ func (n *node) options(l *life) server.Options {
 			if l.ended.Err() != nil {
 				return nil, net.ErrClosed
 			}
-			return n.world.net.dial(ctx, n.host, address)
+			return n.world.net.Dial(ctx, n.host, address)
 		},
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
@@ -193,10 +194,10 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	if lost := before.hit.lost.Load(); lost > 0 {
 		n.world.note(n.host, lostPages, "pages", lost)
 	}
-	n.world.net.drop(n.host)
+	n.world.net.Drop(n.host)
 	l.end()
 	n.mu.Unlock()
-	n.world.net.drop(n.host) // connections that it dialled meanwhile
+	n.world.net.Drop(n.host) // connections that it dialled meanwhile
 	n.world.ghosts.Go(l.done.Wait)
 	return true
 }

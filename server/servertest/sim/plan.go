@@ -122,11 +122,15 @@ func fewKinds(seed uint64) map[Kind]int {
 	return few
 }
 
-// fewScenarios draws some of the scenarios, or none.
+// quiet are the kinds that leave all nodes running and connected, for OlderCopy: where no member
+// that remembers more is reached, acknowledged events may be lost.
+var quiet = map[Kind]int{ClientCut: 4, ClientLost: 6, ClientLag: 4, ClockJump: 6, RotateKey: 2}
+
+// fewScenarios draws some of the scenarios that go with all kinds, or none.
 func fewScenarios(seed uint64) map[Kind]int {
 	rng := rand.New(rand.NewPCG(seed, 0x73636e73))
 	few := map[Kind]int{}
-	for _, k := range Scenarios() {
+	for _, k := range []Kind{Deposed, StaleTail} {
 		if rng.IntN(2) == 0 {
 			few[k] = 1
 		}

@@ -30,6 +30,11 @@ func (w *world) replace(f Fault) {
 	n.lose()
 	w.count(Replace)
 	time.Sleep(f.For)
+	w.renew(n, was)
+}
+
+// renew replaces a node whose disk is lost.
+func (w *world) renew(n *node, was *runlogv1.Member) {
 	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
 		_, err := via.RemoveMember(ctx, &runlogv1.RemoveMemberRequest{NodeId: n.host})
 		// an earlier call may have removed it and got no answer

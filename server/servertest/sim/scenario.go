@@ -14,10 +14,13 @@ const (
 	// StaleTail: a leader is cut off, and its log gets entries that no other node has. The others
 	// elect a leader, which commits other entries. Then the two leaders reach each other.
 	StaleTail Kind = "stale-tail"
+	// OlderCopy: the directory of a node is put back from an older copy. Of the nodes that it
+	// reaches, some remember more.
+	OlderCopy Kind = "older-copy"
 )
 
 // Scenarios lists all of them.
-func Scenarios() []Kind { return []Kind{Deposed, StaleTail} }
+func Scenarios() []Kind { return []Kind{Deposed, StaleTail, OlderCopy} }
 
 const (
 	// scenarioTime is the least time between the starts of two scenarios.
@@ -49,11 +52,8 @@ func (w *world) stage(f Fault, rng *rand.Rand) {
 	if !s.cast(f.Nodes) {
 		return
 	}
-	play := s.deposed
-	if f.Kind == StaleTail {
-		play = s.staleTail
-	}
-	if play() {
+	play := map[Kind]func() bool{Deposed: s.deposed, StaleTail: s.staleTail, OlderCopy: s.olderCopy}
+	if play[f.Kind]() {
 		w.count(f.Kind)
 	}
 }
@@ -103,7 +103,7 @@ func (s *scenario) pause(least, most time.Duration) {
 func (s *scenario) part(n *node, others ...*node) {
 	for _, o := range others {
 		if o != n {
-			s.world.net.refuse(n.host, o.host)
+			s.world.net.Refuse(n.host, o.host)
 			s.parted[[2]*node{n, o}] = struct{}{}
 		}
 	}
@@ -113,7 +113,7 @@ func (s *scenario) part(n *node, others ...*node) {
 func (s *scenario) join(a, b *node) {
 	for _, pair := range [][2]*node{{a, b}, {b, a}} {
 		if _, yes := s.parted[pair]; yes {
-			s.world.net.admit(a.host, b.host)
+			s.world.net.Admit(a.host, b.host)
 			delete(s.parted, pair)
 		}
 	}

@@ -30,7 +30,7 @@ func (w *worker) work(ctx context.Context) {
 		weight int
 		do     func(context.Context, int)
 	}{
-		{45, w.append}, {8, w.batch}, {2, w.stream}, {25, w.read}, {10, w.snapshot}, {2, w.window}, {4, w.listNew},
+		{45, w.append}, {8, w.batch}, {2, w.stream}, {3, w.race}, {25, w.read}, {10, w.snapshot}, {2, w.window}, {4, w.listNew},
 	}
 	total := 0
 	for _, t := range things {
@@ -101,7 +101,8 @@ func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, l
 	w.clients.acked.Add(1)
 	a.Outcome, a.LastSeq = history.Outcome{Status: history.Acknowledged}, last
 	w.last[a.Run] = last
-	for _, r := range results {
+	for i, r := range results {
+		w.clients.checkAssigned(a, i, r)
 		a.Results = append(a.Results, history.Result{
 			EventID: r.GetEventId(), RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(),
 			Idempotent: r.GetIdempotent(), Diverged: r.GetDiverged(),

@@ -72,12 +72,14 @@ type Clients struct {
 	number  int
 	guests  int
 	windows []asked // that were closed
+	// assigned has the attempts of answers (IDM-10)
+	assigned map[eventName]uint32
 }
 
 // New returns Clients that have no client yet.
 func New(opts Options) *Clients {
 	opts.ensureDefaults()
-	c := &Clients{opts: opts, began: time.Now(), sent: map[string][]*runlogv1.EventWrite{}}
+	c := &Clients{opts: opts, began: time.Now(), sent: map[string][]*runlogv1.EventWrite{}, assigned: map[eventName]uint32{}}
 	// The monotonic clock: the machine's wall clock may be set back.
 	base := c.began.UnixNano()
 	c.recorder = history.NewRecorder(func() int64 { return base + int64(time.Since(c.began)) })

@@ -1,7 +1,7 @@
 // Package workload provides clients that use every call of a cluster and record what they see.
 //
 //	Clients ──► workers: appends, batches, streams, conditional appends, duplicates,
-//	            diverging content; reads, snapshots, windows
+//	            diverging content, attempts left out; reads, snapshots, windows
 //	        ──► watchers: of one run, of a tenant's runs, resumed after their connection is cut
 //	        ──► Recorder ──► History
 //	        ──► Finals: the records of every node, after the faults have ended

@@ -23,22 +23,28 @@ const tenants = 3
 
 func tenantOf(run string) string { return fmt.Sprintf("tenant-%d", run[len(run)-1]%tenants) }
 
-// newEvent draws an event that was not sent before.
-func (c *Clients) newEvent(run string, rng *rand.Rand) *runlogv1.EventWrite {
+// envelope makes an event that lacks its type.
+func (c *Clients) envelope(run string, rng *rand.Rand) *runlogv1.EventWrite {
 	number := c.next()
-	e := &runlogv1.EventWrite{
+	return &runlogv1.EventWrite{
 		RunId: run, TenantId: tenantOf(run), ProjectId: "project", EnvironmentId: "prod", PlanId: "plan", PlanVersion: "1",
 		LogicalAttemptId: uint32(number), EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
 		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"n":%d,"pad":%q}`, number, strings.Repeat("x", rng.IntN(c.opts.Pad)))},
 	}
+}
+
+// newEvent draws an event that was not sent before.
+func (c *Clients) newEvent(run string, rng *rand.Rand) *runlogv1.EventWrite {
+	e := c.envelope(run, rng)
 	switch kind := rng.IntN(10); {
 	case kind < 4:
 		e.EventType, e.StepId = "StepStarted", fmt.Sprintf("step-%d", rng.IntN(4))
 	case kind < 6:
 		e.EventType, e.StepId = "StepCompleted", fmt.Sprintf("step-%d", rng.IntN(4))
+	case kind < 7 && rng.IntN(3) == 0:
+		e.EventType, e.PayloadForm = "RunStarted", nil
 	case kind < 7:
-		e.EventType = []string{"RunStarted", "RunPaused", "RunResumed"}[rng.IntN(3)]
-		e.PayloadForm = nil
+		leaveOutAttempt(e, []string{"RunPaused", "RunResumed", "SignalAccepted"}[rng.IntN(3)], rng.IntN(signals))
 	default:
 		e.EventType = "Noted"
 	}
@@ -85,6 +91,9 @@ func asSent(e *runlogv1.EventWrite) history.Event {
 }
 
 func keyOf(e *runlogv1.EventWrite) string {
+	if e.GetLogicalAttemptId() == 0 {
+		return causeKey(e.GetEventType(), e.GetCausedBySignalId())
+	}
 	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
 }
 
@@ -102,7 +111,7 @@ func contentOf(step, kind string, attempt uint32, payload []byte) history.Digest
 func recordOf(r *runlogv1.EventRecord) (history.Record, error) {
 	h := history.Record{
 		Run: r.GetRunId(), RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(), EventID: r.GetEventId(),
-		Key: r.GetIdempotencyKey(), Content: contentOf(r.GetStepId(), r.GetEventType(), r.GetLogicalAttemptId(), r.GetPayloadJson()),
+		Key: recordKey(r), Content: contentOf(r.GetStepId(), r.GetEventType(), sentAttempt(r), r.GetPayloadJson()),
 		TenantID: r.GetTenantId(), ProjectID: r.GetProjectId(), EnvironmentID: r.GetEnvironmentId(), PlanID: r.GetPlanId(),
 		PlanVersion: r.GetPlanVersion(), StepID: r.GetStepId(), Type: r.GetEventType(),
 	}

@@ -167,6 +167,7 @@ func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map
 
 // export reads all records of a node, in commit order, and returns the node's signed statement.
 func (w *worker) export(ctx context.Context, node int, f *history.Final) (statement string, err error) {
+	attempts := w.clients.attemptsOf(f.Node)
 	s, err := w.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
 	for err == nil {
 		var resp *runlogv1.ExportEventsResponse
@@ -179,6 +180,7 @@ func (w *worker) export(ctx context.Context, node int, f *history.Final) (statem
 				return "", err
 			}
 			f.Records = append(f.Records, r)
+			attempts.check(e)
 		}
 		statement = resp.GetSummary().GetStatement()
 	}

@@ -34,7 +34,7 @@ func (w *worker) read(ctx context.Context, node int) {
 		op.Read.Outcome, op.Read.LastSeq, op.Read.More = history.Outcome{Status: history.Acknowledged}, resp.GetLastSeq(), resp.GetNextAfterSeq() > 0
 		for _, e := range resp.GetEvents() {
 			op.Read.Events = append(op.Read.Events, history.Seen{
-				RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), EventID: e.GetEventId(), Key: e.GetIdempotencyKey(),
+				RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), EventID: e.GetEventId(), Key: recordKey(e),
 			})
 		}
 		w.last[r.Run] = max(w.last[r.Run], resp.GetLastSeq())

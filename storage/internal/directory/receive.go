@@ -156,6 +156,9 @@ func (r *Received) inspect(promised *record.Applied) error {
 // Newer returns ErrOlder where the store has applied more than what was received holds.
 func (r *Received) Newer() error { return r.d.newer(&r.Applied) }
 
+// Row returns a row of what was received; nil: there is none.
+func (r *Received) Row(key []byte) ([]byte, error) { return record.GetRow(r.h.db, key) }
+
 // Install makes what was received the live database. Once CURRENT names it, Install calls show,
 // which calls swap once: from then on Acquire returns the new database. The old one goes when its
 // last reader has released it.

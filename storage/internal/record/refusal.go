@@ -18,6 +18,11 @@ type RunExistsError struct {
 	Native bool
 }
 
+// Exclusive reports whether the request refuses every existing run.
+func (e *RunExistsError) Exclusive() bool {
+	return len(e.Fields) == 0 && e.NewEvent == 0 && !e.Native
+}
+
 func (e *RunExistsError) Error() string {
 	switch {
 	case len(e.Fields) > 0:
@@ -27,7 +32,7 @@ func (e *RunExistsError) Error() string {
 	case e.Native:
 		return fmt.Sprintf("run %q already exists and was made here, not imported", e.RunID)
 	default:
-		return fmt.Sprintf("run %q already exists", e.RunID)
+		return fmt.Sprintf("run %q already exists, and mode EXCLUSIVE refuses every existing run", e.RunID)
 	}
 }
 

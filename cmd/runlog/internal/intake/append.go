@@ -19,7 +19,9 @@ func (a *app) appendCommand() *cobra.Command {
 		Use:   "append [-f FILE]... [FILE]...",
 		Short: "Store events from JSON lines",
 		Long: `Read events, one JSON object a line, and store them. A line is a 2.x envelope with its
-payload, or, with "contractVersion": "1.1", a flat 1.1 event. "-" is the standard input.
+payload, or, with "contractVersion": "1.1", a flat 1.1 event, or a record of an export in JSON
+lines (runlog cluster salvage, runlog audit export), whose event is appended again. "-" is the
+standard input.
 
 Events of one run are stored in the order of the input; runs are independent. For a refused
 line, stderr has its place and the reason (FILE:LINE: ...), and the exit code is 1. The lines

@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 
+	"runlog/audit/export"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -134,12 +135,19 @@ func (in *intake) readLines(ctx context.Context, name string, r io.Reader) error
 func (in *intake) take(at origin, text []byte) {
 	it := item{origin: at, bytes: len(text)}
 	var err error
-	if in.records {
+	switch {
+	case in.records:
 		var r contract.Record
 		r, err = contract.ParseRecord(text)
 		it.event, it.record = r.Event, text
-	} else {
-		it.event, err = contract.ParseEvent(text)
+	case export.IsManifestLine(text):
+		return
+	default:
+		if it.event, err = contract.ParseEvent(text); err != nil && export.IsRecordLine(text) {
+			var r contract.Record
+			r, err = contract.ParseRecord(text)
+			it.event = r.Event
+		}
 	}
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package raft
+package transport
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/streams"
 )
 
 // TestNothingIsSentAfterItsTermD3: a node sends nothing of a past leadership once its stored term
@@ -20,9 +22,9 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 		t.Fatal(err)
 	}
 	dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-	trans := newTransport(newStreams(&Options{Listener: l, Advertise: "here:1", Dial: dial}), hclog.NewNullLogger(), sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }})
+	trans := New(streams.New(l, "here:1", dial), hclog.NewNullLogger(), Sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }}, forgetful)
 	t.Cleanup(func() { _ = trans.Close() })
-	for term, want := range map[uint64]error{6: errNotLeading, 7: dialled} {
+	for term, want := range map[uint64]error{6: ErrNotLeading, 7: dialled} {
 		entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}
 		if err := trans.AppendEntries("x", "x:1", entries, &hraft.AppendEntriesResponse{}); !errors.Is(err, want) {
 			t.Errorf("entries in term %d: %v, want %v", term, err, want)
@@ -67,3 +69,9 @@ func TestSnapshotReachesCandidateD4(t *testing.T) {
 		return address == ""
 	})
 }
+
+// patience is how long a test waits for what takes milliseconds.
+const patience = 20 * time.Second
+
+// forgetful notes nothing.
+var forgetful = Notes{func(uint64, string) error { return nil }, func(string, uint64, uint64) {}}

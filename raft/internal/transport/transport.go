@@ -1,4 +1,5 @@
-package raft
+// Package transport has the messages between the nodes of a group.
+package transport
 
 import (
 	"errors"
@@ -9,8 +10,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
-
-	"runlog/raft/internal/streams"
 )
 
 const (
@@ -18,30 +17,40 @@ const (
 	transportTimeout = 5 * time.Second
 )
 
-// transport is hashicorp's NetworkTransport without the heartbeat fast path. That path answers
+// Transport is hashicorp's NetworkTransport without the heartbeat fast path. That path answers
 // heartbeats outside of the main loop, and can make a follower acknowledge a log that it does not
 // have (D4a, hashicorp/raft issue 695).
-type transport struct {
+type Transport struct {
 	*hraft.NetworkTransport
-	sender
-	asked chan hraft.RPC // by others, see deliver
+	Sender
+	Notes
+	asked chan hraft.RPC // by others, see Deliver
 	over  chan struct{}  // closed by end
 	end   func()
 }
 
-// sender is what the transport asks about the node that sends.
-type sender struct {
-	term      func() uint64 // that the node remembers
-	committed func() uint64 // an entry that is known to be committed, with all before it
-	silent    func() bool   // another node should lead, see stamps.Judge
+// Sender is what the transport asks about the node that sends.
+type Sender struct {
+	Term      func() uint64 // that the node remembers
+	Committed func() uint64 // an entry that is known to be committed, with all before it
+	Silent    func() bool   // another node should lead, see stamps.Judge
+}
+
+// Notes is what the transport tells about others.
+type Notes struct {
+	// Led notes the leader of a term; empty: this node. It fails if the term had another one.
+	Led func(term uint64, id string) error
+	// Acknowledged notes that a member has said in a term that its log reaches an index; 0: that it
+	// is in the term.
+	Acknowledged func(id string, term, index uint64)
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
-func (transport) SetHeartbeatHandler(func(hraft.RPC)) {}
+func (Transport) SetHeartbeatHandler(func(hraft.RPC)) {}
 
 var (
-	// errNotLeading ends a send of a past leadership.
-	errNotLeading = errors.New("raft: leadership term is over")
+	// ErrNotLeading ends a send of a past leadership.
+	ErrNotLeading = errors.New("raft: leadership term is over")
 	// errSilent ends the sends of a leader that must not lead.
 	errSilent = errors.New("raft: this node's clock is too far ahead to lead")
 )
@@ -59,49 +68,69 @@ var (
 //
 // A leader that has just started sends 0 for the commit index. What it has applied is committed: a
 // follower takes that, whatever its stamp is (APP-5).
-func (t transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
+func (t Transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
-	if t.term() != req.Term {
-		return errNotLeading
+	if t.Term() != req.Term {
+		return ErrNotLeading
 	}
-	sent, err := t.prepare(req)
+	sent, err := t.Prepare(req)
 	if err != nil {
 		return err
 	}
-	return t.NetworkTransport.AppendEntries(id, target, sent, resp)
+	if err := t.Led(req.Term, ""); err != nil {
+		return err
+	}
+	if err := t.NetworkTransport.AppendEntries(id, target, sent, resp); err != nil {
+		return err
+	}
+	if resp.Success {
+		t.Acknowledged(string(id), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
+	}
+	return nil
+}
+
+// RequestVote asks a voter for its vote.
+func (t Transport) RequestVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestVoteRequest, resp *hraft.RequestVoteResponse) error {
+	if err := t.NetworkTransport.RequestVote(id, target, req, resp); err != nil {
+		return err
+	}
+	if resp.Granted {
+		t.Acknowledged(string(id), resp.Term, 0)
+	}
+	return nil
 }
 
 // RequestPreVote asks for a pre-vote, unless another node should lead.
-func (t transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
-	if t.silent() {
+func (t Transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+	if t.Silent() {
 		return errSilent
 	}
 	return t.NetworkTransport.RequestPreVote(id, target, req, resp)
 }
 
-// prepare returns what is sent of a request.
-func (s sender) prepare(req *hraft.AppendEntriesRequest) (*hraft.AppendEntriesRequest, error) {
-	if s.silent() {
+// Prepare returns what is sent of a request.
+func (s Sender) Prepare(req *hraft.AppendEntriesRequest) (*hraft.AppendEntriesRequest, error) {
+	if s.Silent() {
 		return nil, errSilent
 	}
 	sent := *req
 	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
 	if n := len(req.Entries); n > 0 {
-		sent.LeaderCommitIndex = max(sent.LeaderCommitIndex, min(s.committed(), req.Entries[n-1].Index))
+		sent.LeaderCommitIndex = max(sent.LeaderCommitIndex, min(s.Committed(), req.Entries[n-1].Index))
 	}
 	return &sent, nil
 }
 
 // Consumer returns the requests of other nodes.
-func (t transport) Consumer() <-chan hraft.RPC { return t.asked }
+func (t Transport) Consumer() <-chan hraft.RPC { return t.asked }
 
 // Close ends the transport. It may be called again.
-func (t transport) Close() error {
+func (t Transport) Close() error {
 	t.end()
 	return t.NetworkTransport.Close()
 }
 
-// deliver passes requests of other nodes to Raft until the transport closes. It first passes a
+// Deliver passes requests of other nodes to Raft until the transport closes. It first passes a
 // leader's entries to take, which may refuse them, and passes a heartbeat ahead of a snapshot. It
 // treats every candidate as a voter, whatever this node's membership says.
 //
@@ -110,21 +139,25 @@ func (t transport) Close() error {
 // Suppose leaders promote nodes and are then lost for good: the promoted nodes may be the only
 // electable ones, and would never be elected. The check protects a group from removed nodes;
 // pre-votes do that here: a node with a leader grants none.
-func (t transport) deliver(members func() hraft.ConfigurationFuture, take func(*hraft.AppendEntriesRequest) error) {
+func (t Transport) Deliver(members func() hraft.ConfigurationFuture, take func(*hraft.AppendEntriesRequest) error) {
 	for in := t.NetworkTransport.Consumer(); ; {
 		select {
 		case rpc := <-in:
 			switch req := rpc.Command.(type) {
 			case *hraft.AppendEntriesRequest:
-				if err := take(req); err != nil {
+				if err := t.heard(req, take); err != nil {
 					rpc.Respond(&hraft.AppendEntriesResponse{RPCHeader: req.RPCHeader, Term: req.Term, NoRetryBackoff: true}, err)
 					continue
 				}
 			case *hraft.InstallSnapshotRequest:
+				if t.Led(req.Term, string(req.ID)) != nil {
+					continue
+				}
 				if !t.pass(heartbeatOf(req)) {
 					return
 				}
 			case *hraft.RequestVoteRequest:
+				t.Acknowledged(string(req.ID), req.Term, 0)
 				// no pre-vote precedes it, and the candidate has the leader's whole log
 				if !req.LeadershipTransfer {
 					req.ID = nil
@@ -144,8 +177,18 @@ func (t transport) deliver(members func() hraft.ConfigurationFuture, take func(*
 	}
 }
 
+// heard notes a leader's entries, and passes them to take.
+func (t Transport) heard(req *hraft.AppendEntriesRequest, take func(*hraft.AppendEntriesRequest) error) error {
+	if err := t.Led(req.Term, string(req.ID)); err != nil {
+		return err // the node stops
+	}
+	// A leader syncs what it sends.
+	t.Acknowledged(string(req.ID), req.Term, req.PrevLogEntry+uint64(len(req.Entries)))
+	return take(req)
+}
+
 // pass passes a request to Raft, and reports false if the transport closes first.
-func (t transport) pass(rpc hraft.RPC) bool {
+func (t Transport) pass(rpc hraft.RPC) bool {
 	select {
 	case t.asked <- rpc:
 		return true
@@ -167,25 +210,29 @@ func heartbeatOf(req *hraft.InstallSnapshotRequest) hraft.RPC {
 }
 
 // InstallSnapshot sends a snapshot to a follower, as long as the term lasts in which it is sent.
-func (t transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress,
+func (t Transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
-	if t.term() != req.Term {
-		return errNotLeading
+	if t.Term() != req.Term {
+		return ErrNotLeading
 	}
-	return t.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
+	if err := t.NetworkTransport.InstallSnapshot(id, target, req, resp, data); err != nil {
+		return err
+	}
+	if resp.Success {
+		t.Acknowledged(string(id), req.Term, req.LastLogIndex)
+	}
+	return nil
 }
 
-func newTransport(s *streams.Layer, log hclog.Logger, from sender) transport {
+// New returns a transport over connections.
+func New(s hraft.StreamLayer, log hclog.Logger, from Sender, to Notes) Transport {
 	over := make(chan struct{})
-	return transport{
+	return Transport{
 		NetworkTransport: hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
 			Stream: s, MaxPool: transportPool, Timeout: transportTimeout, Logger: log,
 			// No pipeline: it can block forever after a rejected entry (D4b).
 			MaxRPCsInFlight: 1,
 		}),
-		sender: from, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
+		Sender: from, Notes: to, asked: make(chan hraft.RPC), over: over, end: sync.OnceFunc(func() { close(over) }),
 	}
 }
-
-// newStreams returns the connections to and from other nodes.
-func newStreams(o *Options) *streams.Layer { return streams.New(o.Listener, o.Advertise, o.Dial) }

@@ -1,4 +1,5 @@
-package sim
+// Package network carries the connections of a simulated cluster in fake time.
+package network
 
 import (
 	"context"
@@ -13,26 +14,26 @@ import (
 	"time"
 )
 
-// network carries connections between hosts in fake time. It is a network of streams, as TCP gives
+// Network carries connections between hosts in fake time. It is a network of streams, as TCP gives
 // them to a process: the bytes of one connection arrive in order, once, late, or not at all. Calls
 // are lost, duplicated and reordered as on a real network. Lost: a connection is reset after the
 // request was sent. Duplicated: it is reset after the request arrived and before the answer did,
 // and the caller sends again. Reordered: of two connections, the later one is faster. All of this
 // happens to Raft's calls and to clients' calls.
-type network struct {
+type Network struct {
 	mu        sync.Mutex
 	rng       *rand.Rand // of latencies; under mu
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
-	cut       map[link]int           // how many faults cut a link
-	refused   map[link]int           // how many faults refuse connections on a link
-	slow      map[link]time.Duration // added to the latency of every piece
+	cut       map[Link]int           // how many faults cut a link
+	refused   map[Link]int           // how many faults refuse connections on a link
+	slow      map[Link]time.Duration // added to the latency of every piece
 	changed   chan struct{}          // closed when a link opens
 	counts    map[string]int         // of what happened, by kind
 }
 
-// link is one direction between two hosts.
-type link struct{ from, to string }
+// Link is one direction between two hosts.
+type Link struct{ From, To string }
 
 const (
 	// Latency of a piece, without faults.
@@ -44,10 +45,11 @@ const (
 	backlog = 128
 )
 
-func newNetwork(seed uint64) *network {
-	return &network{
+// New returns a network whose latencies are drawn from a seed.
+func New(seed uint64) *Network {
+	return &Network{
 		rng: rand.New(rand.NewPCG(seed, 0x6e6574)), listeners: map[string]*listener{}, conns: map[*conn]struct{}{},
-		cut: map[link]int{}, refused: map[link]int{}, slow: map[link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
+		cut: map[Link]int{}, refused: map[Link]int{}, slow: map[Link]time.Duration{}, changed: make(chan struct{}), counts: map[string]int{},
 	}
 }
 
@@ -64,8 +66,8 @@ func hostOf(address string) string {
 	return host
 }
 
-// listen accepts connections at an address.
-func (n *network) listen(at string) (net.Listener, error) {
+// Listen accepts connections at an address.
+func (n *Network) Listen(at string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners[at] != nil {
@@ -77,7 +79,7 @@ func (n *network) listen(at string) (net.Listener, error) {
 }
 
 type listener struct {
-	net   *network
+	net   *Network
 	at    string
 	queue chan *conn
 	done  chan struct{}
@@ -117,9 +119,9 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// dial connects a host to an address. It waits until both directions are open.
-func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
-	there, back := link{from, hostOf(to)}, link{hostOf(to), from}
+// Dial connects a host to an address. It waits until both directions are open.
+func (n *Network) Dial(ctx context.Context, from, to string) (net.Conn, error) {
+	there, back := Link{from, hostOf(to)}, Link{hostOf(to), from}
 	for {
 		n.mu.Lock()
 		open, changed := n.cut[there] == 0 && n.cut[back] == 0, n.changed
@@ -151,17 +153,17 @@ func deadlineError(err error) error {
 }
 
 // connect makes a connection, unless ctx has ended.
-func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error) {
+func (n *Network) connect(ctx context.Context, from, to string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: deadlineError(err)}
 	}
 	l := n.listeners[to]
-	if l == nil || n.refused[link{from, hostOf(to)}] > 0 {
+	if l == nil || n.refused[Link{from, hostOf(to)}] > 0 {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
 	}
-	there, back := n.newPipe(link{from, hostOf(to)}), n.newPipe(link{hostOf(to), from})
+	there, back := n.newPipe(Link{from, hostOf(to)}), n.newPipe(Link{hostOf(to), from})
 	ours := &conn{net: n, in: back, out: there, local: address(from + ":0"), remote: address(to), dialled: true}
 	theirs := &conn{net: n, in: there, out: back, local: address(to), remote: address(from + ":0")}
 	there.back, back.back = back, there
@@ -175,19 +177,20 @@ func (n *network) connect(ctx context.Context, from, to string) (net.Conn, error
 }
 
 // latency of one piece; n.mu is held.
-func (n *network) latency(l link) time.Duration {
+func (n *Network) latency(l Link) time.Duration {
 	return minLatency + time.Duration(n.rng.Int64N(int64(maxLatency-minLatency))) + n.slow[l]
 }
 
-// block cuts a link, and open restores it. Pieces on their way wait meanwhile, as TCP sends them
+// Block cuts a link, and Open restores it. Pieces on their way wait meanwhile, as TCP sends them
 // again.
-func (n *network) block(l link) {
+func (n *Network) Block(l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut[l]++
 }
 
-func (n *network) open(l link) {
+// Open ends Block.
+func (n *Network) Open(l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.cut[l]--; n.cut[l] == 0 {
@@ -196,33 +199,44 @@ func (n *network) open(l link) {
 	}
 }
 
-// refuse resets the connections between two hosts and refuses new ones until admit, as a firewall
+// Refuse resets the connections between two hosts and refuses new ones until Admit, as a firewall
 // that rejects them.
-func (n *network) refuse(a, b string) {
-	n.mu.Lock()
-	n.refused[link{a, b}]++
-	n.refused[link{b, a}]++
-	n.mu.Unlock()
-	n.resetBetween(a, b, false)
+func (n *Network) Refuse(a, b string) {
+	n.RefuseFrom(a, b)
+	n.RefuseFrom(b, a)
+	n.ResetBetween(a, b, false)
 }
 
-func (n *network) admit(a, b string) {
+// Admit ends Refuse.
+func (n *Network) Admit(a, b string) {
+	n.AdmitFrom(a, b)
+	n.AdmitFrom(b, a)
+}
+
+// RefuseFrom refuses new connections that one host makes to another, until AdmitFrom.
+func (n *Network) RefuseFrom(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.refused[link{a, b}]--
-	n.refused[link{b, a}]--
+	n.refused[Link{from, to}]++
 }
 
-// delay adds to the latency of a link.
-func (n *network) delay(l link, d time.Duration) {
+// AdmitFrom ends RefuseFrom.
+func (n *Network) AdmitFrom(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[Link{from, to}]--
+}
+
+// Delay adds to the latency of a link.
+func (n *Network) Delay(l Link, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.slow[l] += d
 }
 
-// resetBetween resets the connections between two hosts, and returns the number of their ends. With
+// ResetBetween resets the connections between two hosts, and returns the number of their ends. With
 // late, what was sent still arrives.
-func (n *network) resetBetween(a, b string, late bool) int {
+func (n *Network) ResetBetween(a, b string, late bool) int {
 	ends := n.between(func(from, to string) bool { return from == a && to == b || from == b && to == a })
 	for _, c := range ends {
 		c.breakOff(late)
@@ -230,8 +244,8 @@ func (n *network) resetBetween(a, b string, late bool) int {
 	return len(ends)
 }
 
-// drop resets all connections of a host and closes its listeners: the host has lost its power.
-func (n *network) drop(host string) {
+// Drop resets all connections of a host and closes its listeners: the host has lost its power.
+func (n *Network) Drop(host string) {
 	for _, c := range n.between(func(from, to string) bool { return from == host || to == host }) {
 		c.breakOff(false)
 	}
@@ -248,11 +262,11 @@ func (n *network) drop(host string) {
 	}
 }
 
-func (n *network) between(match func(from, to string) bool) (found []*conn) {
+func (n *Network) between(match func(from, to string) bool) (found []*conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for c := range n.conns {
-		if match(c.out.link.from, c.out.link.to) {
+		if match(c.out.link.From, c.out.link.To) {
 			found = append(found, c)
 		}
 	}
@@ -260,14 +274,14 @@ func (n *network) between(match func(from, to string) bool) (found []*conn) {
 }
 
 // forget removes an end of a connection from conns.
-func (n *network) forget(c *conn) {
+func (n *Network) forget(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.conns, c)
 }
 
 // isCut reports whether a link is cut, and returns a channel that is closed when one opens.
-func (n *network) isCut(l link) (bool, <-chan struct{}) {
+func (n *Network) isCut(l Link) (bool, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.cut[l] > 0, n.changed
@@ -275,7 +289,7 @@ func (n *network) isCut(l link) (bool, <-chan struct{}) {
 
 // conn is one end of a connection.
 type conn struct {
-	net           *network
+	net           *Network
 	in, out       *pipe
 	local, remote address
 	dialled       bool // this end dialled

@@ -1,4 +1,4 @@
-package raft
+package transport
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/streams"
 )
 
 // TestNothingUncommittedIsAppliedAPP2: a follower has entries of an earlier leader, and is
@@ -43,7 +45,7 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	follower.start(t, follower.trans)
 	leader := newPlainNode(t, "leader", members, 500*time.Millisecond)
 	leader.reach(follower)
-	away := &awayTransport{transport: leader.trans, open: make(chan struct{})}
+	away := &awayTransport{Transport: leader.trans, open: make(chan struct{})}
 	leader.log.stall = make(chan struct{})
 	raft := leader.start(t, away)
 	for raft.State() != hraft.Leader {
@@ -83,7 +85,7 @@ const keyCurrentTerm = "CurrentTerm"
 type plainNode struct {
 	conf     *hraft.Config
 	log      *stallingLog
-	trans    transport
+	trans    Transport
 	listener net.Listener
 	reached  map[string]string // addresses of the nodes that can be reached
 
@@ -100,20 +102,20 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	n.trans = newTransport(newStreams(&Options{Listener: n.listener, Advertise: id, Dial: func(address string, _ time.Duration) (net.Conn, error) {
+	n.trans = New(streams.New(n.listener, id, func(address string, _ time.Duration) (net.Conn, error) {
 		at, ok := n.reached[address]
 		if !ok {
 			return nil, errors.New("no node at this address")
 		}
 		return net.Dial("tcp", at)
-	}}), n.conf.Logger, sender{
-		term: func() uint64 {
+	}), n.conf.Logger, Sender{
+		Term: func() uint64 {
 			term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
 			return term
 		},
-		committed: func() uint64 { return 0 },
-		silent:    func() bool { return false },
-	})
+		Committed: func() uint64 { return 0 },
+		Silent:    func() bool { return false },
+	}, forgetful)
 	t.Cleanup(func() { _ = n.trans.Close() })
 	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)
 	if err = errors.Join(err, n.log.SetUint64([]byte(keyCurrentTerm), 5)); err != nil {
@@ -133,7 +135,7 @@ func (n *plainNode) start(t *testing.T, trans hraft.Transport) *hraft.Raft {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Shutdown().Error() })
-	go n.trans.deliver(r.GetConfiguration, func(*hraft.AppendEntriesRequest) error { return nil })
+	go n.trans.Deliver(r.GetConfiguration, func(*hraft.AppendEntriesRequest) error { return nil })
 	return r
 }
 
@@ -169,7 +171,7 @@ func (l *stallingLog) StoreLogs(logs []*hraft.Log) error {
 // awayTransport answers for the voter, which agrees to everything, and reaches no other node before
 // open is closed.
 type awayTransport struct {
-	transport
+	Transport
 	open chan struct{}
 
 	mu    sync.Mutex
@@ -200,7 +202,7 @@ func (a *awayTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAddr
 			a.first = &first
 		}
 		a.mu.Unlock()
-		return a.transport.AppendEntries(id, target, req, resp)
+		return a.Transport.AppendEntries(id, target, req, resp)
 	default:
 		a.mu.Lock()
 		defer a.mu.Unlock()

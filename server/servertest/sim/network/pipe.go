@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 
 // pipe is one direction of a connection: a queue of pieces, each with its time of arrival.
 type pipe struct {
-	net  *network
-	link link
+	net  *Network
+	link Link
 	back *pipe // the other direction of the connection
 
 	mu       sync.Mutex
@@ -32,7 +32,7 @@ type piece struct {
 	at   time.Time
 }
 
-func (n *network) newPipe(l link) *pipe { return &pipe{net: n, link: l, moved: make(chan struct{})} }
+func (n *Network) newPipe(l Link) *pipe { return &pipe{net: n, link: l, moved: make(chan struct{})} }
 
 // wake wakes all waiting readers and writers; p.mu is held.
 func (p *pipe) wake() {
@@ -103,7 +103,7 @@ func (p *pipe) write(data []byte) (int, error) {
 	}
 }
 
-// refuse handles a write of n bytes to a closed reader. The reset comes back and ends the writer's
+// Refuse handles a write of n bytes to a closed reader. The reset comes back and ends the writer's
 // reading direction too: if only its writes failed, gRPC would retry at once, without end. While
 // the way back is cut, the write succeeds.
 func (p *pipe) refuse(n int) (int, error) {
@@ -188,7 +188,7 @@ func (p *pipe) error(op string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return err // io.EOF stays unwrapped
 	}
-	return &net.OpError{Op: op, Net: "tcp", Source: address(p.link.from), Addr: address(p.link.to), Err: err}
+	return &net.OpError{Op: op, Net: "tcp", Source: address(p.link.From), Addr: address(p.link.To), Err: err}
 }
 
 func expired(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }

@@ -1,0 +1,36 @@
+package witness
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+const divergenceFile = "divergence"
+
+// Divergence is a leader's request to drop entries that this node has applied.
+type Divergence struct {
+	// First and Last entry to drop, and the last one that is applied.
+	First, Last, Applied uint64
+}
+
+// Keep stores the divergence durably, for a salvage.
+func (d Divergence) Keep(files Files) error {
+	body, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return files.Replace(divergenceFile, body)
+}
+
+// ReadDivergence returns what Keep stored; nil: nothing.
+func ReadDivergence(files Files) (*Divergence, error) {
+	body, err := files.Read(divergenceFile)
+	if err != nil || body == nil {
+		return nil, err
+	}
+	d := &Divergence{}
+	if err := json.Unmarshal(body, d); err != nil {
+		return nil, fmt.Errorf("raft: read %s: %w", divergenceFile, err)
+	}
+	return d, nil
+}

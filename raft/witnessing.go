@@ -1,0 +1,126 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
+	"runlog/storage"
+)
+
+// ErrDiverged means that a leader has other entries where this node has applied its own: the
+// members that elected it have lost acknowledged entries.
+var ErrDiverged = errors.New("raft: the other members have lost entries that this node has applied")
+
+// openWitness opens what the directory knows of itself and of the other members.
+func (n *Node) openWitness() {
+	n.witness = witness.Open(witness.Options{
+		Files: n.smallFiles(), NodeID: n.opts.NodeID, Address: n.opts.Advertise,
+		Standing: n.stands, Logger: n.opts.Logger,
+	})
+}
+
+// begin begins an incarnation of the directory. It reports whether the directory is new: it has
+// neither voted nor received an entry. Without its incarnations, others would take the directory
+// for an older copy; an only member has no others.
+func (n *Node) begin() (fresh bool, err error) {
+	if lost := n.witness.Lost(); lost != nil {
+		alone, err := n.alone()
+		if err != nil || !alone || !storage.Damaged(lost) {
+			return false, errors.Join(lost, err)
+		}
+		n.opts.Logger.Warn("incarnations made again by an only member", "err", lost)
+	}
+	now := n.stands()
+	first, err := n.witness.Begin()
+	return first && now.Term == 0 && now.Index == 0, err
+}
+
+// stands returns what this node has on stable storage. The log is read first: what shortens it is
+// noted before it does.
+func (n *Node) stands() witness.Standing {
+	var s witness.Standing
+	var l hraft.Log
+	for last, err := n.logs.LastIndex(); err == nil && last > 0; {
+		if n.logs.GetLog(last, &l) == nil {
+			s.Index, s.LastTerm = l.Index, l.Term
+			break
+		}
+		was := last
+		if last, err = n.logs.LastIndex(); last == was {
+			break // it is unreadable
+		}
+	}
+	if newest := n.snapshots.newest(); newest.Index > s.Index {
+		s.Index, s.LastTerm = newest.Index, newest.Term
+	}
+	s.Term, s.Overruled = n.stable.Term(), n.witness.Overruled()
+	return s
+}
+
+// Witness returns what this node knows of itself and of the other members.
+func (n *Node) Witness() *witness.Witness { return n.witness }
+
+// overrule is wal.Options.Overrule.
+func (n *Node) overrule() error { return n.witness.Overrule(n.stable.Term()) }
+
+// saveWitness stores the memory of the members.
+func (n *Node) saveWitness() {
+	if n.failed.Load() {
+		return
+	}
+	if members := n.Members(); len(members) > 0 {
+		n.witness.Keep(names(members))
+	}
+	if err := n.witness.Save(); err != nil {
+		n.fail(err)
+	}
+}
+
+// KeepIt is the remedy of a node that may be the only one with acknowledged events.
+const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and those of all other members. " +
+	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
+	"then replace this node (docs/operations.md, Older copies)"
+
+// diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
+func (n *Node) diverged(first, last, applied uint64) error {
+	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
+		ErrDiverged, first, last, applied, KeepIt), witness.Divergence{First: first, Last: last, Applied: applied}.Keep(n.smallFiles()))
+}
+
+func (n *Node) smallFiles() wal.SmallFiles { return wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir} }
+
+// led notes the leader of a term; empty: this node does. Two leaders of one term can have different
+// entries with the same index and term, which Raft would take for the same: the node stops.
+func (n *Node) led(term uint64, id string) error {
+	if id == "" {
+		id = n.opts.NodeID
+	}
+	err := n.witness.Led(term, id)
+	switch {
+	case errors.Is(err, witness.ErrTwoLeaders):
+		n.fail(n.divergedIn(err))
+	case err != nil:
+		n.fail(err)
+	}
+	return err
+}
+
+// divergedIn returns the error of a node that has another history than its leader, from an unknown
+// entry on. It counts as common what each of the other voters has once had.
+func (n *Node) divergedIn(why error) error {
+	d := witness.Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
+	_, last, err := n.logBounds()
+	d.Last = max(last, d.Applied)
+	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",
+		ErrDiverged, why, d.First, d.Last, KeepIt), err, d.Keep(n.smallFiles()))
+}
+
+// ReadDivergence returns the divergence that stopped the node of a directory; nil: none did.
+func ReadDivergence(disk vfs.FS, dir string) (*witness.Divergence, error) {
+	return witness.ReadDivergence(wal.SmallFiles{FS: disk, Dir: dir})
+}

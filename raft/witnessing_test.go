@@ -1,0 +1,90 @@
+package raft
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
+
+	"runlog/raft/internal/wal"
+	"runlog/raft/witness"
+)
+
+// TestMeetsAfterInterruptedFoundingD3: a node whose founding was interrupted sets its term back and
+// founds its group again. It greets others only after that: they remember a greeting, and a later
+// start must not have less.
+func TestMeetsAfterInterruptedFoundingD3(t *testing.T) {
+	b := newBed(t)
+	if err := Make(vfs.Default, b.dir); err != nil {
+		t.Fatal(err)
+	}
+	stable, err := wal.OpenStable(vfs.Default, b.dir, b.fail)
+	if err == nil {
+		err = stable.SetTerm(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := 0
+	b.opts.Meet = func(w *witness.Witness, fresh bool) error {
+		met++
+		if g := w.Greeting(); g.Term != 1 || g.Index != 1 || fresh {
+			t.Errorf("greets with %+v, fresh %v", g.Standing, fresh)
+		}
+		return nil
+	}
+	b.start()
+	if met != 1 {
+		t.Errorf("%d meetings", met)
+	}
+}
+
+// TestStandsWhileEntriesAreDroppedD3: while a leader makes a node drop the end of its log, the node
+// does not seem to have no log.
+func TestStandsWhileEntriesAreDroppedD3(t *testing.T) {
+	b := newBed(t)
+	o := b.prepare("node")
+	o.EnsureDefaults()
+	n := newNode(o)
+	defer func() {
+		if err := n.closeFiles(); err != nil {
+			t.Error(err)
+		}
+		_ = o.Store.Close()
+	}()
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	store := func(index uint64) error {
+		return n.logs.StoreLog(&hraft.Log{Index: index, Term: 1, Type: hraft.LogNoop})
+	}
+	for i := range uint64(10) {
+		if err := store(i + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 300 {
+			if err := store(11); err != nil {
+				t.Error(err)
+			}
+			if err := n.logs.DeleteRange(11, 11); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		if now := n.stands(); now.Index < 10 || now.LastTerm != 1 {
+			t.Errorf("the log seems to end at %+v", now)
+			<-done
+			return
+		}
+	}
+}
