@@ -145,6 +145,10 @@ sim-nightly: ## simulate 100,000 losses of power, with seeds from the date
 bin/sim:
 	go test -c -o bin/sim ./server/servertest/sim
 
+.PHONY: bench-list
+bench-list: ## read pages of a list of a million runs, by filters, in the projection's database
+	go test ./projector/list -run '^$$' -bench 'List|Count' -benchtime 300x -listed 1000000
+
 .PHONY: mutants
 mutants: ## build in some thirty bugs, one at a time, and check that the simulator finds each; takes about ten minutes of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v

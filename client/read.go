@@ -101,3 +101,15 @@ func (c *Client) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) it
 		}
 	}
 }
+
+// CountRuns returns the number of runs that match the filter of a request, at most 10,000. orMore
+// reports whether more match, or may match.
+func (c *Client) CountRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (n uint32, orMore bool, err error) {
+	req = proto.CloneOf(req)
+	req.Count, req.PageSize, req.PageToken = true, 1, ""
+	res, failure := call(ctx, c, c.runs.ListRuns, req)
+	if failure != nil {
+		return 0, false, failure
+	}
+	return res.GetCount(), res.GetCountOrMore(), nil
+}

@@ -11,8 +11,8 @@ import (
 	"runlog/storage"
 )
 
-// List returns a page of at most limit runs, newest first. It begins at a place that an earlier
-// page returned; nil: at the newest run.
+// List returns a page of at most limit runs in the filter's order. It begins at a place that an
+// earlier page returned; nil: at the first run.
 func (p *Projector) List(f run.Filter, from []byte, limit int) (page list.Page, err error) {
 	page.Position, err = p.read(p.list, func(r pebble.Reader) error {
 		page.Runs, page.Next, err = list.Read(r, &f, from, limit)
@@ -22,6 +22,16 @@ func (p *Projector) List(f run.Filter, from []byte, limit int) (page list.Page, 
 		return list.Page{}, err
 	}
 	return page, nil
+}
+
+// Count returns the number of runs that a filter selects, at most limit, and the position up to
+// which, at least, it counts them. more reports whether there are, or may be, others.
+func (p *Projector) Count(f run.Filter, limit int) (n int, more bool, at storage.Position, err error) {
+	at, err = p.read(p.list, func(r pebble.Reader) error {
+		n, more, err = list.Count(r, &f, limit)
+		return err
+	})
+	return n, more, at, err
 }
 
 // Read lets a caller read the tables of a projection. It returns the position up to which, at

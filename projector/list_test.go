@@ -30,7 +30,8 @@ func makeListed(t *testing.T, b *bed, count int) []listtest.Run {
 			r := listtest.Run{
 				ID:     fmt.Sprintf("%c%d", 'a'+rune(rng.IntN(3)), len(runs)+len(made)),
 				Tenant: fmt.Sprint("t", rng.IntN(2)), Project: fmt.Sprint("p", rng.IntN(2)),
-				Env: fmt.Sprint("e", rng.IntN(2)), Plan: fmt.Sprint("plan", rng.IntN(2)), Status: run.Pending,
+				Env: fmt.Sprint("e", rng.IntN(2)), Plan: fmt.Sprint("plan", rng.IntN(2)), Version: fmt.Sprint(rng.IntN(2)), Status: run.Pending,
+				Labels: []map[string]string{nil, nil, {"team": "a"}, {"team": "b", "tier": "1"}}[rng.IntN(4)],
 			}
 			types := [][]string{
 				{contract.RunQueued}, {contract.RunStarted}, {contract.RunStarted, contract.RunCompleted}, {contract.RunCancelled},
@@ -42,9 +43,20 @@ func makeListed(t *testing.T, b *bed, count int) []listtest.Run {
 			for i, eventType := range types {
 				e := storagetest.Event(r.ID, 0)
 				e.Type, e.StepID, e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanID = eventType, "", r.Tenant, r.Project, r.Env, r.Plan
+				e.PlanVersion = r.Version
 				events[i] = keyed(e)
+				if eventType == contract.RunStarted {
+					r.StartedAt = e.EmittedAt
+				}
 			}
-			requests = append(requests, storagetest.Request{Append: &storage.Append{RunID: r.ID, Events: events}})
+			request := &storage.Append{RunID: r.ID, Events: events}
+			if r.Labels != nil {
+				request.Create = &storage.Creation{
+					Scope:    storage.Scope{TenantID: r.Tenant, ProjectID: r.Project, EnvironmentID: r.Env},
+					Metadata: storage.Metadata{Labels: r.Labels, PlanRef: &storage.PlanRef{PlanID: r.Plan, PlanVersion: r.Version}},
+				}
+			}
+			requests = append(requests, storagetest.Request{Append: request})
 			made = append(made, r)
 		}
 		b.propose(requests...)
@@ -66,7 +78,7 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 		f := listtest.SomeFilter(runs).Draw(rt, "filter")
 		want := listtest.Filtered(runs, &f)
 		limit := rapid.SampledFrom([]int{1, 2, 7, 60, 1000}).Draw(rt, "limit")
-		var got []run.Listed
+		var got []listtest.Named
 		var from []byte
 		for {
 			page, err := b.p.List(f, from, limit)
@@ -76,7 +88,7 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 			if len(page.Runs) > limit {
 				rt.Fatalf("a page of %d, limit %d", len(page.Runs), limit)
 			}
-			got = append(got, page.Runs...)
+			got = append(got, listtest.Names(page.Runs)...)
 			if from = page.Next; from == nil {
 				break
 			}
@@ -207,28 +219,28 @@ func (b *bed) checkFilters(rng *rand.Rand) {
 			b.t.Fatal(err)
 		}
 		runs = append(runs, listtest.Run{ID: runID, Tenant: run.Scope.TenantID, Project: run.Scope.ProjectID, Env: run.Scope.EnvironmentID,
-			Plan: run.PlanID, Status: b.snapshot(runID).Status, CreatedAt: run.CreatedAt})
+			Plan: run.PlanID, Version: run.PlanVersion, Status: b.snapshot(runID).Status, CreatedAt: run.CreatedAt})
 	}
 	listtest.Sort(runs)
 	for range 60 {
 		like := runs[rng.IntN(len(runs))]
-		f := run.Filter{TenantID: like.Tenant, ProjectID: like.Project, EnvironmentID: like.Env, PlanID: like.Plan, Status: like.Status}
+		f := run.Filter{TenantID: like.Tenant, ProjectID: like.Project, EnvironmentID: like.Env, PlanID: like.Plan, Statuses: run.StatusSet(like.Status)}
 		for _, field := range []*string{&f.TenantID, &f.ProjectID, &f.EnvironmentID, &f.PlanID} {
 			if rng.IntN(2) == 0 {
 				*field = ""
 			}
 		}
 		if rng.IntN(2) == 0 {
-			f.Status = 0
+			f.Statuses = 0
 		}
-		var got []run.Listed
+		var got []listtest.Named
 		var from []byte
 		for more := true; more; more = from != nil {
 			page, err := b.p.List(f, from, 1+rng.IntN(9))
 			if err != nil {
 				b.t.Fatal(err)
 			}
-			got, from = append(got, page.Runs...), page.Next
+			got, from = append(got, listtest.Names(page.Runs)...), page.Next
 		}
 		if want := listtest.Filtered(runs, &f); !slices.Equal(got, want) {
 			b.t.Errorf("%+v:\n got %v\nwant %v", f, got, want)

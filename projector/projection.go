@@ -32,6 +32,9 @@ type Projection struct {
 	// While a projection catches up, it is called with the newest snapshot of each run, and
 	// Change.Behind is set.
 	FoldRun func(tx *Tx, c *run.Change) error
+	// Ahead are those of Tables that may have more than the log up to the watermark. A rebuild does
+	// not compare them.
+	Ahead string
 }
 
 // The names of the projections that every projector has.
@@ -91,15 +94,18 @@ func checkProjections(all []*projection) error {
 // listProjection is the list of runs.
 func listProjection() Projection {
 	var f list.Folder
-	return Projection{Name: nameList, Format: list.Format, Tables: list.Tables,
-		FoldRun: func(tx *Tx, c *run.Change) error {
-			err := f.Fold(tx, c)
-			if errors.Is(err, list.ErrDamaged) {
-				err = fmt.Errorf("%w: %w", errProjection, err)
-			}
-			return err
-		},
+	return Projection{Name: nameList, Format: list.Format, Tables: list.Tables, Ahead: list.LabelTables,
+		Fold:    func(tx *Tx, c *storage.Commit) error { return ofList(f.FoldLabels(tx, c)) },
+		FoldRun: func(tx *Tx, c *run.Change) error { return ofList(f.Fold(tx, c)) },
 	}
+}
+
+// ofList makes a damaged row of the list a fault of the database.
+func ofList(err error) error {
+	if errors.Is(err, list.ErrDamaged) {
+		err = fmt.Errorf("%w: %w", errProjection, err)
+	}
+	return err
 }
 
 // runsProjection is the run snapshots. In step, they live in memory and are stored later (see

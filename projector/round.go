@@ -311,6 +311,9 @@ func (r *round) foldRuns() error {
 		d.tx.owner = pr
 		var c run.Change
 		for _, f := range r.changed {
+			if f.Now == f.Before && !f.anew {
+				continue // only its metadata changed
+			}
 			c = run.Change{Run: f.Run, Before: f.listed, Now: f.Now, Unsure: f.anew}
 			if err := pr.FoldRun(&d.tx, &c); err != nil {
 				return fmt.Errorf("projection %s: %w", pr.Name, err)

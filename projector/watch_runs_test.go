@@ -162,7 +162,7 @@ func (r *follower) check(what string, b *bed) {
 		if told && (got.LastEventSeq != want.LastEventSeq || got.Status != want.Status) {
 			// Another status than the filter's may be old: nothing is told of what does not concern
 			// the reader.
-			if r.filter.Status == 0 || got.Status == r.filter.Status || want.Status == r.filter.Status {
+			if r.filter.Statuses.Match(got.Status) || r.filter.Statuses.Match(want.Status) {
 				r.t.Errorf("%s: %s is told at %d %v, want %d %v", what, id, got.LastEventSeq, got.Status, want.LastEventSeq, want.Status)
 			}
 		}
@@ -174,7 +174,7 @@ func (r *follower) check(what string, b *bed) {
 		if told && !matches {
 			r.t.Errorf("%s: %s is of another tenant", what, id)
 		}
-		if !told && matches && (r.filter.Status == 0 || r.filter.Status == want.Status) {
+		if !told && matches && r.filter.Statuses.Match(want.Status) {
 			r.t.Errorf("%s: %s is missing: %d %v", what, id, want.LastEventSeq, want.Status)
 		}
 	}
@@ -196,7 +196,7 @@ func TestRunsSubscriptionWATCH2(t *testing.T) {
 		tr := newTraffic(b, rapid.Uint64().Draw(rt, "seed"))
 		filter := run.Filter{
 			TenantID: rapid.SampledFrom([]string{"", "tenant-0"}).Draw(rt, "tenant"),
-			Status:   rapid.SampledFrom([]run.Status{0, 0, run.Running, run.Paused}).Draw(rt, "status"),
+			Statuses: rapid.SampledFrom([]run.Statuses{0, 0, run.StatusSet(run.Running), run.StatusSet(run.Paused, run.Waiting)}).Draw(rt, "status"),
 		}
 		r := newFollower(t, filter)
 		sub, err := b.p.SubscribeRuns(filter, &watch.Cursor{})
@@ -255,14 +255,14 @@ func checkRest(t *testing.T, b *bed, f run.Filter, from watch.Cursor, history ma
 	rest := newFollower(t, f)
 	drain(t, b, sub, func(c *watch.Change) {
 		rest.told(c)
-		if f.Status == 0 || f.Status == c.Status {
+		if f.Statuses.Match(c.Status) {
 			got = append(got, fmt.Sprint(c.RunID, " ", c.LastEventSeq, " ", c.Status))
 		}
 	})
 	var behind []watch.Change
 	for _, c := range history {
 		tenant, _ := rest.runOf(c.RunID)
-		if c.Cursor.Compare(from) > 0 && (f.TenantID == "" || f.TenantID == tenant) && (f.Status == 0 || f.Status == c.Status) {
+		if c.Cursor.Compare(from) > 0 && (f.TenantID == "" || f.TenantID == tenant) && f.Statuses.Match(c.Status) {
 			behind = append(behind, c)
 		}
 	}
@@ -364,7 +364,7 @@ func TestExistingRunsWATCH2(t *testing.T) {
 	b := newBed(t)
 	tr := newTraffic(b, 3)
 	tr.propose(300, 50)
-	filter := run.Filter{Status: run.Paused}
+	filter := run.Filter{Statuses: run.StatusSet(run.Paused)}
 	for range 20 {
 		b.settle()
 		sub, err := b.p.SubscribeRuns(filter, nil)

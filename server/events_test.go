@@ -124,7 +124,7 @@ func TestServerSentEventsWATCH4(t *testing.T) {
 	wantEqual(t, "nothing new", (<-s.received).name, "caughtUp")
 
 	// A refusal before the stream begins is answered like any other call.
-	n.http("GET", "/v1/runs/nobody:watch", "", "Accept", "text/event-stream").refused(t, contract.ReasonRunNotFound)
+	n.http("GET", "/v1/runs/nobody:watch?mustExist=true", "", "Accept", "text/event-stream").refused(t, contract.ReasonRunNotFound)
 	n.http("GET", target, "", "Accept", "text/event-stream", "Last-Event-ID", "nonsense").refused(t, contract.ReasonResumeTokenInvalid)
 	n.http("GET", target+"?view=NOTHING", "", "Accept", "text/event-stream").refused(t, contract.ReasonInvalidArgumentField)
 

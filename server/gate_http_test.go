@@ -156,10 +156,10 @@ func TestHTTPRoutes(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ method, target, allow string }{
-		{"DELETE", "/v1/runs/run", "GET, PATCH"}, {"PUT", "/v1/runs/run", "GET, PATCH"}, {"POST", "/v1/runs/run/snapshot", "GET"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST"},
-		{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs", "GET, POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
-		{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET"},
-		{"POST", "/v1/runs/run:nothing", "GET, PATCH"},
+		{"DELETE", "/v1/runs/run", "GET, PATCH, HEAD"}, {"PUT", "/v1/runs/run", "GET, PATCH, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
+		{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", appendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
+		{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET, HEAD"},
+		{"POST", "/v1/runs/run:nothing", "GET, PATCH, HEAD"},
 	} {
 		answer := n.http(c.method, c.target, "")
 		if c.method != "HEAD" {

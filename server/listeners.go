@@ -163,6 +163,7 @@ func (s *Server) serveHealth(l listeners) pages {
 		admin: admin.New(s.opts.Registry, admin.Pages{Healthz: s.healthz, Readyz: s.readyz}),
 		public: gateway.NewPages(gateway.PagesOptions{
 			Healthz: s.healthz, Readyz: s.readyz, Waiting: s.notReady, Wait: s.opts.LeaderWait, Stopping: s.stopping,
+			Origins: s.corsOrigins(),
 		}),
 	}
 	h := p.admin.Server()
@@ -195,7 +196,7 @@ func (s *Server) serve(l listeners, p pages) error {
 	}
 	s.onClose(func() error { return drainHTTP(p.http) })
 	p.public.Serve(api)
-	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log}, s.opts.Registry)
+	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	// Closers run last first: streams end and new calls are refused before anything else closes.
@@ -219,6 +220,19 @@ func transportOptions() []grpc.ServerOption {
 		grpc.ConnectionTimeout(rpc.DrainTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
+}
+
+// corsOrigins returns the origins whose pages may call the API: by default those of this machine,
+// if only this machine reaches the listener.
+func (s *Server) corsOrigins() []string {
+	if s.opts.CORSOrigins != nil {
+		return s.opts.CORSOrigins
+	}
+	host, _, err := net.SplitHostPort(s.addresses.HTTP)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {
+		return []string{gateway.LoopbackOrigins}
+	}
+	return nil
 }
 
 // drainHTTP waits for HTTP calls to end, at most rpc.DrainTimeout.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/raft"
+	"runlog/server/gateway"
 	"runlog/storage"
 	"runlog/storage/machine"
 )
@@ -74,6 +76,10 @@ type Options struct {
 	// LeaderWait bounds how long a call waits for an election. Default: 3 s.
 	LeaderWait time.Duration
 
+	// CORSOrigins are the origins whose web pages may call the API over HTTP; gateway.AnyOrigin and
+	// gateway.LoopbackOrigins stand for several. Default: those of this machine if HTTPListen is a
+	// loopback address, else none.
+	CORSOrigins []string
 	// MaxPayloadBytes bounds one payload (ENV-7). Default: 64 KiB; at most 1 MiB.
 	MaxPayloadBytes int
 	// MaxRequestBytes bounds one gRPC message or HTTP body. Default: 16 MiB.
@@ -256,6 +262,11 @@ func (o *Options) Validate() error {
 	} {
 		if f.value == "" {
 			errs = append(errs, errors.New("server: Options."+f.name+" is empty"))
+		}
+	}
+	for _, origin := range o.CORSOrigins {
+		if err := gateway.CheckOrigin(origin); err != nil {
+			errs = append(errs, fmt.Errorf("server: Options.CORSOrigins: %w", err))
 		}
 	}
 	if o.MaxPayloadBytes < 0 || o.MaxPayloadBytes > contract.LargestMaxPayloadBytes {

@@ -34,7 +34,7 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 		return n.runs.ListRuns(n.context(), req)
 	}
 	request := func(token string) *runlogv1.ListRunsRequest {
-		return &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING, PageSize: 2, PageToken: token}
+		return &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, PageSize: 2, PageToken: token}
 	}
 	first := request("")
 	first.MinPosition = n.append("run-8", newEvent("StepCompleted", step("a"))).Position
@@ -85,10 +85,10 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 		req  *runlogv1.ListRunsRequest
 		says string
 	}{
-		"another tenant":  {n, &runlogv1.ListRunsRequest{TenantId: "other", Status: runlogv1.RunStatus_RUNNING, PageToken: token}, "another filter"},
-		"another status":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_FAILED, PageToken: token}, "another filter"},
+		"another tenant":  {n, &runlogv1.ListRunsRequest{TenantId: "other", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, PageToken: token}, "another filter"},
+		"another status":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_FAILED}, PageToken: token}, "another filter"},
 		"no filter":       {n, &runlogv1.ListRunsRequest{PageToken: token}, "another filter"},
-		"another window":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
+		"another window":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
 		"another cluster": {other, request(token), "another cluster"},
 		"cut off":         {n, request(token[:len(token)-4]), "was changed"},
 		"of a watch":      {n, request(n.watchToken("run", 3)), "not a token of a list"},

@@ -16,6 +16,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // drawObject draws the text of a JSON object: any order and repetition of members, any spelling of
@@ -127,10 +128,16 @@ var textReads = map[string]func(n *node, run string, count int) []sentText{
 		return textsInLines(n, n.http("GET", "/v1/audit/events:export?runId="+run, "").body)
 	},
 	"GET :watch": func(n *node, run string, count int) []sentText {
-		return watchedTexts(n, run, count, "application/json")
+		return watchedTexts(n, runPath(run, ":watch?view=EVENT"), count, "application/json")
 	},
 	"GET :watch as Server-Sent Events": func(n *node, run string, count int) []sentText {
-		return watchedTexts(n, run, count, "text/event-stream")
+		return watchedTexts(n, runPath(run, ":watch?view=EVENT"), count, "text/event-stream")
+	},
+	"GET runs:watch": func(n *node, run string, count int) []sentText {
+		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+rpc.FormatPosition(1)+"&runIdPrefix="+run, count, "application/json")
+	},
+	"GET runs:watch as Server-Sent Events": func(n *node, run string, count int) []sentText {
+		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+rpc.FormatPosition(1)+"&runIdPrefix="+run, count, "text/event-stream")
 	},
 	"ListEvents": func(n *node, run string, _ int) []sentText { return textsOf(n.list(run)) },
 	"QueryEvents": func(n *node, run string, _ int) []sentText {
@@ -195,11 +202,11 @@ func textsInLines(n *node, body []byte) (all []sentText) {
 }
 
 // watchedTexts reads a watch until it has shown so many events.
-func watchedTexts(n *node, run string, count int, accept string) (all []sentText) {
+func watchedTexts(n *node, target string, count int, accept string) (all []sentText) {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.context())
 	defer cancel()
-	resp := n.httpStream(ctx, http.MethodGet, runPath(run, ":watch?view=EVENT"), "", "Accept", accept)
+	resp := n.httpStream(ctx, http.MethodGet, target, "", "Accept", accept)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	for len(all) < count {

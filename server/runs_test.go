@@ -59,6 +59,7 @@ func TestCreateRunAPP12(t *testing.T) {
 	wantResults(t, "first events", first.Results, "nn")
 	want := newRun("run")
 	want.LastSeq, want.Status, want.CreatedAt = 2, runlogv1.RunStatus_RUNNING, first.Results[0].PersistedAt
+	want.StartedAt, want.LastEventAt = newEvent("RunStarted").EmittedAt, want.CreatedAt
 	wantProto(t, "created", first.Run, want)
 	wantProto(t, "GetRun", getRun("run"), want)
 
@@ -331,8 +332,8 @@ func TestListRuns(t *testing.T) {
 		"project":           {&runlogv1.ListRunsRequest{ProjectId: "p3"}, where(func(i int) bool { return i%4 == 3 })},
 		"environment":       {&runlogv1.ListRunsRequest{EnvironmentId: "e0"}, where(func(i int) bool { return i%3 == 0 })},
 		"plan":              {&runlogv1.ListRunsRequest{PlanId: "plan4"}, where(func(i int) bool { return i%5 == 4 })},
-		"status":            {&runlogv1.ListRunsRequest{Status: runlogv1.RunStatus_COMPLETED, PageSize: 3}, where(func(i int) bool { return i%3 == 1 })},
-		"two":               {&runlogv1.ListRunsRequest{Status: runlogv1.RunStatus_RUNNING, TenantId: "t0"}, where(func(i int) bool { return i%3 != 1 && i%2 == 0 })},
+		"status":            {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_COMPLETED}, PageSize: 3}, where(func(i int) bool { return i%3 == 1 })},
+		"two":               {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, TenantId: "t0"}, where(func(i int) bool { return i%3 != 1 && i%2 == 0 })},
 		"nothing":           {&runlogv1.ListRunsRequest{TenantId: "none"}, nil},
 		"createdAfter":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i > 6 })},
 		"createdBefore":     {&runlogv1.ListRunsRequest{CreatedBefore: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i < 6 })},
@@ -352,8 +353,8 @@ func TestListRuns(t *testing.T) {
 	raw := base64.RawURLEncoding.EncodeToString
 	for what, req := range map[string]*runlogv1.ListRunsRequest{
 		"pageSize":            {PageSize: 1001},
-		"orderBy":             {OrderBy: "oldest"},
-		"status":              {Status: 99},
+		"orderBy":             {OrderBy: "emittedAt"},
+		"status":              {Status: []runlogv1.RunStatus_Value{99}},
 		"pageToken no base64": {PageToken: "%%%"},
 		"pageToken of a kind": {PageToken: rpc.FormatPosition(3)},
 		"minPosition":         {MinPosition: "AAAA"},

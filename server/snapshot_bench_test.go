@@ -3,7 +3,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -105,4 +108,43 @@ func benchRun(steps int) []*runlogv1.EventWrite {
 				"completedAt":"2026-02-11T10:31:07.125Z"}`, i))))
 	}
 	return append(events, newEvent("RunCompleted"))
+}
+
+// BenchmarkUnchangedSnapshot reads the snapshot of a run of 5,000 steps over HTTP, with the ETag of
+// the answer before, which is answered with 304, and with another one.
+func BenchmarkUnchangedSnapshot(b *testing.B) {
+	n := startNode(b)
+	for events := range slices.Chunk(benchRun(5000), 500) {
+		n.append("large", events...)
+	}
+	n.settle()
+	client := &http.Client{Transport: &http.Transport{}}
+	b.Cleanup(client.CloseIdleConnections)
+	read := func(b *testing.B, tag string, want int) string {
+		req, err := http.NewRequest(http.MethodGet, "http://"+n.server.Addresses().HTTP+"/v1/runs/large/snapshot", nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("If-None-Match", tag)
+		resp, err := client.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != want {
+			b.Fatalf("HTTP %d, %v", resp.StatusCode, err)
+		}
+		return resp.Header.Get("ETag")
+	}
+	tag := read(b, `"other"`, http.StatusOK)
+	for _, c := range []struct {
+		name, tag string
+		want      int
+	}{{"304", tag, http.StatusNotModified}, {"200", `"other"`, http.StatusOK}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				read(b, c.tag, c.want)
+			}
+		})
+	}
 }

@@ -21,7 +21,7 @@ func TestWatchRunsBehindTheProjectorWATCH1(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(log.resume) })
 	t.Cleanup(goOn)
 	n.append("run", newEvent("RunStarted"))
-	filters := []*runlogv1.WatchRunsRequest{{}, {TenantId: "nobody"}, {Status: runlogv1.RunStatus_COMPLETED}}
+	filters := []*runlogv1.WatchRunsRequest{{}, {TenantId: "nobody"}, {Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_COMPLETED}}}
 	for _, f := range filters {
 		f.ResumeToken = n.watchRuns(f).want("caughtUp").ResumeToken
 	}

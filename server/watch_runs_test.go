@@ -128,7 +128,7 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	there := n.watchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true})
 	cut := there.want("c@1 RUNNING")
 	there.want("b@2 PAUSED", "a@2 COMPLETED", "caughtUp")
-	running := n.watchRuns(&runlogv1.WatchRunsRequest{Status: runlogv1.RunStatus_RUNNING, IncludeExisting: true})
+	running := n.watchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, IncludeExisting: true})
 	token := running.want("c@1 RUNNING", "caughtUp").ResumeToken
 	filtered := n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod", PlanId: "other"})
 	filtered.want("caughtUp")
@@ -154,7 +154,7 @@ func TestWatchRunsWATCH2(t *testing.T) {
 	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: cut.ResumeToken, IncludeExisting: true})
 	// The rest of the list in its current state, and then later changes.
 	w.want("b@3 RUNNING", "a@2 COMPLETED", "d@1 PENDING", "b@3 RUNNING", "e@0 PENDING", "c@3 COMPLETED", "caughtUp")
-	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: token, Status: runlogv1.RunStatus_RUNNING})
+	w = n.watchRuns(&runlogv1.WatchRunsRequest{ResumeToken: token, Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}})
 	w.want("b@3 RUNNING", "c@3 COMPLETED", "caughtUp")
 	n.append("a", newEvent("Late"))
 	n.append("d", newEvent("RunStarted"))
@@ -185,13 +185,13 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 		refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: b}).end(), contract.ReasonResumeTokenInvalid)
 	}
 	for _, req := range []*runlogv1.WatchRunsRequest{
-		{}, {TenantId: "tenant2"}, {ProjectId: "tenant"}, {TenantId: "tenant", Status: runlogv1.RunStatus_RUNNING},
+		{}, {TenantId: "tenant2"}, {ProjectId: "tenant"}, {TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}},
 	} {
 		req.ResumeToken = token
 		refused(t, n.watchRuns(req).end(), contract.ReasonResumeTokenInvalid)
 	}
 	n.http("GET", "/v1/runs:watch?resumeToken="+url.QueryEscape(foreign), "").refused(t, contract.ReasonResumeTokenInvalid)
-	refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{Status: 77}).end(), contract.ReasonInvalidArgumentField)
+	refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{77}}).end(), contract.ReasonInvalidArgumentField)
 	for i := range 60 {
 		n.append("run", newEvent("Noted", step(fmt.Sprint(i))))
 	}

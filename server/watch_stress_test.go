@@ -174,7 +174,7 @@ func leave(ctx context.Context, n *node, rng *rand.Rand, runID string) {
 		for lines := bufio.NewScanner(resp.Body); read > 0 && lines.Scan(); read-- {
 		}
 	case 2:
-		stream, err := n.projection.WatchRuns(ctx, &runlogv1.WatchRunsRequest{IncludeExisting: true, Status: runlogv1.RunStatus_RUNNING})
+		stream, err := n.projection.WatchRuns(ctx, &runlogv1.WatchRunsRequest{IncludeExisting: true, Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}})
 		wait()
 		for ; err == nil && read > 0; read-- {
 			_, err = stream.Recv()

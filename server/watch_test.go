@@ -211,7 +211,7 @@ func TestWatchResumes(t *testing.T) {
 		refused(t, w.end(), contract.ReasonResumeTokenInvalid)
 		n.http("GET", "/v1/runs/run:watch?resumeToken="+strings.ReplaceAll(token, "%", "%25"), "").refused(t, contract.ReasonResumeTokenInvalid)
 	}
-	refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "nobody"}).end(), contract.ReasonRunNotFound)
+	refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "nobody", MustExist: true}).end(), contract.ReasonRunNotFound)
 	refused(t, n.watch(&runlogv1.WatchRunRequest{}).end(), contract.ReasonInvalidArgumentField)
 	// A token outlives a restart.
 	n.restart()

@@ -13,7 +13,7 @@ trap 'rm -rf "$fresh"' EXIT
 
 # Every generated file below the folder $1, as a path relative to it.
 generated() {
-  (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.swagger.json') | LC_ALL=C sort
+  (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.json' -o -name 'openapi.swagger.json') | LC_ALL=C sort
 }
 
 # The OpenAPI plugin takes the title of a merged description from the file that it reads first. That
@@ -38,6 +38,10 @@ EOF
 "$buf" generate --template buf.gen.yaml --output "$fresh"
 "$buf" generate --template buf.gen.api.yaml --output "$fresh"
 "$buf" generate --template buf.gen.node.yaml --output "$fresh"
+
+api=$fresh/proto/runlog/v1
+node tools/openapi.mjs "$api/openapi.swagger.json" "$api/openapi.json"
+rm "$api/openapi.swagger.json"
 
 stale=0
 while read -r file; do

@@ -148,7 +148,7 @@ func (f *fakeServer) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerS
 // WatchRuns tells of the runs in a status, as ListRuns does, and of nothing more.
 func (f *fakeServer) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
 	for _, run := range f.runs {
-		if req.GetStatus() != 0 && req.GetStatus() != run.GetStatus() {
+		if len(req.GetStatus()) > 0 && !slices.Contains(req.GetStatus(), run.GetStatus()) {
 			continue
 		}
 		if err := stream.Send(&runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Watermark{Watermark: &runlogv1.Watermark{
@@ -173,7 +173,9 @@ func (f *fakeServer) GetRun(_ context.Context, req *runlogv1.GetRunRequest) (*ru
 func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
 	res := &runlogv1.ListRunsResponse{}
 	for _, run := range f.runs {
-		if req.GetStatus() == 0 || req.GetStatus() == run.GetStatus() {
+		at := run.GetCreatedAt().AsTime()
+		if (len(req.GetStatus()) == 0 || slices.Contains(req.GetStatus(), run.GetStatus())) && (req.CreatedAfter == nil ||
+			at.After(req.GetCreatedAfter().AsTime())) && (req.CreatedBefore == nil || at.Before(req.GetCreatedBefore().AsTime())) {
 			res.Runs = append(res.Runs, run)
 		}
 	}

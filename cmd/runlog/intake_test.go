@@ -96,11 +96,15 @@ func TestBadInputOnARealNode(t *testing.T) {
 	}
 	t.Run("an unknown run", func(t *testing.T) {
 		p := processes{t: t, server: p.server}
-		for _, args := range [][]string{{"snapshot", "nowhere"}, {"events", "nowhere"}, {"watch", "nowhere"}} {
+		for _, args := range [][]string{{"snapshot", "nowhere"}, {"events", "nowhere"}, {"watch", "nowhere", "--must-exist"}} {
 			code, stdout, stderr := p.run("", args...)
 			if code != int(output.ExitNotFound) || stdout != "" || !strings.HasPrefix(stderr, "runlog: RUN_NOT_FOUND: ") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("runlog %v: exit %d, %q, %q", args, code, stdout, stderr)
 			}
+		}
+		code, stdout, stderr := p.run("", "watch", "nowhere", "--until-done", "--for", "500ms")
+		if code != int(output.ExitTimeout) || stdout != "" || !strings.HasPrefix(stderr, "run \"nowhere\" does not exist yet; waiting for it\n") {
+			t.Errorf("a watch that waits: exit %d, %q, %q", code, stdout, stderr)
 		}
 	})
 	t.Run("standard input", func(t *testing.T) {

@@ -121,8 +121,8 @@ func newKillBed(t *testing.T) *killBed {
 			&markFollower{bed: b, run: run, view: runlogv1.WatchView_WATERMARK}, &markFollower{bed: b, run: run, view: runlogv1.WatchView_SNAPSHOT})
 	}
 	b.watchRuns(&runlogv1.WatchRunsRequest{}, &runlogv1.WatchRunsRequest{TenantId: "acme"},
-		&runlogv1.WatchRunsRequest{Status: runlogv1.RunStatus_RUNNING},
-		&runlogv1.WatchRunsRequest{TenantId: "beta", Status: runlogv1.RunStatus_PAUSED})
+		&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}},
+		&runlogv1.WatchRunsRequest{TenantId: "beta", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_PAUSED}})
 	return b
 }
 
@@ -164,7 +164,7 @@ func (b *killBed) round(round int) {
 	}
 	if round == 2 {
 		b.watchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true},
-			&runlogv1.WatchRunsRequest{IncludeExisting: true, Status: runlogv1.RunStatus_RUNNING})
+			&runlogv1.WatchRunsRequest{IncludeExisting: true, Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}})
 	}
 	addresses := n.ready(t)
 	conn, end := b.attach(addresses)

@@ -222,7 +222,7 @@ func (b *killBed) verifyLists(ctx context.Context, conn *grpc.ClientConn, positi
 		if value == 0 {
 			continue
 		}
-		for _, run := range b.list(ctx, conn, &runlogv1.ListRunsRequest{Status: runlogv1.RunStatus_Value(value)}) {
+		for _, run := range b.list(ctx, conn, &runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_Value(value)}}) {
 			byStatus++
 			if int32(run.Status) != value {
 				b.t.Errorf("%s is %v, and listed as %v", run.RunId, run.Status, runlogv1.RunStatus_Value(value))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -240,7 +241,7 @@ func (f *runsFollower) tell(w *runlogv1.Watermark) {
 	}
 	f.marks[w.RunId] = w.LastEventSeq + 1
 	f.number++
-	if w.Status == f.filter.Status {
+	if slices.Contains(f.filter.Status, w.Status) {
 		f.in[w.RunId] = true
 	} else {
 		delete(f.in, w.RunId)
@@ -253,7 +254,7 @@ func (f *runsFollower) caughtUp(known map[string]uint64) {
 	defer f.bed.mu.Unlock()
 	f.listing = false
 	for run, head := range known {
-		if f.filter.Status == 0 && f.concerns(run) && f.marks[run] < head+1 {
+		if len(f.filter.Status) == 0 && f.concerns(run) && f.marks[run] < head+1 {
 			f.bed.t.Errorf("%v: caught up with %s before %d, which was acknowledged before (WATCH-1)", f, run, head)
 		}
 	}
@@ -270,9 +271,9 @@ func (f *runsFollower) missing(runs map[string]*runlogv1.Run) string {
 	for id, run := range runs {
 		switch {
 		case !f.concerns(id):
-		case f.filter.Status == 0 && f.marks[id] != run.LastSeq+1:
+		case len(f.filter.Status) == 0 && f.marks[id] != run.LastSeq+1:
 			return fmt.Sprintf("%v; the last it was told of is %d", run, f.marks[id]-1)
-		case f.filter.Status != 0 && f.in[id] != (run.Status == f.filter.Status):
+		case len(f.filter.Status) > 0 && f.in[id] != slices.Contains(f.filter.Status, run.Status):
 			return fmt.Sprintf("%v; it was told that it is in this status: %v", run, f.in[id])
 		}
 	}

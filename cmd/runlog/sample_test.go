@@ -70,6 +70,10 @@ func sampleRuns() []*runlogv1.Run {
 			RunId: "young", TenantId: "acme", ProjectId: "data", EnvironmentId: "test",
 			PlanRef: &runlogv1.PlanRef{PlanId: "nightly"}, LastSeq: 1, CreatedAt: seconds(0),
 		},
+		{
+			RunId: "paused", TenantId: "acme", ProjectId: "data", EnvironmentId: "prod", PlanRef: &runlogv1.PlanRef{PlanId: "nightly", PlanVersion: "1.2"},
+			LastSeq: 6, CreatedAt: seconds(-1), StartedAt: seconds(-0.5), Status: runlogv1.RunStatus_PAUSED, CurrentStep: proto.String("load"), StepCount: 2,
+		},
 	}
 }
 

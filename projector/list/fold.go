@@ -1,6 +1,7 @@
 package list
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"runlog/projector/run"
@@ -17,8 +18,8 @@ type Tx interface {
 // Folder writes the rows of changed runs. It reuses its memory and is for one goroutine.
 type Folder struct{ row, place, key []byte }
 
-// Fold writes the rows of a run after a change. If the change is unsure or the run is new, it
-// writes all rows, else the row of the list and those of the indexes that have the status.
+// Fold writes the rows of a run after a change: the row of the list, and the rows of indexes that
+// the change moves. If the change is unsure or the run is new, it writes the rows of all indexes.
 //
 // A row of a status is set once when the run takes the status, and is deleted when the run leaves
 // it. So a single delete is enough: row and tombstone disappear when they meet in a flush. Plain
@@ -35,12 +36,17 @@ func (f *Folder) Fold(tx Tx, c *run.Change) error {
 			return err
 		}
 	}
+	summary := run.SummaryOf(c.Now)
+	f.row = appendListRow(f.row[:0], t, &summary)
+	tx.Set(f.at(whole, t), f.row)
 	all := c.Unsure || before.status == 0
-	if !all && before.status == t.status {
+	if all {
+		f.key = append(append(f.key[:0], tableByID), c.Run.RunID...)
+		f.row = binary.BigEndian.AppendUint64(f.row[:0], uint64(c.Run.CreatedAt))
+		tx.Set(f.key, f.row)
+	} else if before.status == t.status {
 		return nil
 	}
-	f.row = appendListRow(f.row[:0], t)
-	tx.Set(f.at(whole, t), f.row)
 	for _, x := range indexes {
 		moves := x.by&byStatus != 0
 		if moves && before.status != 0 {

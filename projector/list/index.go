@@ -10,11 +10,16 @@ import (
 )
 
 // Format changes with the tables; the list is then rebuilt from the log.
-const Format = 1
+const Format = 2
 
 // Tables are the first bytes of the keys of the list.
 const Tables = string(tableList) + string(tableByTenant) + string(tableByProject) + string(tableByEnvironment) +
-	string(tableByPlan) + string(tableByStatus) + string(tableByTenantStatus)
+	string(tableByPlan) + string(tableByVersion) + string(tableByStatus) + string(tableByTenantStatus) +
+	string(tableByID) + LabelTables
+
+// LabelTables are the tables that may have labels which were set after the position of the list:
+// the log says when labels were set, and the store what they are.
+const LabelTables = string(tableByLabel) + string(tableLabels)
 
 const (
 	tableList           byte = 'l'
@@ -22,8 +27,12 @@ const (
 	tableByProject      byte = 'J'
 	tableByEnvironment  byte = 'E'
 	tableByPlan         byte = 'P'
+	tableByVersion      byte = 'V'
 	tableByStatus       byte = 'S'
 	tableByTenantStatus byte = 'U'
+	tableByID           byte = 'R'
+	tableByLabel        byte = 'L'
+	tableLabels         byte = 'M'
 )
 
 // ErrDamaged means that a row of the list cannot be read. The remedy is to rebuild the list.
@@ -37,20 +46,22 @@ const (
 	byProject
 	byEnvironment
 	byPlan
+	byVersion
 	byStatus
 
-	textColumns = 4 // the ones before the status
+	textColumns = 5 // the ones before the status
 )
 
-// traits are the values of a run in the columns, or the values that a filter asks for.
+// traits are the values of a run in the columns, or the values that a filter asks for. A filter may
+// ask for several statuses; those are not here.
 type traits struct {
-	texts  [textColumns]string // tenant, project, environment, plan
+	texts  [textColumns]string // tenant, project, environment, plan, plan version
 	status run.Status
 }
 
 func traitsOf(r *storage.Run, status run.Status) *traits {
 	return &traits{
-		texts:  [...]string{r.Scope.TenantID, r.Scope.ProjectID, r.Scope.EnvironmentID, r.PlanID},
+		texts:  [...]string{r.Scope.TenantID, r.Scope.ProjectID, r.Scope.EnvironmentID, r.PlanID, r.PlanVersion},
 		status: status,
 	}
 }
@@ -62,12 +73,13 @@ type index struct {
 }
 
 // indexes of the list; those of more columns come first. Projects and environments have no index of
-// their own: a filter names them together with their tenant.
+// their own: a filter names them together with their tenant. Nor have versions of plans.
 var indexes = [...]index{
 	{tableByEnvironment, byTenant | byProject | byEnvironment},
 	{tableByProject, byTenant | byProject},
 	{tableByTenantStatus, byTenant | byStatus},
 	{tableByTenant, byTenant},
+	{tableByVersion, byPlan | byVersion},
 	{tableByPlan, byPlan},
 	{tableByStatus, byStatus},
 }
@@ -89,6 +101,11 @@ func (x index) appendPrefix(b []byte, t *traits) []byte {
 	return b
 }
 
+// appendLabelPrefix appends the prefix that the keys of all runs with a label share.
+func appendLabelPrefix(b []byte, l *run.Label) []byte {
+	return appendText(appendText(append(b, tableByLabel), l.Key), l.Value)
+}
+
 // appendText appends a text with an end mark, so that no text is a prefix of another and the order
 // stays: a zero byte becomes 00 ff, and the end is 00 01.
 func appendText(b []byte, text string) []byte {
@@ -103,76 +120,42 @@ func appendText(b []byte, text string) []byte {
 	return append(append(b, text...), 0, 1)
 }
 
-// appendPlace appends a run's place, with which the keys of all tables end: newer runs come first.
+// placeHeader is the length of a place before the runId.
+const placeHeader = 8
+
+// appendPlace appends a run's place, with which the keys of all tables end but of that by id: newer
+// runs come first.
 func appendPlace(b []byte, createdAt int64, runID string) []byte {
 	return append(binary.BigEndian.AppendUint64(b, ^uint64(createdAt)), runID...)
 }
 
 // asked returns the columns in which a filter asks for a value.
-func (t *traits) asked() (by columns) {
+func asked(f *run.Filter) (by columns) {
+	t := traitsAsked(f)
 	for i, text := range t.texts {
 		if text != "" {
 			by |= 1 << i
 		}
 	}
-	if t.status != 0 {
+	if f.Statuses != 0 {
 		by |= byStatus
 	}
 	return by
 }
 
-// chosen returns the indexes that a filter can use; the runs it asks for are in all of them. The
-// rows of the list tell the columns that no chosen index has.
-func (t *traits) chosen() (list []index) {
-	asked := t.asked()
-	var covered columns
+func traitsAsked(f *run.Filter) *traits {
+	return &traits{texts: [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion}}
+}
+
+// chosen returns the indexes that a filter can use, and the columns that they have; the runs it
+// asks for are in all of them. The rows of the list tell the columns that no chosen index has.
+func chosen(f *run.Filter) (list []index, covered columns) {
+	by := asked(f)
 	for _, x := range indexes {
-		if x.by&^asked == 0 && x.by&^covered != 0 {
+		if x.by&^by == 0 && x.by&^covered != 0 {
 			list = append(list, x)
 			covered |= x.by
 		}
 	}
-	return list
-}
-
-// appendListRow appends a row of the list: status (1), then tenant, project, environment and plan,
-// each a uvarint length and bytes.
-func appendListRow(b []byte, t *traits) []byte {
-	b = append(b, byte(t.status))
-	for _, text := range t.texts {
-		b = binary.AppendUvarint(b, uint64(len(text)))
-		b = append(b, text...)
-	}
-	return b
-}
-
-// listEntry is a parsed row of the list. Its texts point into the row.
-type listEntry struct {
-	status run.Status
-	texts  [textColumns][]byte
-}
-
-func parseListRow(b []byte) (e listEntry, ok bool) {
-	if len(b) == 0 {
-		return e, false
-	}
-	e.status, b = run.Status(b[0]), b[1:]
-	for i := range e.texts {
-		n, w := binary.Uvarint(b)
-		if w <= 0 || n > uint64(len(b)-w) {
-			return e, false
-		}
-		e.texts[i], b = b[w:w+int(n)], b[w+int(n):]
-	}
-	return e, len(b) == 0
-}
-
-// match reports whether a run has the values that a filter asks for.
-func (t *traits) match(e *listEntry) bool {
-	for i, want := range t.texts {
-		if want != "" && want != string(e.texts[i]) {
-			return false
-		}
-	}
-	return t.status == 0 || t.status == e.status
+	return list, covered
 }

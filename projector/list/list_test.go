@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -48,17 +49,20 @@ func TestFiltersChooseTheirIndexes(t *testing.T) {
 		{run.Filter{TenantID: "t", ProjectID: "p"}, "J"},
 		{run.Filter{TenantID: "t", ProjectID: "p", EnvironmentID: "e"}, "E"},
 		{run.Filter{PlanID: "p"}, "P"},
-		{run.Filter{Status: run.Failed}, "S"},
-		{run.Filter{TenantID: "t", Status: run.Failed}, "U"},
-		{run.Filter{TenantID: "t", ProjectID: "p", Status: run.Failed}, "JU"},
-		{run.Filter{TenantID: "t", PlanID: "p", Status: run.Failed}, "UP"},
-		{run.Filter{TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "p", Status: run.Failed}, "EUP"},
-		{run.Filter{PlanID: "p", Status: run.Failed}, "PS"},
+		{run.Filter{Statuses: run.StatusSet(run.Failed)}, "S"},
+		{run.Filter{TenantID: "t", Statuses: run.StatusSet(run.Failed)}, "U"},
+		{run.Filter{TenantID: "t", ProjectID: "p", Statuses: run.StatusSet(run.Failed)}, "JU"},
+		{run.Filter{TenantID: "t", PlanID: "p", Statuses: run.StatusSet(run.Failed)}, "UP"},
+		{run.Filter{TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "p", Statuses: run.StatusSet(run.Failed)}, "EUP"},
+		{run.Filter{PlanID: "p", Statuses: run.StatusSet(run.Failed)}, "PS"},
+		{run.Filter{PlanID: "p", PlanVersion: "1"}, "V"},
+		{run.Filter{PlanVersion: "1"}, ""},
 		{run.Filter{TenantID: "t", EnvironmentID: "e"}, "T"},
 		{run.Filter{ProjectID: "p", EnvironmentID: "e"}, ""},
 	} {
 		got := ""
-		for _, x := range traitsAsked(&c.filter).chosen() {
+		indexed, _ := chosen(&c.filter)
+		for _, x := range indexed {
 			got += string(x.table)
 		}
 		if got != c.want {
@@ -117,7 +121,7 @@ func (tx batchTx) Delete(key []byte)       { _ = tx.batch.Delete(key, nil) }
 func (tx batchTx) SingleDelete(key []byte) { _ = tx.batch.SingleDelete(key, nil) }
 
 func runOf(r *listtest.Run) *storage.Run {
-	return &storage.Run{RunID: r.ID, CreatedAt: r.CreatedAt, PlanID: r.Plan,
+	return &storage.Run{RunID: r.ID, CreatedAt: r.CreatedAt, CreatedPosition: 1, PlanID: r.Plan, PlanVersion: r.Version,
 		Scope: storage.Scope{TenantID: r.Tenant, ProjectID: r.Project, EnvironmentID: r.Env}}
 }
 
@@ -125,17 +129,42 @@ func runOf(r *listtest.Run) *storage.Run {
 func (l *listBed) make(t ender, made ...listtest.Run) {
 	var changes []*run.Change
 	for i := range made {
-		changes = append(changes, &run.Change{Run: runOf(&made[i]), Now: &run.Snapshot{Status: made[i].Status}})
+		changes = append(changes, &run.Change{Run: runOf(&made[i]), Now: snapshotOf(&made[i])})
+		if len(made[i].Labels) > 0 {
+			l.label(t, &made[i], 1)
+		}
 	}
 	l.fold(t, changes...)
 	l.runs = append(slices.Clone(made), l.runs...)
 	l.made += len(made)
 }
 
+func snapshotOf(r *listtest.Run) *run.Snapshot {
+	s := &run.Snapshot{Status: r.Status}
+	if r.StartedAt > 0 {
+		s.StartedAt = time.Unix(0, r.StartedAt).UTC()
+	}
+	return s
+}
+
+// label folds a commit that sets the labels of a run. At position 1 it makes the run.
+func (l *listBed) label(t ender, r *listtest.Run, at storage.Position) {
+	tx := batchTx{l.db, l.db.NewBatch()}
+	defer tx.batch.Close()
+	c := &storage.Commit{Position: at, Run: runOf(r), Metadata: &storage.Metadata{Labels: r.Labels}}
+	if err := l.f.FoldLabels(tx, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.db.Apply(tx.batch, pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (l *listBed) move(t ender, i int, to run.Status) {
 	r := &l.runs[i]
-	l.fold(t, &run.Change{Run: runOf(r), Before: r.Status, Now: &run.Snapshot{Status: to}})
+	before := r.Status
 	r.Status = to
+	l.fold(t, &run.Change{Run: runOf(r), Before: before, Now: snapshotOf(r)})
 }
 
 func (l *listBed) fold(t ender, changes ...*run.Change) {
@@ -151,6 +180,8 @@ func (l *listBed) fold(t ender, changes ...*run.Change) {
 	}
 }
 
+var someLabels = rapid.MapOfN(rapid.SampledFrom(hostileTexts), rapid.SampledFrom(hostileTexts), 0, 3)
+
 // draw makes a run or a few that share their createdAt.
 func (l *listBed) draw(t *rapid.T) {
 	value := rapid.SampledFrom(hostileTexts)
@@ -160,8 +191,11 @@ func (l *listBed) draw(t *rapid.T) {
 			ID:     value.Draw(t, "id") + fmt.Sprint(l.made+n),
 			Tenant: value.Draw(t, "tenant"), Project: value.Draw(t, "project"),
 			Env: value.Draw(t, "environment"), Plan: value.Draw(t, "plan"),
+			Version:   rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version"),
 			Status:    rapid.SampledFrom([]run.Status{run.Pending, run.Running, run.Completed}).Draw(t, "status"),
+			Labels:    someLabels.Draw(t, "labels"),
 			CreatedAt: int64(l.made + 1),
+			StartedAt: int64(rapid.IntRange(0, 5).Draw(t, "started")),
 		})
 	}
 	slices.SortFunc(made, func(a, b listtest.Run) int { return strings.Compare(a.ID, b.ID) })
@@ -194,7 +228,7 @@ func TestPagesWhileRunsAreMadeAndChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := listtest.Filtered(l.runs, &f)
-			for _, r := range page {
+			for _, r := range listtest.Names(page) {
 				if seen[r.RunID] {
 					t.Fatalf("%q comes twice", r.RunID)
 				}
@@ -207,10 +241,14 @@ func TestPagesWhileRunsAreMadeAndChange(t *testing.T) {
 				break
 			}
 			for range rapid.IntRange(0, 3).Draw(t, "changes") {
-				if rapid.Bool().Draw(t, "make") && l.made < 60 {
+				switch i := rapid.IntRange(0, len(l.runs)-1).Draw(t, "which"); {
+				case rapid.Bool().Draw(t, "make") && l.made < 60:
 					l.draw(t)
-				} else {
-					l.move(t, rapid.IntRange(0, len(l.runs)-1).Draw(t, "which"),
+				case rapid.Bool().Draw(t, "label"):
+					l.runs[i].Labels = someLabels.Draw(t, "labels")
+					l.label(t, &l.runs[i], 2)
+				default:
+					l.move(t, i,
 						rapid.SampledFrom([]run.Status{run.Running, run.Paused, run.Completed}).Draw(t, "to"))
 				}
 				for i := range l.runs {
@@ -270,7 +308,14 @@ func checkRows(t ender, db *pebble.DB, what string) {
 	var got, want []string
 	for it.First(); it.Valid(); it.Next() {
 		key := it.Key()
-		if key[0] == tableList {
+		switch key[0] {
+		case tableLabels:
+			labels, _ := parseLabels(it.Value())
+			for i := range labels {
+				want = append(want, string(append(appendLabelPrefix(nil, &labels[i]), key[1:]...)))
+			}
+			want = append(want, string(key))
+		case tableList:
 			row, _ := parseListRow(it.Value())
 			t := traits{status: row.status}
 			for i, text := range row.texts {
@@ -279,7 +324,7 @@ func checkRows(t ender, db *pebble.DB, what string) {
 			for _, x := range indexes {
 				want = append(want, string(append(x.appendPrefix(nil, &t), key[1:]...)))
 			}
-			want = append(want, string(key))
+			want = append(want, string(key), string(tableByID)+string(key[1+placeHeader:]))
 		}
 		got = append(got, string(key))
 	}
@@ -304,23 +349,23 @@ func TestRowsOfARunWithAHolePRJ12(t *testing.T) {
 			case 0:
 				l.draw(t)
 			case 1: // it was made in the hole
-				r := listtest.Run{ID: fmt.Sprint("hole", l.made), Tenant: "t", Status: statuses.Draw(t, "status"), CreatedAt: int64(l.made + 1)}
-				l.fold(t, &run.Change{Run: runOf(&r), Before: run.Pending, Unsure: true, Now: &run.Snapshot{Status: r.Status}})
-				l.runs = append([]listtest.Run{r}, l.runs...)
+				r := &listtest.Run{ID: fmt.Sprint("hole", l.made), Tenant: "t", Status: statuses.Draw(t, "status"), CreatedAt: int64(l.made + 1)}
+				l.fold(t, &run.Change{Run: runOf(r), Before: run.Pending, Unsure: true, Now: snapshotOf(r)})
+				l.runs = append([]listtest.Run{*r}, l.runs...)
 				l.made++
 			case 2: // it moved in the hole, or did not
 				r := &l.runs[i]
 				before := r.Status
 				r.Status = statuses.Draw(t, "status")
-				l.fold(t, &run.Change{Run: runOf(r), Before: before, Unsure: true, Now: &run.Snapshot{Status: r.Status}})
+				l.fold(t, &run.Change{Run: runOf(r), Before: before, Unsure: true, Now: snapshotOf(r)})
 			case 6: // the list is behind: it finds the run's row, or does not
 				r := &l.runs[i]
 				r.Status = statuses.Draw(t, "status")
-				l.fold(t, &run.Change{Run: runOf(r), Behind: true, Now: &run.Snapshot{Status: r.Status}})
+				l.fold(t, &run.Change{Run: runOf(r), Behind: true, Now: snapshotOf(r)})
 			case 7:
-				r := listtest.Run{ID: fmt.Sprint("behind", l.made), Tenant: "t", Status: statuses.Draw(t, "status"), CreatedAt: int64(l.made + 1)}
-				l.fold(t, &run.Change{Run: runOf(&r), Behind: true, Now: &run.Snapshot{Status: r.Status}})
-				l.runs = append([]listtest.Run{r}, l.runs...)
+				r := &listtest.Run{ID: fmt.Sprint("behind", l.made), Tenant: "t", Status: statuses.Draw(t, "status"), CreatedAt: int64(l.made + 1)}
+				l.fold(t, &run.Change{Run: runOf(r), Behind: true, Now: snapshotOf(r)})
+				l.runs = append([]listtest.Run{*r}, l.runs...)
 				l.made++
 			case 3:
 				l.move(t, i, statuses.Draw(t, "status"))
@@ -336,24 +381,59 @@ func TestRowsOfARunWithAHolePRJ12(t *testing.T) {
 		}
 		checkRows(t, l.db, "in the end")
 		page, next, err := read(l.db, &run.Filter{}, nil, len(l.runs), maxLooks)
-		if want := listtest.Filtered(l.runs, &run.Filter{}); err != nil || next != nil || !slices.Equal(page, want) {
+		if want := listtest.Filtered(l.runs, &run.Filter{}); err != nil || next != nil || !slices.Equal(listtest.Names(page), want) {
 			t.Fatalf("got %v, %x, %v\nwant %v", page, next, err, want)
 		}
 	})
 }
 
 func TestListRowsAreParsedOrRefused(t *testing.T) {
-	row := appendListRow(nil, &traits{texts: [...]string{"t", "", "é", "p"}, status: run.Paused})
-	e, ok := parseListRow(row)
-	if !ok || e.status != run.Paused || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" || string(e.texts[3]) != "p" {
-		t.Errorf("%+v, %v", e, ok)
-	}
-	for n := range len(row) {
-		if _, ok := parseListRow(row[:n]); ok {
-			t.Errorf("a row cut off after %d bytes is taken", n)
+	at := func(seconds, nanos int64) time.Time { return time.Unix(seconds, nanos).UTC() }
+	for _, want := range []run.Summary{
+		{Status: run.Paused},
+		{Status: run.Failed, StartedAt: at(1, 999_999_999), CompletedAt: at(-62135596800, 1), LastEventAt: at(253402300799, 0),
+			HasDuration: true, TotalDurationMs: -1 << 63, FailedSteps: 1<<32 - 1, StepCount: 7, CurrentStep: "s\x00", EngineType: "é"},
+		{Status: run.Running, HasDuration: true, TotalDurationMs: 1<<63 - 1},
+		{Status: run.Running, HasDuration: true},
+	} {
+		row := appendListRow(nil, &traits{texts: [...]string{"t", "", "é", "p", "v"}, status: want.Status}, &want)
+		parse := func(row []byte) (listRow, run.Summary, bool) {
+			e, ok := parseListRow(row)
+			s, whole := e.summary()
+			return e, s, ok && whole
+		}
+		e, got, ok := parse(row)
+		if !ok || got != want || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" ||
+			string(e.texts[3]) != "p" || string(e.texts[4]) != "v" {
+			t.Errorf("%+v became %+v, %+v, %v", want, e, got, ok)
+		}
+		for n := range len(row) {
+			if _, _, ok := parse(row[:n]); ok {
+				t.Errorf("a row cut off after %d bytes is taken", n)
+			}
+		}
+		if _, _, ok := parse(append(row, 0)); ok {
+			t.Error("a row with something behind it is taken")
 		}
 	}
-	if _, ok := parseListRow(append(row, 0)); ok {
-		t.Error("a row with something behind it is taken")
-	}
+}
+
+// TestCountsAgreeWithANaiveFilter: a count is exact, or says that there may be more.
+func TestCountsAgreeWithANaiveFilter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newListBed(t)
+		for range rapid.IntRange(1, 12).Draw(t, "runs") {
+			l.draw(t)
+		}
+		f := listtest.SomeFilter(l.runs).Draw(t, "filter")
+		limit, looks := rapid.IntRange(1, 30).Draw(t, "limit"), rapid.SampledFrom([]int{5, 40, maxLooks}).Draw(t, "looks")
+		want := len(listtest.Filtered(l.runs, &f))
+		n, more, err := count(l.db, &f, limit, looks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > want || n > limit || !more && n != want || looks == maxLooks && (n != min(want, limit) || more != (want > limit)) {
+			t.Fatalf("%+v: counted %d, more %v, of %d", f, n, more, want)
+		}
+	})
 }

@@ -24,33 +24,6 @@ type Change struct {
 	Behind bool
 }
 
-// Filter selects runs. Empty fields mean any.
-type Filter struct {
-	TenantID, ProjectID, EnvironmentID, PlanID string
-	Status                                     Status // 0: any
-	CreatedAfter                               int64  // nanoseconds, exclusive; 0: any
-	CreatedBefore                              int64  // nanoseconds, exclusive; 0: any
-}
-
-// Listed is a run in a list of runs.
-type Listed struct {
-	RunID  string
-	Status Status
-}
-
-// Names reports whether a run has the scope and the plan of the filter, whatever its status.
-func (f *Filter) Names(run *storage.Run) bool {
-	for _, part := range [...][2]string{
-		{f.TenantID, run.Scope.TenantID}, {f.ProjectID, run.Scope.ProjectID},
-		{f.EnvironmentID, run.Scope.EnvironmentID}, {f.PlanID, run.PlanID},
-	} {
-		if part[0] != "" && part[0] != part[1] {
-			return false
-		}
-	}
-	return true
-}
-
 // Empty returns the snapshot of a run without events.
 func Empty(run *storage.Run) *Snapshot {
 	return &Snapshot{

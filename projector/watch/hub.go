@@ -84,7 +84,8 @@ func (w *Hub) Publish(position storage.Position, changed iter.Seq[*News]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n := range changed {
-		if n.grew() {
+		if n.grew() || n.Now.LastEventSeq == 0 {
+			// A subscription may wait for a run that has just been created.
 			w.tellLocked(n.Run.RunID, n.Now, n.Stamp)
 		}
 	}

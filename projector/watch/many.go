@@ -214,7 +214,7 @@ func (s *RunsSubscription) tell(round positionRange, n *News, c *Change) {
 	case c.Cursor.Position < s.live: // the reader finds it in the log
 		return
 	case known:
-	case s.filter.Status != 0 && s.filter.Status != c.Status && s.filter.Status != n.Before.Status && !unsure:
+	case !s.filter.Statuses.Match(c.Status) && !s.filter.Statuses.Match(n.Before.Status) && !unsure:
 		return
 	case len(s.pending) == maxPending:
 		s.pending, s.live, s.sure = nil, round.to, never
@@ -395,7 +395,7 @@ func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err err
 	}
 	// The status told last is not known, except that a run that did not exist was not told.
 	created := Cursor{Position: l.run.CreatedPosition - 1}
-	if s.filter.Status != 0 && s.filter.Status != now.Status && s.cursor.Compare(created) <= 0 {
+	if !s.filter.Statuses.Match(now.Status) && s.cursor.Compare(created) <= 0 {
 		return nil, false, nil
 	}
 	return &Change{Mark: MarkOf(now), Cursor: l.cursor}, false, nil
@@ -430,7 +430,7 @@ func (s *RunsSubscription) Existing(ctx context.Context, from []byte, limit int)
 		s.mu.Unlock()
 		// A snapshot is served before it is published: an older one that is pending would follow
 		// it.
-		if !pending && (s.filter.Status == 0 || s.filter.Status == now.Status) {
+		if !pending && s.filter.Statuses.Match(now.Status) {
 			page = append(page, Existing{Mark: MarkOf(now), Next: source.After(r)})
 		}
 	}

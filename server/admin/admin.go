@@ -4,11 +4,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	"runlog/projector"
 	"runlog/proto/contract"
@@ -16,7 +21,7 @@ import (
 	"runlog/server/rpc/decode"
 )
 
-// Options configure the handler. All are required.
+// Options configure the handler. All are required but Reflect.
 type Options struct {
 	Node      *replica.Replica
 	Projector *projector.Projector
@@ -24,6 +29,9 @@ type Options struct {
 	Rules  func(runID string) contract.Options
 	Limits decode.Limits
 	Logger *slog.Logger
+	// Reflect is the gRPC server whose services the admin listener describes (gRPC reflection);
+	// nil: none.
+	Reflect *grpc.Server
 }
 
 // Admin is the handler of the admin listener. Before Serve it has health and metrics only, because
@@ -32,7 +40,9 @@ type Admin struct {
 	opts  Options
 	early *http.ServeMux
 	whole atomic.Pointer[http.ServeMux]
-	pages Pages
+	// reflection answers gRPC, which comes as HTTP/2 without TLS.
+	reflection atomic.Pointer[grpc.Server]
+	pages      Pages
 }
 
 // Pages are the handlers of health checks.
@@ -57,6 +67,19 @@ func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	a.whole.Store(mux)
+	if opts.Reflect != nil {
+		a.reflection.Store(newReflection(opts.Reflect))
+	}
+}
+
+// newReflection returns a gRPC server that describes the services of another one and serves no
+// other call.
+func newReflection(of *grpc.Server) *grpc.Server {
+	g := grpc.NewServer()
+	opts := reflection.ServerOptions{Services: of}
+	reflectionv1.RegisterServerReflectionServer(g, reflection.NewServerV1(opts))
+	reflectionv1alpha.RegisterServerReflectionServer(g, reflection.NewServer(opts))
+	return g
 }
 
 func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {
@@ -69,6 +92,10 @@ func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {
 
 // ServeHTTP answers with the pages that exist so far.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g := a.reflection.Load(); g != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		g.ServeHTTP(w, r)
+		return
+	}
 	if whole := a.whole.Load(); whole != nil {
 		whole.ServeHTTP(w, r)
 		return
@@ -78,5 +105,8 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Server returns an HTTP server for the handler.
 func (a *Admin) Server() *http.Server {
-	return &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: a}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: a, Protocols: protocols}
 }

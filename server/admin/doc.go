@@ -1,3 +1,3 @@
 // Package admin serves the admin listener: health, metrics, profiles, the import of closed runs,
-// and rebuilds of the projection.
+// rebuilds of the projection, and gRPC reflection.
 package admin

@@ -26,12 +26,17 @@ func (s *Service) ListEvents(ctx context.Context, req *runlogv1.ListEventsReques
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+	etag := wire.EventsETag(v.Run)
+	if wire.MatchETag(req.IfNoneMatch, etag) {
+		same := true
+		return &runlogv1.ListEventsResponse{Etag: etag, NotModified: &same, LastSeq: v.Run.LastSeq, Applied: rpc.Applied(v.At)}, nil
+	}
 	p, err := wire.ReadPage(v.View, wire.PageQuery{After: req.AfterSeq, Last: v.Run.LastSeq, Size: size, Types: req.Types, Form: req.PayloadForm})
 	if err != nil {
 		return nil, err
 	}
 	return &runlogv1.ListEventsResponse{
-		Events: p.Events, NextAfterSeq: p.Next, LastSeq: v.Run.LastSeq, Applied: rpc.Applied(v.At),
+		Events: p.Events, NextAfterSeq: p.Next, LastSeq: v.Run.LastSeq, Applied: rpc.Applied(v.At), Etag: etag,
 	}, nil
 }
 

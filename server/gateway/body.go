@@ -36,8 +36,8 @@ const (
 // A web page may send requests to any address that its visitor can reach, also to a node on
 // loopback. The browser does not ask that node first if the body is a form or plain text, or has no
 // type (Fetch, "CORS-safelisted request-header"). So only JSON is accepted: for JSON a browser
-// first sends OPTIONS, which no route answers. A request without a type comes from a browser only
-// if it has an Origin.
+// first sends OPTIONS, which is answered for pages of some origins only (PagesOptions.Origins). A
+// request without a type comes from a browser only if it has an Origin.
 func checkContentType(h http.Header) error {
 	const want = "send JSON, with Content-Type: application/json (curl: --json)"
 	given := h.Values("Content-Type")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -72,7 +73,11 @@ func explainQuery(ctx context.Context, r *http.Request) *contract.Error {
 func (g *gateway) writeRoutingError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	switch code {
 	case http.StatusMethodNotAllowed:
-		writeMethodNotAllowed(w, r, g.routes.methods(r))
+		methods := g.routes.methods(r)
+		if slices.Contains(methods, http.MethodGet) && !streamed(r.URL.EscapedPath()) {
+			methods = append(methods, http.MethodHead)
+		}
+		writeMethodNotAllowed(w, r, methods)
 	case http.StatusBadRequest:
 		writeError(ctx, nil, nil, w, r, rpc.Encode(rpc.Invalid("", "the path is not well formed: "+r.URL.EscapedPath())))
 	default:

@@ -20,8 +20,7 @@ const mimeEventStream = "text/event-stream"
 // resumes the stream at the browser's Last-Event-ID.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
 	export := strings.HasSuffix(r.URL.RawPath, ":export")
-	streamed := export || strings.HasSuffix(r.URL.RawPath, ":watch") || strings.HasSuffix(r.URL.RawPath, ":read")
-	if !streamed || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
+	if !streamed(r.URL.RawPath) || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
 		r.Header.Del("Accept")
 		return
 	}

@@ -54,6 +54,7 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 		// A runId is one segment. In this mode grpc-gateway splits the path first and then
 		// unescapes slashes too.
 		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithForwardResponseOption(writeTag),
 		runtime.WithForwardResponseRewriter(asNatural),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(g.writeRoutingError),
@@ -91,6 +92,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
+	passTag(r)
 	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 		if !refuseBody(w, r) {
 			g.mux.ServeHTTP(w, r.WithContext(withAsked(r.Context())))

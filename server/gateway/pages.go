@@ -11,7 +11,7 @@ import (
 	"runlog/server/rpc"
 )
 
-// PagesOptions configure Pages. All are required.
+// PagesOptions configure Pages. All but Origins are required.
 type PagesOptions struct {
 	Healthz, Readyz http.HandlerFunc
 	// Waiting returns the reason why the node cannot take appends.
@@ -20,18 +20,23 @@ type PagesOptions struct {
 	Wait time.Duration
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
+	// Origins are the origins whose web pages may call the API, AnyOrigin or LoopbackOrigins.
+	Origins []string
 }
 
 // Pages is the handler of the HTTP listener: health, the descriptions of the API, and the API.
 // Before Serve there is no API, because a node may wait long for its cluster.
 type Pages struct {
 	opts   PagesOptions
+	cors   cors
 	api    http.Handler // valid once served is closed
 	served chan struct{}
 }
 
 // NewPages makes the handler without the API.
-func NewPages(opts PagesOptions) *Pages { return &Pages{opts: opts, served: make(chan struct{})} }
+func NewPages(opts PagesOptions) *Pages {
+	return &Pages{opts: opts, cors: cors{origins: opts.Origins}, served: make(chan struct{})}
+}
 
 // Serve adds the API. It may be called once.
 func (p *Pages) Serve(api http.Handler) {
@@ -41,6 +46,14 @@ func (p *Pages) Serve(api http.Handler) {
 
 // ServeHTTP answers with the pages that exist so far.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.cors.answer(w, r) {
+		return
+	}
+	if !streamed(r.URL.Path) {
+		a := newAnswer(w, r)
+		defer a.close()
+		w = a
+	}
 	// This is no http.ServeMux, because that cleans paths, and a runId may contain escaped slashes.
 	switch r.URL.Path {
 	case "/healthz":
@@ -58,6 +71,11 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuseUnread(w, r, rpc.Encode(&contract.Error{Reason: contract.ReasonNoLeader, RetryAfter: time.Second,
 				Message: "the node does not serve yet: " + p.opts.Waiting() + "; nothing was stored"}))
 			return
+		}
+		if r.Method == http.MethodHead && !streamed(r.URL.Path) {
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
 		}
 		p.api.ServeHTTP(w, r)
 	}

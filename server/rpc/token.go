@@ -22,6 +22,7 @@ const (
 	TokenWindow       TokenKind = 5 // an audit window
 	TokenCheckpoint   TokenKind = 6 // a list of signed checkpoints
 	TokenSignedWindow TokenKind = 7 // an audit window, with the cluster's signature
+	TokenRunsEvents   TokenKind = 8 // a watch of the events of many runs
 )
 
 var strict = base64.RawURLEncoding.Strict()

@@ -26,13 +26,21 @@ func pageTokens(cluster storage.ClusterID) rpc.TokenDomain {
 	return rpc.NewTokenDomain("list of runs", cluster)
 }
 
-// filterHash identifies a filter.
+// filterHash identifies a filter and its order.
 func filterHash(f *run.Filter) []byte {
 	var b []byte
-	for _, text := range [...]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID} {
+	texts := []string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion, f.RunIDPrefix}
+	for _, l := range f.Labels {
+		texts = append(texts, l.Key, l.Value)
+	}
+	for _, text := range texts {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
-	for _, n := range [...]int64{int64(f.Status), f.CreatedAfter, f.CreatedBefore} {
+	oldest := int64(0)
+	if f.OldestFirst {
+		oldest = 1
+	}
+	for _, n := range [...]int64{int64(f.Statuses), f.CreatedAfter, f.CreatedBefore, f.StartedAfter, f.StartedBefore, oldest} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	h := sha256.Sum256(b)

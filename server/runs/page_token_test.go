@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,13 @@ func TestPageTokensAreBound(t *testing.T) {
 		someFilter := rapid.Custom(func(t *rapid.T) run.Filter {
 			return run.Filter{
 				TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment"),
-				PlanID: text.Draw(t, "plan"), Status: run.Status(rapid.IntRange(0, 8).Draw(t, "status")),
+				PlanID: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version"), RunIDPrefix: text.Draw(t, "prefix"),
+				Statuses: run.Statuses(rapid.Uint16Range(0, 1<<9-1).Draw(t, "statuses")),
+				Labels: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) run.Label {
+					return run.Label{Key: text.Draw(t, "key"), Value: text.Draw(t, "value")}
+				}), 0, 2).Draw(t, "labels"),
+				StartedAfter: number.Draw(t, "started after"), StartedBefore: number.Draw(t, "started before"),
+				OldestFirst:  rapid.Bool().Draw(t, "oldest"),
 				CreatedAfter: number.Draw(t, "after"), CreatedBefore: number.Draw(t, "before"),
 			}
 		})
@@ -35,7 +42,7 @@ func TestPageTokensAreBound(t *testing.T) {
 		if err != nil || got.position != want.position || !slices.Equal(got.place, want.place) {
 			t.Fatalf("%+v became %+v, %v", want, got, err)
 		}
-		if other := someFilter.Draw(t, "other filter"); other != f {
+		if other := someFilter.Draw(t, "other filter"); !reflect.DeepEqual(other, f) {
 			if _, err := parsePageToken(token, cluster, &other); err == nil {
 				t.Fatalf("a token of %+v is taken for %+v", f, other)
 			}

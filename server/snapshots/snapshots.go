@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"runlog/projector"
@@ -41,13 +42,16 @@ type Service struct {
 // New makes the service.
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
-// GetSnapshot returns the fold of a run's events, at least as new as requested (READ-2).
+// GetSnapshot returns the fold of a run's events, at least as new as requested (READ-2), with the
+// run's metadata as it is now (PRJ-16).
 func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
 	if err := s.node.Readable(ctx, req.RunId, req.Consistency); err != nil {
 		return nil, err
 	}
-	if answer := s.live(req); answer != nil {
-		return answer, nil
+	if req.AsOfSeq == nil && req.AsOfTime == nil {
+		if answer := s.quick(req); answer != nil {
+			return answer, nil
+		}
 	}
 	v, err := s.node.Open(ctx, req.RunId, req.MinSeq)
 	if err != nil {
@@ -70,23 +74,54 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	if req.AsOfSeq != nil && snapshot.LastEventSeq > 0 {
 		now = snapshot.PersistedAt
 	}
-	res := &runlogv1.GetSnapshotResponse{Snapshot: s.opts.Encoded.At(snapshot, now), Applied: rpc.Applied(v.At)}
-	res.Snapshot.Stale = at == projector.Always && s.opts.Projector.Stale(req.RunId)
-	return res, nil
+	if at == projector.Always {
+		return s.answer(req, v.Run, snapshot, v.At), nil
+	}
+	return &runlogv1.GetSnapshotResponse{Snapshot: s.opts.Encoded.At(snapshot, v.Run.Metadata, now), Applied: rpc.Applied(v.At)}, nil
 }
 
-// live answers from memory if the projector's memory has all applied entries: it then opens no view
-// of the store. It returns nil otherwise, and for a request about the past.
-func (s *Service) live(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
-	if req.AsOfSeq != nil || req.AsOfTime != nil {
-		return nil
+// answer returns the answer with a run's newest snapshot, or that it is not modified.
+func (s *Service) answer(req *runlogv1.GetSnapshotRequest, r *storage.Run, snapshot *run.Snapshot, at storage.Applied) *runlogv1.GetSnapshotResponse {
+	m := s.opts.Encoded.At(snapshot, r.Metadata, s.opts.Clock())
+	m.Stale = s.opts.Projector.Stale(r.RunID)
+	var passing []string
+	if m.Stale || m.Substatus != nil {
+		passing = []string{strconv.FormatBool(m.Stale), m.GetSubstatus()}
 	}
+	etag := wire.SnapshotETag(r, snapshot.LastEventSeq, passing...)
+	if wire.MatchETag(req.IfNoneMatch, etag) {
+		return notModified(etag, at)
+	}
+	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(at), Etag: etag}
+}
+
+func notModified(etag string, at storage.Applied) *runlogv1.GetSnapshotResponse {
+	same := true
+	return &runlogv1.GetSnapshotResponse{Etag: etag, NotModified: &same, Applied: rpc.Applied(at)}
+}
+
+// quick answers without a view of the store, if it can; otherwise it returns nil.
+//
+// A caller that has the tag of everything that is stored has the run's snapshot. The tag of a
+// snapshot that is STALE or DRAINING is another one: both end without an event. Else the
+// projector's memory may have everything that is applied.
+func (s *Service) quick(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
 	at := s.node.Store().Applied()
 	snapshot := s.opts.Projector.Live(req.RunId, at.Position())
+	if req.IfNoneMatch == "" && snapshot == nil {
+		return nil
+	}
+	r, err := s.node.Store().Run(req.RunId)
+	if err != nil || r.LastSeq < req.MinSeq {
+		return nil // Open waits, and knows the error.
+	}
+	if etag := wire.SnapshotETag(r, r.LastSeq); req.IfNoneMatch != "" && wire.MatchETag(req.IfNoneMatch, etag) && !s.opts.Projector.Stale(req.RunId) {
+		return notModified(etag, at)
+	}
 	if snapshot == nil || snapshot.LastEventSeq < req.MinSeq {
 		return nil
 	}
-	return &runlogv1.GetSnapshotResponse{Snapshot: s.opts.Encoded.At(snapshot, s.opts.Clock()), Applied: rpc.Applied(at)}
+	return s.answer(req, r, snapshot, at)
 }
 
 // asOf returns the moment that a request names, and the current time from its point of view.
@@ -131,6 +166,6 @@ func (s *Service) ProjectRun(ctx context.Context, req *runlogv1.ProjectRunReques
 		return nil, err
 	}
 	return &runlogv1.ProjectRunResponse{
-		Snapshot: s.opts.Encoded.At(snapshot, s.opts.Clock()), MatchesStored: matches, Applied: rpc.Applied(v.At),
+		Snapshot: s.opts.Encoded.At(snapshot, v.Run.Metadata, s.opts.Clock()), MatchesStored: matches, Applied: rpc.Applied(v.At),
 	}, nil
 }

@@ -33,6 +33,43 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 		Message: "the resume token does not belong to a watch of this run; read a new snapshot and watch from its lastEventSeq"}
 }
 
+// logPlace is the cursor of a watch of the events of many runs: a place in the commit order, and
+// how many events of the commit behind it were sent.
+type logPlace struct {
+	cursor watch.Cursor
+	sent   uint64
+}
+
+// logTokens makes and parses the resume tokens for watches of events with one filter on one
+// cluster. The body of a token is the place as three uvarints.
+type logTokens struct{ domain rpc.TokenDomain }
+
+func newLogTokens(cluster storage.ClusterID, f *run.Filter, types []string) logTokens {
+	parts := append([]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion, f.RunIDPrefix}, types...)
+	return logTokens{rpc.NewTokenDomain("watch of events of runs", cluster, parts...)}
+}
+
+func (t *logTokens) format(at logPlace) string {
+	b := binary.AppendUvarint(nil, uint64(at.cursor.Position))
+	b = binary.AppendUvarint(b, at.cursor.Ahead)
+	return t.domain.Seal(rpc.TokenRunsEvents, binary.AppendUvarint(b, at.sent))
+}
+
+func (t *logTokens) parse(token string) (at logPlace, ok bool) {
+	body, ok := t.domain.OpenAs(rpc.TokenRunsEvents, token)
+	var numbers [3]uint64
+	for i := range numbers {
+		n, w := binary.Uvarint(body)
+		if !ok || w <= 0 {
+			return logPlace{}, false
+		}
+		numbers[i], body = n, body[w:]
+	}
+	at.cursor = watch.Cursor{Position: storage.Position(numbers[0]), Ahead: numbers[1]}
+	at.sent = numbers[2]
+	return at, len(body) == 0
+}
+
 // runsPlace is the cursor of a watch of many runs: a position in the commit order. While the watch
 // still lists the existing runs, it is also a place in that list.
 type runsPlace struct {
@@ -46,7 +83,7 @@ type runsTokens struct{ domain rpc.TokenDomain }
 
 func newRunsTokens(cluster storage.ClusterID, f *run.Filter) runsTokens {
 	return runsTokens{rpc.NewTokenDomain("watch of runs", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID,
-		strconv.Itoa(int(f.Status)))}
+		f.PlanVersion, f.RunIDPrefix, strconv.Itoa(int(f.Statuses)))}
 }
 
 func (t *runsTokens) format(at runsPlace) string {

@@ -11,7 +11,7 @@ import (
 // TestRunsTokens parses formatted tokens back, and wants different tokens for different filters.
 func TestRunsTokens(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range []run.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Status: 1}} {
+	for _, f := range []run.Filter{{}, {TenantID: "ab"}, {TenantID: "a", ProjectID: "b"}, {ProjectID: "ab"}, {Statuses: 1}} {
 		for _, at := range []runsPlace{{}, {cursor: watch.Cursor{Position: 1 << 50, Ahead: 3}}, {listing: []byte("key")}} {
 			tokens := newRunsTokens(storage.ClusterID{1}, &f)
 			text := tokens.format(at)

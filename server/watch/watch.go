@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,7 @@ type Service struct {
 	slow  prometheus.Counter
 	posts *dispatcher    // watermarks and snapshots, to watchers of one run
 	sends sync.WaitGroup // events, to watchers; they end with their calls
+	logs  atomic.Int64   // watches of events of many runs
 }
 
 // New makes the service.
@@ -84,8 +86,8 @@ func (s *Service) Close() error {
 // (WATCH-1), and heartbeats while nothing changes (WATCH-4). For a slow reader watermarks and
 // snapshots are conflated (WATCH-3).
 func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
-	w := runWatch{s: s, stream: stream, view: req.View, form: req.PayloadForm, sent: req.AfterSeq,
-		tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
+	w := runWatch{s: s, stream: stream, runID: req.RunId, view: req.View, form: req.PayloadForm, level: req.Consistency,
+		mustExist: req.MustExist, sent: req.AfterSeq, tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return rpc.Invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT")
 	}
@@ -98,7 +100,7 @@ func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStre
 	w.taken = w.sent
 	ctx, cancel := s.watching(stream.Context())
 	defer cancel()
-	return endOf(ctx, w.run(ctx, req.RunId))
+	return endOf(ctx, w.run(ctx))
 }
 
 // endOf returns why a stream ended. An operation that the context interrupted knows only that the
@@ -121,6 +123,15 @@ func (s *Service) watching(stream context.Context) (context.Context, context.Can
 	}
 }
 
+// confirm makes what follows as new as the consistency asks.
+func (s *Service) confirm(ctx context.Context, level runlogv1.Consistency_Level) error {
+	if level == runlogv1.Consistency_LOCAL {
+		return nil
+	}
+	s.awaitLeader(ctx)
+	return s.node.ReadIndex(ctx)
+}
+
 // awaitLeader waits briefly for an election: a browser closes an EventSource permanently when it is
 // refused.
 func (s *Service) awaitLeader(ctx context.Context) {
@@ -141,6 +152,7 @@ func tooManyWatchers(err error) error {
 type runWatch struct {
 	s       *Service
 	stream  grpc.ServerStreamingServer[runlogv1.WatchRunResponse]
+	runID   string
 	sub     *watch.Subscription
 	view    runlogv1.WatchView_Kind
 	form    runlogv1.PayloadForm_Form
@@ -149,24 +161,27 @@ type runWatch struct {
 	current *run.Snapshot // the newest known snapshot
 	taken   uint64        // value of sent after the last message that Send has accepted
 	stale   bool          // the last message said that the run is STALE (PRJ-12)
+	level   runlogv1.Consistency_Level
+	// mustExist refuses a run that does not exist. Otherwise the watch waits for it.
+	mustExist bool
 }
 
 // run follows the run until the context ends.
-func (w *runWatch) run(ctx context.Context, runID string) (err error) {
+func (w *runWatch) run(ctx context.Context) (err error) {
 	if w.view == runlogv1.WatchView_EVENT {
-		return w.followEvents(ctx, runID)
+		return w.followEvents(ctx)
 	}
 	post := w.s.posts.join(w)
 	defer w.s.posts.leave(post)
-	if w.sub, err = w.s.opts.Projector.Subscribe(runID, func() { w.s.posts.news(post) }); err != nil {
+	if w.sub, err = w.s.opts.Projector.Subscribe(w.runID, func() { w.s.posts.news(post) }); err != nil {
 		return tooManyWatchers(err)
 	}
 	defer w.sub.Close()
-	if err := w.begin(ctx, runID); err != nil {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	// The lag of the existing state is 0, because it was served long before.
-	if stale := w.s.opts.Projector.Stale(runID); w.isNews(stale) {
+	if stale := w.s.opts.Projector.Stale(w.runID); w.isNews(stale) {
 		w.sent, w.stale = w.current.LastEventSeq, stale
 		if err := w.send(w.message(0)); err != nil {
 			return err
@@ -185,15 +200,54 @@ func (w *runWatch) run(ctx context.Context, runID string) (err error) {
 }
 
 // begin reads the state of the run. The watch has subscribed before: events may repeat, none is
-// lost.
-func (w *runWatch) begin(ctx context.Context, runID string) error {
-	w.s.awaitLeader(ctx)
-	v, err := w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
+// lost. If the run does not exist, begin waits for it.
+func (w *runWatch) begin(ctx context.Context) error {
+	if w.level != runlogv1.Consistency_LOCAL {
+		w.s.awaitLeader(ctx)
+	}
+	err := w.look(ctx)
+	var missing *storage.RunNotFoundError
+	if errors.As(err, &missing) && !w.mustExist {
+		return w.awaitRun(ctx)
+	}
+	return err
+}
+
+// look reads the snapshot of the run.
+func (w *runWatch) look(ctx context.Context) error {
+	v, err := w.s.node.View(ctx, w.runID, w.level, 0)
 	if err != nil {
 		return err
 	}
 	w.current, err = w.s.opts.Projector.Snapshot(v.View)
 	return errors.Join(err, v.Close())
+}
+
+// awaitRun returns once the run exists. Until then it sends heartbeats without a watermark, the
+// first one at once: it tells a browser that its stream is open.
+func (w *runWatch) awaitRun(ctx context.Context) error {
+	sub, err := w.s.opts.Projector.Subscribe(w.runID, nil)
+	if err != nil {
+		return tooManyWatchers(err)
+	}
+	defer sub.Close()
+	w.level = runlogv1.Consistency_LOCAL // Like any watch, it now waits for news at its node.
+	for {
+		err := w.look(ctx)
+		var missing *storage.RunNotFoundError
+		if !errors.As(err, &missing) {
+			return err
+		}
+		if err := w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{Heartbeat: &runlogv1.Heartbeat{}}}); err != nil {
+			return err
+		}
+		idle, cancel := context.WithTimeout(ctx, w.s.opts.Heartbeat)
+		_, _ = sub.Next(idle)
+		cancel()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // advance takes over a newer snapshot. A watch may begin ahead of the projector, which then
@@ -212,7 +266,7 @@ func (w *runWatch) isNews(stale bool) bool {
 // deliver implements recipient.
 func (w *runWatch) deliver(beat bool, shared messages) error {
 	w.advance(w.sub.Take())
-	stale := w.s.opts.Projector.Stale(w.current.RunID)
+	stale := w.s.opts.Projector.Stale(w.runID)
 	switch {
 	case w.isNews(stale):
 		w.sent, w.stale = w.current.LastEventSeq, stale
@@ -249,7 +303,11 @@ func (w *runWatch) sendShared(shared messages) error {
 // message returns the message with the state of the run.
 func (w *runWatch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 	if w.view == runlogv1.WatchView_SNAPSHOT {
-		m := w.s.opts.Encoded.At(w.current, w.s.opts.Clock())
+		var md *storage.Metadata
+		if r, err := w.s.node.Store().Run(w.runID); err == nil {
+			md = r.Metadata
+		}
+		m := w.s.opts.Encoded.At(w.current, md, w.s.opts.Clock())
 		m.Stale = w.stale
 		return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}}
 	}
@@ -280,7 +338,7 @@ func (w *runWatch) heartbeat() *runlogv1.WatchRunResponse {
 func (w *runWatch) watermark(lag time.Duration) *runlogv1.Watermark {
 	mark := watch.MarkOf(w.current)
 	m := w.s.opts.Encoded.Mark(&mark, w.s.opts.Clock(), lag)
-	m.Stale = w.s.opts.Projector.Stale(w.current.RunID)
+	m.Stale = w.s.opts.Projector.Stale(w.runID)
 	return m
 }
 

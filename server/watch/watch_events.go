@@ -3,23 +3,19 @@ package watch
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 )
 
 // followEvents sends every event of a run until the context ends.
-func (w *runWatch) followEvents(ctx context.Context, runID string) error {
-	sub, err := w.s.opts.Projector.Subscribe(runID, nil)
+func (w *runWatch) followEvents(ctx context.Context) error {
+	sub, err := w.s.opts.Projector.Subscribe(w.runID, nil)
 	if err != nil {
 		return tooManyWatchers(err)
 	}
 	defer sub.Close()
-	if err := w.begin(ctx, runID); err != nil {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	if err := w.events(ctx); err != nil {
@@ -71,7 +67,7 @@ func (w *runWatch) events(ctx context.Context) error {
 }
 
 func (w *runWatch) page() (_ wire.Page, err error) {
-	v, err := w.s.node.Store().View(w.current.RunID)
+	v, err := w.s.node.Store().View(w.runID)
 	if err != nil {
 		return wire.Page{}, err
 	}
@@ -79,25 +75,13 @@ func (w *runWatch) page() (_ wire.Page, err error) {
 	return wire.ReadPage(v, wire.PageQuery{After: w.sent, Last: v.Run.LastSeq, Size: wire.StreamBatch, Form: w.form})
 }
 
-// sendInTime ends the watch of a reader that does not take a message in time: no event may be left
-// out for a slow reader (WATCH-3). The end of the call releases a goroutine that hangs in Send.
+// sendInTime ends the watch of a reader that does not take a message in time.
 func (w *runWatch) sendInTime(ctx context.Context, m *runlogv1.WatchRunResponse) error {
-	sent := make(chan error, 1)
-	w.s.sends.Go(func() { sent <- w.send(m) })
-	patience := time.NewTimer(w.s.opts.SlowConsumer)
-	defer patience.Stop()
-	select {
-	case err := <-sent:
-		if err == nil {
-			w.taken = w.sent
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-patience.C:
-		w.s.slow.Inc()
-		return &contract.Error{Reason: contract.ReasonSlowConsumer,
-			Message:  rpc.Helpful(contract.ReasonSlowConsumer, fmt.Sprintf("a message of events waited for its reader for %v", w.s.opts.SlowConsumer)),
-			Metadata: map[string]string{"run_id": w.current.RunID, "resume_token": w.tokens.format(w.taken)}}
+	err := w.s.inTime(ctx, func() error { return w.send(m) }, func() map[string]string {
+		return map[string]string{"run_id": w.runID, "resume_token": w.tokens.format(w.taken)}
+	})
+	if err == nil {
+		w.taken = w.sent
 	}
+	return err
 }

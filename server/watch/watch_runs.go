@@ -14,6 +14,8 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
 )
 
 // existingPage is the number of existing runs that a watch reads at a time.
@@ -37,18 +39,17 @@ type runsWatch struct {
 }
 
 func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
-	filter := run.Filter{
-		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
-		Status: run.Status(req.Status),
-	}
-	if _, known := runlogv1.RunStatus_Value_name[int32(req.Status)]; !known {
-		return rpc.Invalid("status", "is not a run status")
-	}
-	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.node.ClusterID(), &filter)}
-	s.awaitLeader(ctx)
-	if err := s.node.ReadIndex(ctx); err != nil {
+	filter, err := runsFilter(req)
+	if err != nil {
 		return err
 	}
+	if err := s.confirm(ctx, req.Consistency); err != nil {
+		return err
+	}
+	if req.View == runlogv1.WatchView_EVENT {
+		return s.watchLog(ctx, req, &filter, stream)
+	}
+	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.node.ClusterID(), &filter)}
 	from, listing, err := w.begin(ctx, req)
 	if err != nil {
 		return err
@@ -78,17 +79,42 @@ func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest,
 	return err
 }
 
+// runsFilter checks the view and the filter of a request.
+func runsFilter(req *runlogv1.WatchRunsRequest) (f run.Filter, err error) {
+	f = run.Filter{
+		TenantID: req.TenantId, ProjectID: req.ProjectId, EnvironmentID: req.EnvironmentId, PlanID: req.PlanId,
+		PlanVersion: req.PlanVersion, RunIDPrefix: req.RunIdPrefix,
+	}
+	events := req.View == runlogv1.WatchView_EVENT
+	switch {
+	case !events && req.View != runlogv1.WatchView_WATERMARK && req.View != runlogv1.WatchView_KIND_UNSPECIFIED:
+		return f, rpc.Invalid("view", "is not a view of many runs; the views are WATERMARK and EVENT")
+	case events && len(req.Status) > 0:
+		return f, rpc.Invalid("status", "selects no events: the view EVENT sends those of runs in any status; leave it out")
+	case events && req.IncludeExisting:
+		return f, rpc.Invalid("includeExisting", "is not for events; afterPosition sends earlier events")
+	case !events && len(req.Types) > 0:
+		return f, rpc.Invalid("types", "selects events; set view=EVENT")
+	case !events && req.AfterPosition != "":
+		return f, rpc.Invalid("afterPosition", "is for events; set view=EVENT, or use includeExisting")
+	case len(req.Types) > wire.MaxTypes:
+		return f, rpc.Invalid("types", fmt.Sprintf("are %d, at most %d", len(req.Types), wire.MaxTypes))
+	}
+	if err := rpc.CheckPlanVersion(req.PlanId, req.PlanVersion); err != nil {
+		return f, err
+	}
+	f.Statuses, err = rpc.Statuses(req.Status)
+	return f, err
+}
+
 // begin returns the cursor at which a watch begins (nil: now), and the place in the list of
 // existing runs (nil: do not list them).
 func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (from *watch.Cursor, listing []byte, err error) {
 	applied := w.s.node.Store().Applied()
 	if req.ResumeToken != "" {
 		at, ok := w.tokens.parse(req.ResumeToken)
-		switch {
-		case !ok:
-			return nil, nil, resumeTokenInvalid("the resume token belongs to another filter or cluster, or was changed", nil)
-		case at.cursor.Position > applied.Position():
-			return nil, nil, resumeTokenInvalid("the resume token is ahead of everything that the node has", nil)
+		if err := checkResumed(ok, at.cursor, applied); err != nil {
+			return nil, nil, err
 		}
 		if behind, limit := uint64(applied.Position()-at.cursor.Position), w.s.opts.MaxCatchUp; behind > limit {
 			return nil, nil, resumeTokenInvalid(
@@ -110,6 +136,18 @@ func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (
 		listing = []byte{}
 	}
 	return nil, listing, nil
+}
+
+// checkResumed refuses a token that was not parsed, and one from the future of the node.
+func checkResumed(parsed bool, at watch.Cursor, applied storage.Applied) error {
+	switch {
+	case !parsed:
+		return resumeTokenInvalid("the resume token belongs to another filter or cluster, or was changed", nil)
+	case at.Position > applied.Position():
+		return resumeTokenInvalid("the resume token is ahead of everything that the node has", nil)
+	default:
+		return nil
+	}
 }
 
 func resumeTokenInvalid(what string, metadata map[string]string) *contract.Error {

@@ -416,8 +416,12 @@ type ListEventsRequest struct {
 	Types       []string          `protobuf:"bytes,4,rep,name=types,proto3" json:"types,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,5,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
 	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
-	MinSeq        uint64           `protobuf:"varint,6,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
-	PayloadForm   PayloadForm_Form `protobuf:"varint,7,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	MinSeq      uint64           `protobuf:"varint,6,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
+	PayloadForm PayloadForm_Form `protobuf:"varint,7,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	// The etag of an earlier answer to the same request. If the answer would have the same etag, it
+	// has not_modified and no events. Over HTTP this is the header If-None-Match, and the answer is
+	// 304.
+	IfNoneMatch   string `protobuf:"bytes,60,opt,name=if_none_match,json=ifNoneMatch,proto3" json:"if_none_match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,14 +505,25 @@ func (x *ListEventsRequest) GetPayloadForm() PayloadForm_Form {
 	return PayloadForm_FORM_UNSPECIFIED
 }
 
+func (x *ListEventsRequest) GetIfNoneMatch() string {
+	if x != nil {
+		return x.IfNoneMatch
+	}
+	return ""
+}
+
 type ListEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Pass it as after_seq to get the next page. 0: the run has no more events yet.
 	NextAfterSeq uint64 `protobuf:"varint,2,opt,name=next_after_seq,json=nextAfterSeq,proto3" json:"next_after_seq,omitempty"`
 	// The run's highest runSeq when it was read.
-	LastSeq       uint64        `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	Applied       *AppliedState `protobuf:"bytes,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	LastSeq uint64        `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	Applied *AppliedState `protobuf:"bytes,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Identifies the state of the page. Over HTTP this is the header ETag.
+	Etag string `protobuf:"bytes,60,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Set if if_none_match is the etag.
+	NotModified   *bool `protobuf:"varint,61,opt,name=not_modified,json=notModified,proto3,oneof" json:"not_modified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -569,6 +584,20 @@ func (x *ListEventsResponse) GetApplied() *AppliedState {
 		return x.Applied
 	}
 	return nil
+}
+
+func (x *ListEventsResponse) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *ListEventsResponse) GetNotModified() bool {
+	if x != nil && x.NotModified != nil {
+		return *x.NotModified
+	}
+	return false
 }
 
 type ReadEventsRequest struct {
@@ -735,7 +764,7 @@ const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\x12\x19\n" +
 	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x1a\n" +
 	"\bposition\x18\x03 \x01(\tR\bposition\x12*\n" +
-	"\x06status\x18\x04 \x01(\v2\x12.google.rpc.StatusR\x06status\"\x93\x02\n" +
+	"\x06status\x18\x04 \x01(\v2\x12.google.rpc.StatusR\x06status\"\xb7\x02\n" +
 	"\x11ListEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12\x1b\n" +
@@ -743,12 +772,16 @@ const file_runlog_v1_event_service_proto_rawDesc = "" +
 	"\x05types\x18\x04 \x03(\tR\x05types\x12>\n" +
 	"\vconsistency\x18\x05 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x17\n" +
 	"\amin_seq\x18\x06 \x01(\x04R\x06minSeq\x12>\n" +
-	"\fpayload_form\x18\a \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\xb8\x01\n" +
+	"\fpayload_form\x18\a \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\x12\"\n" +
+	"\rif_none_match\x18< \x01(\tR\vifNoneMatch\"\x85\x02\n" +
 	"\x12ListEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12$\n" +
 	"\x0enext_after_seq\x18\x02 \x01(\x04R\fnextAfterSeq\x12\x19\n" +
 	"\blast_seq\x18\x03 \x01(\x04R\alastSeq\x121\n" +
-	"\aapplied\x18\x04 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"\xdd\x01\n" +
+	"\aapplied\x18\x04 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x12\x12\n" +
+	"\x04etag\x18< \x01(\tR\x04etag\x12&\n" +
+	"\fnot_modified\x18= \x01(\bH\x00R\vnotModified\x88\x01\x01B\x0f\n" +
+	"\r_not_modified\"\xdd\x01\n" +
 	"\x11ReadEventsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12\x14\n" +
@@ -847,6 +880,7 @@ func file_runlog_v1_event_service_proto_init() {
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_options_proto_init()
 	file_runlog_v1_event_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_runlog_v1_event_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -3,7 +3,7 @@ package runlogv1
 
 import _ "embed"
 
-// OpenAPI describes the HTTP API (OpenAPI 2.0, JSON).
+// OpenAPI describes the HTTP API (OpenAPI 3.1, JSON).
 //
-//go:embed openapi.swagger.json
+//go:embed openapi.json
 var OpenAPI []byte

@@ -90,7 +90,10 @@ type GetSnapshotRequest struct {
 	AsOfSeq *uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
 	// The snapshot as it was at this time: with all events whose persistedAt is not later. The time
 	// must be in the past.
-	AsOfTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
+	AsOfTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
+	// The etag of an earlier answer. If the answer would have the same etag, it has not_modified and
+	// no snapshot. Over HTTP this is the header If-None-Match, and the answer is 304.
+	IfNoneMatch   string `protobuf:"bytes,60,opt,name=if_none_match,json=ifNoneMatch,proto3" json:"if_none_match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,10 +163,22 @@ func (x *GetSnapshotRequest) GetAsOfTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *GetSnapshotRequest) GetIfNoneMatch() string {
+	if x != nil {
+		return x.IfNoneMatch
+	}
+	return ""
+}
+
 type GetSnapshotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Snapshot      *RunSnapshot           `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	Applied       *AppliedState          `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot *RunSnapshot           `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Applied  *AppliedState          `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Identifies the state of the snapshot. Over HTTP this is the header ETag. Not with as_of_seq and
+	// as_of_time.
+	Etag string `protobuf:"bytes,60,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Set if if_none_match is the etag.
+	NotModified   *bool `protobuf:"varint,61,opt,name=not_modified,json=notModified,proto3,oneof" json:"not_modified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +225,20 @@ func (x *GetSnapshotResponse) GetApplied() *AppliedState {
 		return x.Applied
 	}
 	return nil
+}
+
+func (x *GetSnapshotResponse) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *GetSnapshotResponse) GetNotModified() bool {
+	if x != nil && x.NotModified != nil {
+		return *x.NotModified
+	}
+	return false
 }
 
 type ProjectRunRequest struct {
@@ -374,7 +403,12 @@ type WatchRunRequest struct {
 	// From an earlier answer. If set, after_seq is ignored.
 	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// The form of event payloads.
-	PayloadForm   PayloadForm_Form `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	PayloadForm PayloadForm_Form `protobuf:"varint,5,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	// If the run does not exist, the call fails with RUN_NOT_FOUND. Otherwise the watch waits for the
+	// run, with heartbeats that have no watermark.
+	MustExist bool `protobuf:"varint,60,opt,name=must_exist,json=mustExist,proto3" json:"must_exist,omitempty"`
+	// LOCAL: the watch begins with the state that the node has.
+	Consistency   Consistency_Level `protobuf:"varint,61,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -442,6 +476,20 @@ func (x *WatchRunRequest) GetPayloadForm() PayloadForm_Form {
 		return x.PayloadForm
 	}
 	return PayloadForm_FORM_UNSPECIFIED
+}
+
+func (x *WatchRunRequest) GetMustExist() bool {
+	if x != nil {
+		return x.MustExist
+	}
+	return false
+}
+
+func (x *WatchRunRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
 }
 
 // Watermark is how far a run's projection has got (WATCH-1).
@@ -825,16 +873,32 @@ type WatchRunsRequest struct {
 	ProjectId     string `protobuf:"bytes,2,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanId        string `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	// Only runs that enter this status, and runs that leave it; the watermark of the latter has the
-	// new status. After a resumption, the watch may also send runs in another status for the first
-	// time.
-	Status RunStatus_Value `protobuf:"varint,5,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
+	// Only runs that enter one of these statuses, and runs that leave all of them; the watermark of
+	// the latter has the new status. After a resumption, the watch may also send runs in another
+	// status for the first time. Not with the view EVENT.
+	Status []RunStatus_Value `protobuf:"varint,5,rep,packed,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
 	// From an earlier answer to a request with the same filter. If empty, the watch begins now.
 	ResumeToken string `protobuf:"bytes,6,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// Without a resume token, the runs that match now come first, newest first, before caught_up.
+	// Without a resume token, the runs that match now come first, newest first, before caught_up. Not
+	// with the view EVENT.
 	IncludeExisting bool `protobuf:"varint,7,opt,name=include_existing,json=includeExisting,proto3" json:"include_existing,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Only with plan_id.
+	PlanVersion string `protobuf:"bytes,60,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
+	// Runs whose run_id begins with this text.
+	RunIdPrefix string `protobuf:"bytes,61,opt,name=run_id_prefix,json=runIdPrefix,proto3" json:"run_id_prefix,omitempty"`
+	// WATERMARK (the default), or EVENT: every event of these runs, once, in commit order.
+	View WatchView_Kind `protobuf:"varint,62,opt,name=view,proto3,enum=runlog.v1.WatchView_Kind" json:"view,omitempty"`
+	// Only these event types; empty means all. Only with the view EVENT.
+	Types []string `protobuf:"bytes,63,rep,name=types,proto3" json:"types,omitempty"`
+	// The position in the answer to a write. Events that were committed after it come first, before
+	// caught_up. Only with the view EVENT, and ignored if resume_token is set.
+	AfterPosition string `protobuf:"bytes,64,opt,name=after_position,json=afterPosition,proto3" json:"after_position,omitempty"`
+	// The form of event payloads.
+	PayloadForm PayloadForm_Form `protobuf:"varint,65,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	// LOCAL: the watch begins with the state that the node has.
+	Consistency   Consistency_Level `protobuf:"varint,66,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRunsRequest) Reset() {
@@ -895,11 +959,11 @@ func (x *WatchRunsRequest) GetPlanId() string {
 	return ""
 }
 
-func (x *WatchRunsRequest) GetStatus() RunStatus_Value {
+func (x *WatchRunsRequest) GetStatus() []RunStatus_Value {
 	if x != nil {
 		return x.Status
 	}
-	return RunStatus_VALUE_UNSPECIFIED
+	return nil
 }
 
 func (x *WatchRunsRequest) GetResumeToken() string {
@@ -916,9 +980,58 @@ func (x *WatchRunsRequest) GetIncludeExisting() bool {
 	return false
 }
 
+func (x *WatchRunsRequest) GetPlanVersion() string {
+	if x != nil {
+		return x.PlanVersion
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetRunIdPrefix() string {
+	if x != nil {
+		return x.RunIdPrefix
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetView() WatchView_Kind {
+	if x != nil {
+		return x.View
+	}
+	return WatchView_KIND_UNSPECIFIED
+}
+
+func (x *WatchRunsRequest) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *WatchRunsRequest) GetAfterPosition() string {
+	if x != nil {
+		return x.AfterPosition
+	}
+	return ""
+}
+
+func (x *WatchRunsRequest) GetPayloadForm() PayloadForm_Form {
+	if x != nil {
+		return x.PayloadForm
+	}
+	return PayloadForm_FORM_UNSPECIFIED
+}
+
+func (x *WatchRunsRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
+}
+
 // WatchRunsResponse is about one run. Responses come in the commit order of the runs' newest
-// events. A run without events has last_event_seq 0. Neither caught_up nor heartbeat has a
-// watermark.
+// events; with the view EVENT, in the commit order of the events. A run without events has
+// last_event_seq 0. Neither caught_up nor heartbeat has a watermark.
 type WatchRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -926,6 +1039,7 @@ type WatchRunsResponse struct {
 	//	*WatchRunsResponse_Watermark
 	//	*WatchRunsResponse_CaughtUp
 	//	*WatchRunsResponse_Heartbeat
+	//	*WatchRunsResponse_Events
 	Kind isWatchRunsResponse_Kind `protobuf_oneof:"kind"`
 	// Opaque; resumes the watch after this message.
 	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
@@ -997,6 +1111,15 @@ func (x *WatchRunsResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *WatchRunsResponse) GetEvents() *EventBatch {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchRunsResponse_Events); ok {
+			return x.Events
+		}
+	}
+	return nil
+}
+
 func (x *WatchRunsResponse) GetResumeToken() string {
 	if x != nil {
 		return x.ResumeToken
@@ -1020,29 +1143,40 @@ type WatchRunsResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
 }
 
+type WatchRunsResponse_Events struct {
+	// Events of one run, in runSeq order.
+	Events *EventBatch `protobuf:"bytes,60,opt,name=events,proto3,oneof"`
+}
+
 func (*WatchRunsResponse_Watermark) isWatchRunsResponse_Kind() {}
 
 func (*WatchRunsResponse_CaughtUp) isWatchRunsResponse_Kind() {}
 
 func (*WatchRunsResponse_Heartbeat) isWatchRunsResponse_Kind() {}
 
+func (*WatchRunsResponse_Events) isWatchRunsResponse_Kind() {}
+
 var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xed\x01\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\x91\x02\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
 	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1f\n" +
 	"\tas_of_seq\x18\x04 \x01(\x04H\x00R\aasOfSeq\x88\x01\x01\x128\n" +
 	"\n" +
-	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTimeB\f\n" +
+	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12\"\n" +
+	"\rif_none_match\x18< \x01(\tR\vifNoneMatchB\f\n" +
 	"\n" +
-	"_as_of_seq\"|\n" +
+	"_as_of_seq\"\xc9\x01\n" +
 	"\x13GetSnapshotResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x121\n" +
-	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"j\n" +
+	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x12\x12\n" +
+	"\x04etag\x18< \x01(\tR\x04etag\x12&\n" +
+	"\fnot_modified\x18= \x01(\bH\x00R\vnotModified\x88\x01\x01B\x0f\n" +
+	"\r_not_modified\"j\n" +
 	"\x11ProjectRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12>\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xa2\x01\n" +
@@ -1055,13 +1189,16 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tWATERMARK\x10\x01\x12\f\n" +
 	"\bSNAPSHOT\x10\x02\x12\t\n" +
-	"\x05EVENT\x10\x03\"\xd7\x01\n" +
+	"\x05EVENT\x10\x03\"\xb6\x02\n" +
 	"\x0fWatchRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12-\n" +
 	"\x04view\x18\x03 \x01(\x0e2\x19.runlog.v1.WatchView.KindR\x04view\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x12>\n" +
-	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\x99\x02\n" +
+	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\x12\x1d\n" +
+	"\n" +
+	"must_exist\x18< \x01(\bR\tmustExist\x12>\n" +
+	"\vconsistency\x18= \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\x99\x02\n" +
 	"\tWatermark\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0elast_event_seq\x18\x02 \x01(\x04R\flastEventSeq\x122\n" +
@@ -1086,20 +1223,28 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\bsnapshot\x18\x05 \x01(\v2\x16.runlog.v1.RunSnapshotH\x00R\bsnapshot\x12/\n" +
 	"\x06events\x18\x06 \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind\"\x90\x02\n" +
+	"\x04kind\"\xc3\x04\n" +
 	"\x10WatchRunsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
 	"project_id\x18\x02 \x01(\tR\tprojectId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x17\n" +
 	"\aplan_id\x18\x04 \x01(\tR\x06planId\x122\n" +
-	"\x06status\x18\x05 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12!\n" +
+	"\x06status\x18\x05 \x03(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12!\n" +
 	"\fresume_token\x18\x06 \x01(\tR\vresumeToken\x12)\n" +
-	"\x10include_existing\x18\a \x01(\bR\x0fincludeExisting\"\xde\x01\n" +
+	"\x10include_existing\x18\a \x01(\bR\x0fincludeExisting\x12!\n" +
+	"\fplan_version\x18< \x01(\tR\vplanVersion\x12\"\n" +
+	"\rrun_id_prefix\x18= \x01(\tR\vrunIdPrefix\x12-\n" +
+	"\x04view\x18> \x01(\x0e2\x19.runlog.v1.WatchView.KindR\x04view\x12\x14\n" +
+	"\x05types\x18? \x03(\tR\x05types\x12%\n" +
+	"\x0eafter_position\x18@ \x01(\tR\rafterPosition\x12>\n" +
+	"\fpayload_form\x18A \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\x12>\n" +
+	"\vconsistency\x18B \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\x8f\x02\n" +
 	"\x11WatchRunsResponse\x124\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkH\x00R\twatermark\x122\n" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
-	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12!\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
+	"\x06events\x18< \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
 	"\x04kind2\x85\x04\n" +
 	"\x11ProjectionService\x12\x81\x01\n" +
@@ -1162,33 +1307,38 @@ var file_runlog_v1_projection_service_proto_depIdxs = []int32{
 	17, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
 	0,  // 7: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
 	18, // 8: runlog.v1.WatchRunRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	19, // 9: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
-	15, // 10: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
-	7,  // 11: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
-	7,  // 12: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
-	20, // 13: runlog.v1.EventBatch.events:type_name -> runlog.v1.EventRecord
-	7,  // 14: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
-	8,  // 15: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	9,  // 16: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	16, // 17: runlog.v1.WatchRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	10, // 18: runlog.v1.WatchRunResponse.events:type_name -> runlog.v1.EventBatch
-	19, // 19: runlog.v1.WatchRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
-	7,  // 20: runlog.v1.WatchRunsResponse.watermark:type_name -> runlog.v1.Watermark
-	8,  // 21: runlog.v1.WatchRunsResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	9,  // 22: runlog.v1.WatchRunsResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	1,  // 23: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
-	3,  // 24: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
-	6,  // 25: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
-	12, // 26: runlog.v1.ProjectionService.WatchRuns:input_type -> runlog.v1.WatchRunsRequest
-	2,  // 27: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
-	4,  // 28: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
-	11, // 29: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
-	13, // 30: runlog.v1.ProjectionService.WatchRuns:output_type -> runlog.v1.WatchRunsResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	14, // 9: runlog.v1.WatchRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	19, // 10: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
+	15, // 11: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
+	7,  // 12: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
+	7,  // 13: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
+	20, // 14: runlog.v1.EventBatch.events:type_name -> runlog.v1.EventRecord
+	7,  // 15: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
+	8,  // 16: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	9,  // 17: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	16, // 18: runlog.v1.WatchRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	10, // 19: runlog.v1.WatchRunResponse.events:type_name -> runlog.v1.EventBatch
+	19, // 20: runlog.v1.WatchRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
+	0,  // 21: runlog.v1.WatchRunsRequest.view:type_name -> runlog.v1.WatchView.Kind
+	18, // 22: runlog.v1.WatchRunsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	14, // 23: runlog.v1.WatchRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	7,  // 24: runlog.v1.WatchRunsResponse.watermark:type_name -> runlog.v1.Watermark
+	8,  // 25: runlog.v1.WatchRunsResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	9,  // 26: runlog.v1.WatchRunsResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	10, // 27: runlog.v1.WatchRunsResponse.events:type_name -> runlog.v1.EventBatch
+	1,  // 28: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
+	3,  // 29: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
+	6,  // 30: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
+	12, // 31: runlog.v1.ProjectionService.WatchRuns:input_type -> runlog.v1.WatchRunsRequest
+	2,  // 32: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
+	4,  // 33: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
+	11, // 34: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
+	13, // 35: runlog.v1.ProjectionService.WatchRuns:output_type -> runlog.v1.WatchRunsResponse
+	32, // [32:36] is the sub-list for method output_type
+	28, // [28:32] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_projection_service_proto_init() }
@@ -1200,6 +1350,7 @@ func file_runlog_v1_projection_service_proto_init() {
 	file_runlog_v1_options_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_projection_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[1].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*WatchRunResponse_Watermark)(nil),
@@ -1212,6 +1363,7 @@ func file_runlog_v1_projection_service_proto_init() {
 		(*WatchRunsResponse_Watermark)(nil),
 		(*WatchRunsResponse_CaughtUp)(nil),
 		(*WatchRunsResponse_Heartbeat)(nil),
+		(*WatchRunsResponse_Events)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

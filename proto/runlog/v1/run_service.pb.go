@@ -84,11 +84,12 @@ type Run struct {
 	ProjectId     string                 `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,4,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanRef       *PlanRef               `protobuf:"bytes,5,opt,name=plan_ref,json=planRef,proto3" json:"plan_ref,omitempty"`
-	EngineType    *string                `protobuf:"bytes,6,opt,name=engine_type,json=engineType,proto3,oneof" json:"engine_type,omitempty"`
-	EngineRunRef  *string                `protobuf:"bytes,7,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
-	TriggeredBy   *string                `protobuf:"bytes,8,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
-	TriggerSource *string                `protobuf:"bytes,9,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// In lists, that of the run's events if its metadata has none.
+	EngineType    *string           `protobuf:"bytes,6,opt,name=engine_type,json=engineType,proto3,oneof" json:"engine_type,omitempty"`
+	EngineRunRef  *string           `protobuf:"bytes,7,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
+	TriggeredBy   *string           `protobuf:"bytes,8,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
+	TriggerSource *string           `protobuf:"bytes,9,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	// Output only: persistedAt of the proposal that created the run. For an imported run, that of its
@@ -97,7 +98,19 @@ type Run struct {
 	// Output only: the status in the run's projection.
 	Status RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
 	// Output only: the run was imported. Its first events come from another authority.
-	Imported      bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
+	Imported bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
+	// Output only, as the fields that follow: what the run's projection says.
+	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,60,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	CompletedAt     *timestamppb.Timestamp `protobuf:"bytes,61,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	TotalDurationMs *int64                 `protobuf:"varint,62,opt,name=total_duration_ms,json=totalDurationMs,proto3,oneof" json:"total_duration_ms,omitempty"`
+	FailedSteps     uint32                 `protobuf:"varint,63,opt,name=failed_steps,json=failedSteps,proto3" json:"failed_steps,omitempty"`
+	// Steps that the run's events have named so far.
+	StepCount uint32 `protobuf:"varint,64,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
+	// The step that is RUNNING or WAITING_FOR_ATTESTATION. If there are several, the one that the run
+	// named last. Absent if there is none, and once the run has ended.
+	CurrentStep *string `protobuf:"bytes,65,opt,name=current_step,json=currentStep,proto3,oneof" json:"current_step,omitempty"`
+	// persistedAt of the run's newest event.
+	LastEventAt   *timestamppb.Timestamp `protobuf:"bytes,66,opt,name=last_event_at,json=lastEventAt,proto3" json:"last_event_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +241,55 @@ func (x *Run) GetImported() bool {
 		return x.Imported
 	}
 	return false
+}
+
+func (x *Run) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Run) GetCompletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *Run) GetTotalDurationMs() int64 {
+	if x != nil && x.TotalDurationMs != nil {
+		return *x.TotalDurationMs
+	}
+	return 0
+}
+
+func (x *Run) GetFailedSteps() uint32 {
+	if x != nil {
+		return x.FailedSteps
+	}
+	return 0
+}
+
+func (x *Run) GetStepCount() uint32 {
+	if x != nil {
+		return x.StepCount
+	}
+	return 0
+}
+
+func (x *Run) GetCurrentStep() string {
+	if x != nil && x.CurrentStep != nil {
+		return *x.CurrentStep
+	}
+	return ""
+}
+
+func (x *Run) GetLastEventAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastEventAt
+	}
+	return nil
 }
 
 type CreateRunRequest struct {
@@ -739,16 +801,31 @@ type ListRunsRequest struct {
 	ProjectId     string                 `protobuf:"bytes,2,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	PlanId        string                 `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	Status        RunStatus_Value        `protobuf:"varint,5,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
+	// Runs that have one of these statuses; empty means any.
+	Status        []RunStatus_Value      `protobuf:"varint,5,rep,packed,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
 	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	// "newest" (the default): by creation, newest first.
+	// "newest" (the default): by creation, newest first. "oldest": by creation, oldest first.
 	OrderBy string `protobuf:"bytes,8,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
 	// At most 1,000, by default 100.
 	PageSize  uint32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// The server waits, within the deadline, until the projection has reached this position.
-	MinPosition   string `protobuf:"bytes,11,opt,name=min_position,json=minPosition,proto3" json:"min_position,omitempty"`
+	MinPosition string `protobuf:"bytes,11,opt,name=min_position,json=minPosition,proto3" json:"min_position,omitempty"`
+	// Only with plan_id.
+	PlanVersion string `protobuf:"bytes,60,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
+	// Runs whose run_id begins with this text.
+	RunIdPrefix string `protobuf:"bytes,61,opt,name=run_id_prefix,json=runIdPrefix,proto3" json:"run_id_prefix,omitempty"`
+	// Each is "key=value". Runs that have all of these labels.
+	Labels []string `protobuf:"bytes,62,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Exclusive, as created_after and created_before. Runs that have not started match neither.
+	StartedAfter  *timestamppb.Timestamp `protobuf:"bytes,63,opt,name=started_after,json=startedAfter,proto3" json:"started_after,omitempty"`
+	StartedBefore *timestamppb.Timestamp `protobuf:"bytes,64,opt,name=started_before,json=startedBefore,proto3" json:"started_before,omitempty"`
+	// The answer has the number of runs that match the filter, on all pages together.
+	Count bool `protobuf:"varint,65,opt,name=count,proto3" json:"count,omitempty"`
+	// LINEARIZABLE (the default): the list shows every write that was acknowledged before the call.
+	// LOCAL: the node answers without a majority, and applied says how far its list is (READ-6).
+	Consistency   Consistency_Level `protobuf:"varint,66,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,11 +888,11 @@ func (x *ListRunsRequest) GetPlanId() string {
 	return ""
 }
 
-func (x *ListRunsRequest) GetStatus() RunStatus_Value {
+func (x *ListRunsRequest) GetStatus() []RunStatus_Value {
 	if x != nil {
 		return x.Status
 	}
-	return RunStatus_VALUE_UNSPECIFIED
+	return nil
 }
 
 func (x *ListRunsRequest) GetCreatedAfter() *timestamppb.Timestamp {
@@ -860,10 +937,65 @@ func (x *ListRunsRequest) GetMinPosition() string {
 	return ""
 }
 
+func (x *ListRunsRequest) GetPlanVersion() string {
+	if x != nil {
+		return x.PlanVersion
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetRunIdPrefix() string {
+	if x != nil {
+		return x.RunIdPrefix
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetStartedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAfter
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetStartedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedBefore
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetCount() bool {
+	if x != nil {
+		return x.Count
+	}
+	return false
+}
+
+func (x *ListRunsRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
+}
+
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Set if the request asked for it, at most 10,000.
+	Count *uint32 `protobuf:"varint,60,opt,name=count,proto3,oneof" json:"count,omitempty"`
+	// More runs match than count says, or may match.
+	CountOrMore *bool `protobuf:"varint,61,opt,name=count_or_more,json=countOrMore,proto3,oneof" json:"count_or_more,omitempty"`
+	// The position up to which the list shows the log.
+	Applied       *AppliedState `protobuf:"bytes,62,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -910,6 +1042,27 @@ func (x *ListRunsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListRunsResponse) GetCount() uint32 {
+	if x != nil && x.Count != nil {
+		return *x.Count
+	}
+	return 0
+}
+
+func (x *ListRunsResponse) GetCountOrMore() bool {
+	if x != nil && x.CountOrMore != nil {
+		return *x.CountOrMore
+	}
+	return false
+}
+
+func (x *ListRunsResponse) GetApplied() *AppliedState {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
 }
 
 type SetEngineRunRefRequest struct {
@@ -1020,7 +1173,7 @@ var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xaf\x05\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xab\b\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1039,14 +1192,25 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x122\n" +
 	"\x06status\x18\r \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12\x1a\n" +
-	"\bimported\x18\x0e \x01(\bR\bimported\x1a9\n" +
+	"\bimported\x18\x0e \x01(\bR\bimported\x129\n" +
+	"\n" +
+	"started_at\x18< \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12=\n" +
+	"\fcompleted_at\x18= \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x12/\n" +
+	"\x11total_duration_ms\x18> \x01(\x03H\x04R\x0ftotalDurationMs\x88\x01\x01\x12!\n" +
+	"\ffailed_steps\x18? \x01(\rR\vfailedSteps\x12\x1d\n" +
+	"\n" +
+	"step_count\x18@ \x01(\rR\tstepCount\x12&\n" +
+	"\fcurrent_step\x18A \x01(\tH\x05R\vcurrentStep\x88\x01\x01\x12>\n" +
+	"\rlast_event_at\x18B \x01(\v2\x1a.google.protobuf.TimestampR\vlastEventAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
 	"\f_engine_typeB\x11\n" +
 	"\x0f_engine_run_refB\x0f\n" +
 	"\r_triggered_byB\x11\n" +
-	"\x0f_trigger_source\"\x94\x01\n" +
+	"\x0f_trigger_sourceB\x14\n" +
+	"\x12_total_duration_msB\x0f\n" +
+	"\r_current_step\"\x94\x01\n" +
 	"\x10CreateRunRequest\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +
@@ -1101,14 +1265,14 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"b\n" +
 	"\x0eGetRunResponse\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12.\n" +
-	"\achanges\x18\x02 \x03(\v2\x14.runlog.v1.RunChangeR\achanges\"\xbf\x03\n" +
+	"\achanges\x18\x02 \x03(\v2\x14.runlog.v1.RunChangeR\achanges\"\xf8\x05\n" +
 	"\x0fListRunsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
 	"project_id\x18\x02 \x01(\tR\tprojectId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x17\n" +
 	"\aplan_id\x18\x04 \x01(\tR\x06planId\x122\n" +
-	"\x06status\x18\x05 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12?\n" +
+	"\x06status\x18\x05 \x03(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x06status\x12?\n" +
 	"\rcreated_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x19\n" +
 	"\border_by\x18\b \x01(\tR\aorderBy\x12\x1b\n" +
@@ -1116,10 +1280,22 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\n" +
 	" \x01(\tR\tpageToken\x12!\n" +
-	"\fmin_position\x18\v \x01(\tR\vminPosition\"^\n" +
+	"\fmin_position\x18\v \x01(\tR\vminPosition\x12!\n" +
+	"\fplan_version\x18< \x01(\tR\vplanVersion\x12\"\n" +
+	"\rrun_id_prefix\x18= \x01(\tR\vrunIdPrefix\x12\x16\n" +
+	"\x06labels\x18> \x03(\tR\x06labels\x12?\n" +
+	"\rstarted_after\x18? \x01(\v2\x1a.google.protobuf.TimestampR\fstartedAfter\x12A\n" +
+	"\x0estarted_before\x18@ \x01(\v2\x1a.google.protobuf.TimestampR\rstartedBefore\x12\x14\n" +
+	"\x05count\x18A \x01(\bR\x05count\x12>\n" +
+	"\vconsistency\x18B \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xf1\x01\n" +
 	"\x10ListRunsResponse\x12\"\n" +
 	"\x04runs\x18\x01 \x03(\v2\x0e.runlog.v1.RunR\x04runs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x19\n" +
+	"\x05count\x18< \x01(\rH\x00R\x05count\x88\x01\x01\x12'\n" +
+	"\rcount_or_more\x18= \x01(\bH\x01R\vcountOrMore\x88\x01\x01\x121\n" +
+	"\aapplied\x18> \x01(\v2\x17.runlog.v1.AppliedStateR\aappliedB\b\n" +
+	"\x06_countB\x10\n" +
+	"\x0e_count_or_more\"U\n" +
 	"\x16SetEngineRunRefRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"W\n" +
@@ -1182,46 +1358,54 @@ var file_runlog_v1_run_service_proto_goTypes = []any{
 	(*AppendResult)(nil),            // 22: runlog.v1.AppendResult
 	(*fieldmaskpb.FieldMask)(nil),   // 23: google.protobuf.FieldMask
 	(Consistency_Level)(0),          // 24: runlog.v1.Consistency.Level
+	(*AppliedState)(nil),            // 25: runlog.v1.AppliedState
 }
 var file_runlog_v1_run_service_proto_depIdxs = []int32{
 	18, // 0: runlog.v1.Run.plan_ref:type_name -> runlog.v1.PlanRef
 	14, // 1: runlog.v1.Run.labels:type_name -> runlog.v1.Run.LabelsEntry
 	19, // 2: runlog.v1.Run.created_at:type_name -> google.protobuf.Timestamp
 	20, // 3: runlog.v1.Run.status:type_name -> runlog.v1.RunStatus.Value
-	1,  // 4: runlog.v1.CreateRunRequest.run:type_name -> runlog.v1.Run
-	21, // 5: runlog.v1.CreateRunRequest.events:type_name -> runlog.v1.EventWrite
-	0,  // 6: runlog.v1.CreateRunRequest.mode:type_name -> runlog.v1.CreateMode.Value
-	1,  // 7: runlog.v1.CreateRunResponse.run:type_name -> runlog.v1.Run
-	22, // 8: runlog.v1.CreateRunResponse.results:type_name -> runlog.v1.AppendResult
-	15, // 9: runlog.v1.UpdateRunRequest.labels:type_name -> runlog.v1.UpdateRunRequest.LabelsEntry
-	23, // 10: runlog.v1.UpdateRunRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 11: runlog.v1.UpdateRunResponse.run:type_name -> runlog.v1.Run
-	19, // 12: runlog.v1.RunChange.changed_at:type_name -> google.protobuf.Timestamp
-	16, // 13: runlog.v1.RunChange.labels:type_name -> runlog.v1.RunChange.LabelsEntry
-	17, // 14: runlog.v1.RunChange.previous_labels:type_name -> runlog.v1.RunChange.PreviousLabelsEntry
-	24, // 15: runlog.v1.GetRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	1,  // 16: runlog.v1.GetRunResponse.run:type_name -> runlog.v1.Run
-	7,  // 17: runlog.v1.GetRunResponse.changes:type_name -> runlog.v1.RunChange
-	20, // 18: runlog.v1.ListRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
-	19, // 19: runlog.v1.ListRunsRequest.created_after:type_name -> google.protobuf.Timestamp
-	19, // 20: runlog.v1.ListRunsRequest.created_before:type_name -> google.protobuf.Timestamp
-	1,  // 21: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
-	1,  // 22: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
-	2,  // 23: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
-	8,  // 24: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
-	10, // 25: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
-	5,  // 26: runlog.v1.RunService.UpdateRun:input_type -> runlog.v1.UpdateRunRequest
-	12, // 27: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
-	4,  // 28: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
-	9,  // 29: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
-	11, // 30: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
-	6,  // 31: runlog.v1.RunService.UpdateRun:output_type -> runlog.v1.UpdateRunResponse
-	13, // 32: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	19, // 4: runlog.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	19, // 5: runlog.v1.Run.completed_at:type_name -> google.protobuf.Timestamp
+	19, // 6: runlog.v1.Run.last_event_at:type_name -> google.protobuf.Timestamp
+	1,  // 7: runlog.v1.CreateRunRequest.run:type_name -> runlog.v1.Run
+	21, // 8: runlog.v1.CreateRunRequest.events:type_name -> runlog.v1.EventWrite
+	0,  // 9: runlog.v1.CreateRunRequest.mode:type_name -> runlog.v1.CreateMode.Value
+	1,  // 10: runlog.v1.CreateRunResponse.run:type_name -> runlog.v1.Run
+	22, // 11: runlog.v1.CreateRunResponse.results:type_name -> runlog.v1.AppendResult
+	15, // 12: runlog.v1.UpdateRunRequest.labels:type_name -> runlog.v1.UpdateRunRequest.LabelsEntry
+	23, // 13: runlog.v1.UpdateRunRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 14: runlog.v1.UpdateRunResponse.run:type_name -> runlog.v1.Run
+	19, // 15: runlog.v1.RunChange.changed_at:type_name -> google.protobuf.Timestamp
+	16, // 16: runlog.v1.RunChange.labels:type_name -> runlog.v1.RunChange.LabelsEntry
+	17, // 17: runlog.v1.RunChange.previous_labels:type_name -> runlog.v1.RunChange.PreviousLabelsEntry
+	24, // 18: runlog.v1.GetRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	1,  // 19: runlog.v1.GetRunResponse.run:type_name -> runlog.v1.Run
+	7,  // 20: runlog.v1.GetRunResponse.changes:type_name -> runlog.v1.RunChange
+	20, // 21: runlog.v1.ListRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
+	19, // 22: runlog.v1.ListRunsRequest.created_after:type_name -> google.protobuf.Timestamp
+	19, // 23: runlog.v1.ListRunsRequest.created_before:type_name -> google.protobuf.Timestamp
+	19, // 24: runlog.v1.ListRunsRequest.started_after:type_name -> google.protobuf.Timestamp
+	19, // 25: runlog.v1.ListRunsRequest.started_before:type_name -> google.protobuf.Timestamp
+	24, // 26: runlog.v1.ListRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	1,  // 27: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
+	25, // 28: runlog.v1.ListRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	1,  // 29: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
+	2,  // 30: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
+	8,  // 31: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
+	10, // 32: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
+	5,  // 33: runlog.v1.RunService.UpdateRun:input_type -> runlog.v1.UpdateRunRequest
+	12, // 34: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
+	4,  // 35: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
+	9,  // 36: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
+	11, // 37: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
+	6,  // 38: runlog.v1.RunService.UpdateRun:output_type -> runlog.v1.UpdateRunResponse
+	13, // 39: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_run_service_proto_init() }
@@ -1235,6 +1419,7 @@ func file_runlog_v1_run_service_proto_init() {
 	file_runlog_v1_run_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_runlog_v1_run_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_runlog_v1_run_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_runlog_v1_run_service_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -995,7 +995,12 @@ type RunSnapshot struct {
 	InconsistencyCount uint32           `protobuf:"varint,23,opt,name=inconsistency_count,json=inconsistencyCount,proto3" json:"inconsistency_count,omitempty"`
 	Stale              bool             `protobuf:"varint,24,opt,name=stale,proto3" json:"stale,omitempty"`
 	// Lower-case hex of SHA-256 over the canonical JSON (RFC 8785) of the folded state (PRJ-1).
-	Digest        string `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The run's labels, as they are now (PRJ-16). No part of the digest.
+	Labels map[string]string `protobuf:"bytes,60,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Which of planRef, engineType and engineRunRef no event has said. They are those of the run as
+	// it is now, and no part of the digest (PRJ-16).
+	FromMetadata  []string `protobuf:"bytes,61,rep,name=from_metadata,json=fromMetadata,proto3" json:"from_metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1205,6 +1210,20 @@ func (x *RunSnapshot) GetDigest() string {
 	return ""
 }
 
+func (x *RunSnapshot) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *RunSnapshot) GetFromMetadata() []string {
+	if x != nil {
+		return x.FromMetadata
+	}
+	return nil
+}
+
 var File_runlog_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_snapshot_proto_rawDesc = "" +
@@ -1334,7 +1353,8 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x03 \x01(\x04R\x06runSeq\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1c\n" +
-	"\tattempted\x18\x05 \x01(\tR\tattempted\"\xf2\b\n" +
+	"\tattempted\x18\x05 \x01(\tR\tattempted\"\x8e\n" +
+	"\n" +
 	"\vRunSnapshot\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1365,7 +1385,12 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x0finconsistencies\x18\x16 \x03(\v2\x18.runlog.v1.InconsistencyR\x0finconsistencies\x12/\n" +
 	"\x13inconsistency_count\x18\x17 \x01(\rR\x12inconsistencyCount\x12\x14\n" +
 	"\x05stale\x18\x18 \x01(\bR\x05stale\x12\x16\n" +
-	"\x06digest\x18\x19 \x01(\tR\x06digestB\f\n" +
+	"\x06digest\x18\x19 \x01(\tR\x06digest\x12:\n" +
+	"\x06labels\x18< \x03(\v2\".runlog.v1.RunSnapshot.LabelsEntryR\x06labels\x12#\n" +
+	"\rfrom_metadata\x18= \x03(\tR\ffromMetadata\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
 	"_substatusB\n" +
 	"\n" +
@@ -1389,7 +1414,7 @@ func file_runlog_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(RunStatus_Value)(0),          // 0: runlog.v1.RunStatus.Value
 	(StepStatus_Value)(0),         // 1: runlog.v1.StepStatus.Value
@@ -1404,35 +1429,37 @@ var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(*SignalDecision)(nil),        // 10: runlog.v1.SignalDecision
 	(*Inconsistency)(nil),         // 11: runlog.v1.Inconsistency
 	(*RunSnapshot)(nil),           // 12: runlog.v1.RunSnapshot
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	nil,                           // 13: runlog.v1.RunSnapshot.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_runlog_v1_snapshot_proto_depIdxs = []int32{
 	1,  // 0: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
-	13, // 1: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
-	13, // 2: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
+	14, // 1: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
+	14, // 2: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
 	5,  // 3: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
 	6,  // 4: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
 	1,  // 5: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
-	13, // 6: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	13, // 7: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	14, // 6: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	14, // 7: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
 	5,  // 8: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
 	6,  // 9: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
 	7,  // 10: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
-	13, // 11: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
+	14, // 11: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
 	0,  // 12: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
 	8,  // 13: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
 	5,  // 14: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
 	4,  // 15: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
-	13, // 16: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	13, // 17: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	14, // 16: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	14, // 17: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
 	9,  // 18: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
 	10, // 19: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
 	11, // 20: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	13, // 21: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_snapshot_proto_init() }
@@ -1454,7 +1481,7 @@ func file_runlog_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_snapshot_proto_rawDesc), len(file_runlog_v1_snapshot_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -88,7 +88,7 @@ func readRest(object []byte, without string, to proto.Message) (value []byte, er
 		rest = append(append(append(rest, quoted...), ':'), v...)
 	}
 	if len(rest) > 1 {
-		return value, decoder.Unmarshal(append(rest, '}'), to)
+		return value, unmarshal(append(rest, '}'), to)
 	}
 	proto.Reset(to)
 	return value, nil

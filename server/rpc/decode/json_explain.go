@@ -37,7 +37,7 @@ func JSON(body []byte, to proto.Message) *contract.Error {
 		return explainSyntax(body)
 	}
 	if err == nil {
-		if err = decoder.Unmarshal(body, to); err == nil {
+		if err = unmarshal(body, to); err == nil {
 			return nil
 		}
 	}
@@ -209,7 +209,7 @@ func accepts(value []byte, fd protoreflect.FieldDescriptor) bool {
 		open, end = open+`{"":`, "}}"
 	}
 	text := append(append([]byte(open), value...), end...)
-	return decoder.Unmarshal(text, newMessage(fd.ContainingMessage())) == nil
+	return unmarshal(text, newMessage(fd.ContainingMessage())) == nil
 }
 
 func isNull(value []byte) bool { return string(value) == "null" }

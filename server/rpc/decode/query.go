@@ -32,6 +32,7 @@ func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleA
 			return fmt.Errorf("%q is given in two spellings", name)
 		}
 	}
+	upperValues(m.ProtoReflect().Descriptor(), values)
 	return q.known.Parse(m, values, path)
 }
 
@@ -116,7 +117,7 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 	case !fd.IsList() && len(texts) > 1:
 		f.fault(fd.JSONName(), "appears %d times: keep one", len(texts))
 	default:
-		for _, text := range texts {
+		for _, text := range upperQuery(fd, texts) {
 			one := url.Values{string(fd.Name()): {text}}
 			if new(runtime.DefaultQueryParser).Parse(newMessage(md), one, utilities.NewDoubleArray(nil)) != nil {
 				f.fault(fd.JSONName(), "%s", parameterHelp(text, fd))

@@ -10,6 +10,7 @@ import (
 	"runlog/projector/run"
 	"runlog/projector/watch"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
 )
 
 // Snapshots is a cache of encoded snapshots, for readers and watchers of a run that does not change
@@ -32,11 +33,29 @@ func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
 	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
 }
 
-// At returns the message of a snapshot as of a moment (PRJ-9). The caller may add to it.
-func (e *Snapshots) At(s *run.Snapshot, now time.Time) *runlogv1.RunSnapshot {
+// At returns the message of a snapshot as of a moment (PRJ-9), with the metadata of its run where
+// no event has said the same (PRJ-16); nil: the run has none. The caller may add to it.
+func (e *Snapshots) At(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
 	substatus, message := s.Substatus(now, e.drainTimeout)
 	m := e.Message(s)
 	m.Substatus, m.Message = Optional(substatus), Optional(message)
+	if md == nil {
+		return m
+	}
+	// The shared bytes of the message have these fields if the snapshot has them.
+	if s.PlanRef == nil && md.PlanRef != nil {
+		m.PlanRef = planRef(md.PlanRef)
+		m.FromMetadata = append(m.FromMetadata, "planRef")
+	}
+	if s.EngineType == "" && md.EngineType != "" {
+		m.EngineType = &md.EngineType
+		m.FromMetadata = append(m.FromMetadata, "engineType")
+	}
+	if s.EngineRunRef == "" && md.EngineRunRef != "" {
+		m.EngineRunRef = &md.EngineRunRef
+		m.FromMetadata = append(m.FromMetadata, "engineRunRef")
+	}
+	m.Labels = md.Labels
 	return m
 }
 

@@ -164,8 +164,8 @@ func valueOf(v any) *structpb.Value {
 	}
 }
 
-// Run converts a run and its projected status.
-func Run(r *storage.Run, status run.Status) *runlogv1.Run {
+// Run converts a run and its projection.
+func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 	m := &runlogv1.Run{
 		RunId:         r.RunID,
 		TenantId:      r.Scope.TenantID,
@@ -174,23 +174,36 @@ func Run(r *storage.Run, status run.Status) *runlogv1.Run {
 		PlanRef:       &runlogv1.PlanRef{PlanId: r.PlanID, PlanVersion: r.PlanVersion},
 		LastSeq:       r.LastSeq,
 		CreatedAt:     Timestamp(r.CreatedAt),
-		Status:        runlogv1.RunStatus_Value(status),
+		Status:        runlogv1.RunStatus_Value(s.Status),
 		Imported:      r.Imported,
+		StartedAt:     OptionalTime(s.StartedAt),
+		CompletedAt:   OptionalTime(s.CompletedAt),
+		FailedSteps:   s.FailedSteps,
+		StepCount:     s.StepCount,
+		CurrentStep:   Optional(s.CurrentStep),
+		LastEventAt:   OptionalTime(s.LastEventAt),
+	}
+	if s.HasDuration {
+		m.TotalDurationMs = &s.TotalDurationMs
 	}
 	md := r.Metadata
 	if md == nil {
 		return m
 	}
 	if p := md.PlanRef; p != nil {
-		m.PlanRef = &runlogv1.PlanRef{
-			Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
-			PlanId: p.PlanID, PlanVersion: p.PlanVersion, SizeBytes: p.SizeBytes, Compression: p.Compression,
-		}
+		m.PlanRef = planRef(p)
 	}
 	m.EngineType, m.EngineRunRef = Optional(md.EngineType), Optional(md.EngineRunRef)
 	m.TriggeredBy, m.TriggerSource = Optional(md.TriggeredBy), Optional(md.TriggerSource)
 	m.Labels = md.Labels
 	return m
+}
+
+func planRef(p *storage.PlanRef) *runlogv1.PlanRef {
+	return &runlogv1.PlanRef{
+		Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
+		PlanId: p.PlanID, PlanVersion: p.PlanVersion, SizeBytes: p.SizeBytes, Compression: p.Compression,
+	}
 }
 
 // Instant is Timestamp for a time that may be 0, the begin of 1970.

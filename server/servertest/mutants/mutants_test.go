@@ -167,7 +167,7 @@ func (r *trial) take(later *trial) {
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+(10*atMost+time.Minute).String(),
+	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+patience(t, atMost).String(),
 		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
 		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
 	// as make sim sets it
@@ -196,8 +196,21 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	if said := stdout.String() + stderr.String(); !leaked(said) {
 		r.Found, r.Detail = "panic", firstPanic(said)
 		r.Seed++
+		if strings.Contains(r.Detail, "test timed out") {
+			t.Log(said) // The goroutines tell a world that hangs from a machine that is busy.
+		}
 	}
 	return r
+}
+
+// patience is how long a process may take for so much processor time. Other programs may leave it a
+// twentieth of a processor.
+func patience(t *testing.T, processor time.Duration) time.Duration {
+	longest := 20*processor + 5*time.Minute
+	if deadline, ok := t.Deadline(); ok {
+		longest = min(longest, time.Until(deadline)*9/10) // This test reports it.
+	}
+	return longest
 }
 
 // leaked reports whether a process ended because a bubble was left with no goroutines but those

@@ -30,11 +30,18 @@ func reads() []Mutant {
 		Edits: []Edit{
 			{
 				File: watch,
-				Old:  "w.s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)",
-				New:  "w.s.node.View(ctx, runID, runlogv1.Consistency_LOCAL, 0)",
+				Old:  "w.s.node.View(ctx, w.runID, w.level, 0)",
+				New:  "w.s.node.View(ctx, w.runID, runlogv1.Consistency_LOCAL, 0)",
 			},
 			{File: watch, Old: "return w.current.LastEventSeq > w.sent ||", New: "return w.current.LastEventSeq != w.sent ||"},
 		},
+	}, {
+		Name: "list-not-fresh", Breaks: "READ-6", What: "a list does not wait for the projection to have what was acknowledged before the call",
+		Edits: []Edit{{
+			File: "server/runs/list.go",
+			Old:  "\tapplied := s.node.Store().Applied()\n\treturn max(least, applied.Position()), nil",
+			New:  "\treturn least, nil",
+		}},
 	}, {
 		Name: "window-closes-early", Breaks: "READ-4, D7", What: "a window is closed as soon as the node's own clock is past it",
 		Edits: []Edit{

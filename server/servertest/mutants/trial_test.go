@@ -158,6 +158,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("stopped itself", b)
 		case strings.Contains(b, "no write succeeds"):
 			add(string(history.Progress), b)
+		case strings.Contains(b, "fresh list: "):
+			add("READ-6", b)
 		case strings.Contains(b, "proof: "):
 			add("proof", b)
 		case strings.Contains(b, "attempt: "):

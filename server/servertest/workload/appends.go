@@ -30,7 +30,7 @@ func (w *worker) work(ctx context.Context) {
 		weight int
 		do     func(context.Context, int)
 	}{
-		{45, w.append}, {8, w.batch}, {2, w.stream}, {3, w.race}, {25, w.read}, {10, w.snapshot}, {2, w.window},
+		{45, w.append}, {8, w.batch}, {2, w.stream}, {3, w.race}, {25, w.read}, {10, w.snapshot}, {2, w.window}, {4, w.listNew},
 	}
 	total := 0
 	for _, t := range things {

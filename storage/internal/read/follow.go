@@ -21,6 +21,9 @@ type Commit struct {
 	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
 	// run was made, or its metadata set.
 	Records []record.Record
+	// Metadata is what the store has now of the run's metadata. It is set only of a commit that may
+	// have changed it: one without events, or the first one of the run. nil: there is none.
+	Metadata *record.Metadata
 }
 
 // Follower reads the log in commit order, again and again from where it ended, and remembers the
@@ -39,7 +42,8 @@ func Follow(acquire Acquire, detail record.Detail) *Follower {
 // Log yields what was committed after a position, in commit order, as of now. Commits of one
 // proposal follow each other and are all there. After an error nothing more comes.
 //
-// Commit.Run has what never changes of the run: no metadata, and nothing of its head.
+// Commit.Run has what never changes of the run: no metadata (see Commit.Metadata), and nothing of
+// its head.
 func (f *Follower) Log(after record.Position) iter.Seq2[*Commit, error] {
 	return Sequence(func(yield func(*Commit, error) bool) error { return f.log(after, yield) })
 }
@@ -117,6 +121,12 @@ func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Po
 	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
 	if b.Count > 0 {
 		commit.Records, err = b.Records(cached.id, position, persistedAt, f.detail)
+	}
+	if err == nil && (b.Count == 0 || position == cached.run.CreatedPosition) {
+		md, failed := rows.Metadata(b.Run)
+		if err = failed; md != nil {
+			commit.Metadata = record.DecodeMetadata(md)
+		}
 	}
 	return commit, err
 }

@@ -45,11 +45,8 @@ func (o *windowOptions) addFlags(cmd *cobra.Command) {
 // window returns the bounds. A nil from is before the first event, a nil to is the time of the
 // call.
 func (o *windowOptions) window(now time.Time) (from, to *timestamppb.Timestamp, err error) {
-	for _, name := range [...]string{"tenant", "project", "environment", "plan", "run", "step"} {
-		// If a variable of a script is not set, the query must not return everything.
-		if f := o.flags.Lookup(name); f.Changed && f.Value.String() == "" {
-			return nil, nil, output.UsageError("--%s is empty; give a value, or leave the flag out", name)
-		}
+	if err := session.RefuseEmpty(o.flags, "tenant", "project", "environment", "plan", "run", "step"); err != nil {
+		return nil, nil, err
 	}
 	switch {
 	case o.from == "" && o.run == "":

@@ -8,102 +8,137 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 type runsOptions struct {
 	runsFilter
-	limit uint64
+	req    runlogv1.ListRunsRequest
+	times  [4]string // created after, created before, started after, started before
+	oldest bool
+	limit  uint64
 }
 
-// runsFilter selects runs.
-type runsFilter struct{ tenant, project, environment, plan, status string }
-
-func (f *runsFilter) addFlags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.tenant, "tenant", "", "only runs of this tenant")
-	flags.StringVar(&f.project, "project", "", "only runs of this project")
-	flags.StringVar(&f.environment, "environment", "", "only runs of this environment")
-	flags.StringVar(&f.plan, "plan", "", "only runs of this plan")
-	flags.StringVar(&f.status, "status", "", "only runs in this status: "+strings.Join(runStatuses(), ", "))
-	session.Complete(cmd, "status", runStatuses()...)
-}
-
-// statusValue returns the status of the filter; 0 for any.
-func (f *runsFilter) statusValue() (runlogv1.RunStatus_Value, error) {
-	status := runlogv1.RunStatus_Value_value[strings.ToUpper(f.status)]
-	if f.status != "" && status == 0 {
-		return 0, output.UsageError("--status %q is no status; want one of %s", f.status, strings.Join(runStatuses(), ", "))
-	}
-	return runlogv1.RunStatus_Value(status), nil
-}
+// timeFlags name the times of a filter.
+var timeFlags = [...]string{"created-after", "created-before", "started-after", "started-before"}
 
 func (a *app) runsCommand() *cobra.Command {
 	var opts runsOptions
 	cmd := &cobra.Command{
-		Use:     "runs",
-		Short:   "List runs, newest first",
-		Example: "  runlog runs --tenant acme --status RUNNING\n  runlog runs get run-1",
-		Args:    cobra.NoArgs,
+		Use:   "runs",
+		Short: "List runs, newest first",
+		Long: `List runs, newest first. Times for --created-after, --created-before, --started-after and
+--started-before are
+
+` + session.MomentHelp,
+		Example: `  runlog runs --tenant acme --status RUNNING,PAUSED
+  runlog runs --label team=payments --created-after today --count
+  runlog runs --started-after -24h
+  runlog runs get run-1`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.listRuns(cmd.Context(), opts)
+			if err := opts.request(cmd.Flags(), time.Now()); err != nil {
+				return err
+			}
+			return a.listRuns(cmd.Context(), &opts)
 		},
 	}
 	opts.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&opts.req.Labels, "label", nil, "only runs with this label, KEY=VALUE; repeat it for several")
+	for i, usage := range []string{"created after", "created before", "started after", "started before"} {
+		flags.StringVar(&opts.times[i], timeFlags[i], "", "only runs "+usage+" this time")
+	}
+	flags.BoolVar(&opts.oldest, "oldest", false, "list the oldest runs first")
+	flags.BoolVar(&opts.req.Count, "count", false, "print only the number of runs, up to 10,000")
+	localFlag(cmd, &opts.req.Consistency)
 	session.LimitFlag(cmd.Flags(), &opts.limit, 100, "limit of the number of runs")
-	cmd.AddCommand(&cobra.Command{
+	get := &runlogv1.GetRunRequest{}
+	one := &cobra.Command{
 		Use:               "get RUN",
 		Short:             "Show the metadata of a run",
 		Args:              session.OneRun,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.getRun(cmd.Context(), args[0])
+			get.RunId = args[0]
+			return a.getRun(cmd.Context(), get)
 		},
-	})
+	}
+	localFlag(one, &get.Consistency)
+	cmd.AddCommand(one)
 	return cmd
 }
 
-// runStatuses returns the names of the statuses in the order of their numbers.
-func runStatuses() []string {
-	numbers := slices.Sorted(maps.Keys(runlogv1.RunStatus_Value_name))
-	var names []string
-	for _, n := range numbers {
-		if n != int32(runlogv1.RunStatus_VALUE_UNSPECIFIED) {
-			names = append(names, runlogv1.RunStatus_Value_name[n])
-		}
-	}
-	return names
-}
-
-func (a *app) listRuns(ctx context.Context, opts runsOptions) error {
-	status, err := opts.statusValue()
-	if err != nil {
-		return err
-	}
+func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
 	c, err := a.Dial()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	runs := c.ListRuns(ctx, &runlogv1.ListRunsRequest{
-		TenantId:      opts.tenant,
-		ProjectId:     opts.project,
-		EnvironmentId: opts.environment,
-		PlanId:        opts.plan,
-		Status:        status,
-		PageSize:      session.PageSize(opts.limit + min(opts.limit, 1)),
-	})
+	if opts.req.Count {
+		return a.countRuns(ctx, c, &opts.req)
+	}
+	opts.req.PageSize = session.PageSize(opts.limit + min(opts.limit, 1))
 	more := false
-	err = output.List(&a.Output, output.First(runs, opts.limit, &more), 0, runLine, runCells,
-		"RUN", "STATUS", "LAST SEQ", "TENANT", "PROJECT", "ENVIRONMENT", "PLAN", "VERSION", "CREATED")
+	err = output.List(&a.Output, output.First(c.ListRuns(ctx, &opts.req), opts.limit, &more), 0, runLine, runCells,
+		"RUN", "STATUS", "STEP", "STARTED", "DURATION", "LAST SEQ", "TENANT", "PROJECT", "ENVIRONMENT", "PLAN", "VERSION", "CREATED")
 	if more && err == nil {
-		_, err = fmt.Fprintf(a.Stderr, "these are the newest %s; --limit lists more, --limit 0 all\n", output.Number(opts.limit))
+		which := "newest"
+		if opts.oldest {
+			which = "oldest"
+		}
+		_, err = fmt.Fprintf(a.Stderr, "these are the %s %s; --limit lists more, --limit 0 all\n", which, output.Number(opts.limit))
+	}
+	return err
+}
+
+// request completes the request from the flags.
+func (opts *runsOptions) request(flags *pflag.FlagSet, now time.Time) (err error) {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	r := &opts.req
+	r.TenantId, r.ProjectId, r.EnvironmentId = opts.tenant, opts.project, opts.environment
+	r.PlanId, r.PlanVersion, r.RunIdPrefix = opts.plan, opts.planVersion, opts.prefix
+	if r.Status, err = opts.statuses(); err != nil {
+		return err
+	}
+	if opts.oldest {
+		r.OrderBy = "oldest"
+	}
+	for i, to := range []**timestamppb.Timestamp{&r.CreatedAfter, &r.CreatedBefore, &r.StartedAfter, &r.StartedBefore} {
+		if !flags.Changed(timeFlags[i]) {
+			continue
+		}
+		if *to, err = session.Moment(timeFlags[i], opts.times[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countRuns prints the number of runs that match.
+func (a *app) countRuns(ctx context.Context, c *client.Client, req *runlogv1.ListRunsRequest) error {
+	n, orMore, err := c.CountRuns(ctx, req)
+	switch {
+	case err != nil:
+		return err
+	case a.Format == output.JSON:
+		_, err = fmt.Fprintf(a.Stdout, "{\"count\":%d,\"countOrMore\":%t}\n", n, orMore)
+	case orMore:
+		_, err = fmt.Fprintf(a.Stdout, "%d or more\n", n)
+	default:
+		_, err = fmt.Fprintln(a.Stdout, n)
 	}
 	return err
 }
@@ -114,6 +149,9 @@ func runCells(run *runlogv1.Run) []string {
 	return []string{
 		run.GetRunId(),
 		runStatus(run.GetStatus()),
+		run.GetCurrentStep(),
+		output.Stamp(run.GetStartedAt()),
+		output.Elapsed(run.GetStartedAt(), run.GetCompletedAt()),
 		strconv.FormatUint(run.GetLastSeq(), 10),
 		run.GetTenantId(),
 		run.GetProjectId(),
@@ -132,13 +170,13 @@ func runStatus(status runlogv1.RunStatus_Value) string {
 	return status.String()
 }
 
-func (a *app) getRun(ctx context.Context, id string) error {
+func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
 	c, err := a.Dial()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	run, err := c.GetRun(ctx, &runlogv1.GetRunRequest{RunId: id})
+	run, err := c.GetRun(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -158,6 +196,7 @@ func (a *app) getRun(ctx context.Context, id string) error {
 	output.Facts(out,
 		[2]string{"Run", run.GetRunId()},
 		[2]string{"Status", runStatus(run.GetStatus())},
+		[2]string{"Step", run.GetCurrentStep()},
 		[2]string{"Last seq", strconv.FormatUint(run.GetLastSeq(), 10)},
 		[2]string{"Scope", scope(run)},
 		[2]string{"Plan", planText(run.GetPlanRef(), "", "")},
@@ -165,6 +204,9 @@ func (a *app) getRun(ctx context.Context, id string) error {
 		[2]string{"Triggered", output.Words(run.GetTriggerSource(), run.GetTriggeredBy())},
 		[2]string{"Labels", strings.Join(labels, " ")},
 		[2]string{"Created", output.Stamp(run.GetCreatedAt())},
+		[2]string{"Started", output.Stamp(run.GetStartedAt())},
+		[2]string{"Completed", output.Stamp(run.GetCompletedAt())},
+		[2]string{"Last event", output.Stamp(run.GetLastEventAt())},
 	)
 	return out.Flush()
 }

@@ -54,6 +54,7 @@ Times for --as-of-time are
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
 	cmd.Flags().Uint64Var(&asOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq; 0: before the first one")
 	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
+	localFlag(cmd, &req.Consistency)
 	return cmd
 }
 

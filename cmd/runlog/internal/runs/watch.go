@@ -22,6 +22,9 @@ type watchOptions struct {
 	afterSeq  uint64
 	view      string
 	untilDone bool
+	mustExist bool
+	types     []string
+	level     runlogv1.Consistency_Level
 	lasting   time.Duration
 }
 
@@ -35,18 +38,21 @@ func (a *app) watchCommand() *cobra.Command {
 		Short: "Follow one run or many",
 		Long: `Print a line for each change of the projection of a run: the current state first, then live, across
 restarts of the server. Ctrl-C ends the watch with exit code 0. --view snapshot shows the progress of
-the steps, and with -o json the whole snapshot; --view event prints every event.
+the steps, and with -o json the whole snapshot; --view event prints every event. If the run does not
+exist yet, the watch waits for it, unless --must-exist is set.
 
-Without RUN, follow all runs that --tenant, --project, --environment, --plan and --status select: the
-existing ones first, newest first, then every change in the order in which it was stored. If a run
-leaves --status, a last line has its new status.
+Without RUN, follow all runs that --tenant, --project, --environment, --plan, --prefix and --status
+select: the existing ones first, newest first, then every change in the order in which it was stored.
+If a run leaves --status, a last line has its new status. --view event prints every new event of
+these runs, in the order in which they were stored; --type selects among them.
 
 With --until-done the watch ends with the run. The exit code is 0 if the run COMPLETED, 4 if it FAILED
 or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means COMPLETED.`,
 		Example: `  runlog watch run-1
   runlog watch run-1 --until-done --for 10m && deploy
   runlog watch run-1 --view event -o json | jq .eventType
-  runlog watch --tenant acme --status RUNNING`,
+  runlog watch --tenant acme --status RUNNING
+  runlog watch --tenant acme --view event --type SignalAccepted -o json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -66,6 +72,9 @@ or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means CO
 	flags.StringVar(&opts.view, "view", watchViews[0], "what to print of a run: "+strings.Join(watchViews, ", "))
 	flags.BoolVar(&opts.untilDone, "until-done", false, "end when the run is COMPLETED, FAILED or CANCELLED")
 	flags.DurationVar(&opts.lasting, "for", 0, "end after this time; 0 means never")
+	flags.BoolVar(&opts.mustExist, "must-exist", false, "fail if RUN does not exist, instead of waiting for it")
+	session.TypesFlag(cmd, &opts.types)
+	localFlag(cmd, &opts.level)
 	opts.addFlags(cmd)
 	session.Complete(cmd, "view", watchViews...)
 	return cmd
@@ -94,11 +103,12 @@ func (a *app) watchRun(parent context.Context, run string, opts watchOptions) er
 		return output.UsageError("--view %q is no view; want one of %s", opts.view, strings.Join(watchViews, ", "))
 	case opts.untilDone && runlogv1.WatchView_Kind(view) == runlogv1.WatchView_EVENT:
 		return output.UsageError("--until-done needs --view watermark or snapshot; events do not have the status of the run")
-	case opts.runsFilter != runsFilter{}:
-		return output.UsageError("--tenant, --project, --environment, --plan and --status select among many runs; leave out either them or RUN")
+	case opts.set() || len(opts.types) > 0:
+		return output.UsageError("--tenant, --project, --environment, --plan, --prefix, --status and --type select among many runs; leave out either them or RUN")
 	}
 	return a.watching(parent, opts, func(ctx context.Context, c *client.Client) error {
-		req := &runlogv1.WatchRunRequest{RunId: run, AfterSeq: opts.afterSeq, View: runlogv1.WatchView_Kind(view)}
+		req := &runlogv1.WatchRunRequest{RunId: run, AfterSeq: opts.afterSeq, View: runlogv1.WatchView_Kind(view),
+			MustExist: opts.mustExist, Consistency: opts.level}
 		return a.printRun(parent, c.WatchRun(ctx, req), run, opts)
 	})
 }
@@ -111,9 +121,11 @@ func (a *app) printRun(parent context.Context, watch iter.Seq2[*runlogv1.WatchRu
 			return watchEnded(parent, err, run, opts)
 		}
 		if events && res.GetEvents() == nil {
+			a.tellMissing(run, res)
 			a.tellHole(run, res)
 			continue
 		}
+		a.tellMissing(run, res)
 		status, err := p.message(res)
 		if err != nil {
 			return err
@@ -123,6 +135,13 @@ func (a *app) printRun(parent context.Context, watch iter.Seq2[*runlogv1.WatchRu
 		}
 	}
 	return nil
+}
+
+// tellMissing reports that the watch waits for a run.
+func (a *app) tellMissing(run string, res *runlogv1.WatchRunResponse) {
+	if beat := res.GetHeartbeat(); beat != nil && beat.Watermark == nil {
+		fmt.Fprintf(a.Stderr, "run %q does not exist yet; waiting for it\n", run)
+	}
 }
 
 // tellHole reports a hole in the events of a run. The client handles it (WATCH-5).
@@ -137,12 +156,22 @@ func (a *app) tellHole(run string, res *runlogv1.WatchRunResponse) {
 }
 
 func (a *app) watchRuns(parent context.Context, opts watchOptions) error {
-	status, err := opts.statusValue()
+	if err := opts.check(); err != nil {
+		return err
+	}
+	statuses, err := opts.statuses()
+	events := strings.EqualFold(opts.view, "event")
 	switch {
 	case err != nil:
 		return err
-	case opts.view != watchViews[0]:
+	case !events && opts.view != watchViews[0]:
 		return output.UsageError("--view %s needs a RUN", opts.view)
+	case !events && len(opts.types) > 0:
+		return output.UsageError("--type needs --view event")
+	case events && len(statuses) > 0:
+		return output.UsageError("--status does not select events; leave out either it or --view event")
+	case opts.mustExist:
+		return output.UsageError("--must-exist needs a RUN")
 	case opts.untilDone:
 		return output.UsageError("--until-done needs a RUN")
 	case opts.afterSeq > 0:
@@ -150,12 +179,20 @@ func (a *app) watchRuns(parent context.Context, opts watchOptions) error {
 	}
 	return a.watching(parent, opts, func(ctx context.Context, c *client.Client) error {
 		p := a.newWatchPrinter()
-		for res, err := range c.WatchRuns(ctx, &runlogv1.WatchRunsRequest{
+		req := &runlogv1.WatchRunsRequest{
 			TenantId: opts.tenant, ProjectId: opts.project, EnvironmentId: opts.environment, PlanId: opts.plan,
-			Status: status, IncludeExisting: true,
-		}) {
+			PlanVersion: opts.planVersion, RunIdPrefix: opts.prefix, Status: statuses, IncludeExisting: !events,
+			Types: opts.types, Consistency: opts.level,
+		}
+		if events {
+			req.View = runlogv1.WatchView_EVENT
+		}
+		for res, err := range c.WatchRuns(ctx, req) {
 			if err != nil {
 				return watchEnded(parent, err, "", opts)
+			}
+			if err := p.eventsOfMany(res.GetEvents().GetEvents()); err != nil {
+				return err
 			}
 			if mark := res.GetWatermark(); mark != nil {
 				if err := p.run(mark); err != nil {

@@ -29,6 +29,7 @@ const (
 	watermarkLine = "%-8v  %-10s  %-10s  %-24s  %s\n"
 	snapshotLine  = "%-8v  %-10s  %-10s  %-24s  %-9s  %s\n"
 	eventLine     = "%-8v  %-24s  %-26s  %-20s  %-8s  %s\n"
+	eventOfMany   = "%-24s  %-24s  %-8v  %-26s  %-20s  %s\n"
 	runLineOfMany = "%-24s  %-24s  %-8v  %-10s  %s\n"
 )
 
@@ -87,6 +88,19 @@ func (p *watchPrinter) events(records []*runlogv1.EventRecord) error {
 		p.head(eventLine, "SEQ", "PERSISTED", "TYPE", "STEP", "ATTEMPT", "PAYLOAD")
 		fmt.Fprintf(p.out, eventLine, record.GetRunSeq(), output.Stamp(record.GetPersistedAt()), output.OneLine(record.GetEventType()),
 			output.Dash(record.GetStepId()), output.Attempt(record.GetLogicalAttemptId(), record.GetEngineAttemptId()), output.OneLine(output.PayloadText(record)))
+	}
+	return p.out.Flush()
+}
+
+// eventsOfMany prints events of many runs.
+func (p *watchPrinter) eventsOfMany(records []*runlogv1.EventRecord) error {
+	if p.json {
+		return p.events(records)
+	}
+	for _, record := range records {
+		p.head(eventOfMany, "PERSISTED", "RUN", "SEQ", "TYPE", "STEP", "PAYLOAD")
+		fmt.Fprintf(p.out, eventOfMany, output.Stamp(record.GetPersistedAt()), output.OneLine(record.GetRunId()), record.GetRunSeq(),
+			output.OneLine(record.GetEventType()), output.Dash(record.GetStepId()), output.OneLine(output.PayloadText(record)))
 	}
 	return p.out.Flush()
 }

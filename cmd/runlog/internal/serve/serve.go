@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/server"
+	"runlog/server/gateway"
 )
 
 // serveCommand starts a node. Every flag is also an environment variable and a key of the
@@ -58,7 +60,7 @@ stops the node.`,
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
 			}
-			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts)); err != nil {
 				return err
 			}
 			var err error
@@ -88,6 +90,8 @@ stops the node.`,
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "address of metrics, pprof and health")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "address for other nodes")
 	registerClusterFlags(f, &opts)
+	f.StringSliceVar(&opts.CORSOrigins, "cors-origins", nil,
+		"origins whose web pages may call the API, such as https://ui.example.com; loopback, null, none, or * for all (default loopback if --http-listen is, else none)")
 	f.Var(&maxPayload, "max-payload-bytes", "largest payload of an event, at most 1MiB")
 	f.Var(&memory, "memory", "total memory that the node may use, at least 256MiB; also 2GB, or 10TiB")
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
@@ -103,6 +107,19 @@ stops the node.`,
 	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	session.Complete(cmd, "log-format", "text", "json")
 	return cmd
+}
+
+// originFlag checks --cors-origins.
+func originFlag(opts *server.Options) error {
+	if slices.Equal(opts.CORSOrigins, []string{"none"}) {
+		opts.CORSOrigins = []string{}
+	}
+	for _, origin := range opts.CORSOrigins {
+		if err := gateway.CheckOrigin(origin); err != nil {
+			return output.UsageError("--cors-origins: %v", err)
+		}
+	}
+	return nil
 }
 
 // registerClockFlags registers the limits of the node's clock.

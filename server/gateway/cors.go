@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Values of Options.Origins that are no origins.
+const (
+	AnyOrigin       = "*"        // pages of any origin
+	LoopbackOrigins = "loopback" // pages of this machine, from any port
+)
+
+// corsMaxAge is how long a browser remembers the answer to a preflight request, in seconds.
+const corsMaxAge = "600"
+
+// CheckOrigin reports what is wrong with an origin in Options.Origins.
+func CheckOrigin(origin string) error {
+	if origin == AnyOrigin || origin == LoopbackOrigins || origin == "null" {
+		return nil
+	}
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("%q is no origin such as https://ui.example.com, and not %s or %s", origin, LoopbackOrigins, AnyOrigin)
+	}
+	return nil
+}
+
+// cors lets pages of other origins call the API (Fetch, "CORS protocol"). A page of an origin that
+// is not named gets no header, so its browser keeps the answer from it, and sends no request that
+// writes.
+type cors struct{ origins []string }
+
+// answer sets the headers for a page of another origin. It reports whether the request was a
+// preflight request, which it answers.
+func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
+	h, origin := w.Header(), r.Header.Get("Origin")
+	if len(c.origins) > 0 {
+		h.Add("Vary", "Origin")
+	}
+	if origin == "" || !c.allows(origin) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		h.Set("Access-Control-Expose-Headers", "ETag, Retry-After")
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH")
+	h.Set("Access-Control-Allow-Headers", "Content-Type, If-None-Match, Last-Event-ID, Cache-Control")
+	h.Set("Access-Control-Max-Age", corsMaxAge)
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+func (c *cors) allows(origin string) bool {
+	return slices.Contains(c.origins, AnyOrigin) || slices.Contains(c.origins, strings.ToLower(origin)) ||
+		slices.Contains(c.origins, LoopbackOrigins) && loopback(origin)
+}
+
+// loopback reports whether an origin is on this machine.
+func loopback(origin string) bool {
+	u, err := url.Parse(origin)
+	if err != nil {
+		return false
+	}
+	name := strings.ToLower(u.Hostname())
+	ip := net.ParseIP(name)
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || ip != nil && ip.IsLoopback()
+}
