@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -60,11 +62,18 @@ func openGates(f *testing.F) *gates {
 			f.Error(err)
 		}
 	})
-	if g.conn, err = gateway.Dial(listener, s.limits()); err != nil {
+	g.conn, err = grpc.NewClient("passthrough:gates", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { g.conn.Close() })
-	api, err := gateway.New(context.Background(), gateway.Options{Conn: g.conn, Limits: s.limits(), Services: s.services})
+	conn, err := gateway.Dial(chain.Direct(s.services), listener, s.limits())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { conn.Close() })
+	api, err := gateway.New(context.Background(), gateway.Options{Conn: conn, Limits: s.limits(), Services: s.services})
 	if err != nil {
 		f.Fatal(err)
 	}

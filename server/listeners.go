@@ -185,7 +185,7 @@ func (s *Server) serve(l listeners, p pages) error {
 	grpc_health_v1.RegisterHealthServer(g, s.health)
 	inner := gateway.Listen()
 	s.onClose(func() error { return chain.Inflight().Drain(g) })
-	conn, err := gateway.Dial(inner, s.limits())
+	conn, err := gateway.Dial(chain.Direct(s.services), inner, s.limits())
 	if err != nil {
 		return err
 	}

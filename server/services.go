@@ -28,11 +28,11 @@ type service struct {
 
 // services lists what a node serves. A new service is one line.
 var services = []service{
-	{&runlogv1.RunService_ServiceDesc, runlogv1.RegisterRunServiceHandler, (*Server).openRuns},
-	{&runlogv1.EventService_ServiceDesc, runlogv1.RegisterEventServiceHandler, (*Server).openEvents},
-	{&runlogv1.ProjectionService_ServiceDesc, runlogv1.RegisterProjectionServiceHandler, (*Server).openProjection},
-	{&runlogv1.AuditService_ServiceDesc, runlogv1.RegisterAuditServiceHandler, (*Server).openAudit},
-	{&runlogv1.ClusterService_ServiceDesc, runlogv1.RegisterClusterServiceHandler, (*Server).openMembers},
+	{&runlogv1.RunService_ServiceDesc, rpc.Gateway(runlogv1.NewRunServiceClient, runlogv1.RegisterRunServiceHandlerClient), (*Server).openRuns},
+	{&runlogv1.EventService_ServiceDesc, rpc.Gateway(runlogv1.NewEventServiceClient, runlogv1.RegisterEventServiceHandlerClient), (*Server).openEvents},
+	{&runlogv1.ProjectionService_ServiceDesc, rpc.Gateway(runlogv1.NewProjectionServiceClient, runlogv1.RegisterProjectionServiceHandlerClient), (*Server).openProjection},
+	{&runlogv1.AuditService_ServiceDesc, rpc.Gateway(runlogv1.NewAuditServiceClient, runlogv1.RegisterAuditServiceHandlerClient), (*Server).openAudit},
+	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, runlogv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
 }
 
 // parts are objects that several services share.

@@ -24,16 +24,16 @@ const maxPathBytes = 2048
 
 // Options configure the gateway. All are required unless a default is named.
 type Options struct {
-	// Conn is the in-memory connection to the gRPC server (Dial).
-	Conn     *grpc.ClientConn
+	// Conn calls the services (Dial).
+	Conn     grpc.ClientConnInterface
 	Limits   decode.Limits
 	Services []*rpc.Service
 	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
 	BodyTimeout time.Duration
 }
 
-// New returns the handler of the API as JSON and Server-Sent Events. Every call passes the
-// connection to the gRPC server, and so its chain (D14). No header is forwarded, because none has a
+// New returns the handler of the API as JSON and Server-Sent Events. Every call passes the chain of
+// the gRPC server (D14). No header is forwarded, because none has a
 // meaning yet.
 func New(ctx context.Context, opts Options) (http.Handler, error) { return newGateway(ctx, opts) }
 

@@ -21,7 +21,7 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// maxStreams leaves room on the gateway's connection for calls that are not streams.
+// maxStreams is below what the connection takes: a refusal with a reason is better than a wait.
 const maxStreams = rpc.MaxConcurrentStreams - 1000
 
 // bufferBytes is the buffer size of the in-memory connection.
@@ -30,12 +30,20 @@ const bufferBytes = 1 << 20
 // Listen opens the in-memory listener on which the gRPC server serves the gateway.
 func Listen() *bufconn.Listener { return bufconn.Listen(bufferBytes) }
 
+// Conn calls the services of the node: direct for a call with one answer, and over an in-memory
+// connection to the gRPC server for a stream, which needs its flow control.
+type Conn struct {
+	direct  *rpc.Direct
+	streams *grpc.ClientConn
+}
+
+var _ grpc.ClientConnInterface = (*Conn)(nil)
+
 // Dial connects the gateway to the gRPC server behind a listener.
-func Dial(inner *bufconn.Listener, limits decode.Limits) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:gateway",
+func Dial(direct *rpc.Direct, inner *bufconn.Listener, limits decode.Limits) (*Conn, error) {
+	streams, err := grpc.NewClient("passthrough:gateway",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(textUnary),
 		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxStreams).open),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(limits.Bytes*2), grpc.MaxCallSendMsgSize(limits.Transport())),
@@ -43,8 +51,22 @@ func Dial(inner *bufconn.Listener, limits decode.Limits) (*grpc.ClientConn, erro
 	if err != nil {
 		return nil, fmt.Errorf("server: gateway: %w", err)
 	}
-	return conn, nil
+	return &Conn{direct, streams}, nil
 }
+
+// Invoke is grpc.ClientConnInterface's.
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	askForText(ctx, args)
+	return c.direct.Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream is grpc.ClientConnInterface's.
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.streams.NewStream(ctx, desc, method, opts...)
+}
+
+// Close ends the streams.
+func (c *Conn) Close() error { return c.streams.Close() }
 
 // asked is a note about a call over HTTP, from the connection (Dial) to the writer of its answer.
 type asked struct {
@@ -85,13 +107,7 @@ func asNatural(ctx context.Context, answer proto.Message) (any, error) {
 	return answer, nil
 }
 
-func textUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	askForText(ctx, req)
-	return invoke(ctx, method, req, reply, cc, opts...)
-}
-
-// gatewayStreams limits the open streams over HTTP. They share one connection with all other HTTP
-// calls and must not use up its streams (D12).
+// gatewayStreams limits the open streams over HTTP, which share one connection (D12).
 type gatewayStreams chan struct{}
 
 // open is the client's stream interceptor. The context of a stream ends with its HTTP request.

@@ -14,8 +14,16 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// GatewayFunc registers the HTTP routes of a service, as grpc-gateway generates it.
-type GatewayFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error
+// GatewayFunc registers the HTTP routes of a service.
+type GatewayFunc func(context.Context, *runtime.ServeMux, grpc.ClientConnInterface) error
+
+// Gateway returns the routes of a service, from two functions that are generated for it.
+func Gateway[Client any](client func(grpc.ClientConnInterface) Client,
+	register func(context.Context, *runtime.ServeMux, Client) error) GatewayFunc {
+	return func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+		return register(ctx, mux, client(conn))
+	}
+}
 
 // Method is a row of the table of methods.
 type Method struct {

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"net"
 	"slices"
 	"sync"
 
@@ -42,7 +43,7 @@ func NewGuard(limits Limits, encode func(error) error) *Guard {
 // ServerOptions returns the options of a gRPC server for guarded services.
 func (g *Guard) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(grpcproto.Name)}),
+		grpc.ForceServerCodecV2(guardedCodec),
 		grpc.MaxRecvMsgSize(g.limits.Transport()),
 	}
 }
@@ -86,15 +87,25 @@ type frame struct {
 func (g *Guard) frame(ctx context.Context) frame {
 	f := frame{limits: g.limits, most: g.limits.Bytes}
 	// The limit has been applied to an HTTP body as JSON. The body may be larger as proto.
-	if p, ok := peer.FromContext(ctx); ok && p.Addr.Network() == gatewayNetwork {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr.Network() == Gateway.Network() {
 		f.most = g.limits.Transport()
 	}
 	return f
 }
 
-// gatewayNetwork is the network of the in-memory connection (bufconn) between the HTTP gateway and
-// the gRPC server.
-const gatewayNetwork = "bufconn"
+// Gateway is the address of the HTTP gateway of the same node. It has the network of the in-memory
+// connection (bufconn) over which the gateway opens streams.
+var Gateway net.Addr = gatewayAddr{}
+
+type gatewayAddr struct{}
+
+func (gatewayAddr) Network() string { return "bufconn" }
+func (gatewayAddr) String() string  { return "bufconn" }
+
+// Unmarshal decodes what a method of a guarded service receives, for a call without a connection.
+func Unmarshal(data mem.BufferSlice, v any) error { return guardedCodec.Unmarshal(data, v) }
+
+var guardedCodec = codec{encoding.GetCodecV2(grpcproto.Name)}
 
 // codec is gRPC's own codec, except for framed messages.
 type codec struct{ encoding.CodecV2 }

@@ -252,7 +252,7 @@ func TestMessagesTooLarge(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// The gateway has held the body to the limit, in which proto may take more room.
-	inner := peer.NewContext(t.Context(), &peer.Peer{Addr: gatewayAddr{}})
+	inner := peer.NewContext(t.Context(), &peer.Peer{Addr: Gateway})
 	if err := m.call(inner, s, "AppendEvents", wire); err != nil {
 		t.Errorf("%v", err)
 	}
@@ -261,10 +261,6 @@ func TestMessagesTooLarge(t *testing.T) {
 		t.Error("a client is taken for the gateway")
 	}
 }
-
-type gatewayAddr struct{ net.Addr }
-
-func (gatewayAddr) Network() string { return "bufconn" }
 
 // TestUndecodableENV3: text that is not UTF-8 and messages that are damaged are the caller's fault,
 // by field.
