@@ -1,10 +1,11 @@
 // Package gateway serves the API over HTTP: JSON through grpc-gateway, Server-Sent Events for
 // streams, the JSON Schemas, and the description of the routes.
 //
-//	HTTP ──► size, type and form of the body ──► grpc-gateway ──► in memory ──► gRPC server
+//	HTTP ──► size, type and form of the body ──► grpc-gateway ─┬─► a call: the chain, directly
+//	                                                           └─► a stream: in memory, to gRPC
 //
-// The gateway is a gRPC client in the same process, so that every call passes the chain of the gRPC
-// server (D14).
+// Every call passes the chain that a call over gRPC passes (D14). A stream needs the flow control
+// of a gRPC connection; any other call is a function call (rpc.Direct, ADR 30).
 //
 // Lifecycle: Listen opens the in-memory connection, Dial connects to it, New makes the handler. The
 // gateway has no goroutines of its own: the HTTP server closes first, then the connection.
