@@ -50,7 +50,7 @@ func (a *app) runsCommand() *cobra.Command {
 		Use:     "runs",
 		Short:   "List runs, newest first",
 		Example: "  runlog runs --tenant acme --status RUNNING\n  runlog runs get run-1",
-		Args:    cobra.NoArgs,
+		Args:    session.NoArguments("runlog snapshot RUN shows one run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.listRuns(cmd.Context(), opts)
 		},
