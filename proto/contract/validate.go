@@ -144,7 +144,11 @@ func (c *checker) typeAndStep() {
 	name, step := c.w.GetEventType(), c.w.GetStepId()
 	c.name("eventType", name, &c.e.Type)
 	if c.o.RefuseUnknownTypes && c.e.Type != "" && TypeCode(name) == 0 {
-		c.fail("eventType", "%s is not an event type of the contract; this server refuses other types", Quote(name))
+		remedy := "start the nodes with --unknown-types accept to store them"
+		if likely, ok := LikelyType(name); ok {
+			remedy = "did you mean " + likely + "?"
+		}
+		c.fail("eventType", "%s is not an event type of the contract, and this server refuses other types; %s", Quote(name), remedy)
 	}
 	switch ScopeOf(name) {
 	case ScopeStep:
