@@ -25,6 +25,8 @@ func isManifest(head []byte) bool { return bytes.HasPrefix(head, []byte(proof.Ex
 // whyOther names what was done to a file that does not begin as it was exported.
 func whyOther(head []byte) string {
 	switch {
+	case len(head) == 0:
+		return ": it is empty"
 	case bytes.HasPrefix(head, []byte("\ufeff")):
 		return ", but with a byte order mark: another program has written it again; verify the file as it was exported"
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
