@@ -234,7 +234,11 @@ func (c *checker) attempts() {
 	case Recurs(c.e.Type) && c.e.Payload == nil: // a payload that was refused may name the cause
 		c.keyable = false
 	case Recurs(c.e.Type):
-		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt", c.e.Type)
+		assigned := "name the cause as causedBySignalId"
+		if c.w.GetIdempotencyKey() != "" {
+			assigned = "leave out idempotencyKey too and " + assigned
+		}
+		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or %s: the server then assigns the attempt", c.e.Type, assigned)
 	default:
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
